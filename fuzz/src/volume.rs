@@ -20,7 +20,8 @@ use flex_provisioner::model::claim::Stamp;
 use flex_provisioner::model::volume::Provenance;
 use flex_provisioner::model::volume::Volume;
 use flex_provisioner::run::job::{RunTarget, job};
-use flex_provisioner::run::node::{NodeState, NodeStates};
+use flex_provisioner::run::node::{NodeLabels, NodeState, NodeStates};
+use flex_provisioner::run::request::AttemptStart;
 use flex_provisioner::run::state::RunState;
 use flex_provisioner::volume::decide as of_volume;
 use flex_provisioner::volume::expand;
@@ -149,7 +150,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
     let volume = Volume::from(object);
     let claim = claim(recipe);
     let labels: BTreeMap<String, String> = [("zone".to_owned(), draw.text_or(&["a", "1"]))].into();
-    let mismatches = mismatches(&volume, &claim, recipe, Some(("node-1", &labels)));
+    let mismatches = mismatches(&volume, &claim, recipe, Some(NodeLabels { node: "node-1", labels: &labels }));
     if mismatches.is_empty() {
         fits(object, recipe);
     }
@@ -331,8 +332,8 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     if let rule::Step::StartDelete { attempt, node, .. } = decision.step {
         assert!(volume.is_adopted(), "an image decides which storage is deleted");
         assert_eq!(Some(volume.name.clone()), volume.volume_id().map(names::pv_name));
-        let ts = (attempt, "2026-01-01T00:00:00.000000Z".to_owned());
-        let request = request(&volume, &node, recipe, &identity(), "https://api:443", ts, String::new());
+        let start = AttemptStart { attempt, ts: "2026-01-01T00:00:00.000000Z".to_owned() };
+        let request = request(&volume, &node, recipe, &identity(), "https://api:443", start, String::new());
         let location = RunTarget {
             namespace: "admin".into(),
             node: Some(node).filter(|node| !node.is_empty()),

@@ -21,6 +21,8 @@ use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
+pub use self::snapshot::SnapshotVolume;
+pub use self::volume::NotedVolume;
 use crate::api::discard_reply::DiscardReply;
 use crate::api::trimmed::Trimmed;
 use crate::config::classes::Identity;

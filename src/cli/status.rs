@@ -23,7 +23,7 @@ use crate::capacity::Published;
 use crate::config::classes::Classes;
 use crate::config::pool::Watermarks;
 use crate::model::volume::Volume;
-use crate::policies::{self, Policy, PolicyState};
+use crate::policies::{self, CheckedPolicy};
 use crate::text::line;
 
 #[derive(Debug, Args)]
@@ -235,7 +235,7 @@ fn print_capacities(capacities: &Capacities) {
 }
 
 /// The admission policies, or the reason why they are not known.
-type Policies = Result<Vec<(&'static Policy, PolicyState)>, String>;
+type Policies = Result<Vec<CheckedPolicy>, String>;
 
 fn print_policies(policies: &Policies) {
     let states = match policies {
@@ -243,13 +243,13 @@ fn print_policies(policies: &Policies) {
         Err(why) => return say!("\nWhether the admission policies are installed is not known: {why}"),
     };
     say!("\n{:<14} {:<26} STATE", "POLICY", "KIND");
-    for (policy, state) in states {
+    for CheckedPolicy { policy, state } in states {
         say!("{:<14} {:<26} {}", policy.name, policy.kind.policy(), state.describe());
     }
-    let off: Vec<_> = states.iter().filter(|(_, state)| !state.is_installed()).collect();
+    let off: Vec<_> = states.iter().filter(|checked| !checked.state.is_installed()).collect();
     if !off.is_empty() {
         say!("Off without them:");
-        off.iter().for_each(|(policy, _)| say!("  {}", policy.without));
+        off.iter().for_each(|checked| say!("  {}", checked.policy.without));
         say!("Install them: {}", policies::INSTALL);
     }
 }

@@ -5,32 +5,32 @@ use std::time::Duration;
 use flex_contract::reason;
 
 use crate::api::writes::WriteError;
-use crate::config::classes::Verdict;
+use crate::config::classes::{NewRevision, Verdict};
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::joined;
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
-use crate::reconcile::kept_script;
+use crate::reconcile::kept_script::{self, UnstoredScripts};
 use crate::rules::NewEvent;
-use crate::state::index::{REVISION_TTL, WorkItem};
+use crate::state::index::{REVISION_TTL, Woken, WorkItem};
 
 /// The time between two clean-ups of revisions to which nothing refers.
 const SWEEP: Duration = Duration::from_secs(15 * 60);
 
 /// Reconciles all configs.
 pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
-    let (items, later) = context.cluster.index().serve_without_objects();
+    let Woken { value: later, items } = context.cluster.index().serve_without_objects();
     context.cluster.queue.add_all(items);
     let classes = context.cluster.index().classes();
     // A failure of one config is reported on that config, and does not stop the others.
-    let (unstored, mut failed) = kept_script::store(context).await;
+    let UnstoredScripts { hashes: unstored, error: mut failed } = kept_script::store(context).await;
     // No attempt begins with a version whose script is not kept.
     let is_whole = |effective_config: &EffectiveConfig| {
         effective_config.script.as_ref().is_none_or(|script| !unstored.contains(script))
     };
-    for (effective_config, number) in
-        classes.revisions_to_write.iter().filter(|(effective_config, _)| is_whole(effective_config))
+    for NewRevision { effective_config, number } in
+        classes.revisions_to_write.iter().filter(|revision| is_whole(&revision.effective_config))
     {
         if let Err(error) = context.writes.write_revision(effective_config, *number).await {
             emit_unwritten_revisions(context, &effective_config.config, &error);

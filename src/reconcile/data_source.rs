@@ -119,7 +119,7 @@ impl SourceSnapshotObservation {
         let snapshot = index.snapshot(name);
         let bound = snapshot.as_ref().and_then(|snapshot| {
             let content = index.content(snapshot.content()?.as_str())?;
-            (content.snapshot_uid == snapshot.uid && content.snapshot == *name).then_some(content)
+            (content.snapshot_uid.as_ref() == Some(&snapshot.uid) && content.snapshot == *name).then_some(content)
         });
         // The content that is protected for the claim stays its source, whatever object has the VolumeSnapshot's name
         // now.

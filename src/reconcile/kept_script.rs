@@ -12,19 +12,28 @@ use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::Context;
 use crate::rules::NewEvent;
+use crate::state::index::{ObservedScript, UsedScript};
 
-/// Keeps the scripts that classes use. Returns the hashes of those that cannot be kept now, with the last error.
-pub(super) async fn store(context: &Context) -> (HashSet<String>, Option<WriteError>) {
-    let (mut unstored, mut failed) = (HashSet::new(), None);
+/// The scripts that could not be kept.
+pub(super) struct UnstoredScripts {
+    /// Their hashes.
+    pub hashes: HashSet<String>,
+    /// The last error.
+    pub error: Option<WriteError>,
+}
+
+/// Keeps the scripts that classes use. Returns those that cannot be kept now.
+pub(super) async fn store(context: &Context) -> UnstoredScripts {
+    let mut unstored = UnstoredScripts { hashes: HashSet::new(), error: None };
     let new = context.cluster.index().scripts_to_store();
-    for (config, text) in new {
+    for UsedScript { config, text } in new {
         if let Err(error) = context.writes.write_script(&text).await {
             emit_unkept(context, &config, &error);
-            unstored.insert(hash(&text));
-            failed = Some(error);
+            unstored.hashes.insert(hash(&text));
+            unstored.error = Some(error);
         }
     }
-    (unstored, failed)
+    unstored
 }
 
 /// Emits an event that claims of the classes wait until the script is kept.
@@ -41,7 +50,7 @@ pub(super) async fn sweep(context: &Context) -> Result<Option<Duration>, WriteEr
     let now = context.clock.now();
     let mut next = None;
     let observed = context.cluster.index().observe_scripts();
-    for (script, observed) in observed {
+    for ObservedScript { script, observed } in observed {
         let Decision { rule, step, requeue_at, .. } = decide(&observed, now);
         context.decided(&script.hash, rule, &step);
         let note = |since| context.cluster.index().note_unnamed_script(&script.hash, since);

@@ -3,7 +3,7 @@
 use flex_contract::policy::ReclaimPolicy;
 use std::sync::Arc;
 
-use crate::api::writes::WriteError;
+use crate::api::writes::{SnapshotVolume, WriteError};
 use crate::config::classes::Identity;
 use crate::model::object_ref::ObjectRef;
 use crate::model::phase::ClaimPhase;
@@ -98,7 +98,8 @@ impl Reconcile for SnapshotReconciler {
             Step::CreateContent { policy } => {
                 let Ok(Some(volume)) = &observation.source else { return Ok(StepOutcome::Wait) };
                 let handle = volume.volume_id().unwrap_or_default();
-                let content = writes.create_content(snapshot, &policy, (handle, volume.volume_mode.as_str())).await?;
+                let source = SnapshotVolume { handle, mode: volume.volume_mode.as_str() };
+                let content = writes.create_content(snapshot, &policy, &source).await?;
                 confirmed.content = Some(Arc::new(content));
                 StepOutcome::Again
             }
@@ -116,7 +117,8 @@ impl Reconcile for SnapshotReconciler {
             }
             Step::ConfirmNoContent => {
                 let content = writes.read_content(&snapshot.content().unwrap_or_default()).await?;
-                confirmed.no_content = content.as_ref().is_none_or(|content| content.snapshot_uid != snapshot.uid);
+                confirmed.no_content =
+                    content.as_ref().is_none_or(|content| content.snapshot_uid.as_ref() != Some(&snapshot.uid));
                 confirmed.content = content.map(Arc::new);
                 StepOutcome::Again
             }
@@ -199,7 +201,7 @@ pub(super) fn source(index: &Index, identity: &Identity, snapshot: &Snapshot) ->
     let Some(volume) = claim.volume_name.as_deref().and_then(|name| index.volume(name)) else {
         return waits("has a volume that the provisioner does not see yet; the provisioner waits for it");
     };
-    if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != claim.uid) {
+    if volume.claim_ref_uid() != Some(&claim.uid) {
         return waits("has a volume whose claimRef names another claim");
     }
     if let Err(why) = volume.verify_place() {

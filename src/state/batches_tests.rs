@@ -42,8 +42,8 @@ impl Books {
         let job = member(id).job_name("");
         let operation = Some(Operation::Provision);
         self.expectations.add(&job, Expectation { class_label: CLASS.into(), operation, ..Expectation::default() });
-        let stamp = (job.as_str(), &[][..], "t");
-        self.batches.join_provision(&claim_of(id), &self.recipe, stamp, &self.facts, &mut self.expectations)
+        let run = AttemptToBatch { job: &job, nodes: &[], ts: "t" };
+        self.batches.join_provision(&claim_of(id), &self.recipe, &run, &self.facts, &mut self.expectations)
     }
 
     fn arrive(&mut self, batch: &str, id: &str) -> bool {
@@ -56,7 +56,7 @@ impl Books {
 
     /// Returns the ids that a batch has, in their order, and closes the batch.
     fn close(&mut self, batch: &str) -> Vec<String> {
-        let (entries, _) = self.batches.close(batch, &self.facts, &mut self.expectations);
+        let ClosedBatch { entries, .. } = self.batches.close(batch, &self.facts, &mut self.expectations);
         entries.into_iter().map(|entry| entry.member.id).collect()
     }
 
@@ -135,7 +135,7 @@ fn a_reopened_batch_has_the_same_members() {
     let mut books = Books::new();
     let batch = books.join("a").unwrap();
     books.arrive(&batch, "a");
-    let (entries, _) = books.batches.close(&batch, &books.facts, &mut books.expectations);
+    let ClosedBatch { entries, .. } = books.batches.close(&batch, &books.facts, &mut books.expectations);
     for _ in 0..2 {
         books.batches.reopen(&batch, &entries, &books.facts);
         assert_eq!((books.counts(&batch), books.slots()), (Some((0, 1)), 2));

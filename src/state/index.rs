@@ -21,14 +21,16 @@ mod writes;
 
 use std::collections::HashSet;
 
-pub use crate::state::batches::BatchEntry;
+pub use self::classes::{ObservedScript, UsedScript};
+pub use self::read::CachedRun;
+pub use crate::state::batches::{AttemptToBatch, BatchEntry, ClosedBatch, DeletionToBatch};
 pub use crate::state::expectations::EXPECTATION_TIMEOUT;
 pub use crate::state::pools::PoolObservation;
 pub use crate::state::revisions::REVISION_TTL;
 pub use crate::state::slot_request::SlotRequest;
 pub use crate::state::unseen_writes::CACHE_LAG_MAX;
 pub use crate::state::watch_change::WatchChange;
-pub use crate::state::work_item::WorkItem;
+pub use crate::state::work_item::{Woken, WorkItem};
 
 use crate::clock::Clock;
 use crate::config::classes::Identity;

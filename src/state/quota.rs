@@ -86,6 +86,21 @@ pub struct QuotaLedger {
     expanding: HashMap<String, u64>,
 }
 
+/// Charges that do not count against their own claim or volume.
+#[derive(Clone, Copy)]
+struct LeftOut<'a> {
+    /// The UID of the claim, with whose volumes it is left out.
+    claim_uid: Option<&'a str>,
+    /// The name of the volume.
+    volume: Option<&'a str>,
+}
+
+impl<'a> LeftOut<'a> {
+    fn claim(uid: &'a str) -> Self {
+        LeftOut { claim_uid: Some(uid), volume: None }
+    }
+}
+
 /// Questions.
 impl QuotaLedger {
     /// Returns the reason why no quota allows a claim to begin; `None` if all do.
@@ -93,7 +108,7 @@ impl QuotaLedger {
         if !recipe.has_quota() || has_charge(claim, facts) {
             return None;
         }
-        let usage = self.usage_without(&recipe.class, &claim.name.namespace, (&claim.uid, ""), facts);
+        let usage = self.usage_without(&recipe.class, &claim.name.namespace, LeftOut::claim(&claim.uid), facts);
         error_with(claim, recipe, &usage, facts)
     }
 
@@ -102,7 +117,14 @@ impl QuotaLedger {
     pub fn is_namespace_full(&self, claim: &Claim, volume: &Volume, recipe: &Recipe, facts: &Facts) -> bool {
         let namespace = &claim.name.namespace;
         let bytes = volume.size.as_ref().copied().unwrap_or_default();
-        let usage = || self.usage_without(&recipe.class, namespace, (&claim.uid, &volume.name), facts);
+        let usage = || {
+            self.usage_without(
+                &recipe.class,
+                namespace,
+                LeftOut { claim_uid: Some(&claim.uid), volume: Some(&volume.name) },
+                facts,
+            )
+        };
         recipe.has_quota() && namespace_quota_error(recipe, &usage(), namespace, bytes).is_some()
     }
 
@@ -120,7 +142,12 @@ impl QuotaLedger {
             return None;
         }
         let namespace = &claim.name.namespace;
-        let usage = self.usage_without(&volume.class, namespace, ("", &volume.name), facts);
+        let usage = self.usage_without(
+            &volume.class,
+            namespace,
+            LeftOut { claim_uid: None, volume: Some(&volume.name) },
+            facts,
+        );
         expand_quota_error(recipe, &usage, namespace, bytes)
     }
 
@@ -129,26 +156,23 @@ impl QuotaLedger {
         self.usage.get(class).cloned().unwrap_or_default()
     }
 
-    /// Returns the usage of a class, in all and in one namespace. Leaves out one claim with its volumes, and one
+    /// Returns the usage of a class, in all and in one namespace. Leaves out one claim with its volumes, or one
     /// volume.
-    fn usage_without(
-        &self,
-        class: &str,
-        namespace: &str,
-        (but_claim, but_volume): (&str, &str),
-        facts: &Facts,
-    ) -> ClassUsage {
+    fn usage_without(&self, class: &str, namespace: &str, left_out: LeftOut<'_>, facts: &Facts) -> ClassUsage {
         let mut usage = ClassUsage::default();
         if let Some(of) = self.usage.get(class) {
             let own = of.namespaces.get_key_value(namespace).map(|(name, usage)| (name.clone(), *usage));
             usage = ClassUsage { all: of.all, namespaces: own.into_iter().collect() };
         }
-        let volumes = facts.cache.volumes.of_claim(but_claim);
-        let volumes = volumes.filter(|volume| volume.claim_uid.as_deref() == Some(but_claim));
-        let volumes: BTreeSet<String> =
-            volumes.map(|volume| volume.name.clone()).chain([but_volume.to_owned()]).collect();
+        let of_claim = |uid| {
+            let volumes = facts.cache.volumes.of_claim(uid);
+            volumes.filter(move |volume| volume.claim_uid.as_deref() == Some(uid)).map(|volume| volume.name.clone())
+        };
+        let volumes = left_out.claim_uid.into_iter().flat_map(of_claim);
+        let volumes: BTreeSet<String> = volumes.chain(left_out.volume.map(str::to_owned)).collect();
         let mut without: Vec<ChargeKey> = volumes.iter().map(|name| ChargeKey::Volume(name.as_str().into())).collect();
-        without.extend([ChargeKey::Claim(but_claim.into()), ChargeKey::Pending(but_claim.into())]);
+        let keys = |uid: &str| [ChargeKey::Claim(uid.into()), ChargeKey::Pending(uid.into())];
+        without.extend(left_out.claim_uid.into_iter().flat_map(keys));
         let without = without.iter().filter_map(|key| self.charges.get(key)).filter(|charge| *charge.class == *class);
         without.for_each(|charge| usage.subtract(&charge.namespace, charge.bytes));
         usage
@@ -347,7 +371,7 @@ impl QuotaLedger {
     /// Counts a volume, and the claims to which it may belong.
     fn count_volume(&mut self, volume: &Volume, facts: &Facts) {
         self.count(ChargeKey::Volume(volume.name.as_str().into()), facts);
-        let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
+        let reference = volume.claim_ref_uid();
         let ids: BTreeSet<&str> =
             volume.volume_id().into_iter().chain(volume.claim_uid.as_deref()).chain(reference).collect();
         for id in ids {
@@ -358,7 +382,7 @@ impl QuotaLedger {
     }
 
     fn charge_of_volume(&self, volume: &Volume, facts: &Facts) -> Option<Charge> {
-        let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+        let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_some());
         // Until a volume is adopted, it is reserved in another namespace.
         let claim = volume.claim_uid.as_ref().and_then(|uid| facts.cache.claims.name_of(uid));
         let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.clone());

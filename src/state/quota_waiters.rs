@@ -15,8 +15,15 @@ use crate::state::work_item::WorkItem;
 #[derive(Debug, Default)]
 pub struct QuotaWaiters {
     classes: BTreeMap<String, BTreeMap<u64, WorkItem>>,
-    entries: HashMap<WorkItem, (String, u64)>,
+    entries: HashMap<WorkItem, Position>,
     count: u64,
+}
+
+/// The position of an item that waits.
+#[derive(Debug)]
+struct Position {
+    class: String,
+    number: u64,
 }
 
 impl QuotaWaiters {
@@ -27,12 +34,12 @@ impl QuotaWaiters {
         }
         self.count += 1;
         self.classes.entry(class.to_owned()).or_default().insert(self.count, item.clone());
-        self.entries.insert(item, (class.to_owned(), self.count));
+        self.entries.insert(item, Position { class: class.to_owned(), number: self.count });
     }
 
     /// Removes an item. Returns the class for which it waited.
     pub fn remove(&mut self, item: &WorkItem) -> Option<String> {
-        let (class, number) = self.entries.remove(item)?;
+        let Position { class, number } = self.entries.remove(item)?;
         if let Some(waiting) = self.classes.get_mut(&class) {
             waiting.remove(&number);
             if waiting.is_empty() {

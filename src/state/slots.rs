@@ -11,7 +11,7 @@ use crate::object::label_value;
 use crate::run::view::Job;
 use crate::state::expectations::{Expectation, Expectations};
 use crate::state::facts::Facts;
-use crate::state::fair_queue::{FairQueue, Flow, FreeSlots};
+use crate::state::fair_queue::{FairQueue, Flow, FreeSlots, SlotsPerName};
 use crate::state::slot_request::SlotRequest;
 use crate::state::work_item::WorkItem;
 
@@ -78,7 +78,7 @@ impl Slots {
 
     /// Removes an item from the queue for slots. Returns the class for which it waited.
     pub fn stop_waiting_for_slot(&mut self, item: &WorkItem) -> Option<String> {
-        self.queue.dequeue(item).map(|(class, _)| class)
+        self.queue.dequeue(item).map(|position| position.class)
     }
 
     /// Returns the items of a class whose turn is now, in their order.
@@ -145,8 +145,8 @@ impl Slots {
         Some(FreeSlots {
             free,
             for_pool,
-            namespaces: (most(recipe.max_in_flight_per_namespace), namespaces),
-            nodes: (most(recipe.max_in_flight_per_node), nodes),
+            namespaces: SlotsPerName { most: most(recipe.max_in_flight_per_namespace), used: namespaces },
+            nodes: SlotsPerName { most: most(recipe.max_in_flight_per_node), used: nodes },
         })
     }
 

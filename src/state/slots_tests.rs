@@ -92,8 +92,10 @@ fn free_slots_are_counted_for_the_class_each_namespace_and_each_node() {
     facts.cache.runs.apply_job(other);
     let free = slots.free(&recipe, true, &facts).unwrap();
     assert_eq!((free.free, free.for_pool), (5, 5));
-    assert_eq!(free.namespaces, (3, HashMap::from([("team".into(), 3), ("other".into(), 1)])));
-    assert_eq!(free.nodes, (2, HashMap::from([("n1".into(), 2), ("n2".into(), 2)])));
+    assert_eq!(free.namespaces.most, 3);
+    assert_eq!(free.namespaces.used, HashMap::from([("team".into(), 3), ("other".into(), 1)]));
+    assert_eq!(free.nodes.most, 2);
+    assert_eq!(free.nodes.used, HashMap::from([("n1".into(), 2), ("n2".into(), 2)]));
     assert!(!slots.acquire("more", &asks("e"), &recipe, &facts), "the namespace has its share");
 }
 

@@ -23,8 +23,8 @@ const MAX_WAITED: usize = 10_000;
 pub struct SyncProbes {
     /// Probes that exist and are not terminating: their UIDs by name.
     probes: BTreeMap<String, String>,
-    /// The name of the current probe, and the time since when it is waited for.
-    current: Option<(String, Duration)>,
+    /// The current probe.
+    current: Option<CurrentProbe>,
     /// Volumes that existed before the current probe was created.
     before: BTreeSet<String>,
     /// Volumes that the PV controller has not shown to have seen with their claims.
@@ -33,6 +33,14 @@ pub struct SyncProbes {
     synced: BTreeSet<String>,
     /// How long each volume waited, until its claim is counted as bound.
     waited: BTreeMap<String, Duration>,
+}
+
+/// The probe that is waited for.
+#[derive(Clone, Debug)]
+struct CurrentProbe {
+    name: String,
+    /// The time since when it is waited for.
+    since: Duration,
 }
 
 /// A volume that waits for the PV controller.
@@ -68,10 +76,10 @@ impl SyncProbes {
     /// Observes the sync probes.
     pub fn observe(&self, now: Duration) -> Observed<'_> {
         let current = self.current.as_ref();
-        let old = self.probes.keys().find(|probe| current.is_none_or(|(name, _)| name != *probe));
+        let old = self.probes.keys().find(|probe| current.is_none_or(|current| current.name != **probe));
         Observed {
             old: old.map(String::as_str),
-            current: current.map(|(_, since)| now.saturating_sub(*since)),
+            current: current.map(|current| now.saturating_sub(current.since)),
             many: self.is_probe_worthwhile(),
         }
     }
@@ -88,7 +96,7 @@ impl SyncProbes {
 
     /// Records that a probe with this name is about to be created. It is the current one.
     pub fn begin(&mut self, name: &str, now: Duration) {
-        self.current = Some((name.to_owned(), now));
+        self.current = Some(CurrentProbe { name: name.to_owned(), since: now });
         self.before = self.waiting.keys().cloned().collect();
     }
 
@@ -104,7 +112,7 @@ impl SyncProbes {
             true => self.probes.remove(&probe.name),
             false => self.probes.insert(probe.name.clone(), probe.uid.clone()),
         };
-        let is_current = self.current.as_ref().is_some_and(|(name, _)| *name == probe.name);
+        let is_current = self.current.as_ref().is_some_and(|current| current.name == probe.name);
         // The PV controller has written the phase.
         let answers = is_current && !matches!(probe.phase, VolumePhase::Unset | VolumePhase::Pending);
         if answers { self.on_answer(now) } else { Vec::new() }
@@ -139,8 +147,8 @@ impl SyncProbes {
             return false;
         };
         let claimed = |volume: &Volume| {
-            let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
-            reference.filter(|uid| volume.claim_uid.as_ref() == Some(uid))
+            let uid = volume.claim_ref_uid().filter(|uid| volume.claim_uid.as_deref() == Some(uid));
+            uid.map(str::to_owned)
         };
         let (claim, bound) = (claimed(volume), volume.phase == VolumePhase::Bound || volume.phase.is_claim_gone());
         let before = changed.before.as_ref();
@@ -197,7 +205,7 @@ mod tests {
     }
 
     fn added(uid: &str) -> Changed<Volume> {
-        let reference = Reference { name: ObjectName::new("team", uid), uid: uid.into() };
+        let reference = Reference { name: ObjectName::new("team", uid), uid: Some(uid.into()) };
         let volume = Volume { claim_uid: Some(uid.into()), claim_ref: Some(reference), ..empty(uid) };
         Changed { before: None, now: Some(Arc::new(volume)) }
     }

@@ -69,8 +69,8 @@ impl UnseenWrites {
                 ids.flat_map(|id| names(&id)).any(|name| awaited(&WorkItem::Volume(name)))
             }
             WorkItem::Volume(name) => {
-                let claim = cache.volumes.get(name).and_then(|volume| volume.claim_ref.clone());
-                let claim = claim.and_then(|claim| cache.claims.name_of(&claim.uid));
+                let volume = cache.volumes.get(name);
+                let claim = volume.and_then(|volume| cache.claims.name_of(volume.claim_ref_uid()?));
                 claim.is_some_and(|claim| awaited(&WorkItem::Claim(claim.clone())))
             }
             _ => false,

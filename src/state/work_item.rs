@@ -28,6 +28,15 @@ pub enum WorkItem {
     Capacity,
 }
 
+/// A result, with the work items to requeue.
+#[derive(Debug)]
+pub struct Woken<T> {
+    /// The result.
+    pub value: T,
+    /// The work items to requeue.
+    pub items: Vec<WorkItem>,
+}
+
 impl WorkItem {
     /// Returns the work item of a batch's member.
     pub fn of_member(member: &Member) -> Self {

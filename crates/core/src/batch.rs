@@ -23,19 +23,37 @@ use crate::run::job;
 use crate::run::member::members;
 pub use crate::run::member::{Member, MemberObject, name, operation};
 use crate::run::mounts;
-use crate::run::pod::{PodInput, RunTarget};
+use crate::run::pod::{PodInput, PropertyFile, RunTarget};
 use crate::run::view::{ContainerEnd, Job, JobEnd, Pod, RunLabels};
 
 /// The failure of a member about which the image said nothing.
 const NO_OUTCOME_MESSAGE: &str = "the run was for several members, and ended before it reported this one";
 
-/// Builds the Job of a batch. Returns it with the number of members that fit. The last members are left out.
-pub fn job(recipe: &Recipe, name: &str, members: &[(Member, RunRequest)], target: &RunTarget) -> (api::Job, usize) {
+/// A member of a batch, with the request of its run.
+#[derive(Clone, Debug)]
+pub struct MemberRun {
+    /// The member.
+    pub member: Member,
+    /// The request of its run.
+    pub request: RunRequest,
+}
+
+/// The Job of a batch, with the number of members that fit into it.
+#[derive(Clone, Debug)]
+pub struct BatchJob {
+    /// The Job.
+    pub job: api::Job,
+    /// The number of members in it.
+    pub members: usize,
+}
+
+/// Builds the Job of a batch. The last members are left out if not all fit.
+pub fn job(recipe: &Recipe, name: &str, members: &[MemberRun], target: &RunTarget) -> BatchJob {
     // The text of a script is added later.
     let most = if recipe.script.is_some() { limits::POD - limits::VALUE } else { limits::POD };
     let all = whole(recipe, name, members, target);
     if annotated(&all) <= most {
-        return (all, members.len());
+        return BatchJob { job: all, members: members.len() };
     }
     // A single member fits, as its own run would.
     let (mut fits, mut too_many) = (1, members.len());
@@ -46,27 +64,28 @@ pub fn job(recipe: &Recipe, name: &str, members: &[(Member, RunRequest)], target
             false => too_many = middle,
         }
     }
-    (whole(recipe, name, &members[..fits], target), fits)
+    BatchJob { job: whole(recipe, name, &members[..fits], target), members: fits }
 }
 
-fn whole(recipe: &Recipe, name: &str, members: &[(Member, RunRequest)], target: &RunTarget) -> api::Job {
-    let requests: Vec<RunRequest> = members.iter().map(|(_, request)| request.clone()).collect();
+fn whole(recipe: &Recipe, name: &str, members: &[MemberRun], target: &RunTarget) -> api::Job {
+    let requests: Vec<RunRequest> = members.iter().map(|run| run.request.clone()).collect();
     let Split { common, lines } = batch::split(&requests);
     let list = Property { name: batch::FILE.to_owned(), value: lines.join("\n") };
     let operation = requests.first().map_or(Operation::Provision, |first| first.operation);
     let told = PodInput {
         operation,
         properties: common,
-        file: Some((batch::VARIABLE, list)),
+        file: Some(PropertyFile { variable: batch::VARIABLE, property: list }),
         sight: mounts::sight(&requests),
     };
     let labels = requests.first().map(|first| job::labels(first, name)).unwrap_or_default();
     let annotations = BTreeMap::from([(names::RECIPE_VERSION.to_owned(), recipe.version())]);
-    let members: Vec<&Member> = members.iter().map(|(member, _)| member).collect();
+    let members: Vec<&Member> = members.iter().map(|run| &run.member).collect();
     // The annotations of the pod cannot be changed later, unlike those of the Job.
     let mut of_pod = annotations.clone();
     of_pod.insert(names::BATCH.to_owned(), serde_json::json!(members).to_string());
-    job::of_pod(recipe, target, name.to_owned(), (labels, annotations), &told, of_pod)
+    let metadata = job::RunMetadata { labels, job: annotations, pod: of_pod };
+    job::with_metadata(recipe, target, name.to_owned(), metadata, &told)
 }
 
 /// Returns the bytes of the annotations of the Job's pod.

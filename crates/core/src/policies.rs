@@ -119,8 +119,17 @@ impl PolicyState {
     }
 }
 
+/// A shipped policy, with its state in the cluster.
+#[derive(Clone, Debug)]
+pub struct CheckedPolicy {
+    /// The policy.
+    pub policy: &'static Policy,
+    /// Its state.
+    pub state: PolicyState,
+}
+
 /// Returns the state of each shipped policy, from all policies and bindings of the cluster.
-pub fn states(live: &[Value]) -> Vec<(&'static Policy, PolicyState)> {
+pub fn states(live: &[Value]) -> Vec<CheckedPolicy> {
     let shipped: Vec<Value> = shipped();
     POLICIES
         .iter()
@@ -130,20 +139,20 @@ pub fn states(live: &[Value]) -> Vec<(&'static Policy, PolicyState)> {
             let there = live.iter().filter(|object| is_policy(object, policy));
             // A second instance in the cluster may have installed its own copy.
             let best = there.map(|object| state(policy, spec, object, live)).min_by_key(rank);
-            (policy, best.unwrap_or(PolicyState::Missing))
+            CheckedPolicy { policy, state: best.unwrap_or(PolicyState::Missing) }
         })
         .collect()
 }
 
 /// Summarises the states in one line, for the log and the end of `status`.
-pub fn summary(states: &[(&Policy, PolicyState)]) -> String {
-    let off: Vec<_> = states.iter().filter(|(_, state)| !state.is_installed()).collect();
+pub fn summary(states: &[CheckedPolicy]) -> String {
+    let off: Vec<_> = states.iter().filter(|checked| !checked.state.is_installed()).collect();
     if off.is_empty() {
         return "the admission policies are installed".into();
     }
     let each: Vec<_> = off
         .iter()
-        .map(|(policy, state)| format!("{} ({}): {}", policy.name, state.describe(), policy.without))
+        .map(|CheckedPolicy { policy, state }| format!("{} ({}): {}", policy.name, state.describe(), policy.without))
         .collect();
     format!(
         "{} of {} admission policies do not act: {}; install them: {INSTALL}",
@@ -154,10 +163,10 @@ pub fn summary(states: &[(&Policy, PolicyState)]) -> String {
 }
 
 /// Writes the states as JSON, for scripts.
-pub fn to_json(states: &[(&Policy, PolicyState)]) -> Value {
+pub fn to_json(states: &[CheckedPolicy]) -> Value {
     let each: Vec<_> = states
         .iter()
-        .map(|(policy, state)| {
+        .map(|CheckedPolicy { policy, state }| {
             let without = (!state.is_installed()).then_some(policy.without);
             json!({ "policy": policy.name, "kind": policy.kind.policy(), "installed": state.is_installed(), "state": state.describe(), "without": without })
         })
@@ -278,7 +287,7 @@ mod tests {
     use crate::config::spelling::{letters, near_key};
 
     fn all(live: &[Value]) -> Vec<PolicyState> {
-        states(live).into_iter().map(|(_, state)| state).collect()
+        states(live).into_iter().map(|checked| checked.state).collect()
     }
 
     fn object<'a>(live: &'a mut [Value], kind: &str, name: &str) -> &'a mut Value {

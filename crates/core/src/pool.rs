@@ -147,7 +147,7 @@ pub fn decide(o: &Observed<'_>) -> Vec<Decision> {
         steps.extend(drained.map(|pooled| drain(Rule::VolumeAboveWatermark, pooled)));
         bytes = bytes.saturating_add(size.saturating_mul((right.len() + requests.len()) as u64));
         if count < watermarks.low {
-            asks.push((*size, watermarks.high - count));
+            asks.push(Missing { size: *size, count: watermarks.high - count });
         }
     }
     if o.claims_blocked_by_pool > 0 {
@@ -164,15 +164,22 @@ pub fn decide(o: &Observed<'_>) -> Vec<Decision> {
     once(steps)
 }
 
+/// The requests of one size that are missing.
+struct Missing {
+    /// The size, in bytes.
+    size: u64,
+    count: usize,
+}
+
 /// Creates the missing requests of each size, as many as the pool's bytes and the quota allow.
 fn create(
-    missing: Vec<(u64, usize)>,
+    missing: Vec<Missing>,
     mut pool_bytes_left: Option<u64>,
     mut volumes_left: Option<u64>,
     mut bytes_left: Option<u64>,
 ) -> Vec<Decision> {
     let mut decisions = Vec::new();
-    for (size, missing) in missing {
+    for Missing { size, count: missing } in missing {
         let by_bytes = |remaining: u64| usize::try_from(remaining / size).unwrap_or(usize::MAX);
         let count = [
             Some(missing),

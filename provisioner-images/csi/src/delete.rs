@@ -36,7 +36,7 @@ impl Run {
         if !self.driver.can(Type::CreateDeleteVolume) {
             return Ok(());
         }
-        let (message, _) = self.message().await?;
+        let message = self.message().await?.message;
         let volume = match self.create(&message).await {
             Ok(volume) => volume,
             Err(Stop::Trouble(trouble)) => match trouble.status.code() {

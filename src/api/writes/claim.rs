@@ -235,7 +235,7 @@ impl Writes {
             "phase": "Bound",
             "accessModes": volume.access_modes,
             "capacity": { "storage": flex_contract::quantity::quantity(size) },
-            "currentVolumeAttributesClassName": Some(&volume.attributes().class).filter(|class| !class.is_empty()),
+            "currentVolumeAttributesClassName": &volume.attributes().class,
         }});
         let body = patch(&claim.uid, &claim.resource_version, json!({}), status);
         let written =

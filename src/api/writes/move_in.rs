@@ -13,6 +13,13 @@ use crate::model::volume::Volume;
 use crate::volume::import::Imported;
 use crate::volume::move_in::Mapping;
 
+/// The API of an imported claim.
+struct ClaimApi {
+    claims: Api<PersistentVolumeClaim>,
+    /// The claim, for error messages.
+    what: String,
+}
+
 impl Writes {
     /// Writes the provenance of a volume of another provisioner. Only the mark makes that count
     /// ([`Writes::confirm_move`]): the orchestrator does nothing with a volume that has provenance and no mark.
@@ -31,7 +38,7 @@ impl Writes {
     /// Checks that claim and volume of imported data can be created, without creating them.
     pub async fn validate_import(&self, imported: &Imported) -> Result<()> {
         let dry = PostParams { dry_run: true, ..post() };
-        let (claims, what) = self.claim_of(imported);
+        let ClaimApi { claims, what } = self.claim_of(imported);
         match claims.create(&dry, &imported.claim).await {
             // A repeated command continues.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -50,7 +57,7 @@ impl Writes {
     /// The claim names the volume, so that the orchestrator makes none for it. If the volume cannot be created, the
     /// claim is deleted again.
     pub async fn import(&self, imported: &Imported) -> Result<Volume> {
-        let (claims, what) = self.claim_of(imported);
+        let ClaimApi { claims, what } = self.claim_of(imported);
         let name = imported.claim.metadata.name.clone().unwrap_or_default();
         let (claim, is_new) = match claims.create(&post(), &imported.claim).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -88,10 +95,11 @@ impl Writes {
         }
     }
 
-    fn claim_of(&self, imported: &Imported) -> (Api<PersistentVolumeClaim>, String) {
+    fn claim_of(&self, imported: &Imported) -> ClaimApi {
         let namespace = imported.claim.metadata.namespace.clone().unwrap_or_default();
         let name = imported.claim.metadata.name.clone().unwrap_or_default();
-        (Api::namespaced(self.client.clone(), &namespace), format!("claim {namespace}/{name}"))
+        let claims = Api::namespaced(self.client.clone(), &namespace);
+        ClaimApi { claims, what: format!("claim {namespace}/{name}") }
     }
 
     /// Removes the mark of a volume, so that the orchestrator does nothing more with it.
@@ -105,7 +113,7 @@ impl Writes {
         let former = moved_in.finalizers.iter().filter(|finalizer| !volume.finalizers.contains(finalizer));
         let metadata = json!({
             "labels": { names::LABEL_INSTANCE: null },
-            "annotations": annotations(&[(names::PROVISIONED_BY, &moved_in.from)]),
+            "annotations": annotations(&[(names::PROVISIONED_BY, moved_in.from.as_deref().unwrap_or_default())]),
             "finalizers": others.chain(former).collect::<Vec<_>>(),
         });
         self.patch_volume(volume, metadata, json!({})).await

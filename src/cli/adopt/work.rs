@@ -22,6 +22,7 @@ use crate::model::volume::{Provenance, Volume};
 use crate::object::ObjectName;
 use crate::run::move_in::move_in;
 use crate::run::node::Node;
+use crate::run::request::AttemptStart;
 use crate::run::script::{Texts, complete};
 use crate::state::index::Index;
 use crate::volume::move_out::{Dependents, MovingOut};
@@ -149,8 +150,8 @@ impl Work {
             of.effective_config.recipe().map_err(|problems| RunFailure::early(crate::config::joined(&problems)))?;
         let source = source(&self.client, &volume.name).await;
         let source = source.map_err(|error| RunFailure::early(format!("{error:#}")))?;
-        let ts = Clock::default().wall().to_string();
-        let made = request(volume, &of.origin_node, &recipe, &self.identity, &self.kube_api, (1, ts), source);
+        let start = AttemptStart { attempt: 1, ts: Clock::default().wall().to_string() };
+        let made = request(volume, &of.origin_node, &recipe, &self.identity, &self.kube_api, start, source);
         let path = of.moved_in.as_ref().map(|moved_in| moved_in.path.clone()).unwrap_or_default();
         self.start(&recipe, RunRequest { operation, volume_id: id.to_owned(), moved_in_path: path, ..made }).await
     }

@@ -251,7 +251,7 @@ async fn image_states(
     namespaces.dedup();
     for namespace in namespaces {
         let pods = Api::<Pod>::namespaced(client.clone(), &namespace).list(&ListParams::default()).await?;
-        for (image, error) in pods.items.iter().flat_map(pull::errors) {
+        for pull::PullError { image, message: error } in pods.items.iter().flat_map(pull::errors) {
             states.entry(image).or_default().error = Some(error);
         }
     }

@@ -15,8 +15,15 @@ const POLL: Duration = Duration::from_millis(500);
 /// A program that no image has. So the pod ends as soon as the image is pulled, and runs no program of the image.
 const NO_PROGRAM: &str = "/flex-provisioner-check-pulls-only";
 
-/// Returns the images that the kubelet cannot pull for a pod, with its messages.
-pub(super) fn errors(pod: &Pod) -> Vec<(String, String)> {
+/// An image that the kubelet cannot pull for a pod.
+pub(super) struct PullError {
+    pub image: String,
+    /// The kubelet's message.
+    pub message: String,
+}
+
+/// Returns the images that the kubelet cannot pull for a pod.
+pub(super) fn errors(pod: &Pod) -> Vec<PullError> {
     let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     statuses
         .filter_map(|status| {
@@ -25,7 +32,7 @@ pub(super) fn errors(pod: &Pod) -> Vec<(String, String)> {
             let is_pull =
                 reason.contains("ImagePull") || reason.contains("InvalidImageName") || reason.contains("ErrImage");
             let message = waiting.message.clone().unwrap_or_else(|| reason.to_owned());
-            is_pull.then(|| (status.image.clone(), message))
+            is_pull.then(|| PullError { image: status.image.clone(), message })
         })
         .collect()
 }
@@ -78,8 +85,8 @@ async fn wait(pods: &Api<Pod>, name: &str, timeout: Duration) -> kube::Result<Im
         if is_pulled(&pod) {
             return Ok(ImageState { nodes: 1, error: None });
         }
-        if let Some((_, error)) = errors(&pod).into_iter().next() {
-            return Ok(ImageState { nodes: 0, error: Some(error) });
+        if let Some(error) = errors(&pod).into_iter().next() {
+            return Ok(ImageState { nodes: 0, error: Some(error.message) });
         }
         if began.elapsed() > timeout {
             let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();

@@ -14,13 +14,13 @@ use self::observe::{Confirmed, Observation, observe};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::content::decide::{Observed, Rule, RunSource, SnapshotState, Step, decide, delete_attempt, failed_run};
-use crate::content::request::request;
+use crate::content::request::{SnapshotBasis, SourceVolume, request};
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
 use crate::model::snapshot::SnapshotProvenance;
-use crate::reconcile::context::{Context, Requeue, refused_job};
+use crate::reconcile::context::{Context, Requeue, RunObjects, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
 use crate::reconcile::drive::{self, Reconcile, drive};
@@ -28,17 +28,18 @@ use crate::reconcile::late_runs::{self, Leftovers};
 use crate::rules::Decision;
 use crate::rules::NewEvent;
 use crate::run::failure::LastFailure;
-use crate::run::job::{self, RunTarget};
+use crate::run::job::{self, ContentRef, RunTarget};
 use crate::run::node::NodeState;
+use crate::run::request::AttemptStart;
 use crate::run::view::Job;
 use crate::run::view::has_running_pods;
 use crate::state::index::{SlotRequest, WorkItem};
 
 /// Returns the request for a slot. A snapshot run counts for the namespace of its user, like provision runs of claims
 /// there.
-fn slot_request(content: &Content, (provenance, recipe): &(SnapshotProvenance, Recipe)) -> SlotRequest {
+fn slot_request(content: &Content, basis: &SnapshotBasis) -> SlotRequest {
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace);
-    slot_request.on(recipe.required_node(&provenance.origin_node))
+    slot_request.on(basis.recipe.required_node(&basis.provenance.origin_node))
 }
 
 /// Reconciles a content.
@@ -117,10 +118,10 @@ fn decide_now(
     confirmed: &Confirmed,
 ) -> crate::content::decide::Decision {
     let run = context.run_state(&seen.jobs, &seen.pods, &run_name(content));
-    let known = (&seen.deletes[..], &seen.pods[..]);
+    let known = RunObjects { jobs: &seen.deletes, pods: &seen.pods };
     let delete_run = context.delete_state(Operation::DeleteSnapshot, content.run_id(), known, &delete_name(content));
     let jobs: Vec<&Job> = seen.jobs.iter().map(Arc::as_ref).collect();
-    let finalizer = names::source_finalizer(&content.snapshot_uid);
+    let finalizer = content.snapshot_uid.as_deref().map(names::source_finalizer);
     let claim = seen.claim.as_deref();
     let observed = Observed {
         content,
@@ -128,13 +129,13 @@ fn decide_now(
         fresh: confirmed.fresh,
         snapshot: seen.snapshot,
         source: seen.source.as_ref().map_err(String::clone).map(|source| RunSource {
-            provenance: &source.0,
-            recipe: &source.1,
+            provenance: &source.provenance,
+            recipe: &source.recipe,
             is_terminating: claim.is_some_and(|claim| claim.terminating),
-            is_protected: claim.is_some_and(|claim| claim.finalizers.contains(&finalizer)),
-            has_slot: context.cluster.index().has_slot(&slot_request(content, source), &source.1),
+            is_protected: claim.zip(finalizer.as_ref()).is_some_and(|(claim, own)| claim.finalizers.contains(own)),
+            has_slot: context.cluster.index().has_slot(&slot_request(content, source), &source.recipe),
         }),
-        recipe: seen.made_by.as_ref().map_err(String::clone).map(|(_, recipe)| recipe),
+        recipe: seen.made_by.as_ref().map_err(String::clone).map(|basis| &basis.recipe),
         origin_node: origin_node(seen),
         jobs: &jobs,
         run,
@@ -149,7 +150,7 @@ fn decide_now(
 }
 
 fn origin_node(observation: &Observation) -> &str {
-    observation.made_by.as_ref().map_or("", |(provenance, _)| provenance.origin_node.as_str())
+    observation.made_by.as_ref().map_or("", |basis| basis.provenance.origin_node.as_str())
 }
 
 async fn execute(
@@ -166,7 +167,7 @@ async fn execute(
         Step::AddFinalizer => Ok(with(writes.add_content_finalizer(content).await?)),
         Step::WaitForSlot => {
             if let Ok(source) = &observation.source {
-                context.cluster.update(|index| index.wait_for_slot(&slot_request(content, source), &source.1));
+                context.cluster.update(|index| index.wait_for_slot(&slot_request(content, source), &source.recipe));
             }
             Ok(StepOutcome::WaitForSlot)
         }
@@ -174,8 +175,10 @@ async fn execute(
             stamp(context, content, observation, attempt, &provenance, confirmed).await
         }
         Step::ProtectSource => {
-            let Some(claim) = &observation.claim else { return Ok(StepOutcome::Wait) };
-            confirmed.source = Some(writes.protect_snapshot_source(claim, &content.snapshot_uid).await?);
+            let (Some(claim), Some(uid)) = (&observation.claim, &content.snapshot_uid) else {
+                return Ok(StepOutcome::Wait);
+            };
+            confirmed.source = Some(writes.protect_snapshot_source(claim, uid).await?);
             Ok(StepOutcome::Again)
         }
         Step::Refresh => {
@@ -209,7 +212,7 @@ async fn execute(
         }
         Step::ConfirmNode { node } => {
             let state = if writes.has_node(&node).await? { NodeState::Reachable } else { NodeState::NotFound };
-            confirmed.nodes.push((node, state));
+            confirmed.nodes.0.insert(node, state);
             Ok(StepOutcome::Again)
         }
         Step::StartDelete { attempt, on_any_node } => {
@@ -235,7 +238,7 @@ async fn stamp(
     let Ok(source) = &observation.source else { return Ok(StepOutcome::Wait) };
     let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
     // Another worker may have taken the slot since the decision.
-    if !context.cluster.index().acquire_slot(&job, &slot_request(content, source), &source.1) {
+    if !context.cluster.index().acquire_slot(&job, &slot_request(content, source), &source.recipe) {
         return Ok(StepOutcome::Again);
     }
     let stamped = context.writes.stamp_content(content, attempt, provenance).await;
@@ -256,7 +259,11 @@ async fn mark_ready(context: &Context, content: &Content, size: Option<u64>) -> 
 
 /// Asks the API server for the VolumeSnapshot of a content.
 async fn read_snapshot_state(context: &Context, content: &Content) -> Result<SnapshotState, WriteError> {
-    let found = context.writes.read_snapshot(&content.snapshot).await?.filter(|s| s.uid == content.snapshot_uid);
+    let found = context
+        .writes
+        .read_snapshot(&content.snapshot)
+        .await?
+        .filter(|s| content.snapshot_uid.as_ref() == Some(&s.uid));
     Ok(match found {
         Some(snapshot) if snapshot.terminating => SnapshotState::Terminating,
         Some(_) => SnapshotState::Alive,
@@ -285,50 +292,51 @@ fn run_target(content: &Content, recipe: &Recipe, node: &str) -> RunTarget {
     RunTarget {
         namespace: recipe.config.namespace.clone(),
         node: recipe.required_node(node).map(str::to_owned),
-        content: Some((content.name.clone(), content.run_id().to_owned())),
+        content: Some(ContentRef { name: content.name.clone(), id: content.run_id().to_owned() }),
         ..RunTarget::default()
     }
 }
 
 async fn start(context: &Context, content: &Content, observation: &Observation) -> Result<StepOutcome, WriteError> {
-    let (Ok((made_by, recipe)), Some(claim), Some(volume)) =
-        (&observation.made_by, &observation.claim, &observation.volume)
+    let (Ok(made_by), Some(claim), Some(volume)) = (&observation.made_by, &observation.claim, &observation.volume)
     else {
         return Ok(StepOutcome::Wait);
     };
     // No run reads a source on the word of a cache. The API must have the VolumeSnapshot and its source, and the source
     // must be protected.
     let snapshot = context.writes.read_snapshot(&content.snapshot).await?;
-    let wanted = |snapshot: &Snapshot| snapshot.uid == content.snapshot_uid && !snapshot.terminating;
+    let wanted = |snapshot: &Snapshot| content.snapshot_uid.as_ref() == Some(&snapshot.uid) && !snapshot.terminating;
     let fresh = context.writes.read_claim(&claim.name).await?;
-    let kept = names::source_finalizer(&content.snapshot_uid);
-    let same = |fresh: &Claim| fresh.uid == claim.uid && fresh.finalizers.contains(&kept);
+    let kept = content.snapshot_uid.as_deref().map(names::source_finalizer);
+    let is_kept = |fresh: &Claim| kept.as_ref().is_some_and(|kept| fresh.finalizers.contains(kept));
+    let same = |fresh: &Claim| fresh.uid == claim.uid && is_kept(fresh);
     if !snapshot.as_ref().is_some_and(wanted) || !fresh.as_ref().is_some_and(same) {
         return Err(WriteError::Conflict(format!("the source of VolumeSnapshotContent {}", content.name)));
     }
     let source = context.writes.volume_source(volume).await?;
     let of =
         ClaimRef { namespace: claim.name.namespace.clone(), name: claim.name.name.clone(), uid: claim.uid.clone() };
-    let run = (content.attempt, context.timestamp());
+    let run = AttemptStart { attempt: content.attempt, ts: context.timestamp() };
     let request = RunRequest {
         moved_in_path: volume.moved_in_path(),
         ..request(
             Operation::Snapshot,
             content,
-            (made_by, recipe),
+            made_by,
             &context.identity,
             &context.kube_api,
             run,
-            (of, source),
+            SourceVolume { claim: of, spec: source },
         )
     };
-    let target = run_target(content, recipe, &made_by.origin_node);
+    let recipe = &made_by.recipe;
+    let target = run_target(content, recipe, &made_by.provenance.origin_node);
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).on(target.node.as_deref());
     if !context.acquire_slot(&run_name(content), &slot_request, recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
-    let (kind, cause) = match context.create_job(recipe, job::job(recipe, &request, &target)).await {
+    let refusal = match context.create_job(recipe, job::job(recipe, &request, &target)).await {
         Ok(()) => {
             let image = context.image(recipe);
             let message = format!("snapshot run {}: image {image} of class {}", content.attempt, recipe.class);
@@ -338,7 +346,7 @@ async fn start(context: &Context, content: &Content, observation: &Observation) 
         }
         Err(error) => refused_job(error)?,
     };
-    let decision = failed_run(content, &cause, kind, Some(recipe), context.clock.now());
+    let decision = failed_run(content, &refusal.cause, refusal.reaction, Some(recipe), context.clock.now());
     decision.event.into_iter().for_each(|event| context.emit(ObjectRef::content(content), event));
     let Step::RecordFailure(failure) = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.snapshot_run(Operation::Snapshot, false);
@@ -355,8 +363,9 @@ impl Observation {
 
 /// Confirms that no Job or pod of a snapshot run exists that no watch has shown yet. It must not meet the deletion.
 async fn confirm_no_run(context: &Context, content: &Content, observation: &Observation) -> Result<(), WriteError> {
-    let Ok((_, recipe)) = &observation.made_by else { return Ok(()) };
-    let (of, known) = (Some(recipe.config.namespace.as_str()), (&*observation.jobs, &*observation.pods));
+    let Ok(SnapshotBasis { recipe, .. }) = &observation.made_by else { return Ok(()) };
+    let of = Some(recipe.config.namespace.as_str());
+    let known = RunObjects { jobs: &observation.jobs, pods: &observation.pods };
     match context.is_run_unseen(Operation::Snapshot, content.run_id(), of, known).await? {
         false => Ok(()),
         true => Err(WriteError::Conflict(format!("the runs of VolumeSnapshotContent {}", content.name))),
@@ -370,25 +379,26 @@ async fn start_delete(
     attempt: u32,
     on_any_node: bool,
 ) -> Result<StepOutcome, WriteError> {
-    let Ok((made_by, recipe)) = &observation.made_by else { return Ok(StepOutcome::Wait) };
+    let Ok(made_by) = &observation.made_by else { return Ok(StepOutcome::Wait) };
     // A stored snapshot must not be deleted on the word of a cache.
     let fresh = context.writes.read_content(&content.name).await?;
     if fresh.as_ref().is_none_or(|fresh| fresh.resource_version != content.resource_version) {
         return Err(WriteError::Conflict(format!("VolumeSnapshotContent {}", content.name)));
     }
     confirm_no_run(context, content, observation).await?;
-    let node = if on_any_node { "" } else { &made_by.origin_node };
+    let recipe = &made_by.recipe;
+    let node = if on_any_node { "" } else { &made_by.provenance.origin_node };
     let target = RunTarget { scope: content.uid.clone(), ..run_target(content, recipe, node) };
     let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);
     if !context.acquire_slot(&job, &slot_request.on(target.node.as_deref()), recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
-    let run = (attempt, context.timestamp());
+    let run = AttemptStart { attempt, ts: context.timestamp() };
     let request = request(
         Operation::DeleteSnapshot,
         content,
-        (made_by, recipe),
+        made_by,
         &context.identity,
         &context.kube_api,
         run,

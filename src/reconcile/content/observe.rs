@@ -10,6 +10,7 @@ use crate::config::current_program::with_current_program;
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::{NodeGone, Recipe, joined};
 use crate::content::decide::SnapshotState;
+use crate::content::request::SnapshotBasis;
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
 use crate::model::snapshot::Content;
@@ -17,7 +18,7 @@ use crate::model::snapshot::SnapshotProvenance;
 use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
-use crate::run::node::{NodeState, NodeStates};
+use crate::run::node::NodeStates;
 use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
 use crate::state::index::Index;
@@ -28,7 +29,7 @@ pub(super) struct Confirmed {
     pub fresh: bool,
     pub snapshot: Option<SnapshotState>,
     pub source: Option<Claim>,
-    pub nodes: Vec<(String, NodeState)>,
+    pub nodes: NodeStates,
 }
 
 /// The data from which a decision borrows.
@@ -36,8 +37,8 @@ pub(super) struct Observation {
     pub snapshot: SnapshotState,
     pub claim: Option<Arc<Claim>>,
     pub volume: Option<Arc<Volume>>,
-    pub source: Result<(SnapshotProvenance, Recipe), String>,
-    pub made_by: Result<(SnapshotProvenance, Recipe), String>,
+    pub source: Result<SnapshotBasis, String>,
+    pub made_by: Result<SnapshotBasis, String>,
     pub jobs: Vec<Arc<Job>>,
     pub deletes: Vec<Arc<Job>>,
     pub pods: Vec<Arc<Pod>>,
@@ -50,9 +51,10 @@ pub(super) struct Observation {
 /// Observes a content and all objects that concern it.
 pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirmed) -> Observation {
     let index = context.cluster.index();
-    let snapshot = index.snapshot(&content.snapshot).filter(|snapshot| snapshot.uid == content.snapshot_uid);
+    let snapshot =
+        index.snapshot(&content.snapshot).filter(|snapshot| content.snapshot_uid.as_ref() == Some(&snapshot.uid));
     let state = match &snapshot {
-        _ if content.snapshot_uid.is_empty() => SnapshotState::Unbound,
+        _ if content.snapshot_uid.is_none() => SnapshotState::Unbound,
         Some(snapshot) if snapshot.terminating => SnapshotState::Terminating,
         Some(_) => SnapshotState::Alive,
         None => confirmed.snapshot.unwrap_or(SnapshotState::NotCached),
@@ -72,10 +74,10 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
         .partition(|job| job.run_labels.operation == Operation::DeleteSnapshot);
     let pods = index.pods_of(content.run_id());
     let nodes_with_pods = nodes_with_pods(&pods);
-    let node = made_by.as_ref().map(|(made_by, _)| made_by.origin_node.clone()).unwrap_or_default();
+    let node = made_by.as_ref().map(|basis| basis.provenance.origin_node.clone()).unwrap_or_default();
     let mut node_states = index.node_states(nodes_with_pods.iter().chain([&node]));
-    node_states.0.extend(confirmed.nodes.iter().cloned());
-    let recorded = made_by.as_ref().ok().map(|(_, recipe)| recipe);
+    node_states.0.extend(confirmed.nodes.0.clone());
+    let recorded = made_by.as_ref().ok().map(|basis| &basis.recipe);
     let of_class = recorded.and_then(|recipe| class_recipe(&index, &recipe.class)).map(|recipe| recipe.node_gone);
     Observation {
         snapshot: state,
@@ -102,41 +104,40 @@ fn class_recipe(index: &Index, class: &str) -> Option<Arc<Recipe>> {
 }
 
 /// Returns a recorded recipe, with the keys that follow the class.
-fn current_recipe(index: &Index, recorded: &EffectiveConfig) -> Result<(EffectiveConfig, Recipe), String> {
+fn current_recipe(index: &Index, recorded: &EffectiveConfig) -> Result<Recipe, String> {
     let class_recipe = class_recipe(index, &recorded.class);
     let effective_config = with_current_program(recorded, class_recipe.as_ref().map(|recipe| &recipe.effective_config));
-    let recipe = effective_config.recipe().map_err(|problems| joined(&problems))?;
-    Ok((effective_config, recipe))
+    effective_config.recipe().map_err(|problems| joined(&problems))
 }
 
 /// Returns the provenance that a snapshot of this volume gets, with the recipe of its runs.
-fn provenance_of_source(index: &Index, volume: &Volume) -> Result<(SnapshotProvenance, Recipe), String> {
+fn provenance_of_source(index: &Index, volume: &Volume) -> Result<SnapshotBasis, String> {
     let text = volume.provenance.as_deref().unwrap_or_default();
     let made = serde_json::from_str::<crate::model::volume::Provenance>(text)
         .map_err(|error| format!("the provenance of its volume cannot be read: {error}"))?;
-    let (effective_config, recipe) = current_recipe(index, &made.effective_config)
+    let recipe = current_recipe(index, &made.effective_config)
         .map_err(|why| format!("the provenance of its volume cannot be used: {why}"))?;
     let provenance = SnapshotProvenance {
-        effective_config,
+        effective_config: recipe.effective_config.clone(),
         origin_node: made.origin_node,
         volume_id: volume.volume_id().unwrap_or_default().to_owned(),
         pv_name: volume.name.clone(),
         size: volume.size.clone()?,
         volume_mode: volume.volume_mode.to_string(),
     };
-    Ok((provenance, recipe))
+    Ok(SnapshotBasis { provenance, recipe })
 }
 
 /// Returns the provenance of a content, with the recipe of its runs. A snapshot that somebody else has stored has the
 /// provenance of the StorageClass that its VolumeSnapshotClass names.
-fn provenance_of_content(index: &Index, content: &Content) -> Result<(SnapshotProvenance, Recipe), String> {
+fn provenance_of_content(index: &Index, content: &Content) -> Result<SnapshotBasis, String> {
     match (&content.provenance, &content.handle) {
         (Some(text), _) => {
-            let made_by = serde_json::from_str::<SnapshotProvenance>(text)
+            let provenance = serde_json::from_str::<SnapshotProvenance>(text)
                 .map_err(|error| format!("its record (annotation provenance) cannot be read: {error}"))?;
-            let (_, recipe) = current_recipe(index, &made_by.effective_config)
+            let recipe = current_recipe(index, &provenance.effective_config)
                 .map_err(|why| format!("its record (annotation provenance) cannot be used: {why}"))?;
-            Ok((made_by, recipe))
+            Ok(SnapshotBasis { provenance, recipe })
         }
         (None, Some(_)) => {
             let of = content.class.as_deref().and_then(|class| index.snapshot_class(class)?.storage_class.clone());
@@ -146,7 +147,8 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<(SnapshotPr
                     crate::model::snapshot::STORAGE_CLASS
                 )
             })?;
-            Ok((provenance_of_class(&recipe, content), (*recipe).clone()))
+            let provenance = provenance_of_class(&recipe, content);
+            Ok(SnapshotBasis { provenance, recipe: (*recipe).clone() })
         }
         (None, None) => Err("no run was started for it".into()),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
-use super::confirmed::Confirmed;
+use super::confirmed::{Confirmed, ConfirmedSource};
 use crate::api::writes::WriteError;
 use crate::batch::{Member, MemberObject};
 use crate::config::Recipe;
@@ -18,6 +18,7 @@ use crate::reconcile::drive::StepOutcome;
 use crate::rules::NewEvent;
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
+use crate::run::request::AttemptStart;
 use crate::state::index::{BatchEntry, SlotRequest};
 use crate::volume::request::request;
 
@@ -85,9 +86,10 @@ pub(super) async fn batch_or_start(
             return Ok(StepOutcome::WaitForSlot);
         }
         let due_run = Due { volume, recipe, node: pinned_node, job: &job };
-        if let Some((noted, source)) = context.join_deletion(&due_run).await? {
-            confirmed.source = Some((noted.resource_version.clone(), source));
-            return Ok(noted.into());
+        if let Some(noted) = context.join_deletion(&due_run).await? {
+            let resource_version = noted.volume.resource_version.clone();
+            confirmed.source = Some(ConfirmedSource { resource_version, source: noted.source });
+            return Ok(noted.volume.into());
         }
     }
     create_or_add_to_batch(context, volume_of_run, recipe, run, confirmed).await
@@ -119,8 +121,8 @@ async fn create_or_add_to_batch(
         None => context.writes.volume_source(volume).await?,
     };
     let source = if is_origin { source } else { String::new() };
-    let ts = context.timestamp();
-    let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
+    let start = AttemptStart { attempt, ts: context.timestamp() };
+    let request = request(volume, &node, recipe, &context.identity, &context.kube_api, start, source);
     let target = RunTarget { namespace: recipe.config.namespace.clone(), node: pinned_node, ..RunTarget::default() };
     if let Some(batch) = volume.batch().filter(|_| is_origin) {
         let (id, object) = (request.volume_id.clone(), MemberObject::Volume(volume.name.clone()));

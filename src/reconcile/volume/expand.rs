@@ -6,19 +6,19 @@ use flex_contract::operation::Operation;
 use flex_contract::quantity::quantity;
 use flex_contract::reason;
 
-use super::runs::{self, Written};
+use super::runs::{self, ReadyRun, RunBasis, Written};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::expand_update::ExpandUpdate;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
-use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::context::{Context, Requeue, RunObjects};
 use crate::reconcile::drive::StepOutcome;
 use crate::run::job;
-use crate::run::view::{Job, Pod};
+use crate::run::request::AttemptStart;
 use crate::state::index::{Index, WorkItem};
-use crate::volume::expand::{Observed, Step, failed_start, requested_size};
+use crate::volume::expand::{ExpandRun, Observed, Step, failed_start, requested_size};
 use crate::volume::in_place_run::InPlaceRuns;
 use crate::volume::request::{expand, request};
 
@@ -41,17 +41,15 @@ pub(super) struct Observation {
 pub(super) fn observe(
     context: &Context,
     volume: &Volume,
-    (recipe, origin_node): (Result<Arc<Recipe>, String>, &str),
-    jobs: &[Arc<Job>],
-    pods: &[Arc<Pod>],
+    RunBasis { recipe, origin_node }: RunBasis<'_>,
+    objects: RunObjects<'_>,
     written: &Written,
 ) -> Observation {
-    let runs = runs::observe(context, volume, Operation::Expand, jobs, pods, written);
+    let runs = runs::observe(context, volume, Operation::Expand, objects, written);
     let index = context.cluster.index();
-    let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
-    let claim = written.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
-    let quota_error = quota_error(&index, volume, claim.as_deref(), &recipe);
-    Observation { claim, recipe, origin_node: origin_node.to_owned(), quota_error, runs }
+    let claim = written.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(volume.claim_ref_uid()?));
+    let quota_error = quota_error(&index, volume, claim.as_deref(), recipe);
+    Observation { claim, recipe: recipe.clone(), origin_node: origin_node.to_owned(), quota_error, runs }
 }
 
 /// Returns the reason why no quota allows the size that the claim requests; `None` if all do, or it requests none.
@@ -94,12 +92,6 @@ impl Observation {
             runs,
             quota_error: self.quota_error.as_deref(),
         }
-    }
-
-    /// Returns the claim, the recipe of runs for the volume, and their node. Other decisions about the volume use them
-    /// too.
-    pub(super) fn run_basis(&self) -> (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str) {
-        (self.claim.clone(), &self.recipe, &self.origin_node)
     }
 }
 
@@ -149,18 +141,20 @@ async fn start(
     };
     runs::confirm_claim(context, claim, |fresh| fresh.size == claim.size).await?;
     let source = context.writes.volume_source(volume).await?;
-    let run = (attempt, context.timestamp());
-    let request = request(volume, &observation.origin_node, recipe, &context.identity, &context.kube_api, run, source);
+    let start = AttemptStart { attempt, ts: context.timestamp() };
+    let request =
+        request(volume, &observation.origin_node, recipe, &context.identity, &context.kube_api, start, source);
     let target = runs::run_target(volume, recipe, &observation.origin_node, &size.to_string());
     let job = job::job(recipe, &expand(request, size), &target);
-    if !runs::acquire_slot(context, (volume, claim), Operation::Expand, (&job, &target), recipe) {
+    let run = ReadyRun { operation: Operation::Expand, volume, claim, recipe, node: target.node, job };
+    if !runs::acquire_slot(context, &run) {
         return Ok(StepOutcome::WaitForSlot);
     }
     {
         let mut index = context.cluster.index();
         // Another worker may have used the quota since the decision.
         if index.expand_quota_error(volume, claim, size, recipe).is_some() {
-            let woken = index.cancel_expectation(job.metadata.name.as_deref().unwrap_or_default());
+            let woken = index.cancel_expectation(run.job.metadata.name.as_deref().unwrap_or_default());
             drop(index);
             context.cluster.queue.add_all(woken);
             return Ok(StepOutcome::Again);
@@ -168,11 +162,11 @@ async fn start(
         index.charge_expand(&volume.name, size);
     }
     let message = format!("expand run {attempt} to {}: image {}", quantity(size).0, context.image(recipe));
-    let refusal = runs::create(context, claim, (recipe, job), (reason::RESIZING, message)).await?;
-    let Some((reaction, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
+    let refusal = runs::create(context, run, reason::RESIZING, message).await?;
+    let Some(refusal) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
     context.cluster.update(|index| index.refund_expand(volume));
-    let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, reaction, context.clock.now());
-    context.emit(ObjectRef::claim(claim), event);
+    let failed = failed_start(volume, ExpandRun { attempt, size }, recipe, &refusal, context.clock.now());
+    context.emit(ObjectRef::claim(claim), failed.event);
     context.metrics.expand_failed(&volume.class);
-    Ok(context.writes.note_expand(volume, Some(&failed)).await?.into())
+    Ok(context.writes.note_expand(volume, Some(&failed.note)).await?.into())
 }

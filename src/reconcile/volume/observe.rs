@@ -7,6 +7,7 @@ use flex_contract::operation::Operation;
 
 use super::confirmed::Confirmed;
 use super::delete::job_name;
+use super::runs::RunBasis;
 use super::{expand, modify};
 use crate::claim::verify::verify_volume_source;
 use crate::config::classes::ClassLookup;
@@ -14,7 +15,7 @@ use crate::config::current_program::with_current_program;
 use crate::config::{NodeGone, Placement, Recipe, joined};
 use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume};
-use crate::reconcile::context::Context;
+use crate::reconcile::context::{Context, RunObjects};
 use crate::run::job;
 use crate::run::node::NodeStates;
 use crate::run::state::RunState;
@@ -78,10 +79,13 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         .cluster
         .index()
         .node_states(volume.nodes_with_storage.iter().chain(&nodes_with_pods).chain([&origin_node]));
-    node_states.0.extend(confirmed.nodes.iter().cloned());
+    node_states.0.extend(confirmed.nodes.0.clone());
     let node = next_node(volume, claim, &origin_node, &node_states);
     let delete_job_name = job_name(volume, &origin_node, &node);
-    let expand = expand::observe(context, volume, (recipe.clone(), &origin_node), &jobs, &pods, &confirmed.expand);
+    let objects = RunObjects { jobs: &jobs, pods: &pods };
+    let basis = RunBasis { recipe: &recipe, origin_node: &origin_node };
+    let expand = expand::observe(context, volume, basis, objects, &confirmed.expand);
+    let claim_of_expand = expand.claim.clone();
     Observation {
         claim,
         claim_bound_before: claim_bound_before(context, volume),
@@ -90,8 +94,8 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
             || context.cluster.index().has_expectation(&job::prefix(Operation::Provision, id)),
         // The present class decides; if it is gone, the recipe does.
         node_gone: class_recipe.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
-        delete_run_state: context.delete_state(Operation::Delete, id, (&jobs, &pods), &delete_job_name),
-        modify: modify::observe(context, volume, expand.run_basis(), &jobs, &pods, &confirmed.modify),
+        delete_run_state: context.delete_state(Operation::Delete, id, objects, &delete_job_name),
+        modify: modify::observe(context, volume, claim_of_expand, basis, objects, &confirmed.modify),
         expand,
         jobs,
         recipe,
@@ -140,7 +144,7 @@ pub(super) fn is_ours_by_its_jobs(context: &Context, volume: &Volume) -> bool {
 /// bound before. The PV controller calls the claim Lost as long as the volume does not have its UID.
 fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
     let reserved = match &volume.claim_ref {
-        Some(reference) => reference.uid.is_empty().then(|| reference.name.clone())?,
+        Some(reference) => reference.uid.is_none().then(|| reference.name.clone())?,
         None => volume.former_claim.clone().filter(|_| volume.is_restored())?,
     };
     let claim = context.cluster.index().claim(&reserved)?;
@@ -165,9 +169,7 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     if volume.claim_ref_was_removed() {
         return ClaimState::None;
     }
-    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
-    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uid.as_ref());
-    let Some(uid) = uid else { return ClaimState::None };
+    let Some(uid) = volume.claim_ref_uid().or(volume.claim_uid.as_deref()) else { return ClaimState::None };
     match index.claim_by_id(uid) {
         Some(claim)
             if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
@@ -177,7 +179,9 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
         Some(_) => ClaimState::Alive,
         // The PV controller writes Released only when the claim is gone.
         None if volume.phase.is_claim_gone() => ClaimState::NotFound,
-        None if reference.is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => ClaimState::NotFound,
+        None if volume.claim_ref.as_ref().is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => {
+            ClaimState::NotFound
+        }
         None => ClaimState::NotCached,
     }
 }

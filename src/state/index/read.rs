@@ -26,6 +26,15 @@ use crate::run::view::{Job, Pod, WarningEvent};
 use crate::state::pools::can_use_pool;
 use crate::sync_probe;
 
+/// A run in the cache.
+#[derive(Debug)]
+pub struct CachedRun {
+    /// The Job.
+    pub job: Arc<Job>,
+    /// The pods of its id.
+    pub pods: Vec<Arc<Pod>>,
+}
+
 /// Claims and volumes.
 impl Index {
     /// Returns a claim by its name.
@@ -166,10 +175,10 @@ impl Index {
         ids.filter(|id| self.facts.cache.claims.name_of(id).is_none()).cloned().collect()
     }
 
-    /// Returns all capacity runs: the Jobs, each with its pods.
-    pub fn capacity_runs(&self) -> Vec<(Arc<Job>, Vec<Arc<Pod>>)> {
+    /// Returns all capacity runs.
+    pub fn capacity_runs(&self) -> Vec<CachedRun> {
         let jobs = self.jobs().filter(|job| job.run_labels.operation == Operation::Capacity);
-        jobs.map(|job| (job.clone(), self.pods_of(&job.run_labels.id))).collect()
+        jobs.map(|job| CachedRun { job: job.clone(), pods: self.pods_of(&job.run_labels.id) }).collect()
     }
 
     /// Returns the creation time of a run's Job, in seconds since 1970. Returns `None` unless its pods have ended and
@@ -262,7 +271,6 @@ impl Index {
             ClassLookup::Ours(found) => (Some(found), Some(found.recipe.as_ref().ok()?.clone())),
             ClassLookup::Foreign | ClassLookup::Unknown => (None, None),
         };
-        let pool = recipe.as_ref().and_then(|recipe| recipe.pool.as_ref());
         let ready = || self.pools.ready_of(class, &facts.cache);
         let blocked =
             recipe.as_ref().map_or(0, |recipe| self.quota_waiters.blocked_by_pool(recipe, ready(), &self.quota, facts));
@@ -271,7 +279,7 @@ impl Index {
         let remaining =
             |most: u64, used: u128| u64::try_from(u128::from(most).saturating_sub(used)).unwrap_or(u64::MAX);
         Some(PoolObservation {
-            pooled: self.pools.stock(class, (found, pool), facts),
+            pooled: self.pools.stock(class, found, facts),
             requests: self.pools.requests_of(class, facts),
             claims_blocked_by_pool: blocked.saturating_sub(self.pools.count_drained(class)),
             has_waiting_claims: blocked > 0 || self.slots.has_claims(class, facts.now()),

@@ -220,13 +220,13 @@ fn the_index_remembers_that_a_claim_is_gone_until_its_volume_is_gone() {
     index.change_volume(WatchChange::Apply(volume.clone()));
     index.note_claim_gone(&volume.name, &claim);
     assert!(index.is_claim_gone(&volume.name, &claim));
-    let other = Reference { uid: "another".into(), ..claim.clone() };
+    let other = Reference { uid: Some("another".into()), ..claim.clone() };
     assert!(!index.is_claim_gone(&volume.name, &other), "it is another's now");
     index.change_volume(WatchChange::Apply(volume.clone()));
     assert!(index.is_claim_gone(&volume.name, &claim), "its volume is still there");
     index.change_volume(WatchChange::Delete(ObjectName::new("", &volume.name)));
     assert!(!index.is_claim_gone(&volume.name, &claim), "nothing is kept of a volume that is gone");
-    let reserved = Reference { uid: String::new(), ..claim };
+    let reserved = Reference { uid: None, ..claim };
     index.change_volume(WatchChange::Apply(volume.clone()));
     index.note_claim_gone(&volume.name, &reserved);
     assert!(!index.is_claim_gone(&volume.name, &reserved), "a claim of that name may come");

@@ -82,7 +82,7 @@ impl Index {
         items.extend(freed.turn.iter().flat_map(|class| self.for_slot(class)));
         // A restored volume may be reserved for the claim by name alone.
         let named = now.volume_name.as_ref().and_then(|volume| cache.volumes.get(volume));
-        let by_name = named.filter(|volume| volume.claim_ref.as_ref().is_none_or(|of| of.uid.is_empty()));
+        let by_name = named.filter(|volume| volume.claim_ref_uid().is_none());
         items.extend(by_name.map(|volume| WorkItem::Volume(volume.name.clone())));
         items.extend(self.copies_of(&now.name));
         items.extend(now.source_claim().cloned().map(WorkItem::Claim));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flex_contract::operation::Operation;
 
-use super::{BatchEntry, Index, SlotRequest, WorkItem};
+use super::{AttemptToBatch, BatchEntry, ClosedBatch, DeletionToBatch, Index, SlotRequest, Woken, WorkItem};
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::volume::Reference;
@@ -72,19 +72,14 @@ impl Index {
 /// Batches.
 impl Index {
     /// Returns the batch for which a first attempt must be stamped. It is named by the claim's id and the time of the
-    /// stamp. Returns `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as `job`.
-    pub fn join_batch(&mut self, claim: &Claim, recipe: &Recipe, run: (&str, &[String], &str)) -> Option<String> {
+    /// stamp. Returns `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as the run's Job.
+    pub fn join_batch(&mut self, claim: &Claim, recipe: &Recipe, run: &AttemptToBatch<'_>) -> Option<String> {
         self.batches.join_provision(claim, recipe, run, &self.facts, self.slots.expectations_mut())
     }
 
     /// Returns the batch to record on a volume for its first delete run, with the time of the annotation. Returns
-    /// `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as `job`.
-    pub fn join_deletion(
-        &mut self,
-        volume: &Volume,
-        recipe: &Recipe,
-        run: (&str, Option<&str>, &str),
-    ) -> Option<String> {
+    /// `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as the run's Job.
+    pub fn join_deletion(&mut self, volume: &Volume, recipe: &Recipe, run: &DeletionToBatch<'_>) -> Option<String> {
         self.batches.join_deletion(volume, recipe, run, &self.facts, self.slots.expectations_mut())
     }
 
@@ -100,10 +95,10 @@ impl Index {
         self.for_left(&left)
     }
 
-    /// Closes an open batch. Returns the members for its Job, and the work items that can use the slots of the others.
-    pub fn close_batch(&mut self, name: &str) -> (Vec<BatchEntry>, Vec<WorkItem>) {
-        let (entries, slots) = self.batches.close(name, &self.facts, self.slots.expectations_mut());
-        (entries, self.for_slots_of(&slots))
+    /// Closes an open batch. Wakes the work items that can use the slots of the members that have left.
+    pub fn close_batch(&mut self, name: &str) -> Woken<Vec<BatchEntry>> {
+        let ClosedBatch { entries, slots } = self.batches.close(name, &self.facts, self.slots.expectations_mut());
+        Woken { value: entries, items: self.for_slots_of(&slots) }
     }
 
     /// Records that the creation of a batch's Job was answered, or will never be. The time of its expectation begins

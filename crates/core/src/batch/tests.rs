@@ -11,7 +11,7 @@ fn id(number: usize) -> String {
     format!("c0ffee00-0000-4000-8000-{number:012}")
 }
 
-fn asking(recipe: &Recipe, count: usize) -> Vec<(Member, RunRequest)> {
+fn asking(recipe: &Recipe, count: usize) -> Vec<MemberRun> {
     let one = |number: usize| {
         let (id, name) = (id(number), format!("data-{number}"));
         let claim = ObjectName::new("team", &name);
@@ -22,7 +22,7 @@ fn asking(recipe: &Recipe, count: usize) -> Vec<(Member, RunRequest)> {
             claim: flex_contract::request::ClaimRef { namespace: "team".into(), name, uid: id.clone() },
             ..request(recipe)
         };
-        (Member { id, attempt: 1, object: MemberObject::Claim(claim), attributes: None }, request)
+        MemberRun { member: Member { id, attempt: 1, object: MemberObject::Claim(claim), attributes: None }, request }
     };
     (0..count).map(one).collect()
 }
@@ -34,7 +34,7 @@ fn pod_of(job: &api::Job) -> core::PodTemplateSpec {
 /// Returns the Job and the pod of a batch of three, as the cache keeps them.
 fn batch() -> (Job, Pod) {
     let recipe = recipe(&[("image", "x")]);
-    let (mut job, _) = job(&recipe, BATCH, &asking(&recipe, 3), &run_target(None));
+    let BatchJob { mut job, .. } = job(&recipe, BATCH, &asking(&recipe, 3), &run_target(None));
     job.metadata.uid = Some("job".into());
     let mut metadata = pod_of(&job).metadata.unwrap();
     metadata.name = Some(format!("{BATCH}-abcde"));
@@ -66,7 +66,7 @@ fn failure(state: RunState) -> (Reaction, String) {
 #[test]
 fn the_image_gets_a_list_and_the_common_properties() {
     let recipe = recipe(&[("image", "x"), ("cost", "5$")]);
-    let (job, count) = job(&recipe, BATCH, &asking(&recipe, 3), &run_target(Some("a")));
+    let BatchJob { job, members: count } = job(&recipe, BATCH, &asking(&recipe, 3), &run_target(Some("a")));
     assert_eq!((count, job.metadata.name.as_deref()), (3, Some(BATCH)));
     let pod = pod_of(&job);
     let container = &pod.spec.as_ref().unwrap().containers[0];
@@ -106,12 +106,12 @@ fn the_name_of_a_batch_is_a_valid_label_and_no_name_of_a_run() {
 fn each_deleted_volume_of_a_batch_has_a_view_of_its_own_run() {
     let recipe = recipe(&[("image", "x")]);
     let mut members = asking(&recipe, 2);
-    for (member, request) in &mut members {
+    for MemberRun { member, request } in &mut members {
         request.operation = Operation::Delete;
         member.object = MemberObject::Volume(request.pv_name.clone());
     }
     let batch = "delete-batch-0123456789abcdef";
-    let (job, count) = job(&recipe, batch, &members, &run_target(None));
+    let BatchJob { job, members: count } = job(&recipe, batch, &members, &run_target(None));
     assert_eq!((count, job.metadata.name.as_deref()), (2, Some(batch)));
     let pod_annotations = pod_of(&job).metadata.unwrap().annotations.unwrap();
     assert!(
@@ -123,7 +123,7 @@ fn each_deleted_volume_of_a_batch_has_a_view_of_its_own_run() {
     assert_eq!(kept.run_labels.operation.as_str(), "delete");
     let shown = kept.as_seen_by(1, &[], false).unwrap();
     assert_eq!((shown.volume, shown.claim), (Some(format!("pvc-{}", id(1))), None));
-    let other = members[1].0.job_name("delete-batch-1123456789abcdef");
+    let other = members[1].member.job_name("delete-batch-1123456789abcdef");
     let alone = job::name(Operation::Delete, &id(1), 1, "uid");
     assert!(shown.name.name != other && shown.name.name != alone, "the result of one member is not that of another");
     let lists = pod_annotations.values().filter_map(|text| batch::read(text).ok()).flatten();
@@ -134,22 +134,22 @@ fn each_deleted_volume_of_a_batch_has_a_view_of_its_own_run() {
 fn members_beyond_the_size_limit_are_left_out() {
     let recipe = recipe(&[("image", "x"), ("claim-metadata", "note")]);
     let mut members = asking(&recipe, 40);
-    for (_, request) in &mut members {
+    for MemberRun { request, .. } in &mut members {
         request.claim_metadata.insert("note".into(), format!("{}{}", request.volume_id, "x".repeat(20_000)));
     }
-    let (job, count) = job(&recipe, BATCH, &members, &run_target(None));
+    let BatchJob { job, members: count } = job(&recipe, BATCH, &members, &run_target(None));
     assert!((10..14).contains(&count), "{count}");
     assert!(annotated(&job) <= limits::POD);
     assert_eq!(Job::from(&job).members.len(), count);
     assert!(annotated(&whole(&recipe, BATCH, &members[..=count], &run_target(None))) > limits::POD, "as many as fit");
-    let adds = weight(&members[0].1, &members[1].1);
+    let adds = weight(&members[0].request, &members[1].request);
     assert!((20_000..21_000).contains(&adds), "{adds}");
 }
 
 #[test]
 fn only_jobs_with_the_name_of_a_batch_are_batches() {
     let recipe = recipe(&[("image", "x")]);
-    let (mut job, _) = job(&recipe, BATCH, &asking(&recipe, 2), &run_target(None));
+    let BatchJob { mut job, .. } = job(&recipe, BATCH, &asking(&recipe, 2), &run_target(None));
     assert_eq!(Job::from(&job).members.len(), 2);
     job.metadata.name = Some(format!("provision-{}-1", id(0)));
     assert!(Job::from(&job).members.is_empty(), "an admin's template can have the annotation");
@@ -222,25 +222,25 @@ fn a_member_without_an_observed_outcome_is_running() {
 fn the_request_of_a_member_can_be_read_again() {
     let recipe = recipe(&[("image", "x")]);
     let mut members = asking(&recipe, 3);
-    members[1].1.size_bytes = 7;
+    members[1].request.size_bytes = 7;
     // Data that Kubernetes gives to the pod are not in the Job.
-    members.iter_mut().for_each(|(_, request)| request.pod_namespace = "flex-provisioner".into());
+    members.iter_mut().for_each(|run| run.request.pod_namespace = "flex-provisioner".into());
     for count in [1, 3] {
-        let (job, _) = job(&recipe, BATCH, &members[..count], &run_target(None));
-        for (member, request) in &members[..count] {
+        let BatchJob { job, .. } = job(&recipe, BATCH, &members[..count], &run_target(None));
+        for MemberRun { member, request } in &members[..count] {
             assert_eq!(request_of(job.clone(), &member.id).as_ref(), Ok(request), "of {count}");
         }
         assert!(request_of(job, &id(9)).is_err(), "of {count}");
     }
-    let alone = crate::run::job::job(&recipe, &members[0].1, &run_target(None));
-    assert_eq!(request_of(alone, &id(0)).as_ref(), Ok(&members[0].1));
+    let alone = crate::run::job::job(&recipe, &members[0].request, &run_target(None));
+    assert_eq!(request_of(alone, &id(0)).as_ref(), Ok(&members[0].request));
 }
 
 #[test]
 fn a_batch_sees_only_the_storage_of_its_members() {
     let template = "spec: {containers: [{name: provisioner, volumeMounts: [{name: a, mountPath: /a}]}], volumes: [{name: a, hostPath: {path: /a}}]}";
     let recipe = recipe(&[("image", "x"), ("pod-template", template), ("storage-mounts", "/a")]);
-    let (made, fits) = job(&recipe, BATCH, &asking(&recipe, 250), &run_target(None));
+    let BatchJob { job: made, members: fits } = job(&recipe, BATCH, &asking(&recipe, 250), &run_target(None));
     let mounts = pod_of(&made).spec.unwrap().containers[0].volume_mounts.clone().unwrap();
     let observed: Vec<String> =
         mounts.iter().filter(|mount| mount.name == "a").map(|mount| mount.sub_path.clone().unwrap()).collect();

@@ -260,7 +260,7 @@ fn a_failed_run_keeps_no_pod_from_a_node() {
     world.end_all(&Outcome::Failed("no such file".into()));
     let plan = world.plan();
     assert_eq!(plan.steps[0].rule, Rule::RunFailed);
-    let (config, tell) = &plan.events[0];
+    let ConfigEvent { config, event: tell } = &plan.events[0];
     assert_eq!(config.name, "config-of-c");
     assert!(tell.message.contains("no such file") && tell.message.contains("hostname=a"), "{}", tell.message);
     world.settle();

@@ -141,7 +141,7 @@ impl ClaimSource<'_> {
         let Some(volume) = self.volume else {
             return waits("has a volume that the provisioner does not see yet; the provisioner waits for it");
         };
-        if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != source_claim.uid) {
+        if volume.claim_ref_uid() != Some(&source_claim.uid) {
             return waits("has a volume whose claimRef names another claim");
         }
         if volume.is_restored() {

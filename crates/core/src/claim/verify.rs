@@ -13,20 +13,15 @@ use crate::model::affinity;
 use crate::model::claim::Claim;
 use crate::model::foreign_metadata::{FINALIZERS, said_namespaces};
 use crate::model::volume::Volume;
+use crate::run::node::NodeLabels;
 use crate::text::line;
 
-/// Returns all reasons why a volume cannot be bound to a claim; none if it fits. `node` is the selected node with its
-/// labels.
+/// Returns all reasons why a volume cannot be bound to a claim; none if it fits. `node` is the selected node.
 ///
 /// A volume that was adopted for the claim has been checked, and the PV controller may bind it at any time. A node that
 /// is selected later, or a later change of the volume, does not count any more.
-pub fn mismatches(
-    volume: &Volume,
-    claim: &Claim,
-    recipe: &Recipe,
-    node: Option<(&str, &BTreeMap<String, String>)>,
-) -> Vec<String> {
-    let names_it = volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == claim.uid);
+pub fn mismatches(volume: &Volume, claim: &Claim, recipe: &Recipe, node: Option<NodeLabels<'_>>) -> Vec<String> {
+    let names_it = volume.claim_ref_uid() == Some(&claim.uid);
     if volume.is_adopted() && names_it && volume.name == names::pv_name(&claim.volume_id()) && claim.may_own(volume) {
         return Vec::new();
     }
@@ -38,10 +33,9 @@ pub fn mismatches(
     }
     verify_request(volume, claim).into_iter().for_each(&mut refuse);
     if let Some(reference) = &volume.claim_ref
-        && !reference.uid.is_empty()
-        && reference.uid != claim.uid
+        && let Some(uid) = reference.uid.as_ref().filter(|uid| **uid != claim.uid)
     {
-        refuse(format!("its claimRef names another claim, {} with UID {}", reference.name, reference.uid));
+        refuse(format!("its claimRef names another claim, {} with UID {uid}", reference.name));
     }
     if !claim.may_own(volume) {
         refuse("its annotation names another claim".into());
@@ -55,10 +49,10 @@ pub fn mismatches(
     verify_surplus(volume, claim, recipe).into_iter().for_each(&mut refuse);
     verify_foreign_metadata(volume, claim, recipe).into_iter().for_each(&mut refuse);
     // A half-adopted volume is adopted, whatever node is selected meanwhile: the scheduler follows the volume.
-    if let (Some(selector), Some((node, labels))) = (volume.affinity.as_ref().filter(|_| !volume.has_finalizer()), node)
-        && !affinity::matches(selector, labels)
+    if let (Some(selector), Some(node)) = (volume.affinity.as_ref().filter(|_| !volume.has_finalizer()), node)
+        && !affinity::matches(selector, node.labels)
     {
-        refuse(format!("its node affinity excludes the selected node {node}"));
+        refuse(format!("its node affinity excludes the selected node {}", node.node));
     }
     if volume.attributes_class.as_deref().is_some_and(|class| !asks_for_class(claim, class)) {
         refuse("it names a VolumeAttributesClass that the claim does not ask for".into());
@@ -219,21 +213,32 @@ fn asks_for_class(claim: &Claim, class: &str) -> bool {
     [claim.attributes_class.as_deref(), had].contains(&Some(class))
 }
 
+/// The node where a volume was made.
+#[derive(Clone, Copy, Debug)]
+pub struct MadeOn<'a> {
+    /// The name of the node.
+    pub node: &'a str,
+    /// Its labels; `None` if the node does not exist.
+    pub labels: Option<&'a BTreeMap<String, String>>,
+}
+
 /// Derives the node affinity of a volume, if the config has `volume-affinity` and the image has not written one. `node`
-/// is where the volume was made, with its labels where they are known.
+/// is where the volume was made.
 ///
 /// # Errors
 /// If the labels are not known. The text is for the claim's event.
 pub fn derived_affinity(
     volume: &Volume,
     recipe: &Recipe,
-    node: Option<(&str, Option<&BTreeMap<String, String>>)>,
+    node: Option<MadeOn<'_>>,
 ) -> Result<Option<NodeSelector>, String> {
     if recipe.volume_affinity.is_empty() || volume.affinity.is_some() || volume.is_adopted() {
         return Ok(None);
     }
     let lacks = "it has no node affinity, and `volume-affinity` of the provisioner config cannot be followed";
-    let Some((name, labels)) = node else { return Err(format!("{lacks}: the node of its run is not known")) };
+    let Some(MadeOn { node: name, labels }) = node else {
+        return Err(format!("{lacks}: the node of its run is not known"));
+    };
     let Some(labels) = labels else { return Err(format!("{lacks}: the node {name} does not exist")) };
     let made = affinity::of_node(&recipe.volume_affinity, labels);
     made.map(Some).map_err(|label| format!("{lacks}: the node {name} lacks the label {label}"))

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use super::accounts::Accounts;
 use super::checked::Checked;
+use super::class::ServedRecipe;
 pub use super::class::{Class, ClassLookup, Verdict};
-use super::effective_config::EffectiveConfig;
-use super::external_provisioner::{self, ExternalProvisioner, ExternalProvisioners};
+use super::external_provisioner::{self, ExternalProvisioner, ExternalProvisioners, ReplacingConfigs};
 pub use super::identity::Identity;
 pub use super::input::{
-    BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, Revision, Stored, effective_config_of,
+    BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, NewRevision, Revision, Stored, effective_config_of,
     effective_config_with,
 };
+use super::problem::ConfigProblem;
 use super::topology::Topologies;
 use super::{Problem, Recipe, SourceRule, capability, common_mistakes, keys, script};
 use crate::object::ObjectName;
@@ -28,9 +29,9 @@ pub struct Classes {
     /// The verdict on each ConfigMap that is meant for this orchestrator.
     pub verdicts: BTreeMap<ObjectName, Verdict>,
     /// The problems of a valid config with one StorageClass. They do not affect other classes.
-    pairs: Vec<(ObjectName, Problem)>,
+    pairs: Vec<ConfigProblem>,
     /// The recipes in use whose revision is not stored yet, or not as the newest.
-    pub revisions_to_write: Vec<(EffectiveConfig, i64)>,
+    pub revisions_to_write: Vec<NewRevision>,
 }
 
 impl Classes {
@@ -114,7 +115,7 @@ pub fn classes<'a>(
         table.ours.insert(name.to_owned(), class);
     }
     warn_of_external_provisioners(&mut table, &inputs, left_to_others);
-    for (config, problem) in std::mem::take(&mut table.pairs) {
+    for ConfigProblem { config, problem } in std::mem::take(&mut table.pairs) {
         refuse(&mut table, configs[&config], problem);
     }
     for verdict in table.verdicts.values_mut() {
@@ -146,8 +147,8 @@ struct Claimants<'c> {
 fn claimants<'c>(table: &mut Classes, configs: &BTreeMap<&'c ObjectName, &'c Config>) -> Claimants<'c> {
     let mut by_age: Vec<&'c Config> = configs.values().copied().collect();
     by_age.sort_by_key(|config| (&config.created, &config.uid));
-    let (general, second) = external_provisioner::replacing_configs(&by_age);
-    second.into_iter().for_each(|(config, problem)| refuse(table, config, problem));
+    let ReplacingConfigs { serving: general, refused } = external_provisioner::replacing_configs(&by_age);
+    refused.into_iter().for_each(|refused| refuse(table, configs[&refused.config], refused.problem));
     let mut labelled: BTreeMap<&str, &Config> = BTreeMap::new();
     for config in by_age {
         let Some(class) = config.class.as_deref() else { continue };
@@ -340,21 +341,23 @@ fn serve(
     class: &str,
     recipe: Checked,
     revisions: &BTreeMap<String, Revision>,
-) -> (Result<Arc<Recipe>, String>, bool) {
+) -> ServedRecipe {
     let refused = table.verdicts.get(&config.name).is_some_and(|verdict| !verdict.problems.is_empty());
+    let now = |recipe| ServedRecipe { recipe, last_good: false };
+    let before = |recipe| ServedRecipe { recipe: Ok(recipe), last_good: true };
     let served = match recipe {
         _ if refused => match last_good(revisions, &config.name, class) {
-            Some(recipe) => (Ok(recipe), true),
-            None => (Err(format!("the provisioner config {} has errors; its events name them", config.name)), false),
+            Some(recipe) => before(recipe),
+            None => now(Err(format!("the provisioner config {} has errors; its events name them", config.name))),
         },
         Ok(recipe) => {
             let newest = newest(revisions, &config.name, class);
             if newest.is_none_or(|newest| newest.effective_config != recipe.effective_config) {
-                table
-                    .revisions_to_write
-                    .push((recipe.effective_config.clone(), newest.map_or(1, |newest| newest.number + 1)));
+                let number = newest.map_or(1, |newest| newest.number + 1);
+                let effective_config = recipe.effective_config.clone();
+                table.revisions_to_write.push(NewRevision { effective_config, number });
             }
-            (Ok(recipe), false)
+            now(Ok(recipe))
         }
         // The config is valid, but not together with this StorageClass.
         Err(problems) => match last_good(revisions, &config.name, class) {
@@ -363,24 +366,22 @@ fn serve(
                     message: format!("{} (with the parameters of StorageClass `{class}`)", problem.message),
                     ..problem.clone()
                 };
-                table.pairs.extend(problems.iter().map(|problem| (config.name.clone(), with(problem))));
-                (Ok(recipe), true)
+                let of_config = |problem| ConfigProblem { config: config.name.clone(), problem };
+                table.pairs.extend(problems.iter().map(|problem| of_config(with(problem))));
+                before(recipe)
             }
-            None => (
-                Err(format!(
-                    "the StorageClass does not fit the provisioner config {}: {}",
-                    config.name,
-                    super::joined(&problems)
-                )),
-                false,
-            ),
+            None => now(Err(format!(
+                "the StorageClass does not fit the provisioner config {}: {}",
+                config.name,
+                super::joined(&problems)
+            ))),
         },
     };
     let verdict = table.verdicts.entry(config.name.clone()).or_default();
-    if served.0.is_ok() {
+    if served.recipe.is_ok() {
         verdict.classes.push(class.to_owned());
     }
-    verdict.last_good |= served.1;
+    verdict.last_good |= served.last_good;
     served
 }
 
@@ -416,7 +417,7 @@ fn class_with_object(
             ),
         );
     }
-    let (recipe, last_good) = serve(table, config, &object.name, recipe, revisions);
+    let ServedRecipe { recipe, last_good } = serve(table, config, &object.name, recipe, revisions);
     Class {
         name: object.name.clone(),
         has_object: true,
@@ -472,7 +473,7 @@ fn label_only_class(
             ),
         );
     }
-    let (recipe, last_good) = serve(table, config, name, recipe, revisions);
+    let ServedRecipe { recipe, last_good } = serve(table, config, name, recipe, revisions);
     Class {
         name: name.to_owned(),
         has_object: false,

@@ -286,7 +286,7 @@ fn each_version_in_use_is_recorded_once() {
         table
             .revisions_to_write
             .into_iter()
-            .map(|(effective_config, number)| (effective_config.data["zone"].clone(), number))
+            .map(|revision| (revision.effective_config.data["zone"].clone(), revision.number))
             .collect()
     };
     assert_eq!(unkept(vec![]), [("west".to_owned(), 1)]);
@@ -300,7 +300,7 @@ fn each_version_in_use_is_recorded_once() {
 fn the_service_token_is_never_recorded() {
     let table = table(&[&config("a", Some("silver"), &[("service-token", "hush")])], &[]);
     assert!(recipe(&table, "silver").service_token);
-    assert!(!serde_json::json!(table.revisions_to_write[0].0).to_string().contains("hush"));
+    assert!(!serde_json::json!(table.revisions_to_write[0].effective_config).to_string().contains("hush"));
     let warned = crate::config::joined(&verdict(&table, "a").warnings);
     assert!(
         warned.contains("kubectl -n admin create secret generic a-token --from-literal=SERVICE_TOKEN=…"),

@@ -131,6 +131,15 @@ pub struct Revision {
     pub created: i64,
 }
 
+/// A revision that is not stored yet.
+#[derive(Clone, Debug)]
+pub struct NewRevision {
+    /// The effective config.
+    pub effective_config: EffectiveConfig,
+    /// The number of the revision.
+    pub number: i64,
+}
+
 /// A stored script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptScript {

@@ -81,11 +81,26 @@ impl From<&VolumeAttributesClass> for AttributesClass {
 /// The attributes of a volume: the VolumeAttributesClass, with the parameters that a run got from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
-    /// The VolumeAttributesClass; empty for none.
-    pub class: String,
+    /// The VolumeAttributesClass; `None` for no class. Annotations have an empty text then.
+    #[serde(with = "class_text")]
+    pub class: Option<String>,
     /// The parameters of that class at the time of the run.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
+}
+
+/// The class of attributes, as annotations of volumes and Jobs have it.
+mod class_text {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde gives a reference to the field")]
+    pub fn serialize<S: Serializer>(class: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(class.as_deref().unwrap_or_default())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+        Ok(Some(String::deserialize(deserializer)?).filter(|class| !class.is_empty()))
+    }
 }
 
 impl Attributes {
@@ -96,9 +111,9 @@ impl Attributes {
 
     /// Names the attributes for people.
     pub fn describe(&self) -> String {
-        match self.class.as_str() {
-            "" => "no VolumeAttributesClass".to_owned(),
-            class => format!("VolumeAttributesClass {class}"),
+        match &self.class {
+            None => "no VolumeAttributesClass".to_owned(),
+            Some(class) => format!("VolumeAttributesClass {class}"),
         }
     }
 
@@ -137,19 +152,17 @@ impl Attributes {
     }
 }
 
-/// Returns the attributes that a claim requests by the name of a class; an empty name means none.
+/// Returns the attributes that a claim requests by the name of a class, or without one.
 ///
 /// # Errors
 /// If the claim cannot get the attributes now. The text is for the claim's event.
 pub fn requested_attributes(
-    name: &str,
+    name: Option<&str>,
     class: Option<&AttributesClass>,
     recipe: &Recipe,
     provisioner: &str,
 ) -> Result<Attributes, String> {
-    if name.is_empty() {
-        return Ok(Attributes::default());
-    }
+    let Some(name) = name else { return Ok(Attributes::default()) };
     if !recipe.can(CAPABILITY) {
         return Err(format!(
             "the claim asks for the VolumeAttributesClass {name}, which class {} cannot give: the provisioner config {} does not declare that its image can modify volumes (`capabilities: modify`)",
@@ -165,7 +178,7 @@ pub fn requested_attributes(
             class.driver, recipe.class
         ));
     }
-    let attributes = Attributes { class: name.to_owned(), parameters: class.parameters.clone() };
+    let attributes = Attributes { class: Some(name.to_owned()), parameters: class.parameters.clone() };
     attributes.over(recipe)?;
     Ok(attributes)
 }
@@ -187,17 +200,18 @@ mod tests {
     }
 
     fn refused(class: Option<&AttributesClass>, data: &[(&str, &str)]) -> String {
-        requested_attributes("gold", class, &recipe(data), "flex").unwrap_err()
+        requested_attributes(Some("gold"), class, &recipe(data), "flex").unwrap_err()
     }
 
     #[test]
     fn parameters_of_the_volume_attributes_class_win_over_those_of_the_storage_class() {
         let recipe = recipe(&[("iops", "100")]);
         let gold =
-            requested_attributes("gold", Some(&class(&[("iops", "900"), ("tier", "ssd")])), &recipe, "flex").unwrap();
+            requested_attributes(Some("gold"), Some(&class(&[("iops", "900"), ("tier", "ssd")])), &recipe, "flex")
+                .unwrap();
         let of = |key: &str| gold.over(&recipe).unwrap()[key].clone();
         assert_eq!((of("iops"), of("tier"), of("zone")), ("900".into(), "ssd".into(), "west".into()));
-        let none = requested_attributes("", None, &recipe, "flex").unwrap();
+        let none = requested_attributes(None, None, &recipe, "flex").unwrap();
         assert_eq!(none.over(&recipe).unwrap(), recipe.parameters);
         assert_ne!(gold.hash(), Attributes { parameters: Default::default(), ..gold.clone() }.hash());
     }

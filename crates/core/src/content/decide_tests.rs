@@ -50,7 +50,7 @@ fn content() -> Content {
         handle: None,
         status_handle: None,
         snapshot: ObjectName::new("team", "monday"),
-        snapshot_uid: UID.into(),
+        snapshot_uid: Some(UID.into()),
         volume_mode: None,
         class: None,
         attempt: 0,

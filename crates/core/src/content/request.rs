@@ -7,24 +7,40 @@ use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::SnapshotProvenance;
-use crate::run::request::of_class;
+use crate::run::request::{AttemptStart, of_class};
 
-/// Builds the request of a snapshot or delete-snapshot run from the provenance on the content. `run` is the attempt and
-/// the time when it began. `claim` is the claim of the snapshot's volume, where it is known, and `source` that volume's
-/// spec as JSON.
+/// The provenance of a snapshot, with the recipe of its runs.
+#[derive(Clone, Debug)]
+pub struct SnapshotBasis {
+    /// The provenance that the content has, or will get.
+    pub provenance: SnapshotProvenance,
+    /// The recipe of the runs.
+    pub recipe: Recipe,
+}
+
+/// The volume of which a snapshot is taken, as a run gets it.
+#[derive(Clone, Debug, Default)]
+pub struct SourceVolume {
+    /// The claim of the volume, where it is known.
+    pub claim: ClaimRef,
+    /// The spec of the volume as JSON.
+    pub spec: String,
+}
+
+/// Builds the request of a snapshot or delete-snapshot run from the provenance on the content.
 pub fn request(
     operation: Operation,
     content: &Content,
-    (provenance, recipe): (&SnapshotProvenance, &Recipe),
+    SnapshotBasis { provenance, recipe }: &SnapshotBasis,
     identity: &Identity,
     kube_api: &str,
-    run: (u32, String),
-    (claim, source): (ClaimRef, String),
+    start: AttemptStart,
+    source: SourceVolume,
 ) -> RunRequest {
     RunRequest {
         volume_id: provenance.volume_id.clone(),
         pv_name: provenance.pv_name.clone(),
-        claim,
+        claim: source.claim,
         size_bytes: provenance.size,
         snapshot: Some(Snapshot {
             id: content.id().to_owned(),
@@ -34,8 +50,8 @@ pub fn request(
         }),
         volume_mode: provenance.volume_mode.as_str().into(),
         node_name: provenance.origin_node.clone(),
-        volume_source: source,
-        ..of_class(operation, recipe, identity, kube_api, run)
+        volume_source: source.spec,
+        ..of_class(operation, recipe, identity, kube_api, start)
     }
 }
 

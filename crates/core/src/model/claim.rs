@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::data_source::DataSource;
 use super::expand_status::ExpandStatus;
-use super::metadata::{self, ClaimMetadata};
+use super::metadata::{self, ClaimMetadata, Finalizers};
 use super::modify_status::ModifyStatus;
 use super::node_list::{distinct, nodes};
 use super::phase::ClaimPhase;
@@ -241,7 +241,7 @@ impl From<&PersistentVolumeClaim> for Claim {
         let foreign_metadata_bytes = metadata::foreign_metadata_bytes(metadata);
         let heavy = foreign_metadata_bytes > limits::METADATA;
         let texts = if phase == ClaimPhase::Bound || heavy { BTreeMap::new() } else { metadata::metadata(metadata) };
-        let (finalizers, finalizers_whole) = metadata::finalizers(metadata);
+        let Finalizers { kept: finalizers, complete: finalizers_whole } = metadata::finalizers(metadata);
         let claim = Claim {
             name: ObjectName::of(metadata),
             uid: metadata.uid.clone().unwrap_or_default(),

@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 
+use super::status_reason::StatusReason;
+
 pub(super) const RESIZING: &str = "Resizing";
 pub(super) const ERROR: &str = "ControllerResizeError";
 pub(super) const FILE_SYSTEM_PENDING: &str = "FileSystemResizePending";
@@ -11,8 +13,8 @@ pub(super) const FILE_SYSTEM_PENDING: &str = "FileSystemResizePending";
 pub struct ExpandStatus {
     /// The message of its condition, while the storage must be expanded.
     pub(super) resizing: Option<String>,
-    /// The reason and the message of the last failure.
-    pub(super) error: Option<(String, String)>,
+    /// The last failure.
+    pub(super) error: Option<StatusReason>,
     /// The kubelet must resize the file system, or does so now.
     pub file_system_pending: bool,
 }
@@ -28,7 +30,7 @@ impl ExpandStatus {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             match condition.type_.as_str() {
                 RESIZING => found.resizing = Some(text(&condition.message)),
-                ERROR => found.error = Some((text(&condition.reason), text(&condition.message))),
+                ERROR => found.error = Some(StatusReason::new(text(&condition.reason), text(&condition.message))),
                 FILE_SYSTEM_PENDING => found.file_system_pending = true,
                 _ => {}
             }

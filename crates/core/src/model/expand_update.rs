@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::claim::Claim;
 use super::expand_status::{ERROR, FILE_SYSTEM_PENDING, RESIZING};
+use super::status_reason::StatusReason;
 
 const INFEASIBLE: &str = "Infeasible";
 const REPEATED: &str = "Repeated";
@@ -57,10 +58,10 @@ impl ExpandUpdate {
         }
     }
 
-    fn error(&self) -> Option<(&'static str, &str)> {
+    fn error(&self) -> Option<StatusReason> {
         match self {
-            ExpandUpdate::InProgress { error: Some(error), .. } => Some((REPEATED, error)),
-            ExpandUpdate::Infeasible { error, .. } => Some((INFEASIBLE, error)),
+            ExpandUpdate::InProgress { error: Some(error), .. } => Some(StatusReason::new(REPEATED, error)),
+            ExpandUpdate::Infeasible { error, .. } => Some(StatusReason::new(INFEASIBLE, error)),
             _ => None,
         }
     }
@@ -68,8 +69,7 @@ impl ExpandUpdate {
     /// Checks whether the claim's status says this already.
     pub fn is_written(&self, claim: &Claim) -> bool {
         let says = claim.expand_status.as_deref().cloned().unwrap_or_default();
-        let error = says.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
-        let storage = says.resizing == self.resizing() && error == self.error();
+        let storage = says.resizing == self.resizing() && says.error == self.error();
         match self {
             ExpandUpdate::InProgress { .. } | ExpandUpdate::Infeasible { .. } => storage,
             ExpandUpdate::FileSystemPending { size } => {
@@ -90,7 +90,7 @@ impl ExpandUpdate {
         };
         let off = |kind: &str| json!({ "type": kind, "$patch": "delete" });
         let resizing = self.resizing().map_or_else(|| off(RESIZING), |text| holds(RESIZING, "", &text));
-        let error = self.error().map_or_else(|| off(ERROR), |(reason, text)| holds(ERROR, reason, text));
+        let error = self.error().map_or_else(|| off(ERROR), |error| holds(ERROR, &error.reason, &error.message));
         let (size, state) = match self {
             ExpandUpdate::InProgress { size, .. } => (size, Some("ControllerResizeInProgress")),
             ExpandUpdate::Infeasible { size, .. } => (size, Some("ControllerResizeInfeasible")),

@@ -10,51 +10,53 @@
 use serde_json::{Value, json};
 
 use super::claim::Claim;
-use super::modify_status::{ERROR, MODIFYING, ModifyStatus};
+use super::modify_status::{ERROR, MODIFYING, ModifyStatus, ModifyTarget};
+use super::status_reason::StatusReason;
 
-/// A report for the status of a claim. An empty class means none.
+/// A report for the status of a claim. The class `None` means that the claim names no class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModifyUpdate {
     /// The claim cannot get this class now, and no run has begun.
     Pending {
         /// The requested class.
-        class: String,
+        class: Option<String>,
     },
     /// The volume must get the attributes of this class. The last run may have failed.
     Modifying {
         /// The requested class.
-        class: String,
+        class: Option<String>,
         /// The reason why the last run failed.
         error: Option<String>,
     },
     /// The volume cannot have the attributes of this class.
     Infeasible {
         /// The requested class.
-        class: String,
+        class: Option<String>,
         /// The reason.
         error: String,
     },
     /// The volume has the attributes of this class.
     Finished {
         /// The name of the class.
-        class: String,
+        class: Option<String>,
     },
 }
 
 impl ModifyUpdate {
-    fn target(&self) -> Option<(&str, &'static str)> {
-        match self {
-            ModifyUpdate::Pending { class } => Some((class, "Pending")),
-            ModifyUpdate::Modifying { class, .. } => Some((class, "InProgress")),
-            ModifyUpdate::Infeasible { class, .. } => Some((class, "Infeasible")),
-            ModifyUpdate::Finished { .. } => None,
-        }
+    fn target(&self) -> Option<ModifyTarget> {
+        let (class, state) = match self {
+            ModifyUpdate::Pending { class } => (class, "Pending"),
+            ModifyUpdate::Modifying { class, .. } => (class, "InProgress"),
+            ModifyUpdate::Infeasible { class, .. } => (class, "Infeasible"),
+            ModifyUpdate::Finished { .. } => return None,
+        };
+        Some(ModifyTarget { class: class.clone(), state: state.to_owned() })
     }
 
-    fn error(&self) -> Option<(&'static str, &str)> {
+    fn error(&self) -> Option<StatusReason> {
         match self {
-            ModifyUpdate::Modifying { error: Some(error), .. } => Some(("Repeated", error)),
-            ModifyUpdate::Infeasible { error, .. } => Some(("Infeasible", error)),
+            ModifyUpdate::Modifying { error: Some(error), .. } => Some(StatusReason::new("Repeated", error)),
+            ModifyUpdate::Infeasible { error, .. } => Some(StatusReason::new("Infeasible", error)),
             _ => None,
         }
     }
@@ -67,15 +69,11 @@ impl ModifyUpdate {
     pub fn is_written(&self, claim: &Claim) -> bool {
         let default = ModifyStatus::default();
         let says = claim.modify_status.as_deref().unwrap_or(&default);
-        let target = says.target.as_ref().map(|(class, state)| (class.as_str(), state.as_str()));
-        let error = says.error.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
         let current = match self {
-            ModifyUpdate::Finished { class } => {
-                says.current() == Some(class.as_str()).filter(|class| !class.is_empty())
-            }
+            ModifyUpdate::Finished { class } => says.current() == class.as_deref(),
             _ => true,
         };
-        current && target == self.target() && error == self.error() && says.modifying == self.is_modifying()
+        current && says.target == self.target() && says.error == self.error() && says.modifying == self.is_modifying()
     }
 
     /// Returns the strategic merge patch of the status. It leaves the conditions of others unchanged.
@@ -87,22 +85,22 @@ impl ModifyUpdate {
         };
         let off = |kind: &str| json!({ "type": kind, "$patch": "delete" });
         let target = self.target();
-        let named = |class: &str| Some(class.to_owned()).filter(|class| !class.is_empty());
-        let modifying = match (self.is_modifying(), target) {
-            (true, Some((class, _))) => {
+        let modifying = match self {
+            ModifyUpdate::Modifying { class, .. } => {
+                let class = class.as_deref().unwrap_or_default();
                 holds(MODIFYING, "", &format!("the volume should get the attributes of class `{class}`"))
             }
             _ => off(MODIFYING),
         };
-        let error = self.error().map_or_else(|| off(ERROR), |(reason, text)| holds(ERROR, reason, text));
+        let error = self.error().map_or_else(|| off(ERROR), |error| holds(ERROR, &error.reason, &error.message));
         let mut status = json!({
             "conditions": [modifying, error],
-            "modifyVolumeStatus": target.map(|(class, state)| {
-                json!({ "targetVolumeAttributesClassName": named(class), "status": state })
+            "modifyVolumeStatus": target.map(|target| {
+                json!({ "targetVolumeAttributesClassName": target.class, "status": target.state })
             }),
         });
         if let ModifyUpdate::Finished { class } = self {
-            status["currentVolumeAttributesClassName"] = json!(named(class));
+            status["currentVolumeAttributesClassName"] = json!(class);
         }
         status
     }
@@ -114,7 +112,7 @@ mod tests {
     use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
     fn reports() -> Vec<ModifyUpdate> {
-        let classes = || ["gold".to_owned(), String::new()].into_iter();
+        let classes = || [Some("gold".to_owned()), None].into_iter();
         classes()
             .flat_map(|class| {
                 [
@@ -144,7 +142,7 @@ mod tests {
         }
         let untouched = Claim::from(&PersistentVolumeClaim::default());
         let stand: Vec<_> = reports().into_iter().filter(|report| report.is_written(&untouched)).collect();
-        assert_eq!(stand, [ModifyUpdate::Finished { class: String::new() }]);
+        assert_eq!(stand, [ModifyUpdate::Finished { class: None }]);
     }
 
     #[test]

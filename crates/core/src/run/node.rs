@@ -43,6 +43,15 @@ impl From<&core::Node> for Node {
     }
 }
 
+/// The labels of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeLabels<'a> {
+    /// The name of the node.
+    pub node: &'a str,
+    /// Its labels.
+    pub labels: &'a BTreeMap<String, String>,
+}
+
 /// The state of a node on which a claim or volume depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeState {

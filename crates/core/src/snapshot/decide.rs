@@ -163,7 +163,8 @@ pub fn decide(o: &Observed<'_>) -> Decision {
 
 /// Returns the content of the VolumeSnapshot: it has the right name and refers to the VolumeSnapshot.
 fn own<'a>(o: &Observed<'a>) -> Option<&'a Content> {
-    o.content.filter(|content| content.snapshot_uid == o.snapshot.uid && content.snapshot == o.snapshot.name)
+    o.content
+        .filter(|content| content.snapshot_uid.as_ref() == Some(&o.snapshot.uid) && content.snapshot == o.snapshot.name)
 }
 
 /// Decides about a terminating VolumeSnapshot with the finalizer.
@@ -249,11 +250,11 @@ fn existing(o: &Observed<'_>, name: &str) -> Decision {
         return refused(Rule::ContentOfOther, o, why);
     }
     let named = content.snapshot == snapshot.name;
-    if !named || !(content.snapshot_uid.is_empty() || content.snapshot_uid == snapshot.uid) {
+    if !named || content.snapshot_uid.as_ref().is_some_and(|uid| *uid != snapshot.uid) {
         let why = format!("the VolumeSnapshotContent {name} is for VolumeSnapshot {}", content.snapshot);
         return refused(Rule::ContentOfOther, o, why);
     }
-    match (content.terminating, snapshot.has_finalizer(), content.snapshot_uid.is_empty()) {
+    match (content.terminating, snapshot.has_finalizer(), content.snapshot_uid.is_none()) {
         (true, _, true) => {
             let why = format!("the VolumeSnapshotContent {name} is being deleted");
             refused(Rule::UnboundContentTerminating, o, why)

@@ -143,7 +143,7 @@ fn a_snapshot_is_deleted_after_its_content() {
     assert_eq!(retained.step(Rule::DeleteContent), Step::DeleteContent, "nothing is there to be retained");
     let ready = retained.clone().with(|w| w.content.as_mut().unwrap().ready = true);
     assert_eq!(ready.step(Rule::ContentRetained), Step::RemoveFinalizer);
-    let theirs = retained.with(|w| w.content.as_mut().unwrap().snapshot_uid = "other".into());
+    let theirs = retained.with(|w| w.content.as_mut().unwrap().snapshot_uid = Some("other".into()));
     // The content may have been bound a moment ago.
     assert_eq!(theirs.step(Rule::ConfirmNoContent), Step::ConfirmNoContent);
     assert_eq!(theirs.with(|w| w.no_content = true).step(Rule::NoContentLeft), Step::RemoveFinalizer);
@@ -177,13 +177,13 @@ fn a_content_is_created_unless_something_prevents_it() {
     of_claim().with(|w| w.source = Err("is not bound".into())).refuses(Rule::NoVolume, "is not bound");
     of_claim()
         .bound()
-        .with(|w| w.content.as_mut().unwrap().snapshot_uid = "other".into())
+        .with(|w| w.content.as_mut().unwrap().snapshot_uid = Some("other".into()))
         .refuses(Rule::ContentOfOther, "belongs to another snapshot");
 }
 
 #[test]
 fn a_content_that_exists_is_bound() {
-    let unbound = of_content().with(|w| w.content.as_mut().unwrap().snapshot_uid = String::new());
+    let unbound = of_content().with(|w| w.content.as_mut().unwrap().snapshot_uid = None);
     assert_eq!(unbound.step(Rule::ProtectSnapshot), Step::AddFinalizer);
     assert_eq!(unbound.clone().held().step(Rule::BindContent), Step::BindContent);
     assert!(matches!(of_content().held().step(Rule::MirrorStatus), Step::Mirror(_)));
@@ -197,7 +197,7 @@ fn a_content_that_exists_is_bound() {
         .with(|w| w.content.as_mut().unwrap().snapshot.name = "b".into())
         .refuses(Rule::ContentOfOther, "is for VolumeSnapshot team/b");
     of_content()
-        .with(|w| w.content.as_mut().unwrap().snapshot_uid = "b".into())
+        .with(|w| w.content.as_mut().unwrap().snapshot_uid = Some("b".into()))
         .refuses(Rule::ContentOfOther, "is for VolumeSnapshot team/monday");
     unbound
         .with(|w| w.content.as_mut().unwrap().terminating = true)
@@ -263,7 +263,7 @@ proptest! {
                 Step::AddFinalizer => world = world.held(),
                 Step::SetClass { .. } => world.class = SnapshotClassLookup::Ours { policy: &ReclaimPolicy::Delete },
                 Step::CreateContent { .. } => world = world.bound(),
-                Step::BindContent => world.content.as_mut().unwrap().snapshot_uid = UID.into(),
+                Step::BindContent => world.content.as_mut().unwrap().snapshot_uid = Some(UID.into()),
                 Step::Mirror(status) => world.snapshot.status = status,
                 Step::Refuse { why } => (world.snapshot.status.error, world.snapshot.status.ready) = (Some(why), Some(false)),
                 Step::DeleteContent => world.content = None,

@@ -148,7 +148,7 @@ proptest! {
         let todo = nodes_to_clean(volume, world.claim, world.origin_node);
         prop_assert!(!alive || !todo.iter().any(|node| node == world.origin_node), "where a volume lives, nothing is deleted");
         let restored = volume.is_restored() && !volume.abandoned;
-        let by_uid = volume.claim_ref.as_ref().is_some_and(|of| !of.uid.is_empty());
+        let by_uid = volume.claim_ref_uid().is_some();
         // The claim, which is not observed here, may be adopting the volume now.
         let told = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::NotCached && by_uid);
         if told {

@@ -205,7 +205,8 @@ fn a_bound_volume_with_policy_delete_gets_the_finalizer() {
 }
 
 fn reference(uid: &str, name: &str) -> crate::model::volume::Reference {
-    crate::model::volume::Reference { name: ObjectName::new("team", name), uid: uid.into() }
+    let uid = Some(uid.to_owned()).filter(|uid| !uid.is_empty());
+    crate::model::volume::Reference { name: ObjectName::new("team", name), uid }
 }
 
 /// Returns a volume as a backup tool restores it: without status and UIDs.

@@ -24,9 +24,9 @@ use crate::rules::NewEvent;
 use crate::rules::{self, Rule as _};
 use crate::run::backoff::clamp_to_recent;
 use crate::run::node::unreachable_message;
-use crate::run::state::{Cause, RunState};
+use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
-use crate::volume::in_place_run::{InPlaceRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
+use crate::volume::in_place_run::{FailedStart, InPlaceRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
@@ -223,9 +223,9 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
             if !pods_ended {
                 return Some(Rule::FailedRunEnding.nothing());
             }
-            let target = (job.run_labels.attempt, size_of(job));
+            let ended = ExpandRun { attempt: job.run_labels.attempt, size: size_of(job) };
             let failed =
-                failure(volume, target, job.recipe_version.clone(), cause, *reaction, clamp_to_recent(*at, now));
+                failure(volume, ended, job.recipe_version.clone(), cause, *reaction, clamp_to_recent(*at, now));
             let event = failure_event(&failed, o.recipe.as_ref().ok().copied());
             return Some(Decision { event: Some(event), ..Rule::RunFailed.step(Step::Record(failed)) });
         }
@@ -233,10 +233,19 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
     None
 }
 
+/// An expand run, by its number and its target size.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpandRun {
+    /// The number of the run.
+    pub attempt: u32,
+    /// The target size, in bytes.
+    pub size: u64,
+}
+
 /// Makes the note of a failed run.
 fn failure(
     volume: &Volume,
-    (attempt, size): (u32, u64),
+    ExpandRun { attempt, size }: ExpandRun,
     recipe_version: String,
     cause: &Cause,
     reaction: Reaction,
@@ -260,15 +269,14 @@ fn failure(
 /// Makes the note and the event of a run that has failed because its Job could not be created.
 pub fn failed_start(
     volume: &Volume,
-    run: (u32, u64),
+    run: ExpandRun,
     recipe: &Recipe,
-    cause: &Cause,
-    reaction: Reaction,
+    refusal: &JobRefusal,
     now: i64,
-) -> (FailedExpansion, NewEvent) {
-    let failed = failure(volume, run, recipe.version(), cause, reaction, now);
-    let event = failure_event(&failed, Some(recipe));
-    (failed, event)
+) -> FailedStart<FailedExpansion> {
+    let note = failure(volume, run, recipe.version(), &refusal.cause, refusal.reaction, now);
+    let event = failure_event(&note, Some(recipe));
+    FailedStart { note, event }
 }
 
 /// Makes the event about a failed run.

@@ -76,7 +76,8 @@ fn failed(reaction: Reaction, pods_ended: bool) -> RunState {
 
 fn note(attempt: u32, size: u64, reaction: Reaction) -> Option<Box<FailedExpansion>> {
     let cause = Cause::new("ExitCode", "disk on fire");
-    let note = failure(&volume(""), (attempt, size * GI), recipe(&[]).version(), &cause, reaction, NOW);
+    let note =
+        failure(&volume(""), ExpandRun { attempt, size: size * GI }, recipe(&[]).version(), &cause, reaction, NOW);
     Some(Box::new(note))
 }
 

@@ -23,7 +23,7 @@ use crate::model::volume::{Provenance, Volume, is_run_id};
 use crate::object::ObjectName;
 use crate::run::node::Node;
 pub use crate::volume::move_in_refusal::Refusal;
-use crate::volume::place::{Overlap, Place};
+use crate::volume::place::{Neighbour, Overlap, Place};
 
 /// The capability with which a config declares that its image serves storage that others made.
 pub const CAPABILITY: &str = crate::config::capability::MOVE_IN;
@@ -58,6 +58,15 @@ impl Former {
     }
 }
 
+/// A former provisioner in a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct FormerProvisioner<'a> {
+    /// Its kind.
+    pub kind: Former,
+    /// The name that it writes on its volumes.
+    pub name: &'a str,
+}
+
 /// A volume of another provisioner, with all that decides about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
@@ -68,7 +77,7 @@ pub struct Candidate<'a> {
     /// The claim that its claimRef names.
     pub claim: Option<&'a Claim>,
     /// The other volume that most certainly has files in common with it.
-    pub neighbour: Option<(&'a str, Overlap)>,
+    pub neighbour: Option<Neighbour<'a>>,
     /// The admin says that different names of servers lead to different servers.
     pub servers_differ: bool,
     /// All nodes.
@@ -97,16 +106,16 @@ pub struct Mapping {
     pub finalizers: Vec<String>,
 }
 
-/// Maps a volume to the provenance under which the orchestrator will serve it. `name` is what the former provisioner
-/// writes as its own name.
+/// Maps a volume to the provenance under which the orchestrator will serve it. `former` is the provisioner that
+/// made it.
 ///
 /// A volume that has provenance without the mark is mapped again, so that a repeated command finishes the work. Nobody
 /// has confirmed that provenance: nothing in it counts except that the former finalizer was there.
 ///
 /// # Errors
 /// If the volume cannot move in.
-pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identity) -> Result<Mapping, Refusal> {
-    let volume = of.volume;
+pub fn map(of: &Candidate<'_>, former: &FormerProvisioner<'_>, identity: &Identity) -> Result<Mapping, Refusal> {
+    let (volume, name) = (of.volume, former.name);
     let begun = begun(volume, name, identity)?;
     if begun.is_none() && volume.provisioned_by.as_deref() != Some(name) {
         return Err(Refusal::OtherProvisioner(volume.provisioned_by.clone()));
@@ -118,19 +127,19 @@ pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identi
     let claim = bound_claim(volume, of.claim)?;
     let class = || Refusal::Class { class: volume.class.clone(), config: of.config.clone() };
     let recipe = of.recipe.ok_or_else(class)?;
-    if !volume.source_kind.is_some_and(|kind| former.source_kinds().contains(&kind)) {
+    if !volume.source_kind.is_some_and(|kind| former.kind.source_kinds().contains(&kind)) {
         return Err(Refusal::SourceKind(volume.source_kind));
     }
     let place = of.place.ok_or(Refusal::SourceKind(volume.source_kind))?;
     verify_moved_in_source(volume, recipe, &place.path).map_err(Refusal::Source)?;
     let node = origin_node(volume, recipe, of.nodes)?;
-    if former == Former::NfsSubdir {
+    if former.kind == Former::NfsSubdir {
         same_deletion(recipe).map_err(Refusal::OnDelete)?;
     }
     match of.neighbour {
-        Some((other, Overlap::Same)) => return Err(Refusal::Overlaps(other.to_owned())),
-        Some((other, Overlap::OtherServer)) if !of.servers_differ => {
-            return Err(Refusal::OtherServer(other.to_owned()));
+        Some(Neighbour { volume, overlap: Overlap::Same }) => return Err(Refusal::Overlaps(volume.to_owned())),
+        Some(Neighbour { volume, overlap: Overlap::OtherServer }) if !of.servers_differ => {
+            return Err(Refusal::OtherServer(volume.to_owned()));
         }
         _ => {}
     }
@@ -140,7 +149,7 @@ pub fn map(of: &Candidate<'_>, (former, name): (Former, &str), identity: &Identi
     let lost = lost.filter(|finalizer| is_former(finalizer)).take(1).cloned().collect();
     let kept = |finalizer: &&String| !is_former(finalizer) && finalizer.as_str() != names::VOLUME_FINALIZER;
     let added = (volume.reclaim_policy == ReclaimPolicy::Delete).then(|| names::VOLUME_FINALIZER.to_owned());
-    let moved_in = Some(MovedIn { path: place.path.clone(), from: name.to_owned(), size, finalizers: lost });
+    let moved_in = Some(MovedIn { path: place.path.clone(), from: Some(name.to_owned()), size, finalizers: lost });
     Ok(Mapping {
         volume: volume.name.clone(),
         id: id.to_owned(),
@@ -158,7 +167,7 @@ fn begun(volume: &Volume, name: &str, identity: &Identity) -> Result<Option<Move
     }
     match moved_in(volume) {
         Some(_) if volume.is_adopted() => Err(Refusal::Moved),
-        Some(record) if record.from == name => Ok(Some(record)),
+        Some(record) if record.from.as_deref() == Some(name) => Ok(Some(record)),
         Some(record) => Err(Refusal::OtherRecord(record.from)),
         None if is_own(volume, name, identity) => Err(Refusal::Own),
         None => Ok(None),
@@ -175,7 +184,7 @@ fn is_own(volume: &Volume, name: &str, identity: &Identity) -> bool {
 /// images made for the same class are not.
 pub fn is_of(volume: &Volume, name: &str, identity: &Identity) -> bool {
     match moved_in(volume) {
-        Some(record) => record.from == name,
+        Some(record) => record.from.as_deref() == Some(name),
         None => volume.provisioned_by.as_deref() == Some(name) && !is_own(volume, name, identity),
     }
 }
@@ -235,9 +244,9 @@ pub fn moved_in(volume: &Volume) -> Option<MovedIn> {
 
 /// Returns the claim that is bound to the volume, if volume and claim name each other.
 fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Result<&'a Claim, Refusal> {
-    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty()).ok_or(Refusal::NoClaim)?;
+    let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_some()).ok_or(Refusal::NoClaim)?;
     let claim = claim.ok_or(Refusal::NoClaim)?;
-    let is_its = claim.name == reference.name && claim.uid == reference.uid;
+    let is_its = claim.name == reference.name && reference.uid.as_ref() == Some(&claim.uid);
     if !is_its || claim.volume_name.as_ref() != Some(&volume.name) || !claim.is_bound() {
         return Err(Refusal::OtherClaim(reference.name.clone()));
     }

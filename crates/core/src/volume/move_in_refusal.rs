@@ -17,9 +17,9 @@ pub enum Refusal {
     OtherOrchestrator(String),
     /// The volume has moved in.
     Moved,
-    /// The volume has provenance without the mark, which says that another provisioner made it. The name is empty if
-    /// the volume was imported.
-    OtherRecord(String),
+    /// The volume has provenance without the mark, which says that another provisioner made it. It is
+    /// `None` if the volume was imported.
+    OtherRecord(Option<String>),
     /// The volume is terminating.
     Terminating,
     /// The phase of the volume is not Bound.
@@ -73,10 +73,10 @@ impl Display for Refusal {
                 write!(f, "the orchestrator with --instance {instance} has written on it: use that --instance")
             }
             Refusal::Moved => write!(f, "it has moved in already: nothing is left to do"),
-            Refusal::OtherRecord(from) if from.is_empty() => {
+            Refusal::OtherRecord(None) => {
                 write!(f, "it has the record of an import without the mark: run import again")
             }
-            Refusal::OtherRecord(from) => {
+            Refusal::OtherRecord(Some(from)) => {
                 write!(f, "its record, which has no mark, names the provisioner {from}: use --provisioner {from}")
             }
             Refusal::Terminating => write!(f, "it is being deleted: wait for the end"),

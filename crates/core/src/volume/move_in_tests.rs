@@ -106,11 +106,17 @@ fn with_candidate(
         recipe: served,
         config: &config,
     };
-    map(&change(candidate), of, &Identity::of_tests())
+    let (kind, name) = of;
+    map(&change(candidate), &FormerProvisioner { kind, name }, &Identity::of_tests())
 }
 
 fn moved(path: &str, from: &str) -> Option<MovedIn> {
-    Some(MovedIn { path: path.into(), from: from.into(), size: 1 << 30, finalizers: vec![FORMER_FINALIZER.into()] })
+    Some(MovedIn {
+        path: path.into(),
+        from: Some(from.into()),
+        size: 1 << 30,
+        finalizers: vec![FORMER_FINALIZER.into()],
+    })
 }
 
 #[test]
@@ -246,6 +252,7 @@ fn a_refusal_says_what_is_wrong() {
 /// Returns the result for a volume of local-path, as these neighbours and this answer of the admin have it.
 fn beside(neighbour: Option<(&'static str, Overlap)>, servers_differ: bool) -> Result<Mapping, Refusal> {
     with_candidate(local_path(), Some(claim()), LOCAL, &on_nodes(), &[node("node-1", "node-1")], |candidate| {
+        let neighbour = neighbour.map(|(volume, overlap)| Neighbour { volume, overlap });
         Candidate { neighbour, servers_differ, ..candidate }
     })
 }
@@ -341,7 +348,7 @@ fn a_move_that_was_interrupted_is_finished() {
     });
     assert_eq!(again(forged), Ok(mapping.clone()));
     let other = half(&|record| record["moved-in"]["from"] = json!("other"));
-    assert_eq!(again(other), Err(Refusal::OtherRecord("other".into())));
+    assert_eq!(again(other), Err(Refusal::OtherRecord(Some("other".into()))));
     let mut done = half(&|_| {});
     let record = done["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap().to_owned();
     done["status"]["reason"] = json!(crate::model::volume::adoption_mark(&record));

@@ -65,12 +65,13 @@ impl MovingOut {
 /// # Errors
 /// If it cannot. The text is for the admin.
 pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Identity) -> Result<MovingOut, String> {
-    let (provenance, moved_in) = read_provenance(volume, of, identity)?;
-    if moved_in.from.is_empty() {
+    let record = read_provenance(volume, of, identity)?;
+    let moved_in = &record.moved_in;
+    let Some(former) = &moved_in.from else {
         return Err("it was imported, so there is no former provisioner: use import --undo".to_owned());
-    }
-    if moved_in.from != from {
-        return Err(format!("its record names the provisioner {}, not {from}: see --provisioner", moved_in.from));
+    };
+    if former != from {
+        return Err(format!("its record names the provisioner {former}, not {from}: see --provisioner"));
     }
     if volume.terminating {
         return Err("it is being deleted: wait for the end".to_owned());
@@ -89,7 +90,7 @@ pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Ide
         return Err("it has a VolumeAttributesClass, which the former provisioner does not know".to_owned());
     }
     verify_unused(volume, of)?;
-    moving_out(volume, (provenance, moved_in), of)
+    moving_out(volume, record, of)
 }
 
 /// Checks whether an import can be taken back.
@@ -97,8 +98,9 @@ pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Ide
 /// # Errors
 /// If it cannot. The text is for the admin.
 pub fn take_back(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<MovingOut, String> {
-    let (provenance, moved_in) = read_provenance(volume, of, identity)?;
-    if !moved_in.from.is_empty() {
+    let record = read_provenance(volume, of, identity)?;
+    let moved_in = &record.moved_in;
+    if moved_in.from.is_some() {
         return Err("it was not imported: use adopt --undo".to_owned());
     }
     if volume.reclaim_policy != ReclaimPolicy::Retain {
@@ -108,11 +110,18 @@ pub fn take_back(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> R
         return Err(format!("its claim {} exists: delete the claim first, the data stay", claim.name));
     }
     verify_unused(volume, of)?;
-    moving_out(volume, (provenance, moved_in), of)
+    moving_out(volume, record, of)
+}
+
+/// The provenance of a volume that has moved in.
+struct MoveRecord {
+    provenance: Provenance,
+    /// The part of the provenance that says where the storage is.
+    moved_in: MovedIn,
 }
 
 /// Returns the provenance of a volume that the chosen config serves.
-fn read_provenance(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<(Provenance, MovedIn), String> {
+fn read_provenance(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<MoveRecord, String> {
     if !volume.belongs_to(identity) {
         return Err("it has not moved in, or belongs to another orchestrator".to_owned());
     }
@@ -123,7 +132,7 @@ fn read_provenance(volume: &Volume, of: &Dependents<'_>, identity: &Identity) ->
     };
     let named = &provenance.effective_config.config;
     match named == of.config && identity.config_namespaces.contains(&named.namespace) {
-        true => Ok((provenance, moved_in)),
+        true => Ok(MoveRecord { provenance, moved_in }),
         false => Err(format!("its record names the config {named}, not {}: see --config", of.config)),
     }
 }
@@ -163,7 +172,7 @@ fn verify_unused(volume: &Volume, of: &Dependents<'_>) -> Result<(), String> {
 /// Returns the data of the run. Provenance that nobody has confirmed chooses neither image nor node nor path.
 fn moving_out(
     volume: &Volume,
-    (provenance, moved_in): (Provenance, MovedIn),
+    MoveRecord { provenance, moved_in }: MoveRecord,
     of: &Dependents<'_>,
 ) -> Result<MovingOut, String> {
     let id = volume.volume_id().filter(|id| is_run_id(id) && volume.name == names::pv_name(id));

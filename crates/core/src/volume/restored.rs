@@ -27,8 +27,8 @@ impl Volume {
     pub fn was_made_by_our_run(&self, has_provision_job: bool) -> bool {
         let reserved = self.claim_ref.as_ref();
         let placeholder =
-            || reserved.is_some_and(|of| of.uid.is_empty() && Some(of.name.name.as_str()) == self.volume_id());
-        let released = || self.phase.is_claim_gone() && reserved.is_some_and(|of| !of.uid.is_empty());
+            || reserved.is_some_and(|of| of.uid.is_none() && Some(of.name.name.as_str()) == self.volume_id());
+        let released = || self.phase.is_claim_gone() && self.claim_ref_uid().is_some();
         self.provenance.is_none() && (has_provision_job || placeholder() || released())
     }
 
@@ -45,7 +45,7 @@ impl Volume {
 pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     let volume = o.volume;
     let reserved = volume.claim_ref.as_ref();
-    let has_uid = reserved.is_some_and(|reference| !reference.uid.is_empty());
+    let has_uid = volume.claim_ref_uid().is_some();
     let being_adopted = match o.claim {
         ClaimState::Alive => o.expand.claim.is_none_or(may_adopt),
         ClaimState::NotCached => has_uid,

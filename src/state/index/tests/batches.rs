@@ -16,7 +16,9 @@ use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::job::RunTarget;
 use crate::run::view::{Job, Pod, RunLabels};
-use crate::state::index::{BatchEntry, EXPECTATION_TIMEOUT, Index, SlotRequest, WatchChange, WorkItem};
+use crate::state::index::{
+    AttemptToBatch, BatchEntry, DeletionToBatch, EXPECTATION_TIMEOUT, Index, SlotRequest, WatchChange, Woken, WorkItem,
+};
 
 const WINDOW: Duration = Duration::from_millis(50);
 
@@ -67,14 +69,14 @@ fn collected(index: &mut Index, name: &str) -> (Step, Vec<BatchEntry>, Vec<WorkI
     if matches!(step, Step::Wait(_)) {
         return (step, Vec::new(), Vec::new());
     }
-    let (entries, woken) = index.close_batch(name);
+    let Woken { value: entries, items: woken } = index.close_batch(name);
     (if entries.is_empty() { Step::Forget } else { step }, entries, woken)
 }
 
 fn join(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
     let (claim, job) = (claim(uid), job_name(uid));
     assert!(index.acquire_slot(&job, &SlotRequest::claim(&claim.name), recipe));
-    index.join_batch(&claim, recipe, (&job, &[], "t"))
+    index.join_batch(&claim, recipe, &AttemptToBatch { job: &job, nodes: &[], ts: "t" })
 }
 
 /// Returns the Job of a batch, as a watch shows it.
@@ -146,7 +148,7 @@ fn copies_and_claims_of_other_versions_join_no_batch() {
     join(&mut index, "a", &two);
     let mut copy = claim("c");
     copy.data_source = Some(crate::model::data_source::DataSource::Claim(ObjectName::new("team", "o")));
-    assert_eq!(index.join_batch(&copy, &two, (&job_name("c"), &[], "t")), None);
+    assert_eq!(index.join_batch(&copy, &two, &AttemptToBatch { job: &job_name("c"), nodes: &[], ts: "t" }), None);
     let first = join(&mut index, "d", &two).unwrap();
     assert_ne!(join(&mut index, "e", &recipe("3")).unwrap(), first, "of another version");
     hands.pass(WINDOW);
@@ -334,7 +336,7 @@ fn a_batch_uses_a_slot_for_each_member() {
     let recipe = recipe("3");
     let free_slots = index.slots.free(&recipe, false, &index.facts).expect("a hundred may be in flight");
     assert_eq!(
-        (index.runs_in_flight("c"), free_slots.free, free_slots.namespaces.1),
+        (index.runs_in_flight("c"), free_slots.free, free_slots.namespaces.used),
         (3, 97, [("team".into(), 3)].into())
     );
 }
@@ -381,7 +383,7 @@ fn to_be_deleted(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
 fn join_deletion(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
     let (volume, job) = (volume(uid, None), format!("delete-{uid}-1-abcdef"));
     assert!(index.acquire_slot(&job, &SlotRequest::volume(&volume, Operation::Delete), recipe));
-    index.join_deletion(&volume, recipe, (&job, None, "t"))
+    index.join_deletion(&volume, recipe, &DeletionToBatch { job: &job, node: None, ts: "t" })
 }
 
 #[test]

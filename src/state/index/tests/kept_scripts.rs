@@ -27,7 +27,7 @@ fn kept(text: &str) -> Stored {
 /// Returns whether a config and whether storage names the only kept script.
 fn named(index: &Index) -> (bool, bool) {
     let all = index.observe_scripts();
-    let [(script, observed)] = &all[..] else { panic!("{all:?}") };
+    let [ObservedScript { script, observed }] = &all[..] else { panic!("{all:?}") };
     assert_eq!((script.hash.as_str(), observed.created), (hash(TEXT).as_str(), 5));
     (observed.is_named_by_config, observed.is_named_by_storage)
 }
@@ -40,7 +40,7 @@ fn object(hash: &str) -> ObjectName {
 fn a_script_is_stored_until_the_watch_shows_it() {
     let mut index = index();
     index.change_config(WatchChange::Apply(config(TEXT)));
-    let due = vec![(ObjectName::new("own", CLASS), Arc::from(TEXT))];
+    let due = vec![UsedScript { config: ObjectName::new("own", CLASS), text: Arc::from(TEXT) }];
     assert_eq!(index.scripts_to_store(), due);
     assert_eq!(index.script(&hash(TEXT)).as_deref(), Some(TEXT), "the config has the text");
     index.change_stored(WatchChange::Apply(kept(TEXT)));
@@ -112,7 +112,7 @@ fn a_script_is_named_by_configs_their_versions_and_storage() {
 
 #[test]
 fn the_time_without_a_name_is_forgotten_with_the_object() {
-    let since = |index: &Index| index.observe_scripts()[0].1.unnamed_since;
+    let since = |index: &Index| index.observe_scripts()[0].observed.unnamed_since;
     let mut index = index();
     index.change_stored(WatchChange::Apply(kept(TEXT)));
     index.note_unnamed_script(&hash(TEXT), Some(7));

@@ -28,7 +28,7 @@ fn counted(index: &Index, class: &str) -> ClassUsage {
     for volume in index.volumes().filter(|volume| volume.class == class && volume.belongs_to(&index.facts.identity)) {
         counted.extend(volume.volume_id().map(str::to_owned));
         counted.extend(volume.claim_uid.clone());
-        let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+        let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_some());
         let claim = volume.claim_uid.as_ref().and_then(|uid| index.facts.cache.claims.name_of(uid));
         let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.as_str());
         taken.add(namespace.unwrap_or_default(), index.quota.bytes_of(&volume, &index.facts));

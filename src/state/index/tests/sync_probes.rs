@@ -15,7 +15,7 @@ fn empty() -> Volume {
 }
 
 fn volume(uid: &str) -> Volume {
-    let reference = crate::model::volume::Reference { name: ObjectName::new("team", uid), uid: uid.into() };
+    let reference = crate::model::volume::Reference { name: ObjectName::new("team", uid), uid: Some(uid.into()) };
     Volume {
         name: names::pv_name(uid),
         uid: format!("v-{uid}"),

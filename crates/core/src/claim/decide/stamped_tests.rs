@@ -356,7 +356,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     assert_eq!((volume, &provenance.effective_config), (names::pv_name(UID), &recipe_with(&[]).effective_config));
     assert!(decision.event.unwrap().message.contains("but claim b/thief has taken it"));
     // After a crash between the two writes, the transfer is continued.
-    let thief = taken_volume().claim_ref.map(|reference| reference.uid);
+    let thief = taken_volume().claim_ref.and_then(|reference| reference.uid);
     let half = Volume { claim_uid: thief, volume_id_annotation: Some(UID.into()), ..taken_volume() };
     let half_way = with_volume(stamped(1), half.clone(), &["claimRef"]);
     assert!(matches!(half_way.step(Rule::TransferToOtherClaim), Step::TransferToOtherClaim { .. }));
