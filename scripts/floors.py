@@ -18,7 +18,7 @@ import circles
 
 FLOORS = {
     "crates/core/src": """
-        limits rules text
+        limits rules status_reason text
         object
         config
         kept_script pool sync_probe

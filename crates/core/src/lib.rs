@@ -20,6 +20,7 @@ pub mod preflight;
 pub mod rules;
 pub mod run;
 pub mod snapshot;
+pub mod status_reason;
 pub mod sync_probe;
 pub mod tables;
 pub mod text;

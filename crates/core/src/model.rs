@@ -16,7 +16,6 @@ mod node_list;
 pub mod object_ref;
 pub mod phase;
 pub mod snapshot;
-pub mod status_reason;
 pub mod volume;
 pub mod volume_id;
 pub mod volume_notes;

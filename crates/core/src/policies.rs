@@ -306,7 +306,7 @@ mod tests {
     }
 
     /// Names of the contract that are neither annotations nor labels of claims and volumes.
-    const ELSEWHERE: [&str; 16] = [
+    const ELSEWHERE: [&str; 17] = [
         "capacity",
         "capacity-fingerprint",
         "claim",
@@ -322,6 +322,7 @@ mod tests {
         "snapshot-",
         "snapshot-content",
         "verdict",
+        "version",
         "volume",
     ];
 

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 
-use super::status_reason::StatusReason;
+use crate::status_reason::StatusReason;
 
 pub(super) const RESIZING: &str = "Resizing";
 pub(super) const ERROR: &str = "ControllerResizeError";

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::claim::Claim;
 use super::expand_status::{ERROR, FILE_SYSTEM_PENDING, RESIZING};
-use super::status_reason::StatusReason;
+use crate::status_reason::StatusReason;
 
 const INFEASIBLE: &str = "Infeasible";
 const REPEATED: &str = "Repeated";

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::claim::Claim;
 use super::modify_status::{ERROR, MODIFYING, ModifyStatus, ModifyTarget};
-use super::status_reason::StatusReason;
+use crate::status_reason::StatusReason;
 
 /// A report for the status of a claim. The class `None` means that the claim names no class.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::phase::PodPhase;
 use super::stuck::{explain, strip_random_suffix};
 use super::view::{Job, Pod, START_ERRORS, WarningEvent};
 use crate::limits;
-use crate::model::status_reason::StatusReason;
+use crate::status_reason::StatusReason;
 use crate::text::line;
 
 /// The reason of a run whose Job the API server refuses.

@@ -15,8 +15,8 @@ use super::member::{self, Member};
 use super::phase::PodPhase;
 use super::pod::required_node;
 use crate::config::modify::Attributes;
-use crate::model::status_reason::StatusReason;
 use crate::object::ObjectName;
+use crate::status_reason::StatusReason;
 
 /// The operation of a run, as the label of its Job or pod has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
