@@ -35,8 +35,16 @@ var programs = map[string]func() int{
 	"kubectl":                 runKubectl,
 }
 
+// newKubelet makes the command of the kubelet. Before 1.34, the function of Kubernetes takes no context.
 func newKubelet() *cobra.Command {
-	return kubelet.NewKubeletCommand(context.Background())
+	switch create := any(kubelet.NewKubeletCommand).(type) {
+	case func(context.Context) *cobra.Command:
+		return create(context.Background())
+	case func() *cobra.Command:
+		return create()
+	default:
+		panic(fmt.Sprintf("kubelet.NewKubeletCommand is a %T, which this program does not know", create))
+	}
 }
 
 // runKubectl reports errors the way the released kubectl does: without usage text, with its exit codes.
