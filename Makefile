@@ -1,6 +1,6 @@
-# From nothing to a result, on Debian 12 with Rust and Go, as root. What else is needed is installed.
+# Each target goes from nothing to its result, on Debian 12 with Rust and Go, as root. It installs what else it needs.
 # `images` and `push` need no Go, `manifests` needs neither.
-# CLUSTER names the cluster of demo, cluster-up and cluster-down, if there is to be more than one.
+# CLUSTER names the cluster of demo, cluster-up and cluster-down, if you want more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-it test-cinder test-csi test-faults test-versions test-upgrade test-docs soak bench lint chart images push manifests cluster-up cluster-down clean
@@ -11,7 +11,7 @@ help: ## this list
 demo: ## the whole story on a real Kubernetes, step by step with times; the cluster stays up
 	@scripts/demo.sh $(CLUSTER)
 
-test: ## all tests, the ones with a real cluster included
+test: ## all tests, including those with a real cluster
 	@scripts/test.sh
 
 test-it: ## the integration tests whose names contain FILTER, such as FILTER=limits::
@@ -23,7 +23,7 @@ test-cinder: ## the tests of the Cinder image alone, with a real Cinder and Keys
 test-csi: ## the tests of the CSI image alone
 	@scripts/test-csi.sh
 
-test-faults: ## of all tests, those of crashes, races and bad input alone
+test-faults: ## only the tests of crashes, races and bad input
 	@scripts/test-faults.sh
 
 test-versions: ## a smoke on the oldest and the newest Kubernetes, VERSIONS='1.33 1.37'; writes docs/reference/compatibility.md
@@ -38,7 +38,7 @@ test-docs: ## the blocks of the manual that are marked to run, on a cluster of t
 soak: ## CLAIMS=10000 claims created and deleted in random order with faults, on simulated nodes
 	@scripts/soak.sh
 
-bench: ## how long one claim takes on a fresh cluster, how fast many are bound, and what they cost; writes docs/bench
+bench: ## time of one claim on a fresh cluster, pace and cost of many claims; writes docs/bench
 	@benches/bench.sh
 
 lint: ## all checks that need no run: formatting, clippy, shellcheck, manifests
@@ -50,8 +50,9 @@ chart: ## the parts of the Helm chart that follow from configmaps/, deploy/ and 
 images: ## all images, into build/images, with their sizes and digests: no Kubernetes, no registry
 	@scripts/images.sh
 
-# For both: the REGISTRY, with a path if it has one. The images get the tag VERSION, and unless given that of Cargo.toml.
-# KUBERNETES is the version of the cluster, if it is older than 1.36. PULL_SECRET names a Secret for the registry.
+# `push` and `manifests` take REGISTRY, with a path if it has one. VERSION is the tag of the images; the default is the
+# version of Cargo.toml. KUBERNETES is the version of the cluster, if it is older than 1.36. PULL_SECRET names a Secret for
+# the registry.
 files = --registry '$(REGISTRY)' --version '$(VERSION)' --kubernetes '$(KUBERNETES)' --pull-secret '$(PULL_SECRET)'
 
 push: ## brings the images to REGISTRY=registry.example.org/team and writes the manifests; INSECURE=1 allows plain HTTP
@@ -63,7 +64,7 @@ manifests: ## install.yaml, quickstart.yaml and the configs for REGISTRY=..., in
 cluster-up: ## a cluster with the orchestrator, NODES=2 for two nodes; the last line is the path of its kubeconfig
 	@scripts/cluster-up.sh $(CLUSTER)
 
-cluster-down: ## ends that cluster and removes all of it
+cluster-down: ## ends the cluster of cluster-up and removes all of it
 	@scripts/cluster-down.sh $(CLUSTER)
 
 clean: ## removes what was built here; the Kubernetes binary in ~/.cache/flex-provisioner stays

@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# Measures one claim on an idle cluster and many at one time, fresh, first with default client limits and then with raised
-# ones; then many claims on a control plane with a simulated node. Writes docs/bench, the raised ones into
-# docs/bench/raised. Nothing else should run on the machine. The first two take about 13 minutes together beyond building,
-# the last more than half an hour.
+# Measures one claim on an idle cluster, and many claims at one time. Each measurement runs on a fresh cluster, first with
+# default client limits and then with raised limits. Then measures many claims on a control plane with a simulated node.
+# Writes docs/bench; the results with raised limits are in docs/bench/raised. Nothing else should run on the machine.
+# After the build, the measurements on clusters take about 13 minutes, and those with the simulated node more than half an
+# hour.
 #
 #   LIMITS="default raised"    which limits
 #   RUNS=15                    how often a claim is measured by itself; a quarter of that with raised limits, which do
-#                              not matter for one
+#                              not matter for one claim
 #   BATCHES=200,1000           sizes of bursts in batches
 #   SCALE=no                   leaves out the simulated node
-#   BURSTS=10,100,1000,10000   sizes of bursts on it, in batches
-#   EACH=10,100,1000           sizes of those with a pod each
-#   STANDING=50000             among how many claims and volumes the orchestrator is started; 0 leaves it out
-#   DRAIN=10000                how many volumes are deleted at once while new claims arrive; 0 leaves it out
+#   BURSTS=10,100,1000,10000   sizes of bursts on the simulated node, in batches
+#   EACH=10,100,1000           sizes of bursts on the simulated node, with a pod for each claim
+#   STANDING=50000             among how many claims and volumes the orchestrator starts; 0 leaves this measurement out
+#   DRAIN=10000                how many volumes are deleted at once while new claims arrive; 0 leaves this measurement out
 #   BENCH_CLUSTER=bench        the cluster's name
 #   PEER=PROGRAM               an external provisioner that is on this machine (csi-provisioner). With the CSI driver of the
 #                              tests, it provisions the same bursts on the same cluster, and the ratio is printed
-#   OUT=docs/bench             where all is written
+#   OUT=docs/bench             the directory for all results
 #   POLICIES=1000              measures only this: bursts of so many claims in batches with the bindings of the admission
 #                              policies and without, in turns on one control plane. Prints the API server's CPU time for
 #                              each claim and the difference in percent; takes about 10 minutes for 1,000 claims
@@ -25,7 +26,7 @@
 source "$(dirname "$0")/../scripts/lib.sh"
 
 name=${BENCH_CLUSTER:-bench} out=${OUT:-docs/bench} runs=${RUNS:-15}
-# Without the program no cluster was started; to build it alone takes minutes, because its dependencies then differ.
+# Without the program no cluster was started. Building the program alone takes minutes, because its dependencies then differ.
 down() { if [[ -x $programs/flex-cluster ]]; then flex_cluster --name "$name" down; fi; }
 end() {
     local status=$?

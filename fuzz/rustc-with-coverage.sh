@@ -1,7 +1,7 @@
 #!/bin/sh
-# A RUSTC_WORKSPACE_WRAPPER: the crates of this workspace alone get the counters that guide libFuzzer, so that those of
-# others are taken as they were built for everything else. The compiler's pass needs no nightly. The fuzzers are linked
-# with the C library at run time, where libFuzzer looks up functions.
+# A RUSTC_WORKSPACE_WRAPPER. Only the crates of this workspace get the counters that guide libFuzzer. So cargo uses the
+# crates of others as it built them for everything else. The compiler's pass needs no nightly. The fuzzers are linked with
+# the C library at run time, where libFuzzer looks up functions.
 for word do
     shift
     case $word in target-feature=+crt-static) word=target-feature=-crt-static ;; esac

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds all images from static binaries and Dockerfiles FROM scratch, into
 # build/images/NAME.tar (OCI archives, as `ctr images import` and `skopeo copy` take them), and prints their paths.
-# A folder with a file `packages` gets these Debian packages, which apt brings once into build/packages. All else is
+# A folder with a file `packages` gets these Debian packages, which apt downloads once into build/packages. All else is
 # offline.
-# An image whose inputs have not changed is left as it is. Run as root; needs no daemon, no registry.
+# The script builds only images whose inputs have changed. Run it as root; it needs no daemon and no registry.
 #
 #   images.sh [--no-build] [NAME...]     --no-build takes the programs as they are
 #   images.sh --list                     prints each image's name and its program, and builds nothing
@@ -22,8 +22,8 @@ cd "$root"
 
 say() { printf '%s\n' "$*" >&2; }
 
-# The orchestrator, and every folder here with a Dockerfile. A folder with a Cargo.toml is a program; one
-# without is a script, which gets a shell and flex-pv. The script may come later, from a config.
+# Lists the orchestrator and every folder here with a Dockerfile. A folder with a Cargo.toml is a program. A folder
+# without a Cargo.toml is a script, which gets a shell and flex-pv. The script may be in the folder or in a config.
 orchestrator=flex-provisioner
 dockerfile() { if [[ $1 == "$orchestrator" ]]; then echo deploy/Dockerfile; else echo "provisioner-images/$1/Dockerfile"; fi; }
 is_script() { [[ $1 != "$orchestrator" && ! -f provisioner-images/$1/Cargo.toml ]]; }
@@ -52,8 +52,8 @@ assert_static() {
     fi
 }
 
-# Brings the Debian packages of an image and all that they depend on, unless they are there. An empty status file says
-# that nothing is installed.
+# Downloads the Debian packages of an image and their dependencies, unless they are there. An empty status file says that
+# nothing is installed.
 fetch_packages() { # NAME DIRECTORY
     local packages empty get
     mapfile -t packages < <(sed -e 's/#.*//' -e '/^ *$/d' "provisioner-images/$1/packages")
@@ -71,7 +71,7 @@ fetch_packages() { # NAME DIRECTORY
     echo "${packages[*]}" >"$2/list"
 }
 
-# Debian packages without their scripts, documentation and translations. No program keeps the rights of its file.
+# Unpacks Debian packages without their scripts, documentation and translations. No program keeps the rights of its file.
 debian_root() { # NAME DIRECTORY
     local cache=$root/build/packages/$1 archive
     fetch_packages "$1" "$cache"
@@ -84,7 +84,7 @@ debian_root() { # NAME DIRECTORY
     cat "$2"/usr/share/ca-certificates/mozilla/*.crt >"$2/etc/ssl/certs/ca-certificates.crt"
 }
 
-# busybox with a link for each of its programs, and the names of root and of the default user.
+# Adds busybox with a link for each of its programs, and the names of root and of the default user.
 busybox_root() { # DIRECTORY
     mkdir -p "$1/bin" "$1/etc" "$1/tmp"
     chmod 1777 "$1/tmp"
@@ -98,21 +98,22 @@ busybox_root() { # DIRECTORY
     printf 'root:x:0:\nnonroot:x:65532:\n' >"$1/etc/group"
 }
 
-# All that the Dockerfile of an image copies.
+# Prepares all files that the Dockerfile of an image copies: the program, and for a script the whole folder of the image.
 context() { # NAME DIRECTORY
+    if is_script "$1"; then
+        cp -R "provisioner-images/$1/." "$2"
+        chmod -R u=rwX,go=rX "$2"
+    fi
     assert_static "$programs/$(binary "$1")"
     install -m 0755 "$programs/$(binary "$1")" "$2/$(binary "$1")"
     if is_script "$1"; then
         assert_static /bin/busybox
         if [[ -f provisioner-images/$1/packages ]]; then debian_root "$1" "$2/root"; fi
         busybox_root "$2/root"
-        if [[ -f provisioner-images/$1/provision.sh ]]; then
-            install -m 0755 "provisioner-images/$1/provision.sh" "$2/provision.sh"
-        fi
     fi
 }
 
-# One text for all inputs: names, modes, link targets and contents, not times.
+# Prints one text for all inputs: names, modes, link targets and contents, not times.
 inputs() { # NAME DIRECTORY
     cat "$(dockerfile "$1")"
     (cd "$2" && find . -printf '%p %m %l\n' | sort && find . -type f -print0 | sort -z | xargs -0 sha256sum)
@@ -131,7 +132,7 @@ build() { # NAME
         say "$name: unchanged"
     else
         say "$name: building"
-        # Own storage folders, so that nothing of the machine's other images is touched.
+        # buildah gets storage folders of its own, so that it does not touch the machine's other images.
         local buildah=(buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs)
         "${buildah[@]}" bud --quiet --isolation chroot --timestamp 0 --format oci \
             --tag "$prefix/$name:$version" --file "$(dockerfile "$name")" "$work/context" >/dev/null

@@ -23,7 +23,7 @@ RUN = ("run", "run cleanup")
 
 
 def chapters(items):
-    """All chapters of a list of items, and those below them."""
+    """Yields all chapters of a list of items, and the chapters below them."""
     for item in items:
         if isinstance(item, dict) and (chapter := item.get("Chapter")):
             yield chapter
@@ -31,7 +31,7 @@ def chapters(items):
 
 
 def without_dots(path):
-    """A path without `.` and `..`, or None if it leads out of the repository."""
+    """Returns a path without `.` and `..`, or None if it leads out of the repository."""
     parts = []
     for part in path.parts:
         if part == ".." and not parts:
@@ -41,7 +41,7 @@ def without_dots(path):
 
 
 def rewritten(link, source, pages, repository):
-    """A link of the page `source` as the book needs it. `pages` are the sources of all pages."""
+    """Returns a link of the page `source` as the book needs it. `pages` are the sources of all pages."""
     name, hash_sign, anchor = link.partition("#")
     if not name or re.match(r"[a-z]+:", name):
         return link
@@ -73,7 +73,7 @@ def rewrite(book, repository):
 
 
 def fenced(lines):
-    """The blocks of a page: number of the first line, info string, and the lines inside."""
+    """Yields the blocks of a page: number of the first line, info string, and the lines inside."""
     block = None
     for number, line in enumerate(lines, 1):
         is_fence = line.startswith("```")
@@ -89,7 +89,7 @@ def fenced(lines):
 
 
 def wrong_blocks(path, lines):
-    """What is wrong with the blocks of a page that a program runs."""
+    """Finds mistakes in the blocks of a page that a program runs."""
     before, runs = "", []
     for number, info, _ in fenced(lines):
         language, _, words = info.partition(" ")
@@ -105,7 +105,7 @@ def wrong_blocks(path, lines):
 
 
 def problems():
-    """What is wrong with the pages of the manual."""
+    """Finds mistakes in the pages of the manual."""
     listed = set(re.findall(r"\]\(([^)]+)\)", Path(DOCS, "SUMMARY.md").read_text()))
     found = subprocess.run(["git", "ls-files", "-z", f"{DOCS}/*.md"], capture_output=True, text=True, check=True).stdout
     for name in found.split("\0"):

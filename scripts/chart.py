@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# No files beside the sources.
+# Python writes no files beside the sources.
 sys.dont_write_bytecode = True
 from chart_presets import presets
 
@@ -56,7 +56,7 @@ class Refused(Exception):
 
 
 def scalar(text):
-    """Reads a value that stands on one line."""
+    """Reads a value that is on one line."""
     if text in ("true", "false"):
         return text == "true"
     if re.fullmatch(r"-?\d+", text):
@@ -76,7 +76,7 @@ def tree(lines):
     of_list = lines[0].lstrip().startswith("- ")
     items = []
     for line in lines:
-        # The entries of a list may stand as far to the left as its key.
+        # The entries of a list may have the same indentation as its key.
         is_item = line[indent : indent + 1] != " " and (of_list or not line[indent:].startswith("- "))
         items = [*items, [line]] if is_item else [*items[:-1], [*items[-1], line]]
     if of_list:
@@ -91,7 +91,7 @@ def tree(lines):
 
 
 def entries(lines, indent, prefix):
-    """Splits a block into its values with their comments. Returns nothing where no value has a comment."""
+    """Splits a block into its values with their comments. Returns nothing if no value has a comment."""
     found, doc, n = [], [], 0
     while n < len(lines):
         line = lines[n]

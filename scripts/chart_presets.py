@@ -227,7 +227,7 @@ def named(document):
 
 
 def header(name, preset):
-    """Writes the document that tells the chart what it must know of a preset."""
+    """Writes the document with all that the chart must know of a preset."""
     fields = [
         {"name": one.name, "in": one.of, "what": one.what, "example": one.example}
         | ({} if one.default is None else {"default": one.default})
@@ -247,7 +247,7 @@ def header(name, preset):
 
 
 def is_of_preset(document):
-    """Whether a document is none of those that the chart makes for each class: account, binding and Secret."""
+    """Tells whether a document is no account, binding or Secret, which the chart makes for each class."""
     to_images = "kind: ClusterRole\n  name: flex-provisioner-image" in document
     return kind(document) not in ("ServiceAccount", "Secret") and not to_images
 

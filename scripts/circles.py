@@ -29,7 +29,7 @@ OPEN, CLOSE = "([{", ")]}"
 
 
 def tokens_of(text):
-    """The tokens of a source text. Of strings only those are kept that are a path, as attributes of serde have them."""
+    """Returns the tokens of a source text. Keeps only strings that are a path, as attributes of serde have them."""
     found = []
     for match in TOKEN.finditer(text):
         if match["token"]:
@@ -42,7 +42,7 @@ def tokens_of(text):
 
 
 def end_of_item(tokens, at):
-    """The place behind the item, statement or attribute that begins here."""
+    """Returns the position after the item, statement or attribute that begins here."""
     depth = 0
     while at < len(tokens):
         token = tokens[at]
@@ -54,7 +54,7 @@ def end_of_item(tokens, at):
 
 
 def end_of_group(tokens, at):
-    """The place behind the brackets that open here."""
+    """Returns the position after the brackets that open here."""
     depth = 0
     while at < len(tokens):
         depth += (tokens[at] in OPEN) - (tokens[at] in CLOSE)
@@ -65,7 +65,7 @@ def end_of_group(tokens, at):
 
 
 def without_tests(tokens):
-    """The tokens without the items under `#[cfg(test)]`."""
+    """Returns the tokens without the items under `#[cfg(test)]`."""
     kept, at, test = [], 0, ["#", "[", "cfg", "(", "test", ")", "]"]
     while at < len(tokens):
         if tokens[at : at + len(test)] != test:
@@ -80,7 +80,7 @@ def without_tests(tokens):
 
 
 def leaves(tokens, before=()):
-    """The paths of a `use` tree, each with the name that it brings into scope; `*` for a glob."""
+    """Yields the paths of a `use` tree, each with the name that it brings into scope; `*` for a glob."""
     path, at = list(before), 0
     while at < len(tokens):
         token = tokens[at]
@@ -117,7 +117,7 @@ class Module:
         return self.parent.root() if self.parent else self
 
     def read(self, tokens):
-        """Takes in the tokens of the module's body."""
+        """Reads the tokens of the module's body."""
         at, depth, is_public = 0, 0, False
         while at < len(tokens):
             token = tokens[at]
@@ -157,7 +157,7 @@ class Module:
             at += 1
 
     def path(self, tokens, at):
-        """Notes the path that begins here, and returns the place behind it."""
+        """Notes the path that begins here, and returns the position after it."""
         path = [tokens[at]]
         at += 1
         while tokens[at : at + 1] == ["::"] and at + 1 < len(tokens) and tokens[at + 1].isidentifier():
@@ -183,7 +183,7 @@ class Module:
             self.blocks.append((path, declared, called))
 
     def child(self, tokens, at):
-        """Reads the child module that is declared here, and returns the place behind it."""
+        """Reads the child module that is declared here, and returns the position after it."""
         name = tokens[at]
         if tokens[at + 1] == "{":
             end = end_of_group(tokens, at + 1)
@@ -198,7 +198,7 @@ class Module:
         return at + 2
 
     def find(self, path, seen=frozenset()):
-        """The home of a path as this module reads it: a module, or a module and an item. `None` if it is elsewhere."""
+        """Returns the home of a path as this module reads it: a module, or a module and an item. `None` if it is elsewhere."""
         here, path = self, list(path)
         if path[0] == "crate":
             here, path = self.root(), path[1:]
@@ -220,7 +220,7 @@ class Module:
         return here
 
     def named(self, name, seen=frozenset()):
-        """The home of a name in this module: a module, or a module and an item. `None` if it is in another crate."""
+        """Returns the home of a name in this module: a module, or a module and an item. `None` if it is in another crate."""
         if name in self.items:
             return self, name
         if (self, name) in seen:
@@ -243,7 +243,7 @@ class Module:
         return self, name if name in self.words else None
 
     def uses(self):
-        """The homes of all that the module uses."""
+        """Yields the homes of all names that the module uses."""
         for name, path in self.scope.items():
             # A re-export is a use where the module itself has the name in its code.
             if name not in self.public or name in self.words:
@@ -257,7 +257,7 @@ class Module:
                         yield target.named(word)
 
     def home(self, path):
-        """The home of a type that the module has in scope, or declares."""
+        """Returns the home of a type that the module has in scope, or declares."""
         return self.named(path[0]) if len(path) == 1 else self.find(path)
 
 
@@ -268,7 +268,7 @@ def modules(top):
 
 
 def arrows(root):
-    """For each file of a crate the files that it uses, with the items."""
+    """Returns for each file of a crate the files that it uses, with the items."""
     root = Path(root)
     file = next(file for file in (root / "lib.rs", root / "main.rs") if file.exists())
     top = Module(file, None, root)
@@ -293,7 +293,7 @@ def arrows(root):
 
 
 def shortest_circle(graph, start):
-    """The shortest way from a file back to itself, if there is any."""
+    """Returns the shortest path from a file back to itself, if there is any."""
     before, queue = {}, deque([start])
     while queue:
         here = queue.popleft()
@@ -310,7 +310,7 @@ def shortest_circle(graph, start):
 
 
 def circles(graph):
-    """Circles between files: for each file that is in any, its shortest, and each circle once."""
+    """Returns circles between files: for each file in a circle its shortest circle, and each circle once."""
     found = {}
     for file in sorted(graph):
         way = shortest_circle(graph, file)
@@ -320,7 +320,7 @@ def circles(graph):
 
 
 def described(graph, way):
-    """A circle as lines, with the items that make it."""
+    """Returns a circle as lines, with the items that make it."""
     lines = []
     for here, there in zip(way, way[1:] + way[:1]):
         lines.append(f"    {here} uses {', '.join(sorted(graph[here][there]))} of {there}")

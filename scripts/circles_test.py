@@ -1,4 +1,4 @@
-"""Plants circles between files, and checks that each is found, and that no other is."""
+"""Plants circles between files, and checks that circles.py finds these circles and no others."""
 
 import tempfile
 import unittest

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # From nothing to a running orchestrator: installs what is missing, builds, starts the cluster, imports the images,
-# applies deploy/kustomize, and waits until the orchestrator leads. Run again, it brings what has changed since.
+# applies deploy/kustomize, and waits until the orchestrator leads. Another call applies what has changed since.
 # Progress goes to stderr; the last line on stdout is the path of the administrator's kubeconfig.
 #
-#   cluster-up.sh [NAME [PROGRAM...]]   the cluster's name, `demo` if none is given; further programs of ours to build
-#   NODES=2                             the number of nodes, 1 if none is given; each further one has a disk of its own
+#   cluster-up.sh [NAME [PROGRAM...]]   the cluster's name, `demo` by default; further programs of ours to build
+#   NODES=2                             the number of nodes, 1 by default; each further node has a disk of its own
 #   LIMITS=raised                       1,000 requests a second for controller manager, scheduler and kubelet, not their defaults
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -19,13 +19,13 @@ esac
 nodes=${NODES:-1}
 [[ $nodes == [1-8] ]] || fail "NODES is $nodes" "it is a number from 1 to 8"
 namespace=flex-provisioner
-# What runs in a cluster, and what starts it: not what only tests need.
+# The programs that run in a cluster or start it, without those that only tests need.
 users_programs=(flex-provisioner flex-pv nfs-provisioner cinder-provisioner csi-provisioner flex-cluster)
 need_root "the cluster"
 
 kubectl() { "$programs/flex-cluster" --name "$name" kubectl "$@"; }
 
-# Which steps will take long is only known before the first of them.
+# Says how long the build will take. Only before the first step can the script see what is missing.
 plan() {
     local cache=${FLEX_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/flex-provisioner} minutes=0
     compgen -G "$cache/kubernetes-*/kubernetes" >/dev/null || minutes=$((minutes + 5))
@@ -33,7 +33,7 @@ plan() {
     ((minutes == 0)) || say "on 2 cores it takes about $minutes minutes to build what is missing, this one time"
 }
 
-# An image goes into the cluster if it is not there or not the same.
+# Imports an image if the cluster does not have it, or has another version of it.
 import_images() {
     local marks=${kubeconfig%/*}/imported archive
     local -a new=()
@@ -47,7 +47,7 @@ import_images() {
     for archive in "${new[@]}"; do cp "$archive.inputs" "$marks/"; done
 }
 
-# The image keeps its name when its content changes, so the pod template bears the content's hash.
+# Applies the manifests. The image keeps its name when its content changes, so the pod template has the content's hash.
 apply() {
     local overlay=build/deploy kustomization=kustomize
     mkdir -p "$overlay"
@@ -72,7 +72,7 @@ YAML
     kubectl apply -k "$overlay" >&2
 }
 
-# Until the newest pod is ready and has taken the lead from the one before it.
+# Waits until the newest pod is ready and leads in place of the pod before it.
 wait_until_leading() {
     local pod
     kubectl -n "$namespace" rollout status deployment/flex-provisioner --timeout=90s >&2 || return 1

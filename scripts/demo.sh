@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The whole story on a real Kubernetes, step by step with times; fails unless every step was seen. Builds what is
-# missing. The cluster stays up, `make cluster-down` ends it.
+# Shows the whole story on a real Kubernetes, step by step with times. Fails unless it sees every step. Builds what is
+# missing. The cluster stays up, and `make cluster-down` ends it.
 #
-#   demo.sh [NAME]     the cluster's name, `demo` if none is given
+#   demo.sh [NAME]     the cluster's name, `demo` by default
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 

@@ -25,9 +25,9 @@ said() { # COMMAND...
     return "${PIPESTATUS[0]}"
 }
 
-# Begins the simulation and the fuzzers, which only compute, and whose outcome does not depend on their pace. They get the
-# time that other stages leave while these wait. When they ran before the others, on one of two processors, tests of 8
-# minutes had not ended after 14.
+# Begins the simulation and the fuzzers, which only compute, and whose outcome does not depend on their pace. They run while
+# the other stages wait. When they ran before the others, on one of two processors, tests of 8 minutes had not ended after
+# 14.
 begin_computing() {
     beside 'what only computes' computing
 }

@@ -18,13 +18,13 @@ import circles
 
 FLOORS = {
     "crates/core/src": """
-        limits rules text
+        limits rules status_reason text
         object
         config
-        attributes kept_script node pool sync_probe
+        kept_script pool sync_probe
         run
-        model
-        snapshot
+        batch model
+        content snapshot
         claim
         volume
         capacity policies
@@ -42,19 +42,19 @@ FLOORS = {
     "src/state": """
         compact id queue unstarted words watch_change work_item
         cache configs expectations fair_queue slot_request
-        facts members open_batch removed_jobs revisions scripts unmarked unseen_writes
-        batches pv_sync quota slots
+        facts kept_scripts members open_batch removed_jobs revisions unmarked unseen_writes
+        batches quota slots sync_probes
         pools quota_waiters
         index
     """,
     "src/reconcile": """
         memory
         context
-        scripts
+        kept_script
         batch capacity config data_source delete_run drive pool sync_probe
         late_runs
         claim snapshot volume
-        findings
+        content findings
     """,
 }
 
@@ -90,7 +90,7 @@ def arrows(root):
 
 
 def circles_between_files():
-    """What is wrong with the files of the crates without circles."""
+    """Finds mistakes in the files of the crates without circles."""
     for root in CIRCLE_FREE:
         graph = circles.arrows(root)
         for way in circles.circles(graph):

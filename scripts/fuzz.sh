@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Bad input: runs the targets of fuzz/ under libFuzzer. Where an input fails, the lines before the last say
-# how to replay it, and where it goes. The last line of all is for programs: `fuzz cases N: 0 failed`.
+# Runs the targets of fuzz/ under libFuzzer, with bad input. If an input fails, the lines before the last say how to
+# replay it, and where to keep it. The very last line is for programs: `fuzz cases N: 0 failed`.
 #
-#   fuzz.sh                        a short fixed number of cases for each target, the same ones every time
-#   fuzz.sh --runs N [TARGET…]     so many cases for each target
-#   fuzz.sh --build                builds them, and no more
-#   fuzz.sh --minutes M [TARGET…]  for so long, shared by the targets, with other cases every time
+#   fuzz.sh                        a small fixed number of cases for each target, the same cases every time
+#   fuzz.sh --runs N [TARGET…]     N cases for each target
+#   fuzz.sh --build                builds the targets, and runs nothing
+#   fuzz.sh --minutes M [TARGET…]  M minutes in all, shared by the targets, with other cases every time
 #
-# FUZZ_CORPUS=DIR keeps what is learnt from one run to the next; it is not committed. The corpus of the repository has
-# what people wrote, and every input that has ever failed.
+# FUZZ_CORPUS=DIR keeps from one run to the next the inputs that reached new code; it is not committed. The corpus of the
+# repository has inputs that people wrote, and every input that has ever failed.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
-# As many as take about 8 s each, with checks of overflow and without optimisation.
+# The number of cases that takes each target about 8 s, with checks of overflow and without optimisation.
 declare -A short=([claim]=1000 [config]=600 [flex_pv]=2500 [quantity]=100000 [run]=3000 [template]=1500 [volume]=1000)
 
 runs='' minutes='' targets=() build_only=
@@ -30,10 +30,10 @@ done
 ((${#targets[@]})) || mapfile -t targets < <(printf '%s\n' "${!short[@]}" | sort)
 
 all=("${!short[@]}")
-# Crates of others are shared with the tests' build; ours are built once more, with counters.
+# The tests' build and this build share the crates of others. Cargo builds ours once more, with counters.
 command -v c++ >/dev/null || fail "a C++ compiler is missing: libFuzzer is built with it" "run scripts/setup.sh --test"
 export RUSTC_WORKSPACE_WRAPPER=$root/fuzz/rustc-with-coverage.sh
-# Of the whole workspace, since of one package alone cargo would choose other features for the crates of others.
+# Cargo gets the whole workspace: for one package alone it would choose other features for the crates of others.
 cargo build --locked --quiet --workspace --features fuzz/libfuzzer "${all[@]/#/--bin=}" >&2 ||
     fail "cargo could not build the fuzzers (its output is above)"
 [[ -z $build_only ]] || exit 0
@@ -54,7 +54,7 @@ one() { # TARGET
         -print_final_stats=1 -artifact_prefix="$found/$target/" "$learnt" "fuzz/corpus/$target" >"$work/$target.log" 2>&1
 }
 
-# Two at a time.
+# Two targets run at a time.
 declare -A running=()
 failed=() cases=0
 reap() {

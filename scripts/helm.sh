@@ -8,7 +8,7 @@ readonly directory=${FLEX_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/flex-provisione
 
 if [[ ! -x $directory/helm ]]; then
     mkdir -p "$directory"
-    # Tests run beside each other. The second waits, and finds what the first has built.
+    # Tests run beside each other. A second test waits, and uses the program that the first has built.
     exec {lock}>"$directory/lock"
     flock "$lock"
 fi

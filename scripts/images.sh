@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the images, and nothing that they do not need. The last lines name them, with the size of each archive in
-# build/images and the digest by which a registry will know the image. Run again, it builds what has changed.
+# Builds the images, and nothing that they do not need. The last lines name the images, with the size of each archive in
+# build/images and the digest that the image will have in a registry. Another call builds what has changed.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 

@@ -54,7 +54,7 @@ build_chosen() { # CARGO'S FLAG...
     provisioner-images/images.sh --no-build >/dev/null
 }
 
-# Prints the digest by which a registry knows the image of an archive. Each archive of ours has one image.
+# Prints the digest that the image of an archive has in a registry. Each archive of ours has one image.
 digest_of() { # ARCHIVE
     local digest
     digest=$(tar --extract --to-stdout --file "$1" index.json | sed -n 's/.*"digest":"\(sha256:[0-9a-f]*\)".*/\1/p')
@@ -92,9 +92,9 @@ end_of_tests() {
     exit "$status"
 }
 
-# Runs a stage and notes its duration for the summary. `budget` is the time in seconds that it may take on 2 cores, `whole`
-# that of all stages. A stage is a program or a function. It may not call in a condition a function that calls `fail`: the
-# shell does not stop at errors there.
+# Runs a stage and notes its duration for the summary. `budget` is the time in seconds that the stage may take on 2 cores,
+# `whole` the time of all stages. A stage is a program or a function. A stage must not use in a condition a function that
+# calls `fail`: the shell does not stop at errors in conditions.
 stages=()
 stage() { # NAME COMMAND...
     local name=$1 began=$SECONDS status=0

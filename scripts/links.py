@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Finds links in Markdown files that lead to no file, or to no heading of it. Links to other sites are not looked at."""
+"""Finds links in Markdown files that lead to no file, or to no heading of it. Does not check links to other sites."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def prose(path):
-    """The lines of a file that stand in no block of code."""
+    """Yields the lines of a file that are in no block of code."""
     fenced = False
     for line in path.read_text().splitlines():
         if line.lstrip().startswith("```"):
@@ -18,7 +18,7 @@ def prose(path):
 
 
 def anchors(path):
-    """What the headings of a file are called in links."""
+    """Returns the names of a file's headings in links."""
     seen = {}
     for line in prose(path):
         if heading := re.match(r"#+ (.*)", line):
@@ -29,7 +29,7 @@ def anchors(path):
 
 
 def problems(path):
-    """What is wrong with the links of a file."""
+    """Finds mistakes in the links of a file."""
     for link in re.findall(r"\]\(([^)\s]+)\)", "\n".join(prose(path))):
         if re.match(r"[a-z]+:", link):
             continue

@@ -117,7 +117,7 @@ go_format() {
     [[ -z $wrong ]] || { say "run gofmt -w on: $wrong"; return 1; }
 }
 
-# The module of the cluster is left out: what it checks is all of Kubernetes, minutes for two small files.
+# The check leaves out the module of the cluster: it would check all of Kubernetes for two small files, which takes minutes.
 go_vet() {
     local module status=0
     for module in testing/csi-driver testing/csi-driver/mock; do
@@ -132,8 +132,8 @@ kubernetes() {
     built=$(testing/cluster/setup.sh --control-plane | tail -n 1) && [[ -x $built/kubernetes ]] && echo "$built/kubernetes"
 }
 
-# Both ways of installation, each brought by kustomize into one order and spelling. Kustomize does not know that admission
-# policies are of no namespace and gives them one, which the API server drops.
+# Compares both ways of installation, after kustomize has given them the same order and spelling. Kustomize does not know
+# that admission policies have no namespace, and adds a namespace, which the API server drops.
 normal() { # DIRECTORY-WITH-KUSTOMIZATION
     "$kubernetes" kubectl kustomize "$1" |
         awk '/^kind: /{policy = /AdmissionPolicy/} !(policy && /^  namespace: /)'
@@ -144,17 +144,17 @@ kustomize() {
     base=$(realpath --relative-to="$work/kustomize" deploy/kustomize)
     printf 'resources: [%s]\nsortOptions: {order: legacy}\n' "$base" >"$work/kustomize/kustomization.yaml"
     normal "$work/kustomize" >"$work/kustomize.yaml" && [[ -s $work/kustomize.yaml ]] || return
-    # The same with all that is optional.
+    # The same with all optional parts.
     cp "$work/kustomize/kustomization.yaml" "$work/kustomize-all"
     printf 'components: [%s/network-policy]\n' "$base" >>"$work/kustomize-all/kustomization.yaml"
     normal "$work/kustomize-all" >"$work/kustomize-all.yaml" && grep -q NetworkPolicy "$work/kustomize-all.yaml" || return
-    # Older versions of Kubernetes get the same but for what they do not serve.
+    # Older versions of Kubernetes get the same objects, without the kinds that they do not serve.
     "$kubernetes" kubectl kustomize deploy/kustomize-before-1.36 >"$work/before.yaml" &&
         grep -q ValidatingAdmissionPolicy "$work/before.yaml" && ! grep -q Mutating "$work/before.yaml"
 }
 
-# An overlay with nothing but another namespace, over the orchestrator and over a shipped config, leaves no object, subject or
-# text in the namespace of before. (Names of objects and the image may be called flex-provisioner.)
+# Checks an overlay that only sets another namespace, over the orchestrator and over a shipped config. It must leave no
+# object, subject or text with the old namespace. (Objects and the image may have the name flex-provisioner.)
 kustomize_elsewhere() {
     local base left
     base=$(realpath --relative-to="$work/elsewhere" deploy/kustomize)
@@ -163,12 +163,12 @@ kustomize_elsewhere() {
     "$kubernetes" kubectl kustomize "$work/elsewhere" >"$work/elsewhere.yaml" || return
     left=$(grep -nE '(namespace: *|system:serviceaccounts?:)flex-provisioner|namespace[ =]flex-provisioner' "$work/elsewhere.yaml")
     [[ -z $left ]] || { say "an overlay with another namespace leaves: $left"; return 1; }
-    # The account of the orchestrator is a subject three times, that of the image and that of scripts once.
+    # The account of the orchestrator is a subject three times. The accounts of the image and of scripts are subjects once.
     [[ $(grep -A2 'kind: ServiceAccount' "$work/elsewhere.yaml" | grep -c '  namespace: elsewhere') == 5 ]] ||
         { say "an overlay with another namespace loses subjects"; return 1; }
 }
 
-# `make manifests` renders without kubectl what kustomize renders, and quickstart.yaml can be read too.
+# Checks that `make manifests` renders the same as kustomize, without kubectl, and that quickstart.yaml can be read.
 install_files() {
     local registry=registry.example/team
     scripts/manifests.sh --registry "$registry" --out "$work/install" || return
@@ -180,7 +180,7 @@ install_files() {
     normal "$work/install" >"$work/quickstart.yaml" && grep -q 'name: flex-local' "$work/quickstart.yaml"
 }
 
-# A helm that was built by `go install` takes the cluster for an old one unless told.
+# Helm from `go install` assumes an old cluster unless a flag names the version.
 template() { # ARGUMENTS...
     "$helm" template flex-provisioner "$chart" --namespace flex-provisioner --kube-version 1.36.0 "$@"
 }
@@ -213,7 +213,7 @@ chart_is_kustomize() {
     same kustomize-all --set networkPolicy.enabled=true
 }
 
-# Every value at once: the templates must still make objects that kustomize can read.
+# Renders every value at once: the templates must still make objects that kustomize can read.
 chart_values() {
     template --values "$chart/ci/all-values.yaml" >"$work/values/all.yaml" || return
     printf 'resources: [all.yaml]\n' >"$work/values/kustomization.yaml"
@@ -229,12 +229,12 @@ chart_values() {
         "$work/values.yaml"
 }
 
-# As clippy and the tests of this script are built.
+# Uses the same build as clippy and the tests of this script.
 validate() { # ARGUMENTS...
     cargo run --quiet --locked --bin flex-provisioner -- validate "$@" >&2
 }
 
-# A class of each preset: the orchestrator accepts what the chart makes of it.
+# Renders a class of each preset: the orchestrator must accept the config that the chart makes.
 chart_presets() {
     local preset values=$chart/ci/preset-values.yaml
     for preset in "$chart"/files/presets/*.yaml; do
@@ -248,7 +248,7 @@ chart_presets() {
     validate "$work/presets.yaml"
 }
 
-# Two flags make a whole class, with no kind that the cluster is known to lack.
+# Checks that two flags make a whole class, without a kind that the cluster does not serve.
 chart_class() {
     local kind
     local class=(--set classes.local.preset=hostpath --set classes.local.default=true --show-only templates/classes.yaml)
@@ -267,7 +267,7 @@ chart_class() {
         { say "a cluster with VolumeSnapshotClasses gets none"; return 1; }
 }
 
-# The chart answers wrong values with an error that says what to do.
+# Checks that the chart answers wrong values with an error that says what to do.
 chart_refuses() {
     local line values words answer status=0
     while read -r line; do
@@ -285,7 +285,7 @@ chart_refuses() {
     return "$status"
 }
 
-# docs/internals/tests.md and the promises of SECURITY.md name tests: each must be there.
+# docs/internals/tests.md and the promises of SECURITY.md name tests. Each of these tests must exist.
 readonly test_name='([a-z]+::)?[a-z0-9]+(_[a-z0-9]+){2,}'
 
 named_tests() {
@@ -351,6 +351,14 @@ check "cargo clippy of the fuzzers" cargo clippy --workspace --features fuzz/lib
 deny
 check "parts of pages that the code prints" cargo test --quiet --workspace --locked --test pages
 check "unused dependencies" unused_dependencies
+# CONTRIBUTING promises that `cargo test --lib` works on a Mac. The servers of the tests work on Linux alone.
+pure_tests_need_no_linux() {
+    local tree
+    tree=$(cargo tree --locked --target aarch64-apple-darwin --edges normal,dev --prefix none --package flex-provisioner \
+        --package flex-core) || return
+    ! grep -E '^(cluster|ganesha|openstack|orchestrator|scripted-csi) ' <<<"$tree"
+}
+check "pure tests need no Linux" pure_tests_need_no_linux
 check "one version of Rust" rust_version
 check "one version of this project" scripts/version.sh --check
 install_package python3 python3

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Writes what installs the orchestrator from a registry: install.yaml, quickstart.yaml with a first class, claim.yaml
-# with a claim of this class, and the configs and examples with the names of their images there. Needs no kubectl, no
-# compiler and no network.
+# Writes the files that install the orchestrator from a registry: install.yaml, quickstart.yaml with a first class,
+# claim.yaml with a claim of this class, and the configs and examples with the names of their images in the registry.
+# Needs no kubectl, no compiler and no network.
 #
 #   manifests.sh --registry HOST/PATH [--version TAG] [--out DIR] [--kubernetes VERSION] [--pull-secret NAME]
 #
-#   --version       the tag of the images; unless given, the version of this checkout
-#   --out           where to write; unless given, build/install
-#   --kubernetes    the version of the cluster, 1.36 unless given: older ones do not serve mutating admission policies
+#   --version       the tag of the images; the default is the version of this checkout
+#   --out           where to write; the default is build/install
+#   --kubernetes    the version of the cluster; the default is 1.36; older versions do not serve mutating admission policies
 #   --pull-secret   a Secret in the namespace flex-provisioner by which nodes pull the images
 #
-# An image that push.sh has pushed to this registry with this tag is named by its digest too.
+# If push.sh has pushed an image to this registry with this tag, the files name its digest too.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/registry.sh
@@ -26,7 +26,7 @@ minor=${minor%%[!0-9]*}
 mutating=yes
 if ((minor < 36)); then mutating=no; fi
 
-# By tag, and by the digest of what was pushed.
+# Names an image by its tag, and by its digest if it was pushed.
 reference() { # NAME
     local tagged=$registry/$1:$version pushed=''
     if [[ -f $out/images.txt ]]; then
@@ -50,7 +50,7 @@ objects() { # NAMESPACE-OR-NOTHING FILE...
         sed -f "$work/replacements"
 }
 
-# The files of deploy/kustomize in the order of its list.
+# Prints the files of deploy/kustomize in the order of its list.
 orchestrator() {
     local files labels kustomization=deploy/kustomize/kustomization.yaml
     mapfile -t files < <(sed -n '/^resources:/,$s#^- #deploy/kustomize/#p' "$kustomization")
@@ -58,7 +58,7 @@ orchestrator() {
     objects "$namespace" "${files[@]}"
 }
 
-# The class of configmaps/hostpath.yaml by a name and a directory of its own, so that both can be in one cluster.
+# Prints the class of configmaps/hostpath.yaml under another name and directory, so that one cluster can have both.
 first_class() {
     sed -E -e '1,/^apiVersion/{/^#/d}' -e 's#/var/lib/flex-hostpath#/var/lib/flex-local#g' \
         -e 's/^( *[a-z-]+: )hostpath$/\1flex-local/' -e 's/hostpath-(provisioner|keeper)/flex-local-\1/g' \
@@ -69,7 +69,7 @@ kind: StorageClass
 metadata:
   name: flex-local
   annotations:
-    # "true" gives this class to claims that name none.
+    # "true" gives this class to claims that name no class.
     storageclass.kubernetes.io/is-default-class: "false"
 provisioner: flex-provisioner.io
 volumeBindingMode: WaitForFirstConsumer
@@ -79,7 +79,7 @@ YAML
     objects "$namespace" "$work/class.yaml" "$work/storageclass.yaml"
 }
 
-# A claim of that class, and a pod that writes into it.
+# Prints a claim of that class, and a pod that writes into its volume.
 first_claim() {
     sed -e 's/: hostpath$/: flex-local/' -e 's/hostpath-/flex-local-/' -e '/^#/d' \
         examples/hostpath/claim.yaml >"$work/claim.yaml"
@@ -100,7 +100,7 @@ head_of() { # FILE CONTENTS...
     echo '#                       kubectl delete --ignore-not-found csidriver flex-provisioner.io'
 }
 
-# Each file of a directory by itself. Claims and pods stay without a namespace: they belong to users.
+# Writes each file of a directory by itself. Claims and pods stay without a namespace: they belong to users.
 files_of() { # DIRECTORY
     local file
     while read -r file; do

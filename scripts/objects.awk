@@ -1,6 +1,6 @@
 # Prints the objects of YAML files as `kubectl apply -f` needs them.
 #
-#   namespace      the one for objects that have a namespace and name none, as kustomize sets it; none if it is empty
+#   namespace      the namespace for objects that need one and name none, as kustomize sets it; may be empty
 #   mutating       `no` leaves out MutatingAdmissionPolicies, which Kubernetes before 1.36 does not serve
 #   pull_secret    the Secret by which pods pull images, if there is one
 #   labels         the labels of all objects and pod templates, as `KEY=VALUE KEY=VALUE`, as kustomize adds them

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Brings the images to a registry, and writes the manifests that name them there by digest. Builds what has changed
-# first. Run again, it sends only what the registry does not have.
+# Builds what has changed, pushes the images to a registry, and writes the manifests that name these images by digest.
+# Another call sends only what the registry does not have.
 #
 #   push.sh --registry HOST/PATH [--version TAG] [--insecure] [--no-build] [--out DIR] [options of manifests.sh]
 #
 #   --insecure    the registry speaks plain HTTP, or its certificate is not verified
-#   --no-build    the archives of build/images as they are: on a machine without a compiler
+#   --no-build    takes the archives of build/images as they are, on a machine without a compiler
 #
 # Credentials are those of `skopeo login HOST`.
 # shellcheck source=scripts/lib.sh
@@ -24,7 +24,7 @@ for name in "${names[@]}"; do
         fail "build/images/$name.tar is missing" "run \`make images\`, or bring the archives here"
 done
 
-# The archives are our own, so that the machine's policy on strangers' images has no say.
+# The archives are our own, so that the machine's policy on images of others does not apply.
 copy=(skopeo --insecure-policy copy --preserve-digests --retry-times 3)
 if [[ -n $insecure ]]; then copy+=(--dest-tls-verify=false); fi
 pushed=()

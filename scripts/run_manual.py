@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the blocks of the manual's pages that are marked to run, and compares what they print with what the page says.
+"""Runs the blocks of the manual's pages that are marked to run, and compares their output with the page.
 
 docs/internals/manual.md has the form of the blocks, and where and how they run. The environment must have KUBECONFIG, and PATH
 the programs.
@@ -36,7 +36,7 @@ class Block:
 
 
 def blocks(lines):
-    """The blocks of a page that run."""
+    """Returns the blocks of a page that run."""
     found, before = [], ""
     for number, info, inside in fenced(lines):
         if info.startswith("sh run"):
@@ -48,7 +48,7 @@ def blocks(lines):
 
 
 def missing(expected, printed):
-    """The first expected line that is not printed in its turn, or None."""
+    """Returns the first expected line that is missing or out of order, or None."""
     rest = [" ".join(line.split()) for line in printed.splitlines()]
     for line in expected:
         wanted = re.compile(".*".join(re.escape(part) for part in " ".join(line.split()).split("…")))
@@ -61,7 +61,7 @@ def missing(expected, printed):
 
 
 def end(process):
-    """Ends a shell and all that it has started."""
+    """Ends a shell and all processes that it has started."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -70,7 +70,7 @@ def end(process):
 
 
 def run(page, parts):
-    """Runs blocks in one shell. Returns what is wrong with the first that fails, or None."""
+    """Runs blocks in one shell. Returns the mistake of the first block that fails, or None."""
     with tempfile.TemporaryDirectory() as folder:
         outputs = [Path(folder, str(number)) for number in range(len(parts))]
         script = Path(folder, "script")
@@ -105,7 +105,7 @@ def run(page, parts):
 
 
 def objects():
-    """What a page may not leave behind or remove."""
+    """Returns the objects that a page must not leave behind or remove."""
     of_cluster = ["kubectl", "get", "persistentvolumes,storageclasses", "-o", "name"]
     of_namespaces = ["kubectl", "get", "persistentvolumeclaims", "--all-namespaces", "-o", "name"]
     configs = ["kubectl", "get", "configmaps", "--all-namespaces", "-l", "type=provisioner-config", "-o", "name"]
@@ -117,7 +117,7 @@ def objects():
 
 
 def check(page):
-    """Runs a page. Returns what is wrong with it."""
+    """Runs a page. Returns its mistakes."""
     found = blocks(Path(page).read_text().splitlines())
     if not found:
         return []

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes a machine ready to build, run and test this project: Debian packages, the Kubernetes binary. Idempotent and
-# quick when nothing is missing. Rust must be there to build something, and Go to build Kubernetes.
+# Makes a machine ready to build, run and test this project: Debian packages, the Kubernetes binary. Idempotent, and quick
+# if nothing is missing. Building needs Rust, and Go to build Kubernetes, which this script does not install.
 #
 #   setup.sh            what `make demo` and `make cluster-up` need
 #   setup.sh --images   what `make images` needs: no Go, no Kubernetes
-#   setup.sh --push     what brings images to a registry: no compiler
+#   setup.sh --push     what `make push` needs: no compiler
 #   setup.sh --test     what all of these and the tests need
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -62,7 +62,7 @@ install_packages() {
         ours=yes
     fi
     {
-        # A source that is not reachable matters only if a package comes from it: the installation tells.
+        # A source that is not reachable matters only if a package is from there. The installation then fails.
         apt-get -o DPkg::Lock::Timeout=300 update -q || say "apt-get update had errors; going on with the lists that are there"
         DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -q --no-install-recommends "$@"
     } >&2 || status=$?

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests of the Cinder image alone, against a real Cinder and a real Keystone.
+# Runs only the tests of the Cinder image, against a real Cinder and a real Keystone.
 export FLEX_PROFILE=quick
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"

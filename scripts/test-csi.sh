@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests of the CSI image alone: against a driver that answers as it is told, and through the orchestrator.
+# Runs only the tests of the CSI image: against a driver with scripted answers, and through the orchestrator.
 export FLEX_PROFILE=quick
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -15,5 +15,5 @@ export FLEX_PROVISIONER=$programs/flex-provisioner
 stage 'build the tests' cargo test --workspace --no-run --bin csi-provisioner --test csi --test generated --test api --test e2e
 budget=120 stage 'the image' cargo test --workspace --bin csi-provisioner --test csi --test generated
 budget=60 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
-# The whole cluster is started for it.
+# The script starts the whole cluster for these tests.
 budget=180 stage 'with the orchestrator' cargo test --workspace --test api --test e2e --no-fail-fast csi:: -- --nocapture

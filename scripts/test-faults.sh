@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests of crashes, races and bad input alone, all of them, with a line at the end that sums up.
+# Runs only the tests of crashes, races and bad input, and all of them. The last line is the summary.
 export FLEX_PROFILE=quick
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -8,7 +8,7 @@ source scripts/faults.sh
 
 need_root "a test with a real Kubernetes"
 ends_with faults_line
-# This is the long form: everything is cut off before and after each write.
+# This is the long form: the tests cut before and after each write.
 export FLEX_CUTS_ALL=yes
 
 stage 'setup' scripts/setup.sh --test

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Some of the integration tests, with programs and images as `make test` builds them.
+# Runs some of the integration tests, with programs and images as `make test` builds them.
 #
-#   test-it.sh [FILTER…]     those whose names contain a filter: `limits::`, `shipped::` for configs and examples with pods, …
+#   test-it.sh [FILTER…]     tests whose names contain a filter: `limits::`, `shipped::` for configs and examples with pods, …
 export FLEX_PROFILE=quick
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"

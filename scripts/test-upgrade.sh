@@ -14,7 +14,7 @@ from=${FROM:-$(git describe --tags --abbrev=0 2>/dev/null || true)}
 commit=$(git rev-parse --verify --quiet "$from^{commit}") ||
     fail "FROM is $from, which is no tag and no commit here" "\`git log --oneline\` lists the commits; a shallow clone lacks most of them"
 
-# The older sources, and the build of them, which stays: the next call builds no dependency again.
+# The older sources and their build. The build stays, so that the next call builds no dependency again.
 source=$root/target/upgrade/source
 export FLEX_PROVISIONER_OLD=$root/target/upgrade/build/$CARGO_BUILD_TARGET/$profile/flex-provisioner
 
@@ -24,7 +24,7 @@ all_passed() { echo "the upgrade from $from ($commit) and the way back passed"; 
 build_older() {
     rm -rf "$source"
     mkdir -p "$source"
-    # Cargo sees by the times of files whether they have changed. Those of the archive are the time of the commit.
+    # Cargo sees by the times of files whether they have changed. Files of the archive have the time of the commit.
     git archive "$commit" | tar --extract --touch --directory "$source"
     (cd "$source" && CARGO_TARGET_DIR=$root/target/upgrade/build \
         cargo build --locked --profile "$profile" --package flex-provisioner --bin flex-provisioner)

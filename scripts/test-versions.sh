@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a smoke of the integration tests on other versions of Kubernetes, and writes docs/reference/compatibility.md. Each
-# version is built once, in about 5 minutes on 2 cores.
+# Runs a smoke of the integration tests on other versions of Kubernetes, and writes docs/reference/compatibility.md. Builds
+# each version once, in about 5 minutes on 2 cores.
 #
 #   VERSIONS='1.33 1.37'   the minor versions; the default is the oldest and the newest with a module in
 #                          testing/cluster/kubernetes/versions
@@ -32,7 +32,7 @@ smoke() {
 1.33 e2e kinds::a_stateful_set_of_20_replicas_has_20_volumes A StatefulSet of 20 replicas gets 20 volumes
 1.33 e2e script::a_config_map_alone_provisions_and_its_volume_is_deleted_without_it A ConfigMap with a script is a provisioner
 1.33 e2e pools::a_pod_uses_a_pooled_volume A pod uses a pooled volume
-1.34 api attributes::a_volume_is_made_modified_and_deleted_with_the_attributes_of_its_claim A VolumeAttributesClass changes a volume
+1.34 api modify::a_volume_is_made_modified_and_deleted_with_the_attributes_of_its_claim A VolumeAttributesClass changes a volume
 1.36 api hostile::the_shipped_policies_are_sound All admission policies are served
 LIST
 }
@@ -56,7 +56,7 @@ all_passed() {
     echo "the smoke passed on ${versions[*]}; $page has the results"
 }
 
-# Runs the smoke on a version. Its own cluster must not be that of another version.
+# Runs the smoke on a version. Each version needs a cluster of its own.
 run() { # VERSION
     local target status=0
     local -a names
@@ -74,7 +74,7 @@ patch_release() { # MODULE
     awk '$1 == "k8s.io/kubernetes" { print substr($2, 2) }' "$1"
 }
 
-# Prints the cell of a test in the table: what its run said.
+# Prints the cell of a test in the table: the result of its run.
 cell() { # VERSION SINCE TARGET TEST
     is_at_least "$1" "$2" || { echo "needs $2" && return; }
     grep -q "^test $4 \.\.\. ok" "$results/$1.$3" && echo passed || echo failed

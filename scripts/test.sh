@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All tests, from nothing: installs and builds what is missing, runs them, and takes the tests' cluster down.
+# Runs all tests, from nothing: installs and builds what is missing, runs the tests, and removes the tests' cluster.
 export FLEX_PROFILE=quick
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -21,7 +21,7 @@ build_tests() {
         build_faults
 }
 
-# The main job, step by step, on a cluster of its own.
+# The demo shows the main steps on a cluster of its own.
 demonstrate() {
     local status=0
     scripts/demo.sh demo-test || status=$?
@@ -29,7 +29,7 @@ demonstrate() {
     return "$status"
 }
 
-# The budget of all stages in seconds, if Kubernetes was built before and nothing else.
+# The budget of all stages in seconds, if only Kubernetes was built before.
 export whole=1800
 stage 'setup' scripts/setup.sh --test
 without=flex-bench budget=240 stage 'programs and images' build

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Prints the version of this checkout. It stands in the Cargo.toml of the workspace, and nowhere else by hand.
+# Prints the version of this checkout. People write it only into the Cargo.toml of the workspace.
 #
 #   version.sh            prints it
 #   version.sh --check    fails if a file names another version, and says where
-#   version.sh --write    brings all of these files to it
+#   version.sh --write    writes the version into all of these files
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,7 +18,7 @@ readonly of_plugin='(^  version: |/releases/download/)v[0-9A-Za-z.-]+'
 # Images of ours with a version of three parts. Those of the cluster of the tests have a version of one part.
 readonly image='(localhost/flex-provisioner/[a-z-]+):[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]*[0-9A-Za-z])?'
 
-# Files that name an image of ours. Decisions and seeds of the fuzzers keep the version of their day.
+# Files that name an image of ours. Decisions and seeds of the fuzzers keep the version that was current then.
 naming() {
     git grep -lE "$image" -- ':!docs/adr' ':!fuzz/corpus'
 }

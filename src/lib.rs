@@ -12,6 +12,6 @@ pub mod reconcile;
 pub mod state;
 
 pub use flex_core::{
-    attributes, capacity, claim, config, findings, kept_script, limits, model, node, object, policies, pool, preflight,
+    batch, capacity, claim, config, content, findings, kept_script, limits, model, object, policies, pool, preflight,
     rules, run, snapshot, sync_probe, tables, text, uninstall, volume,
 };

@@ -41,7 +41,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"))
 }
 
-/// Writes a file of its own: the first example with its slips repaired and these lines changed.
+/// Writes a file of its own: the first example with its mistakes repaired and these lines changed.
 fn edited(folder: &tempfile::TempDir, name: &str, edit: impl Fn(String) -> String) -> PathBuf {
     let text = std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(SILVER)).unwrap();
     let path = folder.path().join(name);
@@ -68,7 +68,7 @@ fn a_command_whose_output_is_closed_ends_silently() {
 }
 
 #[test]
-fn the_slips_of_the_first_example_are_reported_with_their_lines() {
+fn the_mistakes_of_the_first_example_are_reported_with_their_lines() {
     let answer = run(&["validate", "tests/cli/seed.yaml"]);
     let message = |line: u32, key: &str, value: &str| {
         format!(

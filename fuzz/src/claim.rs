@@ -1,4 +1,4 @@
-//! Claims: anything that a user can write on one, step by step to the Job.
+//! Claims with anything that a user can write on them, step by step to the Job.
 
 use std::sync::{Arc, LazyLock};
 
@@ -18,9 +18,9 @@ use flex_provisioner::config::{Placement, Recipe};
 use flex_provisioner::model::claim::Binding;
 use flex_provisioner::model::claim::Claim;
 use flex_provisioner::model::claim::Stamp;
-use flex_provisioner::node::{NodeState, NodeStates};
 use flex_provisioner::object::is_dns_name;
 use flex_provisioner::run::job::{RunTarget, job};
+use flex_provisioner::run::node::{NodeState, NodeStates};
 use flex_provisioner::run::state::{Cause, RunState};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Map, Value, json};
@@ -28,7 +28,7 @@ use serde_json::{Map, Value, json};
 use crate::draw::Draw;
 use crate::world::{UID, check_job, check_request_size, identity, recipe};
 
-/// One node more than the most that are noted.
+/// One node more than a claim notes at most.
 static ANNOTATION_BYTES: LazyLock<String> =
     LazyLock::new(|| (0..=100).map(|n| format!("n{n}.{}", "x".repeat(240))).collect::<Vec<_>>().join(","));
 

@@ -77,7 +77,7 @@ pub fn check(data: &[u8]) {
 }
 
 fn file(text: &str) {
-    let (documents, unreadable) = document::read(text);
+    let document::Documents { read: documents, unreadable } = document::read(text);
     // A carriage return ends a line of YAML, with a line feed and without.
     let lines = text.replace("\r\n", "\n").replace('\r', "\n").lines().count() as u64;
     for error in unreadable {

@@ -19,8 +19,9 @@ use flex_provisioner::model::claim::Claim;
 use flex_provisioner::model::claim::Stamp;
 use flex_provisioner::model::volume::Provenance;
 use flex_provisioner::model::volume::Volume;
-use flex_provisioner::node::{NodeState, NodeStates};
 use flex_provisioner::run::job::{RunTarget, job};
+use flex_provisioner::run::node::{NodeLabels, NodeState, NodeStates};
+use flex_provisioner::run::request::AttemptStart;
 use flex_provisioner::run::state::RunState;
 use flex_provisioner::volume::decide as of_volume;
 use flex_provisioner::volume::expand;
@@ -149,7 +150,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
     let volume = Volume::from(object);
     let claim = claim(recipe);
     let labels: BTreeMap<String, String> = [("zone".to_owned(), draw.text_or(&["a", "1"]))].into();
-    let mismatches = mismatches(&volume, &claim, recipe, Some(("node-1", &labels)));
+    let mismatches = mismatches(&volume, &claim, recipe, Some(NodeLabels { node: "node-1", labels: &labels }));
     if mismatches.is_empty() {
         fits(object, recipe);
     }
@@ -294,9 +295,9 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         if volume.is_adopted() { Ok(&**recipe) } else { Err("how the volume was made is not known".to_owned()) };
     assert!(!forged || !volume.is_adopted(), "an image wrote a provenance that counts");
     let node_states = NodeStates([("node-1".to_owned(), NodeState::Reachable)].into());
-    let expansion =
+    let expand =
         expand::Observed { claim: None, recipe: known.clone(), runs: no_runs(draw.chance()), quota_error: None };
-    let modification = modify::Observed {
+    let modify = modify::Observed {
         claim: None,
         recipe: known.clone(),
         requested_attributes: Err("the class does not exist".to_owned()),
@@ -321,8 +322,8 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         node_gone: NodeGone::Hold,
         delete_run_state: RunState::NotCached,
         delete_job: None,
-        expansion,
-        modification,
+        expand,
+        modify,
     };
     let decision = of_volume::decide(&observed, NOW);
     if let Some(note) = &decision.event {
@@ -331,8 +332,8 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     if let rule::Step::StartDelete { attempt, node, .. } = decision.step {
         assert!(volume.is_adopted(), "an image decides which storage is deleted");
         assert_eq!(Some(volume.name.clone()), volume.volume_id().map(names::pv_name));
-        let ts = (attempt, "2026-01-01T00:00:00.000000Z".to_owned());
-        let request = request(&volume, &node, recipe, &identity(), "https://api:443", ts, String::new());
+        let start = AttemptStart { attempt, ts: "2026-01-01T00:00:00.000000Z".to_owned() };
+        let request = request(&volume, &node, recipe, &identity(), "https://api:443", start, String::new());
         let location = RunTarget {
             namespace: "admin".into(),
             node: Some(node).filter(|node| !node.is_empty()),

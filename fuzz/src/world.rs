@@ -26,7 +26,7 @@ const VARIABLE: usize = 128 * 1024;
 /// The largest request body that the API server takes.
 const BODY: usize = 3 * 1024 * 1024;
 
-/// The orchestrator.
+/// Returns the identity of the orchestrator.
 pub fn identity() -> Identity {
     Identity {
         provisioner: names::DEFAULT_PROVISIONER.into(),

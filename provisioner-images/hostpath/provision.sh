@@ -4,9 +4,9 @@
 # flex provisioner is in docs/.
 set -eu
 
-# BASE_PATH, NODE_PATHS, MODE and DEVICES are the parameters `base-path`, `node-paths`, `mode` and `devices`. Somebody
-# else may have written any text in here: it is only used in quotes, except for the list of paths, which is not
-# expanded.
+# BASE_PATH, NODE_PATHS, MODE and DEVICES are the parameters `base-path`, `node-paths`, `mode` and `devices`. A stranger
+# may have written any text into them. So the script uses them only in quotes, except for the list of paths, which the
+# shell does not expand.
 set -f
 mode=${MODE:-0777}
 devices=${DEVICES:-}
@@ -23,6 +23,9 @@ fail() {
     exec flex-pv fail "$@"
 }
 
+# shellcheck source=provisioner-images/hostpath/devices.sh
+. "${0%/*}/devices.sh"
+
 is_id() {
     case $1 in '' | -* | *[!0-9a-f-]*) return 1 ;; esac
 }
@@ -32,8 +35,8 @@ is_uuid() {
     case $1 in ????????-????-????-????-????????????) is_id "$1" ;; *) return 1 ;; esac
 }
 
-# Checks the path of a directory that has moved in, and that the source of its volume has the same. Its name is no name
-# that this image gives: those are ids, or begin with a dot.
+# Checks the path of a directory that has moved in, and that the source of its volume has the same path. The name of the
+# directory must differ from all names that this image gives: ids, and names that begin with a dot.
 check_moved() {
     case ${1##*/} in
         '' | [.-]* | *[!A-Za-z0-9._-]*) fail never "$1 has a name that cannot move in: nothing is done" ;;
@@ -46,7 +49,8 @@ check_moved() {
     [ -z "$devices" ] || fail never "$1 is a directory: it cannot be a volume of a class of block devices"
 }
 
-# The directories of this node. Each process costs a member of a batch about a millisecond, so one directory needs none.
+# Lists the directories of this node. Each process costs a member of a batch about a millisecond, so a single directory
+# needs no process.
 bases=${BASE_PATH:-/var/lib/flex-hostpath}
 case ${NODE_PATHS:+listed}$bases in
     listed* | *[[:space:]]*)
@@ -159,7 +163,7 @@ check() {
     done
 }
 
-# Selects the directory $1, in which the storage is that moved in. It must be one of this image's.
+# Selects the directory $1, which has the storage that moved in. $1 must be one of this image's directories.
 only_in() {
     for one in $bases; do
         [ "$one" != "$1" ] || bases=$one
@@ -218,7 +222,7 @@ room_for() {
         fail no-room "$base has $free bytes free on node ${POD_NODE:-?}, less than the $1 asked for"
 }
 
-# Selects the directory with the most free bytes. The space of an only one is checked later.
+# Selects the directory with the most free bytes. If there is only one directory, a later step checks its space.
 roomiest() {
     case $bases in *[[:space:]]*) ;; *) use "$bases" && return ;; esac
     most=-1
@@ -250,127 +254,6 @@ copied() {
     flex-pv rename "$3" "$2" || exit
 }
 
-# Sets `loops` to the loop devices whose file's path ends with this pattern. The path is what the kernel knows of the
-# open file: the pod that has the device can change the name that losetup shows.
-find_loops() {
-    loops=
-    blocks=$(ls /sys/block 2>&1) || fail retry "on node ${POD_NODE:-?}: $blocks"
-    for block in $blocks; do
-        case $block in loop*) ;; *) continue ;; esac
-        file=
-        { read -r file <"/sys/block/$block/loop/backing_file"; } 2>/dev/null || :
-        # shellcheck disable=SC2254  # a pattern, of our own words and an id
-        case $file in */$1 | */$1" (deleted)") loops="$loops /dev/$block" ;; esac
-    done
-}
-
-# Attaches the image file of the volume $1 to a device, and names the device by a link that vanishes when the node
-# restarts. The number may then be that of another file, and a volume that named it would give its pods the data of
-# others.
-attach() {
-    name=$1
-    why=$(mkdir -p "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    find_loops "$name/disk"
-    if [ -z "$loops" ]; then
-        why=$(cd "$base" && losetup -f "$name/disk" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-        find_loops "$name/disk"
-    fi
-    # Another process may have attached the file just now. Both keep the device that has the name, else the first.
-    linked=$(readlink "$devices/$name" 2>/dev/null) || linked=
-    first=
-    for loop in $loops; do
-        if [ -z "$first" ] || [ "$loop" = "$linked" ]; then first=$loop; fi
-    done
-    [ -n "$first" ] || fail retry "on node ${POD_NODE:-?}: $name/disk has no loop device"
-    hold "$first"
-    # From here on, the number cannot become that of another file. Until then it could.
-    find_loops "$name/disk"
-    case " $loops " in
-        *" $first "*) ;;
-        *)
-            let_go "${first##*/}"
-            fail retry "on node ${POD_NODE:-?}: $first is not the device of $name/disk any more"
-            ;;
-    esac
-    for loop in $loops; do
-        [ "$loop" != "$first" ] || continue
-        losetup -d "$loop" 2>/dev/null || :
-        let_go "${loop##*/}"
-    done
-    if [ "$linked" != "$first" ]; then
-        name_device
-    fi
-    # The volume may have been deleted meanwhile.
-    [ -e "$base/$name/disk" ] || rm -f "$devices/$name"
-}
-
-# Holds the device open by a second device, which no pod gets. A pod can detach the device that it has. The number would
-# then go to the next file, and the pod, or the volume's name, would lead there. A device that is held stays until both
-# are detached.
-hold() {
-    find_loops ".hold-$name-${1##*/}"
-    [ -z "$loops" ] || return 0
-    node=$devices/.hold-$name-${1##*/}
-    why=$(
-        exec 2>&1
-        IFS=: read -r major minor <"/sys/block/${1##*/}/dev"
-        rm -f "$node" && mknod "$node" b "$major" "$minor" && losetup -r -f "$node"
-    ) || fail retry "on node ${POD_NODE:-?}: $1 cannot be held open: $why"
-}
-
-# Links the volume `name` to its device, and removes links of other volumes to that device.
-name_device() {
-    why=$(ln -sfn "$first" "$devices/$name" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    links=$(ls -l "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $links"
-    printf '%s\n' "$links" | while IFS= read -r line; do
-        case $line in *" -> $first") ;; *) continue ;; esac
-        other=${line% -> *}
-        other=${other##* }
-        [ "$other" = "$name" ] || rm -f "${devices:?}/$other"
-    done
-}
-
-# Detaches the device $1 of the volume `name`. A device in use vanishes with its last user. The hold ends last, so that
-# the number does not become another file's before.
-release() {
-    why=$(losetup -d "$1" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    let_go "${1##*/}"
-}
-
-# Ends all holds of the devices $1, a pattern, of the volume `name`.
-let_go() {
-    find_loops ".hold-$name-$1"
-    for loop in $loops; do
-        why=$(losetup -d "$loop" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-    done
-    for node in $(ls -A "$devices" 2>/dev/null || :); do
-        # shellcheck disable=SC2254  # a pattern, as above
-        case $node in ".hold-$name-"$1) rm -f "$devices/$node" ;; esac
-    done
-}
-
-# Detaches the device of the volume $1, whose directory may have been renamed for $2 already.
-detach() {
-    name=$1
-    rm -f "$devices/$name"
-    find_loops "$name/disk"
-    own=$loops
-    find_loops ".deleting-$2/disk"
-    for loop in $own $loops; do
-        release "$loop"
-    done
-    let_go 'loop*'
-}
-
-# Gives the image file in the directory $1 its size, with all blocks, so that the promised space exists. Sizes are whole
-# pages, because a device has no half sectors.
-sized() {
-    size=0
-    [ ! -f "$1/disk" ] || size=$(stat -c %s "$1/disk")
-    [ "$size" -lt "$SIZE_BYTES" ] || return 0
-    why=$(fallocate -l $(((SIZE_BYTES + 4095) / 4096 * 4096)) "$1/disk" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
-}
-
 # Copies the volume CLONE_OF.
 copy() {
     from=$base/$original
@@ -380,15 +263,6 @@ copy() {
     esac
     flushed "$CLONE_OF"
     copied "$from" "$volume" "$half"
-}
-
-# Flushes the device of the volume $1 to its file.
-flushed() {
-    [ -n "$devices" ] || return 0
-    find_loops "$1/disk"
-    for loop in $loops; do
-        blockdev --flushbufs "$loop" || fail retry "on node ${POD_NODE:-?}: the data written to $loop cannot be flushed"
-    done
 }
 
 provision() {
@@ -419,7 +293,7 @@ provision() {
         sized "$volume"
         attach "$id"
     elif [ -z "${CLONE_OF:-}$sid" ]; then
-        # The mode is set after the mkdir and not by it, so that a run that died in between leaves no other mode behind.
+        # `chmod` sets the mode, and not `mkdir`, so that a run that died in between leaves no other mode behind.
         why=$(chmod "$mode" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
     # This run or an earlier one has filled a volume that has a data source.
@@ -468,10 +342,10 @@ remove() {
     done
 }
 
-# Copies the volume to a place that nobody can mount. The copy needs space for the content of the volume, which only the
-# copying tells.
+# Copies the volume to a place that nobody can mount. The copy needs space for the content of the volume. How much, only
+# the copying shows.
 snapshot() {
-    # In runs that see only their own volume, it may be an unfinished copy, which `copied` notices.
+    # In runs that see only their own volume, the directory may be an unfinished copy, which `copied` notices.
     if [ -z "$alone" ] && find ".snapshot-$sid"; then return 0; fi
     find "$dir" || :
     case ${VOLUME_SOURCE:-} in
@@ -482,8 +356,8 @@ snapshot() {
     copied "$volume" "$snapshot" "$base/.copying-$sid"
 }
 
-# Expands the volume. A directory has no size of its own: as in provision runs, the size is a promise, made if there is
-# space.
+# Expands the volume. A directory has no size of its own. As in provision runs, the size is a promise, which the script
+# makes if there is space.
 expand() {
     find "$dir" || :
     if [ ! -d "$volume" ] || ! has "$volume"; then
@@ -509,19 +383,7 @@ move_in() {
     fi
 }
 
-# Attaches all image files. After a restart of the node, no file has a device. A DaemonSet runs this there.
-attach_all() {
-    [ -n "$devices" ] || fail config "devices is not set: there is nothing to attach"
-    for one in $bases; do
-        use "$one"
-        names=$(ls -1A "$one" 2>&1) || fail retry "on node ${POD_NODE:-?}: $names"
-        for name in $names; do
-            if is_id "$name" && [ -f "$one/$name/disk" ]; then attach "$name"; fi
-        done
-    done
-}
-
-# Prints a line for each volume, and for what an unfinished delete or copy left. Other names are not this image's.
+# Prints a line for each volume, and for the leftovers of an unfinished delete or copy. Other names are not this image's.
 list() {
     for one in $bases; do
         [ -r "$one" ] || fail retry "on node ${POD_NODE:-?}: $one cannot be read"

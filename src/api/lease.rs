@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use flex_contract::names::LEADER_VERSION;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
@@ -22,10 +23,6 @@ const RENEW_BY: Duration = Duration::from_secs(10);
 /// The time between two reads of the Lease.
 const LEASE_POLL: Duration = Duration::from_secs(2);
 
-/// The annotation with the version of the leader's program and the leader's name. A program that does not write it leaves
-/// that of its predecessor, whose name differs.
-const VERSION: &str = "flex-provisioner.io/version";
-
 /// Returns the name of the leader; none between two leaders.
 pub fn leader(lease: Option<&Lease>) -> Option<&str> {
     let spec = lease.and_then(|lease| lease.spec.as_ref());
@@ -35,7 +32,7 @@ pub fn leader(lease: Option<&Lease>) -> Option<&str> {
 /// Returns the version of the leader; none if it is too old to tell, or none leads.
 pub fn version(lease: Option<&Lease>) -> Option<&str> {
     let holder = leader(lease)?;
-    let (version, by) = lease?.metadata.annotations.as_ref()?.get(VERSION)?.split_once(' ')?;
+    let (version, by) = lease?.metadata.annotations.as_ref()?.get(LEADER_VERSION)?.split_once(' ')?;
     (by == holder).then_some(version)
 }
 
@@ -110,8 +107,8 @@ pub struct LeaderElector {
 }
 
 impl LeaderElector {
-    /// Makes a candidate with the name `me` for the Lease `namespace/name`. It leads when the receiver says so, and the
-    /// fence is open meanwhile.
+    /// Makes a candidate with the name `me` for the Lease `namespace/name`. The candidate leads when the receiver says
+    /// so, and the fence is open meanwhile.
     pub fn new(
         client: Client,
         namespace: &str,
@@ -229,7 +226,7 @@ impl LeaderElector {
 
 fn with_version(mut metadata: ObjectMeta, me: &str) -> ObjectMeta {
     let version = format!("{} {me}", env!("CARGO_PKG_VERSION"));
-    metadata.annotations.get_or_insert_with(BTreeMap::new).insert(VERSION.to_owned(), version);
+    metadata.annotations.get_or_insert_with(BTreeMap::new).insert(LEADER_VERSION.to_owned(), version);
     metadata
 }
 
@@ -240,13 +237,13 @@ mod tests {
     #[test]
     fn a_command_writes_only_for_a_leader_of_its_own_version() {
         let lease = |holder: &str, written: Option<&str>| {
-            let annotations = written.map(|text| BTreeMap::from([(VERSION.to_owned(), text.to_owned())]));
+            let annotations = written.map(|text| BTreeMap::from([(LEADER_VERSION.to_owned(), text.to_owned())]));
             Lease {
                 metadata: ObjectMeta { annotations, ..ObjectMeta::default() },
                 spec: Some(LeaseSpec { holder_identity: Some(holder.into()), ..LeaseSpec::default() }),
             }
         };
-        let own = with_version(ObjectMeta::default(), "a").annotations.unwrap()[VERSION].clone();
+        let own = with_version(ObjectMeta::default(), "a").annotations.unwrap()[LEADER_VERSION].clone();
         assert_eq!(verify_version(Some(&lease("a", Some(&own)))), Ok(()));
         assert_eq!(version(Some(&lease("a", Some("0.0.1 a")))), Some("0.0.1"));
         assert_eq!(version(Some(&lease("b", Some(&own)))), None);

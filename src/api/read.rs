@@ -14,7 +14,7 @@ use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
 use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 use crate::model::volume::Volume;
-use crate::node::Node;
+use crate::run::node::Node;
 use crate::run::view::{Job, Pod};
 
 fn read<K: DeserializeOwned, V: for<'a> From<&'a K>>(json: &str) -> Result<V> {

@@ -18,9 +18,9 @@ use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::trimmed::Trimmed;
-use crate::attributes::{self, VolumeAttributesClass};
 use crate::config::classes::{Identity, KeptScript, Revision, Stored};
 use crate::config::effective_config::{EffectiveConfig, revision_name};
+use crate::config::modify::{self, VolumeAttributesClass};
 use crate::config::script;
 use crate::model::grant::{self, ReferenceGrant};
 use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
@@ -46,14 +46,14 @@ pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState) {
     namespaces.dedup();
     cluster.expect_lists(12 + 3 * namespaces.len() + 2 * identity.config_namespaces.len());
 
-    follow::<PersistentVolumeClaim, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_claim);
-    follow::<PersistentVolume, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_volume);
-    follow::<StorageClass, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_class);
-    follow::<Node, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_node);
+    follow::<PersistentVolumeClaim, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_claim);
+    follow::<PersistentVolume, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_volume);
+    follow::<StorageClass, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_class);
+    follow::<Node, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_node);
     let capacities = Api::namespaced(client.clone(), &identity.namespace);
-    follow::<CSIStorageCapacity, _>(cluster, capacities, ours(), kept, Index::change_capacity);
+    follow::<CSIStorageCapacity, _>(cluster, capacities, ours(), convert, Index::change_capacity);
     let driver = everything().fields(&format!("metadata.name={}", identity.provisioner));
-    follow::<CSIDriver, _>(cluster, Api::all(client.clone()), driver, kept, Index::change_driver);
+    follow::<CSIDriver, _>(cluster, Api::all(client.clone()), driver, convert, Index::change_driver);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
     follow::<ControllerRevision, _>(cluster, revisions, ours(), stored, Index::change_stored);
     // A cluster may lack these kinds.
@@ -61,29 +61,29 @@ pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState) {
         cluster,
         Api::all(client.clone()),
         everything(),
-        kept,
+        convert,
         Index::change_snapshot_class,
     );
     follow::<VolumeAttributesClass, _>(
         cluster,
         Api::all(client.clone()),
         everything(),
-        kept,
+        convert,
         Index::change_attributes_class,
     );
-    follow::<VolumeSnapshot, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_snapshot);
-    follow::<VolumeSnapshotContent, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_content);
-    follow::<ReferenceGrant, _>(cluster, Api::all(client.clone()), everything(), kept, Index::change_grant);
+    follow::<VolumeSnapshot, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_snapshot);
+    follow::<VolumeSnapshotContent, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_content);
+    follow::<ReferenceGrant, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_grant);
     for namespace in &identity.config_namespaces {
         let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
         let configs = Api::namespaced(client.clone(), namespace);
-        follow::<ConfigMap, _>(cluster, configs, everything().labels(&selector), kept, Index::change_config);
+        follow::<ConfigMap, _>(cluster, configs, everything().labels(&selector), convert, Index::change_config);
         let accounts = Api::namespaced(client.clone(), namespace);
-        follow::<ServiceAccount, _>(cluster, accounts, everything(), kept, Index::change_account);
+        follow::<ServiceAccount, _>(cluster, accounts, everything(), convert, Index::change_account);
     }
     for namespace in &namespaces {
-        follow::<Job, _>(cluster, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_job);
-        follow::<Pod, _>(cluster, Api::namespaced(client.clone(), namespace), ours(), kept, Index::change_pod);
+        follow::<Job, _>(cluster, Api::namespaced(client.clone(), namespace), ours(), convert, Index::change_job);
+        follow::<Pod, _>(cluster, Api::namespaced(client.clone(), namespace), ours(), convert, Index::change_pod);
         let warnings = everything().fields("type=Warning");
         follow::<Event, _>(
             cluster,
@@ -96,7 +96,7 @@ pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState) {
 }
 
 /// Converts an object, of a kind of which all objects are kept.
-fn kept<K, V: for<'a> From<&'a K>>(object: K) -> Option<V> {
+fn convert<K, V: for<'a> From<&'a K>>(object: K) -> Option<V> {
     Some(V::from(&object))
 }
 
@@ -254,7 +254,7 @@ fn is_absent(error: &watcher::Error, optional: bool) -> bool {
 /// Returns the feature that is off without a kind that the cluster may lack.
 fn without(kind: &str) -> Option<&'static str> {
     match kind {
-        attributes::KIND => Some("claims cannot have one"),
+        modify::KIND => Some("claims cannot have one"),
         grant::KIND => Some("nothing is copied across namespaces"),
         "ServiceAccount" => Some("no verdict says that a config's account does not exist"),
         "VolumeSnapshot" | "VolumeSnapshotContent" | "VolumeSnapshotClass" => Some("snapshots are off"),

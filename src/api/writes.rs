@@ -3,10 +3,10 @@
 
 mod capacity;
 mod claim;
-mod moving;
+mod kept_script;
+mod move_in;
 mod pool;
 mod run;
-mod script;
 mod snapshot;
 mod volume;
 
@@ -21,6 +21,8 @@ use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
+pub use self::snapshot::SnapshotVolume;
+pub use self::volume::NotedVolume;
 use crate::api::discard_reply::DiscardReply;
 use crate::api::trimmed::Trimmed;
 use crate::config::classes::Identity;
@@ -63,7 +65,7 @@ pub enum WriteError {
     Incomplete {
         /// The object.
         what: String,
-        /// What is lost, and what to do.
+        /// The lost part, and what to do.
         message: String,
     },
     /// Any other error. The write is tried again.
@@ -192,7 +194,7 @@ impl Writes {
 
     /// Handles the answer to a write of a claim or volume that no watch has shown yet. The removal of the last
     /// finalizer ends a terminating object.
-    fn written<K, V>(&self, key: WorkItem, what: String, answer: kube::Result<Trimmed<K>>) -> Result<V>
+    fn written<K, V>(&self, item: WorkItem, what: String, answer: kube::Result<Trimmed<K>>) -> Result<V>
     where
         K: Resource,
         V: for<'a> From<&'a K>,
@@ -201,16 +203,16 @@ impl Writes {
         let meta = written.meta();
         let is_held = meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
         if meta.deletion_timestamp.is_some() && !is_held {
-            self.ended(key);
+            self.ended(item);
         } else if let (Some(cluster), Some(version)) = (&self.cluster, &meta.resource_version) {
-            cluster.index().record_write(key, version);
+            cluster.index().record_write(item, version);
         }
         Ok(V::from(&written.0))
     }
 
     /// Records that a write ended a claim or volume, which no watch has shown yet.
-    fn ended(&self, key: WorkItem) {
-        self.cluster.iter().for_each(|cluster| cluster.index().ended(key.clone()));
+    fn ended(&self, item: WorkItem) {
+        self.cluster.iter().for_each(|cluster| cluster.index().ended(item.clone()));
     }
 
     /// Returns the objects in which the orchestrator keeps recipes and scripts.

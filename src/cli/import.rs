@@ -19,14 +19,16 @@ use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
+use crate::run::node::NodeLabels;
+use crate::run::request::AttemptStart;
 use crate::volume::import::{Import, Imported, import as imported};
-use crate::volume::moving_in::Refusal;
-use crate::volume::moving_out::take_back;
-use crate::volume::place::{Overlap, Place, Places, neighbour};
+use crate::volume::move_in::Refusal;
+use crate::volume::move_out::take_back;
+use crate::volume::place::{Neighbour, Overlap, Place, Places, neighbour};
 use crate::volume::request::request;
 use crate::volume::reserved_paths::verify_unreserved;
 
-/// What becomes of imported data when their claim is deleted.
+/// The treatment of imported data when their claim is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Reclaim {
     /// They stay.
@@ -75,6 +77,12 @@ pub(super) struct ImportArgs {
     /// Take back an import. Its claim must be gone. The data stay.
     #[arg(long)]
     undo: bool,
+}
+
+impl ImportArgs {
+    fn server(&self) -> Option<&str> {
+        Some(self.server.as_str()).filter(|server| !server.is_empty())
+    }
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -129,8 +137,8 @@ fn built(work: &Work, args: &ImportArgs, recipe: &Recipe) -> Result<Imported, St
     };
     let of = Import {
         path: &args.path,
-        server: &args.server,
-        node: node.as_ref().map(|node| (node.name.as_str(), &node.labels)),
+        server: args.server(),
+        node: node.as_ref().map(|node| NodeLabels { node: &node.name, labels: &node.labels }),
         claim: &args.claim.clone().unwrap_or_default(),
         size: args.size.unwrap_or(1),
         access_modes: &args.access_modes,
@@ -153,9 +161,9 @@ async fn bring_in(work: &Work, args: &ImportArgs, made: &Imported, recipe: &Reci
     if work.index.claim(&claim).is_some_and(|claim| claim.volume_name.as_deref() != Some(&name)) {
         return Err(format!("claim {claim} exists already: name another, or delete it"));
     }
-    verify_unreserved((&args.path, &args.server), recipe, work.index.configs())?;
+    verify_unreserved(&args.path, args.server(), recipe, work.index.configs())?;
     verify_apart(args, made, &work.places)?;
-    let at = if args.server.is_empty() { args.node.clone().unwrap_or_default() } else { args.server.clone() };
+    let at = args.server().or(args.node.as_deref()).unwrap_or_default();
     say!(
         "{} ({at}) → volume {name} of {}, class {}, claim {claim}, policy {:?}",
         args.path,
@@ -200,11 +208,13 @@ fn verify_apart(args: &ImportArgs, made: &Imported, places: &Places) -> Result<(
     let place = made.volume("").spec.as_ref().and_then(Place::of);
     let found = place.and_then(|place| neighbour(places, &volume(made).name, &place));
     match found {
-        Some((other, Overlap::Same)) => Err(format!("volume {other} may have the same files")),
-        Some((other, Overlap::OtherServer)) if !args.servers_differ => {
+        Some(Neighbour { volume: other, overlap: Overlap::Same }) => {
+            Err(format!("volume {other} may have the same files"))
+        }
+        Some(Neighbour { volume: other, overlap: Overlap::OtherServer }) if !args.servers_differ => {
             Err(Refusal::OtherServer(other.to_owned()).to_string())
         }
-        Some((other, Overlap::OtherNode)) => {
+        Some(Neighbour { volume: other, overlap: Overlap::OtherNode }) => {
             say!(
                 "{}: warning: volume {other} has the same path on another node; if both nodes mount one file system there, it has the same files",
                 args.path
@@ -227,12 +237,12 @@ async fn undo(work: &Work, args: &ImportArgs, made: &Imported, recipe: &Recipe) 
         return Ok(());
     };
     let Fresh { volume, claim, .. } = work.fresh(&volume.name).await?;
-    let going = work.moving_out(&volume, claim.as_ref(), |of| take_back(&volume, of, &work.identity))?;
+    let moving_out = work.moving_out(&volume, claim.as_ref(), |of| take_back(&volume, of, &work.identity))?;
     if args.dry_run {
         say!("{}: volume {name} would be deleted, and the data stay", args.path);
         return Ok(());
     }
-    let unmarked = work.forget(&volume, &going).await?;
+    let unmarked = work.forget(&volume, &moving_out).await?;
     let deleted = work.writes.remove_volume(&unmarked).await;
     deleted.map_err(|error| format!("{error}; its mark is gone: run this command again"))?;
     say!("{}: volume {name} is deleted, and the data stay", args.path);
@@ -249,9 +259,9 @@ async fn run(work: &Work, made: &Imported, recipe: &Recipe, operation: Operation
     let spec = object.spec.unwrap_or_default();
     let kind = flex_contract::volume::volume_source_kind(&spec).unwrap_or_default();
     let source = serde_json::json!({ kind: serde_json::json!(spec)[kind] }).to_string();
-    let ts = Clock::default().wall().to_string();
+    let start = AttemptStart { attempt: 1, ts: Clock::default().wall().to_string() };
     let node = &made.provenance.origin_node;
-    let asked = request(&volume(made), node, recipe, &work.identity, &work.kube_api, (1, ts), source);
+    let asked = request(&volume(made), node, recipe, &work.identity, &work.kube_api, start, source);
     let path = made.provenance.moved_in.as_ref().map(|moved_in| moved_in.path.clone()).unwrap_or_default();
     work.start(recipe, RunRequest { operation, moved_in_path: path, ..asked }).await
 }

@@ -107,7 +107,7 @@ enum Command {
     Man(completion::ManArgs),
 }
 
-/// The commands with their flags, as the documentation lists them.
+/// Returns the commands with their flags, as the documentation lists them.
 pub fn command() -> clap::Command {
     Cli::command()
 }

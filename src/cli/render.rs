@@ -16,7 +16,7 @@ use super::out::say;
 use crate::claim::admit::admit;
 use crate::claim::request::{Attempt, request};
 use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, Identity, classes};
-use crate::config::document::{self, Document};
+use crate::config::document::{self, Document, Documents};
 use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::keys;
 use crate::config::topology::Topologies;
@@ -64,7 +64,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         if claim.name.namespace.is_empty() {
             claim.name.namespace = "default".into();
         }
-        let job = job_of(&claim, &identity, (&table, &configs), node.as_deref())
+        let job = job_of(&claim, &identity, &table, &configs, node.as_deref())
             .map_err(|why| anyhow::anyhow!("claim {}: {why}", claim.name.name))?;
         match output {
             Output::Json => say!("{}", serde_json::to_string(&job)?),
@@ -86,7 +86,7 @@ impl Given {
     fn read(files: &[PathBuf]) -> anyhow::Result<Self> {
         let mut given = Given::default();
         for path in expand(files)? {
-            let (documents, unreadable) = document::read(&read(&path)?);
+            let Documents { read: documents, unreadable } = document::read(&read(&path)?);
             if let Some(error) = unreadable.first() {
                 bail!("{}:{}: {}", shown(&path), error.line, error.problem);
             }
@@ -107,7 +107,8 @@ impl Given {
 fn job_of(
     claim: &Claim,
     identity: &Identity,
-    (table, configs): (&Classes, &[Config]),
+    table: &Classes,
+    configs: &[Config],
     node: Option<&str>,
 ) -> anyhow::Result<Job> {
     let name = claim.class.as_deref().unwrap_or_default();

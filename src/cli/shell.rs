@@ -45,20 +45,27 @@ fn syntax(output: &Output) -> Option<Remark> {
     }
     let text = String::from_utf8_lossy(&output.stderr);
     let first = text.lines().next().unwrap_or_default();
-    let (line, message) = place(first);
+    let ShellMessage { line, text: message } = place(first);
     Some(Remark { line, is_error: true, message: format!("the shell cannot read it: {message}") })
 }
 
+/// A message of a shell.
+#[derive(Debug, PartialEq)]
+struct ShellMessage<'a> {
+    line: u64,
+    text: &'a str,
+}
+
 /// Divides a message such as `sh: 3: Syntax error` or `sh: line 3: syntax error` into its line and its text.
-fn place(text: &str) -> (u64, &str) {
+fn place(text: &str) -> ShellMessage<'_> {
     let mut rest = text;
     while let Some((start, after)) = rest.split_once(": ") {
         if let Ok(line) = start.trim_start_matches("line ").parse() {
-            return (line, after);
+            return ShellMessage { line, text: after };
         }
         rest = after;
     }
-    (1, text)
+    ShellMessage { line: 1, text }
 }
 
 /// A comment of shellcheck.
@@ -89,9 +96,13 @@ mod tests {
 
     #[test]
     fn the_line_of_a_syntax_error_is_read_from_the_message_of_each_shell() {
-        assert_eq!(place("sh: 3: Syntax error: \"fi\" unexpected"), (3, "Syntax error: \"fi\" unexpected"));
-        assert_eq!(place("sh: line 12: syntax error near `fi'"), (12, "syntax error near `fi'"));
-        assert_eq!(place("sh: syntax error: unterminated quote"), (1, "sh: syntax error: unterminated quote"));
+        for (message, line, text) in [
+            ("sh: 3: Syntax error: \"fi\" unexpected", 3, "Syntax error: \"fi\" unexpected"),
+            ("sh: line 12: syntax error near `fi'", 12, "syntax error near `fi'"),
+            ("sh: syntax error: unterminated quote", 1, "sh: syntax error: unterminated quote"),
+        ] {
+            assert_eq!(place(message), ShellMessage { line, text });
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::capacity::Published;
 use crate::config::classes::Classes;
 use crate::config::pool::Watermarks;
 use crate::model::volume::Volume;
-use crate::policies::{self, Policy, PolicyState};
+use crate::policies::{self, CheckedPolicy};
 use crate::text::line;
 
 #[derive(Debug, Args)]
@@ -83,7 +83,7 @@ fn states(rows: &[Row], class: &str) -> Vec<(&'static str, usize)> {
 }
 
 /// The pooled volumes of a class, for one size.
-struct Kept<'a> {
+struct PoolRow<'a> {
     class: &'a str,
     size: u64,
     watermarks: Watermarks,
@@ -91,7 +91,7 @@ struct Kept<'a> {
 }
 
 /// Returns the pools of all classes.
-fn pools<'a>(table: &'a Classes, volumes: &[Volume]) -> Vec<Kept<'a>> {
+fn pools<'a>(table: &'a Classes, volumes: &[Volume]) -> Vec<PoolRow<'a>> {
     let classes = table.iter().filter_map(|class| Some((class, class.recipe.as_ref().ok()?.pool.as_ref()?)));
     let kept = classes.flat_map(|(class, pool)| {
         pool.sizes.iter().map(move |(size, watermarks)| {
@@ -104,7 +104,7 @@ fn pools<'a>(table: &'a Classes, volumes: &[Volume]) -> Vec<Kept<'a>> {
     });
     kept.map(|(class, size, watermarks, is_one)| {
         let ready = volumes.iter().filter(is_one).count();
-        Kept { class: &class.name, size: *size, watermarks: *watermarks, ready }
+        PoolRow { class: &class.name, size: *size, watermarks: *watermarks, ready }
     })
     .collect()
 }
@@ -142,7 +142,7 @@ fn print_pools(table: &Classes, volumes: &[Volume]) {
     let pools = pools(table, volumes);
     if !pools.is_empty() {
         say!("\n{:<24} {:>10} {:>6} {:>10}", "POOL OF CLASS", "SIZE", "READY", "TO BE KEPT");
-        for Kept { class, size, watermarks: Watermarks { low, high }, ready } in pools {
+        for PoolRow { class, size, watermarks: Watermarks { low, high }, ready } in pools {
             let size = flex_contract::quantity::quantity(size).0;
             let kept = if low == high { low.to_string() } else { format!("{low}..{high}") };
             say!("{class:<24} {size:>10} {ready:>6} {kept:>10}");
@@ -235,7 +235,7 @@ fn print_capacities(capacities: &Capacities) {
 }
 
 /// The admission policies, or the reason why they are not known.
-type Policies = Result<Vec<(&'static Policy, PolicyState)>, String>;
+type Policies = Result<Vec<CheckedPolicy>, String>;
 
 fn print_policies(policies: &Policies) {
     let states = match policies {
@@ -243,13 +243,13 @@ fn print_policies(policies: &Policies) {
         Err(why) => return say!("\nWhether the admission policies are installed is not known: {why}"),
     };
     say!("\n{:<14} {:<26} STATE", "POLICY", "KIND");
-    for (policy, state) in states {
+    for CheckedPolicy { policy, state } in states {
         say!("{:<14} {:<26} {}", policy.name, policy.kind.policy(), state.describe());
     }
-    let off: Vec<_> = states.iter().filter(|(_, state)| !state.is_installed()).collect();
+    let off: Vec<_> = states.iter().filter(|checked| !checked.state.is_installed()).collect();
     if !off.is_empty() {
         say!("Off without them:");
-        off.iter().for_each(|(policy, _)| say!("  {}", policy.without));
+        off.iter().for_each(|checked| say!("  {}", checked.policy.without));
         say!("Install them: {}", policies::INSTALL);
     }
 }

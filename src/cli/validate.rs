@@ -13,10 +13,10 @@ use super::flags::{Names, Namespaces, Output};
 use super::out::say;
 use super::shell::{self, Remark};
 use crate::config::classes::{ClassObject, Classes, Config, Identity, classes};
-use crate::config::document::{self, Document, Lines};
+use crate::config::document::{self, Document, Documents, Lines};
 use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::keys;
-use crate::config::{labels, script, slips, spelling};
+use crate::config::{common_mistakes, labels, script, spelling};
 use crate::object::ObjectName;
 
 #[derive(Debug, Args)]
@@ -57,13 +57,19 @@ struct Found {
     lines: Lines,
 }
 
+/// The first line of an object in a file.
+struct FileLine {
+    file: String,
+    line: u64,
+}
+
 /// The contents of all files, and the messages about them.
 #[derive(Default)]
 struct CheckedFiles {
     configs: Vec<Found>,
     objects: Vec<ClassObject>,
-    /// The file and the first line of each StorageClass.
-    classes: BTreeMap<String, (String, u64)>,
+    /// The place of each StorageClass.
+    classes: BTreeMap<String, FileLine>,
     messages: Vec<Message>,
 }
 
@@ -114,7 +120,7 @@ impl CheckedFiles {
 
     fn read(&mut self, file: &File, identity: &Identity) {
         let before = (self.configs.len(), self.objects.len(), self.messages.len());
-        let (documents, unreadable) = document::read(&file.text);
+        let Documents { read: documents, unreadable } = document::read(&file.text);
         for error in unreadable {
             self.report(&file.name, error.line, "error", error.problem.to_string());
         }
@@ -124,7 +130,8 @@ impl CheckedFiles {
                 Document::Config(map, lines) => self.config(file, &map, lines, identity),
                 Document::Class(class, lines) => {
                     let object = ClassObject::from(&*class);
-                    self.classes.insert(object.name.clone(), (file.name.clone(), lines.of("")));
+                    let place = FileLine { file: file.name.clone(), line: lines.of("") };
+                    self.classes.insert(object.name.clone(), place);
                     self.objects.push(object);
                 }
                 Document::Account(name) => accounts.push(name),
@@ -133,14 +140,11 @@ impl CheckedFiles {
             }
         }
         for found in &self.configs[before.0..] {
-            if let Some((key, message)) = account(&found.config, &accounts) {
-                let (line, severity) = (found.lines.of(key), "warning");
-                self.messages.push(Message {
-                    file: file.name.clone(),
-                    line,
-                    severity,
-                    message: format!("{key}: {message}"),
-                });
+            if let Some(message) = account(&found.config, &accounts) {
+                const KEY: &str = keys::SERVICE_ACCOUNT_NAME.name;
+                let (line, severity) = (found.lines.of(KEY), "warning");
+                let message = format!("{KEY}: {message}");
+                self.messages.push(Message { file: file.name.clone(), line, severity, message });
             }
         }
         if file.named && before == (self.configs.len(), self.objects.len(), self.messages.len()) {
@@ -209,7 +213,8 @@ impl CheckedFiles {
         let mut messages = Vec::new();
         for Found { config, file, lines } in &self.configs {
             let Some(verdict) = table.verdicts.get(&config.name) else {
-                let near = slips::near_plugin(&config.data, &identity.plugin).map(|problem| problem.to_string());
+                let near =
+                    common_mistakes::near_plugin(&config.data, &identity.plugin).map(|problem| problem.to_string());
                 let message = near.unwrap_or_else(|| {
                     format!(
                         "ConfigMap {} is meant for another plugin than {}, so it is ignored",
@@ -231,7 +236,7 @@ impl CheckedFiles {
             }
         }
         for class in table.iter().filter(|class| class.has_object) {
-            if let (Err(why), Some((file, line))) = (&class.recipe, self.classes.get(&class.name)) {
+            if let (Err(why), Some(FileLine { file, line })) = (&class.recipe, self.classes.get(&class.name)) {
                 let message = format!("StorageClass {}: {why}", class.name);
                 messages.push(Message { file: file.clone(), line: *line, severity: "error", message });
             }
@@ -258,9 +263,9 @@ impl CheckedFiles {
 
 /// Returns the message if a config names a ServiceAccount that is not among those in the files. Without any
 /// ServiceAccount in the files, the accounts are elsewhere.
-fn account(config: &Config, accounts: &[ObjectName]) -> Option<(&'static str, String)> {
-    const KEY: &str = keys::SERVICE_ACCOUNT_NAME.name;
-    let named = config.data.get(KEY).map(|name| name.trim()).filter(|name| !name.is_empty())?;
+fn account(config: &Config, accounts: &[ObjectName]) -> Option<String> {
+    let named =
+        config.data.get(keys::SERVICE_ACCOUNT_NAME.name).map(|name| name.trim()).filter(|name| !name.is_empty())?;
     let here = |account: &&ObjectName| account.namespace == config.name.namespace || account.namespace.is_empty();
     if accounts.is_empty() || accounts.iter().filter(here).any(|account| account.name == named) {
         return None;
@@ -274,7 +279,7 @@ fn account(config: &Config, accounts: &[ObjectName]) -> Option<(&'static str, St
         "no ServiceAccount `{named}` of the namespace {} is in this file, which has {others}; without it, Kubernetes creates no pod",
         config.name.namespace
     );
-    Some((KEY, message))
+    Some(message)
 }
 
 fn print(messages: &[Message], configs: usize, output: Output) {

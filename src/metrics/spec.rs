@@ -21,7 +21,7 @@ pub struct MetricSpec {
 }
 
 impl MetricSpec {
-    /// The name under which Prometheus has it.
+    /// Returns the name of the metric in Prometheus.
     pub fn exposed(&self) -> String {
         match self.kind {
             MetricKind::Counter => format!("{}_total", self.name),
@@ -30,7 +30,7 @@ impl MetricSpec {
     }
 }
 
-/// The help of a metric: its documentation in one line, without its full stop, which the registry adds.
+/// Returns the help of a metric: its documentation in one line, without its full stop, which the registry adds.
 pub(super) fn help(doc: &[&str]) -> String {
     let lines: Vec<&str> = doc.iter().map(|line| line.trim()).collect();
     lines.join(" ").trim_end_matches('.').to_owned()

@@ -1,39 +1,38 @@
 //! Reconciles batches: creates their Jobs, and deletes a Job when no member wants it any more.
 
-use std::sync::Arc;
-
 use flex_contract::operation::Operation;
 
-use crate::api::writes::WriteError;
+use crate::api::writes::{NotedVolume, WriteError};
+use crate::batch::decide::{Decision, Rule, Step, decide};
+use crate::batch::{self, BatchJob, MemberRun};
 use crate::config::Recipe;
 use crate::model::volume::Volume;
-use crate::reconcile::context::{Context, Requeue, refused_job};
+use crate::reconcile::context::{Context, Requeue, RunObjects, refused_job};
 use crate::rules::Rule as _;
-use crate::run::batch;
-use crate::run::collect::{Decision, Rule, Step, decide};
 use crate::run::job;
 use crate::run::view::Job;
-use crate::state::index::{BatchEntry, WorkItem};
+use crate::state::index::{BatchEntry, DeletionToBatch, Woken, WorkItem};
 
 /// Reconciles an open batch, which collects its members.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
-    let (Decision { rule, step, .. }, come) = next_step(context, name);
+    let NextStep { decision: Decision { rule, step, .. }, entries } = next_step(context, name);
     context.decided(&name, rule, &step);
     if let Step::Wait(remaining) = step {
         return Ok(Requeue::After(remaining));
     }
-    let Some(first) = come.first() else { return Ok(Requeue::Done) };
+    let Some(first) = entries.first() else { return Ok(Requeue::Done) };
     let _creation = Creation { context, name };
-    let members: Vec<_> = come.iter().map(|entry| (entry.member.clone(), entry.request.clone())).collect();
+    let member_run = |entry: &BatchEntry| MemberRun { member: entry.member.clone(), request: entry.request.clone() };
+    let members: Vec<_> = entries.iter().map(member_run).collect();
     // Members that do not fit see the Job without them.
-    let (job, count) = batch::job(&first.recipe, name, &members, &first.target);
+    let BatchJob { job, members: count } = batch::job(&first.recipe, name, &members, &first.target);
     let Err(error) = context.create_job(&first.recipe, job).await else {
         context.metrics.batch(&first.recipe.class, count);
         return Ok(Requeue::Done);
     };
     let why = match error {
         WriteError::Foreign(_) => Ok(error.to_string()),
-        error => refused_job(error).map(|(_, cause)| cause.message),
+        error => refused_job(error).map(|refusal| refusal.cause.message),
     };
     let why = match why {
         Ok(why) => why,
@@ -42,7 +41,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
             if matches!(unknown, WriteError::Conflict(_)) {
                 return Err(unknown);
             }
-            context.cluster.index().collect_again(name, &come);
+            context.cluster.index().collect_again(name, &entries);
             return Err(unknown);
         }
     };
@@ -52,20 +51,27 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
     Ok(Requeue::Done)
 }
 
+/// The next step for a batch.
+struct NextStep {
+    decision: Decision,
+    /// The members for the Job of the batch, which is closed; none if it stays open.
+    entries: Vec<BatchEntry>,
+}
+
 /// Decides the next step, and closes the batch unless it waits on. The lock is held for both: a member that arrives in
 /// between would be in no batch.
-fn next_step(context: &Context, name: &str) -> (Decision, Vec<BatchEntry>) {
+fn next_step(context: &Context, name: &str) -> NextStep {
     let forget = || Rule::NobodyLeft.step(Step::Forget);
     let mut index = context.cluster.index();
     let decision = index.observe_batch(name).map_or_else(forget, |observed| decide(&observed));
-    let (entries, woken) = match decision.step {
-        Step::Wait(_) => return (decision, Vec::new()),
+    let Woken { value: entries, items } = match decision.step {
+        Step::Wait(_) => return NextStep { decision, entries: Vec::new() },
         Step::Create | Step::Forget => index.close_batch(name),
     };
     drop(index);
-    context.cluster.queue.add_all(woken);
+    context.cluster.queue.add_all(items);
     // None of the members wants the batch any more.
-    (if entries.is_empty() { forget() } else { decision }, entries)
+    NextStep { decision: if entries.is_empty() { forget() } else { decision }, entries }
 }
 
 /// The creation of a batch's Job. It is in progress until this value is dropped, also if the reconcile is abandoned.
@@ -99,10 +105,13 @@ impl Context {
 
     /// Records on a volume the batch of its delete run. Returns the written volume with its source; `None` for a run of
     /// its own.
-    pub(super) async fn join_deletion(&self, due: &Due<'_>) -> Result<Option<(Volume, String)>, WriteError> {
+    pub(super) async fn join_deletion(&self, due: &Due<'_>) -> Result<Option<NotedVolume>, WriteError> {
         let Due { volume, recipe, node, job } = *due;
         let ts = self.timestamp();
-        let Some(batch) = self.cluster.index().join_deletion(volume, recipe, (job, node, &ts)) else { return Ok(None) };
+        let Some(batch) = self.cluster.index().join_deletion(volume, recipe, &DeletionToBatch { job, node, ts: &ts })
+        else {
+            return Ok(None);
+        };
         self.cluster.queue.add(WorkItem::Batch(batch.clone()));
         let noted = self.writes.note_batch(volume, &batch).await;
         if noted.is_err() {
@@ -136,10 +145,10 @@ impl Context {
 
     /// Checks whether the API has the Job of a batch, or one of its pods, before the watches show it.
     pub(super) async fn is_batch_unseen(&self, name: &str, namespace: Option<&str>) -> Result<bool, WriteError> {
-        let observed: (Vec<Arc<Job>>, Vec<_>) = {
+        let (jobs, pods) = {
             let index = self.cluster.index();
             (index.jobs_of(name), index.pods_of(name))
         };
-        self.is_run_unseen(Operation::Provision, name, namespace, (&observed.0, &observed.1)).await
+        self.is_run_unseen(Operation::Provision, name, namespace, RunObjects { jobs: &jobs, pods: &pods }).await
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 
 use crate::api::writes::WriteError;
-use crate::capacity::decide::{Decision, Observed, ObservedRun, Plan, Step, decide, outcome, refused};
+use crate::capacity::decide::{ConfigEvent, Decision, Observed, ObservedRun, Plan, Step, decide, outcome, refused};
 use crate::capacity::fingerprint::fingerprint;
 use crate::capacity::run::capacity;
 use crate::capacity::segment::wanted;
@@ -15,8 +15,7 @@ use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::rules::NewEvent;
 use crate::run::job::prefix;
-use crate::run::view;
-use crate::state::index::WatchChange;
+use crate::state::index::{CachedRun, WatchChange};
 
 /// Reconciles all segments.
 pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
@@ -30,7 +29,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
     let now = context.clock.now();
     let Plan { steps, waits, events, requeue_at } = planned(context, now);
     waits.into_iter().for_each(|rule| context.metrics.decided(rule));
-    for (config, event) in events {
+    for ConfigEvent { config, event } in events {
         emit_on_config(context, &config, event);
     }
     for Decision { rule, step, .. } in steps {
@@ -58,7 +57,7 @@ fn planned(context: &Context, now: i64) -> Plan {
     let runs = index.capacity_runs();
     // The state of a run needs the cache itself.
     drop(index);
-    let run = |(job, pods): (Arc<view::Job>, Vec<Arc<view::Pod>>)| {
+    let run = |CachedRun { job, pods }: CachedRun| {
         let state = context.run_state(std::slice::from_ref(&job), &pods, &job.name.name);
         ObservedRun { outcome: outcome(state, &job, &pods), job }
     };
@@ -94,20 +93,21 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
             let version = |p: &crate::capacity::Published| (p.uid.clone(), p.resource_version.clone());
             let there = writes.read_capacity(&segment.object_name()).await?;
             if there.as_ref().map(version) != observed.as_deref().map(version) {
-                return Err(WriteError::Conflict(format!("what is known of the room of {segment}")));
+                return Err(WriteError::Conflict(format!("what is known of the capacity of {segment}")));
             }
             let ts = context.timestamp();
             let job =
-                capacity(&source.recipe, &source.allowed, &segment, &run, &context.identity, (&context.kube_api, &ts));
+                capacity(&source.recipe, &source.allowed, &segment, &run, &context.identity, &context.kube_api, &ts);
             match context.create_job(&source.recipe, job).await {
                 // Until the watch shows the Job, its expectation keeps another run from starting.
                 Ok(()) => {}
                 Err(error) => {
-                    let (_, cause) = refused_job(error)?;
-                    let (publish, event) = refused(&segment, &source, &run, &cause.message, observed.as_deref(), now);
-                    emit_on_config(context, &source.recipe.config, event);
-                    context.decided(&segment, publish.rule, &publish.step);
-                    Box::pin(execute(context, publish.step, now)).await?;
+                    let cause = refused_job(error)?.cause;
+                    let refused = refused(&segment, &source, &run, &cause.message, observed.as_deref(), now);
+                    emit_on_config(context, &source.recipe.config, refused.event);
+                    let Decision { rule, step, .. } = refused.decision;
+                    context.decided(&segment, rule, &step);
+                    Box::pin(execute(context, step, now)).await?;
                 }
             }
         }

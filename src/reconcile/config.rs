@@ -5,32 +5,32 @@ use std::time::Duration;
 use flex_contract::reason;
 
 use crate::api::writes::WriteError;
-use crate::config::classes::Verdict;
+use crate::config::classes::{NewRevision, Verdict};
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::joined;
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
-use crate::reconcile::scripts;
+use crate::reconcile::kept_script::{self, UnstoredScripts};
 use crate::rules::NewEvent;
-use crate::state::index::{REVISION_TTL, WorkItem};
+use crate::state::index::{REVISION_TTL, Woken, WorkItem};
 
 /// The time between two clean-ups of revisions to which nothing refers.
 const SWEEP: Duration = Duration::from_secs(15 * 60);
 
 /// Reconciles all configs.
 pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
-    let (keys, later) = context.cluster.index().serve_without_objects();
-    context.cluster.queue.add_all(keys);
+    let Woken { value: later, items } = context.cluster.index().serve_without_objects();
+    context.cluster.queue.add_all(items);
     let classes = context.cluster.index().classes();
     // A failure of one config is reported on that config, and does not stop the others.
-    let (unstored, mut failed) = scripts::store(context).await;
+    let UnstoredScripts { hashes: unstored, error: mut failed } = kept_script::store(context).await;
     // No attempt begins with a version whose script is not kept.
     let is_whole = |effective_config: &EffectiveConfig| {
         effective_config.script.as_ref().is_none_or(|script| !unstored.contains(script))
     };
-    for (effective_config, number) in
-        classes.revisions_to_write.iter().filter(|(effective_config, _)| is_whole(effective_config))
+    for NewRevision { effective_config, number } in
+        classes.revisions_to_write.iter().filter(|revision| is_whole(&revision.effective_config))
     {
         if let Err(error) = context.writes.write_revision(effective_config, *number).await {
             emit_unwritten_revisions(context, &effective_config.config, &error);
@@ -46,10 +46,10 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         return Err(error);
     }
     context.metrics.configs(classes.verdicts.values());
-    let mut again = later.unwrap_or(SWEEP).min(scripts::sweep(context).await?.unwrap_or(SWEEP));
+    let mut again = later.unwrap_or(SWEEP).min(kept_script::sweep(context).await?.unwrap_or(SWEEP));
     let unused = context.cluster.index().unused_revisions(context.clock.now());
     for hash in unused {
-        let Some(taken) = Taken::take(context, &hash) else {
+        let Some(deletion) = RevisionDeletion::begin(context, &hash) else {
             again = again.min(REVISION_TTL);
             continue;
         };
@@ -57,26 +57,26 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
             continue;
         }
         match context.writes.delete_revision(&hash).await {
-            Ok(()) | Err(WriteError::NotFound { .. }) => taken.forget(),
+            Ok(()) | Err(WriteError::NotFound { .. }) => deletion.forget(),
             Err(error) => return Err(error),
         }
     }
     Ok(Requeue::After(again))
 }
 
-/// A revision with which no attempt begins, also before the watch shows that it is gone. If the reconcile fails or
+/// The deletion of a revision. No attempt begins with the revision, also before the watch shows that it is gone. If the reconcile fails or
 /// takes too long, dropping this value cancels the deletion. No event would report a revision that existed all the
 /// time.
-struct Taken<'a> {
+struct RevisionDeletion<'a> {
     context: &'a Context,
     hash: &'a str,
 }
 
-impl<'a> Taken<'a> {
-    fn take(context: &'a Context, hash: &'a str) -> Option<Self> {
+impl<'a> RevisionDeletion<'a> {
+    fn begin(context: &'a Context, hash: &'a str) -> Option<Self> {
         // The lock of the cache is released before the value exists, because dropping the value takes the lock.
-        let taken = context.cluster.index().begin_revision_deletion(hash);
-        taken.then(|| Taken { context, hash })
+        let has_begun = context.cluster.index().begin_revision_deletion(hash);
+        has_begun.then(|| RevisionDeletion { context, hash })
     }
 
     fn forget(self) {
@@ -84,11 +84,11 @@ impl<'a> Taken<'a> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for RevisionDeletion<'_> {
     fn drop(&mut self) {
-        let keys = self.context.cluster.index().cancel_revision_deletion(self.hash);
+        let items = self.context.cluster.index().cancel_revision_deletion(self.hash);
         // These are the items that waited for the revision. The configs are being reconciled now.
-        self.context.cluster.queue.add_all(keys.into_iter().filter(|key| *key != WorkItem::Configs));
+        self.context.cluster.queue.add_all(items.into_iter().filter(|item| *item != WorkItem::Configs));
     }
 }
 

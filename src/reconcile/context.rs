@@ -20,7 +20,7 @@ use crate::model::object_ref::ObjectRef;
 use crate::reconcile::memory::{RateLimit, Sweep};
 use crate::rules::Rule;
 use crate::run::script::{Texts, complete};
-use crate::run::state::{Cause, JOB_REFUSED, RunState, state};
+use crate::run::state::{Cause, JOB_REFUSED, JobRefusal, RunState, state};
 use crate::run::view::{Job, Pod};
 use crate::state::ClusterState;
 use crate::state::index::{EXPECTATION_TIMEOUT, SlotRequest, WorkItem};
@@ -45,6 +45,13 @@ pub struct Context {
     pub sweep: Sweep,
     pub(super) capacity: RateLimit,
     failures: Mutex<HashMap<WorkItem, u32>>,
+}
+
+/// The Jobs and pods of an id, as the cache has them.
+#[derive(Clone, Copy)]
+pub(super) struct RunObjects<'a> {
+    pub jobs: &'a [Arc<Job>],
+    pub pods: &'a [Arc<Pod>],
 }
 
 /// The result of a reconcile.
@@ -148,9 +155,10 @@ impl Context {
         operation: Operation,
         id: &str,
         namespace: Option<&str>,
-        (jobs, pods): (&[Arc<Job>], &[Arc<Pod>]),
+        known: RunObjects<'_>,
     ) -> Result<bool, WriteError> {
-        let observed = |uid: &String| jobs.iter().any(|job| job.uid == *uid) || pods.iter().any(|pod| pod.uid == *uid);
+        let observed =
+            |uid: &String| known.jobs.iter().any(|job| job.uid == *uid) || known.pods.iter().any(|pod| pod.uid == *uid);
         let namespaces = self.identity.config_namespaces.iter();
         for namespace in namespaces.filter(|other| namespace.is_none_or(|of| of == other.as_str())) {
             if !self.writes.runs(operation, namespace, id).await?.iter().all(observed) {
@@ -207,17 +215,20 @@ impl Context {
     }
 }
 
-/// Returns the cause and the reaction for a run whose Job cannot be created. The reason is a quota, admission, a
+/// Returns the refusal of a run whose Job cannot be created. The reason is a quota, admission, a
 /// namespace that is gone, or a Job that the API server rejects as invalid.
 ///
 /// # Errors
 /// If any other error occurred: the Job may exist.
-pub(super) fn refused_job(error: WriteError) -> Result<(Reaction, Cause), WriteError> {
+pub(super) fn refused_job(error: WriteError) -> Result<JobRefusal, WriteError> {
     let (reaction, why) = match error {
         WriteError::Refused { message, invalid: true, .. } => (Reaction::Never, message),
         WriteError::Refused { message, .. } | WriteError::NotFound { message, .. } => (Reaction::Retry, message),
-        WriteError::Incomplete { message, .. } => return Ok((Reaction::Retry, Cause::new("ScriptLost", message))),
+        WriteError::Incomplete { message, .. } => {
+            return Ok(JobRefusal { cause: Cause::new("ScriptLost", message), reaction: Reaction::Retry });
+        }
         error => return Err(error),
     };
-    Ok((reaction, Cause::new(JOB_REFUSED, format!("Kubernetes refuses the provisioner's Job: {why}"))))
+    let cause = Cause::new(JOB_REFUSED, format!("Kubernetes refuses the provisioner's Job: {why}"));
+    Ok(JobRefusal { cause, reaction })
 }

@@ -7,6 +7,7 @@ use flex_contract::request::{CloneSource, Snapshot as SnapshotProperties};
 
 use crate::api::writes::WriteError;
 use crate::claim::data_source::{ClaimSource, DataSourceState};
+use crate::claim::restore::RestoreSource;
 use crate::config::classes::{ClassLookup, Identity};
 use crate::config::input;
 use crate::model::claim::Claim;
@@ -19,7 +20,6 @@ use crate::model::snapshot::Snapshot;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
-use crate::snapshot::restore::RestoreSource;
 use crate::state::index::Index;
 
 /// The observed state of a data source.
@@ -119,7 +119,7 @@ impl SourceSnapshotObservation {
         let snapshot = index.snapshot(name);
         let bound = snapshot.as_ref().and_then(|snapshot| {
             let content = index.content(snapshot.content()?.as_str())?;
-            (content.snapshot_uid == snapshot.uid && content.snapshot == *name).then_some(content)
+            (content.snapshot_uid.as_ref() == Some(&snapshot.uid) && content.snapshot == *name).then_some(content)
         });
         // The content that is protected for the claim stays its source, whatever object has the VolumeSnapshot's name
         // now.
@@ -151,7 +151,7 @@ impl SourceSnapshotObservation {
         if fresh.uid != content.uid || !fresh_is.is_kept_for(copy) || fresh_is.check(copy).is_err() {
             return Err(changed());
         }
-        Ok(crate::snapshot::request::snapshot_properties(&fresh))
+        Ok(crate::content::request::snapshot_properties(&fresh))
     }
 }
 

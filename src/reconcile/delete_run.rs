@@ -1,16 +1,13 @@
 //! Delete runs of volumes, of storage that attempts of claims left, and of snapshots.
 
-use std::sync::Arc;
-
 use flex_contract::operation::Operation;
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
-use crate::reconcile::context::Context;
+use crate::reconcile::context::{Context, RunObjects};
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
 use crate::run::state::{Cause, JOB_REFUSED, RunState};
-use crate::run::view::{Job, Pod};
 
 impl Context {
     /// Returns the state of a delete run for an id, by the name of its Job. The run does not count as absent while
@@ -20,7 +17,7 @@ impl Context {
         &self,
         operation: Operation,
         id: &str,
-        (jobs, pods): (&[Arc<Job>], &[Arc<Pod>]),
+        RunObjects { jobs, pods }: RunObjects<'_>,
         name: &str,
     ) -> RunState {
         let is_other_alive = || {

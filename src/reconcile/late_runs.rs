@@ -8,13 +8,13 @@ use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
 
 use crate::api::writes::WriteError;
+use crate::batch;
 use crate::config::Recipe;
 use crate::config::current_program::recipe_with_current_program;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
-use crate::run::batch;
-use crate::run::job::{self, RunTarget};
+use crate::run::job::{self, ContentRef, RunTarget};
 use crate::run::late_runs::{self, Decision, Observed, SCOPE, Step};
 use crate::run::view::{Job, Pod};
 use crate::state::index::{SlotRequest, WorkItem};
@@ -77,19 +77,26 @@ pub(super) struct Leftovers<'a> {
     pub content: Option<&'a str>,
 }
 
+/// The operations of the runs for an id.
+struct Operations {
+    /// The operation that stores something.
+    stores: Operation,
+    /// The operation that deletes it.
+    deletes: Operation,
+}
+
 impl Leftovers<'_> {
-    /// Returns the operation that stores, and the one that deletes.
-    fn operations(&self) -> (Operation, Operation) {
+    fn operations(&self) -> Operations {
         match self.content {
-            None => (Operation::Provision, Operation::Delete),
-            Some(_) => (Operation::Snapshot, Operation::DeleteSnapshot),
+            None => Operations { stores: Operation::Provision, deletes: Operation::Delete },
+            Some(_) => Operations { stores: Operation::Snapshot, deletes: Operation::DeleteSnapshot },
         }
     }
 }
 
 /// Reconciles the objects of an id once.
 pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers<'_>) -> Result<Requeue, WriteError> {
-    let (stores, deletes) = leftovers.operations();
+    let Operations { stores, deletes } = leftovers.operations();
     let of = |operation: Operation| leftovers.jobs.iter().filter(move |job| job.run_labels.operation == operation);
     let stored: Vec<_> = of(stores).cloned().collect();
     let cleared: Vec<_> = of(deletes)
@@ -135,7 +142,7 @@ async fn start(
     attempt: u32,
 ) -> Result<Requeue, WriteError> {
     let Some(job) = context.writes.read_job(run.real_name()).await? else { return Ok(Requeue::Done) };
-    let operation = leftovers.operations().1;
+    let operation = leftovers.operations().deletes;
     let request = match batch::request_of(job, leftovers.id) {
         Ok(request) => RunRequest {
             operation,
@@ -156,7 +163,7 @@ async fn start(
         namespace: recipe.config.namespace.clone(),
         scope: SCOPE.to_owned(),
         node: recipe.required_node(&request.node_name).map(str::to_owned),
-        content: leftovers.content.map(|content| (content.to_owned(), leftovers.id.to_owned())),
+        content: leftovers.content.map(|name| ContentRef { name: name.to_owned(), id: leftovers.id.to_owned() }),
         ..RunTarget::default()
     };
     let name = job::name(operation, leftovers.id, attempt, SCOPE);
@@ -166,9 +173,9 @@ async fn start(
     };
     // Another claim has the name now, and its own turn in the queue. The sweep looks again.
     let has_new_claim =
-        matches!(&slot_request.key, WorkItem::Claim(name) if context.cluster.index().claim(name).is_some());
+        matches!(&slot_request.item, WorkItem::Claim(name) if context.cluster.index().claim(name).is_some());
     let slot_request =
-        if has_new_claim { SlotRequest { key: WorkItem::Findings, ..slot_request } } else { slot_request };
+        if has_new_claim { SlotRequest { item: WorkItem::Findings, ..slot_request } } else { slot_request };
     if !context.acquire_slot(&name, &slot_request.to(operation).on(target.node.as_deref()), recipe) {
         return Ok(Requeue::WaitingForSlot);
     }

@@ -7,15 +7,16 @@ mod batch;
 mod capacity;
 pub mod claim;
 pub mod config;
+mod content;
 mod context;
 mod data_source;
 mod delete_run;
 mod drive;
 pub mod findings;
+mod kept_script;
 mod late_runs;
 mod memory;
 mod pool;
-mod scripts;
 mod snapshot;
 mod sync_probe;
 pub mod volume;
@@ -51,7 +52,7 @@ pub fn reconcile<'a>(context: &'a Context, item: &'a WorkItem) -> BoxFuture<'a, 
         WorkItem::Volume(name) => volume::reconcile(context, name).boxed(),
         WorkItem::Batch(name) => batch::reconcile(context, name).boxed(),
         WorkItem::Snapshot(name) => snapshot::reconcile(context, name).boxed(),
-        WorkItem::Content(name) => snapshot::content::reconcile(context, name).boxed(),
+        WorkItem::Content(name) => content::reconcile(context, name).boxed(),
         WorkItem::SyncProbe => sync_probe::reconcile(context).boxed(),
         WorkItem::Pool(class) => pool::reconcile(context, class).boxed(),
         WorkItem::Findings => findings::reconcile(context).boxed(),

@@ -8,20 +8,20 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 
+use crate::batch::decide::{Observed, STAMP_TIMEOUT};
+use crate::batch::{self, Member, MemberObject};
 use crate::claim::decide::run_node;
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::{ObjectName, label_value};
-use crate::run::batch::{self, Member, MemberObject};
-use crate::run::collect::{self, Observed, STAMP_TIMEOUT};
 use crate::run::job;
 use crate::run::view::Job;
 use crate::state::cache::Cache;
-use crate::state::expectations::{Expectation, Expectations};
+use crate::state::expectations::{Expectation, Expectations, Membership};
 use crate::state::facts::Facts;
 pub use crate::state::open_batch::BatchEntry;
-use crate::state::open_batch::OpenBatch;
+use crate::state::open_batch::{OpenBatch, WeighedEntry};
 use crate::state::work_item::WorkItem;
 
 /// The largest number of refused batches that are kept. A batch matters only until all members have been reconciled.
@@ -62,9 +62,47 @@ struct FirstRun<'a> {
     ts: &'a str,
 }
 
+/// A first attempt of a claim that may join a batch.
+pub struct AttemptToBatch<'a> {
+    /// The name of its own Job, as which its slot is taken.
+    pub job: &'a str,
+    /// The nodes where the claim's attempts may leave storage.
+    pub nodes: &'a [String],
+    /// The time of the stamp.
+    pub ts: &'a str,
+}
+
+/// A first delete run of a volume that may join a batch.
+pub struct DeletionToBatch<'a> {
+    /// The name of its own Job, as which its slot is taken.
+    pub job: &'a str,
+    /// The node to which the run's pod is bound.
+    pub node: Option<&'a str>,
+    /// The time of the annotation.
+    pub ts: &'a str,
+}
+
+/// The run that asks, which does not count among the others.
+#[derive(Clone, Copy)]
+struct Asking<'a> {
+    /// The name of its Job; `None` if a batch asks for itself.
+    job: Option<&'a str>,
+    /// The batch that it would join, or that asks.
+    batch: Option<&'a str>,
+}
+
+/// A closed batch.
+#[derive(Debug)]
+pub struct ClosedBatch {
+    /// The members for its Job.
+    pub entries: Vec<BatchEntry>,
+    /// The slots of the others, as the label values of their classes.
+    pub slots: Vec<String>,
+}
+
 /// The effect of leaving batches.
 #[derive(Debug, Default)]
-pub struct Left {
+pub struct LeftBatches {
     /// The batches that were left.
     pub batches: Vec<String>,
     /// The slots that are free by that, as the label values of their classes.
@@ -74,12 +112,12 @@ pub struct Left {
 /// Joining and leaving.
 impl Batches {
     /// Returns the batch for which a first attempt must be stamped. It is named by the claim's id and the time of the
-    /// stamp. Returns `None` for a run of its own. Its slot is taken as `job`.
+    /// stamp. Returns `None` for a run of its own.
     pub fn join_provision(
         &mut self,
         claim: &Claim,
         recipe: &Recipe,
-        (job, nodes, ts): (&str, &[String], &str),
+        AttemptToBatch { job, nodes, ts }: &AttemptToBatch<'_>,
         facts: &Facts,
         expectations: &mut Expectations,
     ) -> Option<String> {
@@ -95,12 +133,12 @@ impl Batches {
     }
 
     /// Returns the batch to record on a volume for its first delete run, with the time of the annotation. Returns
-    /// `None` for a run of its own. Its slot is taken as `job`.
+    /// `None` for a run of its own.
     pub fn join_deletion(
         &mut self,
         volume: &Volume,
         recipe: &Recipe,
-        (job, node, ts): (&str, Option<&str>, &str),
+        &DeletionToBatch { job, node, ts }: &DeletionToBatch<'_>,
         facts: &Facts,
         expectations: &mut Expectations,
     ) -> Option<String> {
@@ -112,7 +150,7 @@ impl Batches {
             Some(batch) => {
                 let member = WorkItem::Volume(volume.name.clone());
                 let name = job::name(Operation::Delete, id, 1, batch);
-                expectations.move_to_batch(job, batch, (&name, member));
+                expectations.move_to_batch(job, &name, Membership { batch: batch.clone(), member });
             }
         }
         name
@@ -134,8 +172,13 @@ impl Batches {
             let passed = now.saturating_sub(open.began);
             let is_open = || {
                 passed < open.window || {
-                    let runs = self.runs_in_progress(kind, (run.job, Some(name)), facts, expectations);
-                    collect::is_open(passed, open.window, runs)
+                    let runs = self.runs_in_progress(
+                        kind,
+                        Asking { job: Some(run.job), batch: Some(name) },
+                        facts,
+                        expectations,
+                    );
+                    batch::decide::is_open(passed, open.window, runs)
                 }
             };
             let has_place = open.stamped.len() < open.size && !open.is_full();
@@ -144,7 +187,13 @@ impl Batches {
         let open = self.open.iter().find(joins);
         let name = match open.map(|(name, _)| name.clone()) {
             Some(name) => name,
-            None if self.is_another_in_progress(kind, (run.job, None), facts, expectations) => {
+            None if self.is_another_in_progress(
+                kind,
+                Asking { job: Some(run.job), batch: None },
+                facts,
+                expectations,
+            ) =>
+            {
                 batch::name(operation, run.id, run.ts)
             }
             None => return None,
@@ -157,28 +206,28 @@ impl Batches {
     }
 
     /// Checks whether another run of the same kind is in progress or about to begin, or another batch for such runs is
-    /// open. The Job `but` and the batch `batch` do not count.
+    /// open. The run that asks and its batch do not count.
     fn is_another_in_progress(
         &self,
         kind: Kind<'_>,
-        (but, batch): (&str, Option<&str>),
+        asking: Asking<'_>,
         facts: &Facts,
         expectations: &Expectations,
     ) -> bool {
         let Kind { class, operation, node, for_pool } = kind;
         let mut open = self.open.iter().filter(|(name, open)| {
             let same = open.operation == operation && open.class == class && open.for_pool == for_pool;
-            same && (node.is_none() || open.node.as_deref() == node) && Some(name.as_str()) != batch
+            same && (node.is_none() || open.node.as_deref() == node) && Some(name.as_str()) != asking.batch
         });
-        open.next().is_some() || self.runs_in_progress(kind, (but, batch), facts, expectations) > 0
+        open.next().is_some() || self.runs_in_progress(kind, asking, facts, expectations) > 0
     }
 
     /// Counts the other runs of the same kind that are in progress or about to begin, up to a few. Runs for claims and
-    /// for a pool are separate. The Job `but` and the batch `batch` do not count, nor do members of open batches.
+    /// for a pool are separate. The run that asks and its batch do not count, nor do members of open batches.
     fn runs_in_progress(
         &self,
         Kind { class, operation, node, for_pool }: Kind<'_>,
-        (but, batch): (&str, Option<&str>),
+        asking: Asking<'_>,
         facts: &Facts,
         expectations: &Expectations,
     ) -> usize {
@@ -194,7 +243,9 @@ impl Batches {
         let expected = expectations.of_class(&label, facts.now()).filter(|(job, expected)| {
             let same = expected.operation == Some(operation) && expected.for_pool == for_pool;
             let here = node.is_none() || expected.node.as_deref() == node;
-            same && here && job.as_str() != but && (batch.is_none() || expected.batch_name() != batch)
+            let asks =
+                asking.job == Some(job.as_str()) || (asking.batch.is_some() && expected.batch_name() == asking.batch);
+            same && here && !asks
         });
         let is_open = |name: &&str| self.open.contains_key(*name);
         let names = expected.map(|(job, expected)| expected.batch_name().unwrap_or(job));
@@ -226,13 +277,13 @@ impl Batches {
             operation: Some(request.operation),
             for_pool: is_for_pool(&member, facts),
             node: target.node,
-            batch: Some((name.to_owned(), WorkItem::of_member(&member))),
+            batch: Some(Membership { batch: name.to_owned(), member: WorkItem::of_member(&member) }),
         };
         expectations.add(&member.job_name(name), expected);
         true
     }
 
-    /// Adds a member to those that have arrived, if there is room. Returns whether the batch is for such a member.
+    /// Adds a member to those that have arrived, unless the batch is full. Returns whether the batch is for such a member.
     fn collect(&mut self, name: &str, entry: &BatchEntry, facts: &Facts) -> bool {
         let id = &entry.member.id;
         if !self.open.contains_key(name) {
@@ -247,16 +298,16 @@ impl Batches {
             return false;
         }
         if !open.is_full() {
-            let first = open.entries.first().map_or(entry, |(first, _)| first);
+            let first = open.entries.first().map_or(entry, |first| &first.entry);
             let bytes = batch::weight(&first.request, &entry.request);
             open.stamped.insert(id.clone());
-            open.entries.push((entry.clone(), bytes));
+            open.entries.push(WeighedEntry { entry: entry.clone(), bytes });
         }
         true
     }
 
     /// Removes an item from its batches.
-    pub fn leave(&mut self, operation: Operation, id: &str, expectations: &mut Expectations) -> Left {
+    pub fn leave(&mut self, operation: Operation, id: &str, expectations: &mut Expectations) -> LeftBatches {
         let (mut batches, mut jobs) = (Vec::new(), Vec::new());
         for (name, open) in self.open.iter_mut().filter(|(_, open)| open.operation == operation) {
             if let Some(entry) = open.entry(id) {
@@ -267,7 +318,7 @@ impl Batches {
                 batches.push(name.clone());
             }
         }
-        Left { batches, slots: jobs.iter().filter_map(|job| expectations.remove(job)).collect() }
+        LeftBatches { batches, slots: jobs.iter().filter_map(|job| expectations.remove(job)).collect() }
     }
 }
 
@@ -309,35 +360,30 @@ impl Batches {
         let open = self.open.get(name)?;
         let kind =
             Kind { class: &open.class, operation: open.operation, node: open.node.as_deref(), for_pool: open.for_pool };
+        let own = Asking { job: None, batch: Some(name) };
         Some(Observed {
             awaited: open.stamped.len() - open.entries.len(),
             entries: open.entries.len(),
             full: open.is_full(),
-            others: self.is_another_in_progress(kind, ("", Some(name)), facts, expectations),
-            runs: self.runs_in_progress(kind, ("", Some(name)), facts, expectations),
+            others: self.is_another_in_progress(kind, own, facts, expectations),
+            runs: self.runs_in_progress(kind, own, facts, expectations),
             passed: facts.clock.since(open.began),
             joined: facts.clock.since(open.joined),
             window: open.window,
         })
     }
 
-    /// Closes an open batch. Returns the members for its Job, and the slots of the others, as the label values of their
-    /// classes.
-    pub fn close(
-        &mut self,
-        name: &str,
-        facts: &Facts,
-        expectations: &mut Expectations,
-    ) -> (Vec<BatchEntry>, Vec<String>) {
+    /// Closes an open batch.
+    pub fn close(&mut self, name: &str, facts: &Facts, expectations: &mut Expectations) -> ClosedBatch {
         let entries = self.open.remove(name).map(|open| open.entries).unwrap_or_default();
-        let entries = entries.into_iter().map(|(entry, _)| entry);
+        let entries = entries.into_iter().map(|weighed| weighed.entry);
         let (entries, gone): (Vec<_>, Vec<_>) = entries.partition(|entry| still_wants(name, entry, &facts.cache));
         let slots = gone.iter().filter_map(|entry| expectations.remove(&entry.member.job_name(name))).collect();
         if !entries.is_empty() {
             let members = entries.iter().map(|entry| entry.member.job_name(name));
             expectations.begin_creation(name, members, facts.now());
         }
-        (entries, slots)
+        ClosedBatch { entries, slots }
     }
 
     /// Opens a batch again whose Job may or may not have been created. Unless the Job becomes visible, it is created
@@ -378,7 +424,9 @@ impl Batches {
     /// Forgets all open batches, because another replica leads now.
     pub fn forget_open(&mut self, expectations: &mut Expectations) {
         for (name, open) in std::mem::take(&mut self.open) {
-            open.entries.iter().for_each(|(entry, _)| drop(expectations.remove(&entry.member.job_name(&name))));
+            for weighed in open.entries {
+                expectations.remove(&weighed.entry.member.job_name(&name));
+            }
         }
         self.refused.clear();
     }

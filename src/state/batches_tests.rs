@@ -42,21 +42,21 @@ impl Books {
         let job = member(id).job_name("");
         let operation = Some(Operation::Provision);
         self.expectations.add(&job, Expectation { class_label: CLASS.into(), operation, ..Expectation::default() });
-        let stamp = (job.as_str(), &[][..], "t");
-        self.batches.join_provision(&claim_of(id), &self.recipe, stamp, &self.facts, &mut self.expectations)
+        let run = AttemptToBatch { job: &job, nodes: &[], ts: "t" };
+        self.batches.join_provision(&claim_of(id), &self.recipe, &run, &self.facts, &mut self.expectations)
     }
 
     fn arrive(&mut self, batch: &str, id: &str) -> bool {
         self.batches.add_entry(batch, entry(id, &self.recipe), &self.facts, &mut self.expectations)
     }
 
-    fn leave(&mut self, id: &str) -> Left {
+    fn leave(&mut self, id: &str) -> LeftBatches {
         self.batches.leave(Operation::Provision, id, &mut self.expectations)
     }
 
     /// Returns the ids that a batch has, in their order, and closes the batch.
     fn close(&mut self, batch: &str) -> Vec<String> {
-        let (entries, _) = self.batches.close(batch, &self.facts, &mut self.expectations);
+        let ClosedBatch { entries, .. } = self.batches.close(batch, &self.facts, &mut self.expectations);
         entries.into_iter().map(|entry| entry.member.id).collect()
     }
 
@@ -121,7 +121,7 @@ fn a_refused_or_visible_job_gives_back_the_slots_of_its_members() {
             assert_eq!(members, ["a", "b"].map(|id| WorkItem::of_member(&member(id))));
             assert!(is_excluded(batches, facts));
         } else {
-            // The Job has room for one of the two.
+            // One of the two fits into the Job.
             let job = crate::state::testing::batch_job(&batch, &["a"]);
             assert_eq!(batches.on_job(&job, expectations), [WorkItem::of_member(&member("b"))]);
             assert_eq!(batches.on_job(&job, expectations), []);
@@ -135,7 +135,7 @@ fn a_reopened_batch_has_the_same_members() {
     let mut books = Books::new();
     let batch = books.join("a").unwrap();
     books.arrive(&batch, "a");
-    let (entries, _) = books.batches.close(&batch, &books.facts, &mut books.expectations);
+    let ClosedBatch { entries, .. } = books.batches.close(&batch, &books.facts, &mut books.expectations);
     for _ in 0..2 {
         books.batches.reopen(&batch, &entries, &books.facts);
         assert_eq!((books.counts(&batch), books.slots()), (Some((0, 1)), 2));

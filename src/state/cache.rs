@@ -2,7 +2,7 @@
 //!
 //! All collections that are iterated are ordered, so that the same changes lead to the same decisions in the same order.
 
-pub mod attributes;
+pub mod attributes_classes;
 pub mod capacities;
 pub mod claims;
 mod compact_claim;
@@ -15,8 +15,8 @@ pub mod volumes;
 
 use std::borrow::Cow;
 
+use crate::batch::Member;
 use crate::model::claim::Claim;
-use crate::run::batch::Member;
 use crate::run::view::Job;
 use crate::volume::{expand, modify};
 
@@ -36,7 +36,7 @@ pub struct Cache {
     /// The ReferenceGrants.
     pub grants: grants::Grants,
     /// The VolumeAttributesClasses.
-    pub attributes: attributes::AttributesClasses,
+    pub attributes_classes: attributes_classes::AttributesClasses,
     /// The published capacities.
     pub capacities: capacities::CapacityCache,
 }

@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-/// The number of templates of one shape. Objects beyond it are kept as they are, so that nobody can make the search
-/// long by objects that differ in a part that no template has.
+/// The greatest number of templates of one shape. Further objects are kept as they are, so that nobody can make the
+/// search long by objects that differ in a part that the shape leaves out.
 const MAX_TEMPLATES: usize = 16;
 
-/// What stands in a template where the UID of the claim was. No UID is like that.
+/// The text of a template in place of the claim's UID. No UID has this form.
 pub(super) const CLAIM: &str = "=";
 
-/// Reads a resourceVersion as a number. `None` if the text could not come back as it was.
+/// Reads a resourceVersion as a number. Returns `None` if the number does not lead back to the same text.
 pub(super) fn version(resource_version: &str) -> Option<u64> {
     resource_version.parse().ok().filter(|version: &u64| version.to_string() == resource_version)
 }

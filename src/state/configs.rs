@@ -14,8 +14,8 @@ use crate::config::{keys, script};
 use crate::object::ObjectName;
 use crate::state::watch_change::{WatchChange, retain};
 
-/// The time after the deletion of a StorageClass for which the label of a config alone does not serve the class. Whoever
-/// replaces a StorageClass must delete it first.
+/// The time after the deletion of a StorageClass for which the label of a config alone does not serve the class. An
+/// admin who replaces a StorageClass must delete it first.
 pub const CLASS_REPLACE_GRACE: Duration = Duration::from_secs(30);
 
 /// All objects on which the table of classes rests, and the table.

@@ -28,14 +28,23 @@ pub struct Expectation {
     pub for_pool: bool,
     /// The node to which the pod is bound.
     pub node: Option<String>,
-    /// The batch that exists in place of the Job, and the work item of the member.
-    pub batch: Option<(String, WorkItem)>,
+    /// The membership in the batch that exists in place of the Job.
+    pub batch: Option<Membership>,
+}
+
+/// A membership in a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// The name of the batch.
+    pub batch: String,
+    /// The work item of the member.
+    pub member: WorkItem,
 }
 
 impl Expectation {
     /// Returns the name of the batch that exists in place of the Job.
     pub fn batch_name(&self) -> Option<&str> {
-        self.batch.as_ref().map(|(batch, _)| batch.as_str())
+        self.batch.as_ref().map(|membership| membership.batch.as_str())
     }
 }
 
@@ -102,15 +111,14 @@ impl Expectations {
     /// Records the batch of a run whose slot is taken as `job`.
     pub fn join_batch(&mut self, job: &str, batch: &str, member: WorkItem) {
         if let Some(expected) = self.jobs.get_mut(job) {
-            expected.batch = Some((batch.to_owned(), member));
+            expected.batch = Some(Membership { batch: batch.to_owned(), member });
         }
     }
 
-    /// Records the batch of a run whose slot is taken as `job`. In the batch, the run has another name.
-    pub fn move_to_batch(&mut self, job: &str, batch: &str, (name, member): (&str, WorkItem)) {
+    /// Records the batch of a run whose slot is taken as `job`. In the batch, the run has the name `name`.
+    pub fn move_to_batch(&mut self, job: &str, name: &str, membership: Membership) {
         let target = self.jobs.remove(job).unwrap_or_default();
-        let batch = Some((batch.to_owned(), member));
-        self.jobs.insert(name.to_owned(), Expectation { batch, ..target });
+        self.jobs.insert(name.to_owned(), Expectation { batch: Some(membership), ..target });
     }
 
     /// Records that the Job of a batch is being created in place of these Jobs. Members that arrive from now on wait
@@ -135,8 +143,8 @@ impl Expectations {
     pub fn dissolve(&mut self, batch: &str) -> Vec<WorkItem> {
         let mut members = Vec::new();
         self.jobs.retain(|_, expected| match &expected.batch {
-            Some((name, member)) if name == batch && expected.created => {
-                members.push(member.clone());
+            Some(membership) if membership.batch == batch && expected.created => {
+                members.push(membership.member.clone());
                 false
             }
             _ => true,
@@ -179,7 +187,11 @@ mod tests {
     fn a_run_in_a_batch_keeps_its_slot_under_another_name() {
         let mut expectations = Expectations::default();
         expectations.add("own", Expectation { class_label: "c".into(), ..Expectation::default() });
-        expectations.move_to_batch("own", "batch", ("in-batch", WorkItem::Volume("pv".into())));
+        expectations.move_to_batch(
+            "own",
+            "in-batch",
+            Membership { batch: "batch".into(), member: WorkItem::Volume("pv".into()) },
+        );
         assert!(!expectations.contains("own"));
         assert_eq!(expectations.remove("in-batch").as_deref(), Some("c"));
         assert_eq!(expectations.remove("in-batch"), None);
@@ -204,7 +216,7 @@ mod tests {
                         prop_assert_eq!(expectations.remove(&own).is_some(), had);
                     }
                     2 if model.contains_key(&own) => {
-                        expectations.move_to_batch(&own, &batch_name, (&moved, member));
+                        expectations.move_to_batch(&own, &moved, Membership { batch: batch_name.clone(), member });
                         model.remove(&own);
                         model.insert(moved, Some(batch));
                     }

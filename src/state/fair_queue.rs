@@ -40,16 +40,25 @@ pub struct FreeSlots<'a> {
     pub free: usize,
     /// The free slots for pooled volumes.
     pub for_pool: usize,
-    /// The slots that one namespace may use, and the number that each namespace uses.
-    pub namespaces: (usize, HashMap<Cow<'a, str>, usize>),
-    /// The same for nodes.
-    pub nodes: (usize, HashMap<Cow<'a, str>, usize>),
+    /// The slots of each namespace.
+    pub namespaces: SlotsPerName<'a>,
+    /// The slots of each node.
+    pub nodes: SlotsPerName<'a>,
+}
+
+/// The slots of each namespace or node.
+#[derive(Debug)]
+pub struct SlotsPerName<'a> {
+    /// The slots that one of them may use.
+    pub most: usize,
+    /// The slots that each of them uses.
+    pub used: HashMap<Cow<'a, str>, usize>,
 }
 
 impl FreeSlots<'_> {
     /// Returns free slots for all items.
     pub fn for_all() -> Self {
-        let any = || (usize::MAX, HashMap::new());
+        let any = || SlotsPerName { most: usize::MAX, used: HashMap::new() };
         FreeSlots { free: usize::MAX, for_pool: usize::MAX, namespaces: any(), nodes: any() }
     }
 }
@@ -58,11 +67,22 @@ impl FreeSlots<'_> {
 #[derive(Debug, Default)]
 pub struct FairQueue {
     classes: BTreeMap<String, ClassQueue>,
-    entries: HashMap<WorkItem, (String, Flow, u64)>,
+    entries: HashMap<WorkItem, Position>,
     /// The number for the next arrival or dispatch.
     next: u64,
     /// The time when items that have left were last removed.
     swept: Duration,
+}
+
+/// The position of an item that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The class for which it waits.
+    pub class: String,
+    /// Its flow.
+    flow: Flow,
+    /// Its number, which counts from the first arrival.
+    number: u64,
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +95,7 @@ struct ClassQueue {
 
 #[derive(Debug)]
 struct Waiting {
-    key: WorkItem,
+    item: WorkItem,
     /// The time of the last request for a slot.
     asked: Duration,
 }
@@ -88,32 +108,32 @@ impl Waiting {
 
 impl FairQueue {
     /// Adds an item, or records that it asks again. An item that changes its flow keeps its position.
-    pub fn enqueue(&mut self, key: &WorkItem, class: &str, flow: Flow, now: Duration) {
+    pub fn enqueue(&mut self, item: &WorkItem, class: &str, flow: Flow, now: Duration) {
         if now.saturating_sub(self.swept) >= ENTRY_TTL {
             self.sweep(now);
         }
-        let number = match self.dequeue(key) {
-            Some((before, number)) if before == class => number,
+        let number = match self.dequeue(item) {
+            Some(before) if before.class == class => before.number,
             _ => self.number(),
         };
         let queue = self.classes.entry(class.to_owned()).or_default();
-        let waiting = Waiting { key: key.clone(), asked: now };
+        let waiting = Waiting { item: item.clone(), asked: now };
         queue.flows.entry(flow.clone()).or_default().insert(number, waiting);
-        self.entries.insert(key.clone(), (class.to_owned(), flow, number));
+        self.entries.insert(item.clone(), Position { class: class.to_owned(), flow, number });
     }
 
-    /// Removes an item. Returns the class for which it waited, and its number.
-    pub fn dequeue(&mut self, key: &WorkItem) -> Option<(String, u64)> {
-        let (class, flow, number) = self.entries.remove(key)?;
-        if let Some(queue) = self.classes.get_mut(&class)
-            && let Some(waiting) = queue.flows.get_mut(&flow)
+    /// Removes an item. Returns its position.
+    pub fn dequeue(&mut self, item: &WorkItem) -> Option<Position> {
+        let position = self.entries.remove(item)?;
+        if let Some(queue) = self.classes.get_mut(&position.class)
+            && let Some(waiting) = queue.flows.get_mut(&position.flow)
         {
-            waiting.remove(&number);
+            waiting.remove(&position.number);
             if waiting.is_empty() {
-                queue.flows.remove(&flow);
+                queue.flows.remove(&position.flow);
             }
         }
-        Some((class, number))
+        Some(position)
     }
 
     /// Records that an item of a flow got a slot.
@@ -135,8 +155,8 @@ impl FairQueue {
         self.swept = now;
         let flows = self.classes.values().flat_map(|queue| queue.flows.values());
         let gone = flows.flat_map(BTreeMap::values).filter(|waiting| !waiting.is_there(now));
-        let gone: Vec<WorkItem> = gone.map(|waiting| waiting.key.clone()).collect();
-        gone.iter().for_each(|key| drop(self.dequeue(key)));
+        let gone: Vec<WorkItem> = gone.map(|waiting| waiting.item.clone()).collect();
+        gone.iter().for_each(|item| drop(self.dequeue(item)));
     }
 
     /// Returns the classes for which items wait.
@@ -145,8 +165,8 @@ impl FairQueue {
     }
 
     /// Returns the flow in which an item waits for a class.
-    pub fn flow_of(&self, key: &WorkItem, class: &str) -> Option<&Flow> {
-        self.entries.get(key).filter(|(of, ..)| of == class).map(|(_, flow, _)| flow)
+    pub fn flow_of(&self, item: &WorkItem, class: &str) -> Option<&Flow> {
+        self.entries.get(item).filter(|position| position.class == class).map(|position| &position.flow)
     }
 
     /// Checks whether an item waits for a slot that is not for a pool.
@@ -163,15 +183,22 @@ impl FairQueue {
         free_slots: &FreeSlots<'_>,
         now: Duration,
     ) -> impl Iterator<Item = &'a WorkItem> + use<'a> {
-        Dispatch::new(self.classes.get(class), None, free_slots, now).map(|(_, key)| key)
+        Dispatch::new(self.classes.get(class), None, free_slots, now).map(|turn| turn.item)
     }
 
     /// Checks whether an item gets a slot now, if it waits in this flow or joins it as the last.
-    pub fn is_next(&self, key: &WorkItem, flow: &Flow, class: &str, free_slots: &FreeSlots<'_>, now: Duration) -> bool {
-        let stands = self.entries.get(key).filter(|(of, ..)| of == class);
-        let number = stands.map_or(u64::MAX, |(_, _, number)| *number);
-        Dispatch::new(self.classes.get(class), Some((number, key, flow)), free_slots, now)
-            .any(|(turn, _)| turn == number)
+    pub fn is_next(
+        &self,
+        item: &WorkItem,
+        flow: &Flow,
+        class: &str,
+        free_slots: &FreeSlots<'_>,
+        now: Duration,
+    ) -> bool {
+        let stands = self.entries.get(item).filter(|position| position.class == class);
+        let number = stands.map_or(u64::MAX, |position| position.number);
+        let asks = Asking { turn: Turn { number, item }, flow };
+        Dispatch::new(self.classes.get(class), Some(asks), free_slots, now).any(|turn| turn.number == number)
     }
 }
 
@@ -189,9 +216,31 @@ struct Dispatch<'a> {
     now: Duration,
 }
 
-/// The rank of a flow. Claims come before pools, then namespaces with the fewest runs, then those that wait longest.
-/// The wait counts from the namespace's last dispatch, or from the arrival of the first item, whichever was later.
-type Rank = (bool, usize, u64, u64);
+/// The rank of a flow, by its fields in their order. Claims come before pools, then namespaces with the fewest runs,
+/// then those that wait longest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    for_pool: bool,
+    /// The runs of the namespace.
+    runs: usize,
+    /// The namespace's last dispatch, or the arrival of the first item, whichever was later.
+    waits_since: u64,
+    /// The arrival of the first item.
+    arrived: u64,
+}
+
+/// The turn of an item.
+#[derive(Clone, Copy)]
+struct Turn<'a> {
+    number: u64,
+    item: &'a WorkItem,
+}
+
+/// An item that asks for a slot, wherever it waits.
+struct Asking<'a, 'f> {
+    turn: Turn<'a>,
+    flow: &'f Flow,
+}
 
 /// The first item of a flow, and those behind it.
 struct Head<'a> {
@@ -199,7 +248,7 @@ struct Head<'a> {
     namespace: usize,
     node: Option<usize>,
     dispatched: u64,
-    first: (u64, &'a WorkItem),
+    first: Turn<'a>,
     behind: btree_map::Iter<'a, u64, Waiting>,
 }
 
@@ -207,7 +256,7 @@ impl<'a> Dispatch<'a> {
     /// Begins the dispatch of a queue. An item that asks takes part with its number and flow, wherever it waits.
     fn new(
         queue: Option<&'a ClassQueue>,
-        asks: Option<(u64, &'a WorkItem, &Flow)>,
+        asks: Option<Asking<'a, '_>>,
         free_slots: &FreeSlots<'_>,
         now: Duration,
     ) -> Self {
@@ -216,9 +265,9 @@ impl<'a> Dispatch<'a> {
             ranked: BinaryHeap::new(),
             free: free_slots.free,
             for_pool: free_slots.for_pool,
-            namespaces: Limited { most: free_slots.namespaces.0, has: Vec::new() },
-            nodes: Limited { most: free_slots.nodes.0, has: Vec::new() },
-            asks: asks.map(|(number, ..)| number),
+            namespaces: Limited { most: free_slots.namespaces.most, has: Vec::new() },
+            nodes: Limited { most: free_slots.nodes.most, has: Vec::new() },
+            asks: asks.as_ref().map(|asks| asks.turn.number),
             now,
         };
         if free_slots.free == 0 {
@@ -230,8 +279,8 @@ impl<'a> Dispatch<'a> {
             turns[usize::from(flow.deletes)]
         };
         let mut add = |turns: &mut Self, flow: &Flow, first, behind| {
-            let namespace = turns.namespaces.number_of(&flow.namespace, &mut namespaces, &free_slots.namespaces.1);
-            let node = flow.node.as_ref().map(|node| turns.nodes.number_of(node, &mut nodes, &free_slots.nodes.1));
+            let namespace = turns.namespaces.number_of(&flow.namespace, &mut namespaces, &free_slots.namespaces.used);
+            let node = flow.node.as_ref().map(|node| turns.nodes.number_of(node, &mut nodes, &free_slots.nodes.used));
             let head = Head { for_pool: flow.for_pool, namespace, node, dispatched: dispatched(flow), first, behind };
             turns.ranked.push(Reverse((turns.rank(&head), turns.heads.len())));
             turns.heads.push(head);
@@ -242,25 +291,26 @@ impl<'a> Dispatch<'a> {
                 add(&mut turns, flow, first, behind);
             }
         }
-        if let Some((number, key, flow)) = asks {
-            add(&mut turns, flow, (number, key), btree_map::Iter::default());
+        if let Some(Asking { turn, flow }) = asks {
+            add(&mut turns, flow, turn, btree_map::Iter::default());
         }
         turns
     }
 
-    fn next_of(&self, behind: &mut btree_map::Iter<'a, u64, Waiting>) -> Option<(u64, &'a WorkItem)> {
+    fn next_of(&self, behind: &mut btree_map::Iter<'a, u64, Waiting>) -> Option<Turn<'a>> {
         let is_there = |(number, waiting): &(&u64, &Waiting)| waiting.is_there(self.now) && Some(**number) != self.asks;
-        behind.find(is_there).map(|(number, waiting)| (*number, &waiting.key))
+        behind.find(is_there).map(|(number, waiting)| Turn { number: *number, item: &waiting.item })
     }
 
     fn rank(&self, head: &Head<'_>) -> Rank {
-        let (came, _) = head.first;
-        (head.for_pool, self.namespaces.has[head.namespace], head.dispatched.max(came), came)
+        let arrived = head.first.number;
+        let runs = self.namespaces.has[head.namespace];
+        Rank { for_pool: head.for_pool, runs, waits_since: head.dispatched.max(arrived), arrived }
     }
 }
 
 impl<'a> Iterator for Dispatch<'a> {
-    type Item = (u64, &'a WorkItem);
+    type Item = Turn<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.free > 0 {

@@ -29,9 +29,13 @@ fn fair_queue(names: &[&str]) -> FairQueue {
     queue
 }
 
+fn slots(most: usize, used: HashMap<Cow<'static, str>, usize>) -> SlotsPerName<'static> {
+    SlotsPerName { most, used }
+}
+
 fn dispatch(queue: &FairQueue, free_slots: FreeSlots<'_>) -> Vec<String> {
     let dispatch = queue.dispatch("c", &free_slots, NOW);
-    dispatch.map(|key| if let WorkItem::Claim(name) = key { name.to_string() } else { String::new() }).collect()
+    dispatch.map(|item| if let WorkItem::Claim(name) = item { name.to_string() } else { String::new() }).collect()
 }
 
 #[test]
@@ -41,7 +45,8 @@ fn the_first_item_has_the_first_turn_and_keeps_it_when_it_asks_again() {
     assert_eq!(dispatch(&queue, FreeSlots { free: 2, ..FreeSlots::for_all() }), ["a/1", "a/2"]);
     queue.enqueue(&claim("a/2"), "c", on("a", "n"), NOW);
     assert_eq!(dispatch(&queue, FreeSlots::for_all()), ["a/1", "a/2", "a/3"], "also where it learns of its node");
-    assert_eq!(queue.dequeue(&claim("a/1")), Some(("c".to_owned(), 1)));
+    let position = queue.dequeue(&claim("a/1")).unwrap();
+    assert_eq!((position.class.as_str(), position.number), ("c", 1));
     assert_eq!(dispatch(&queue, FreeSlots::for_all()), ["a/2", "a/3"]);
     assert_eq!(queue.dequeue(&claim("a/1")), None);
     assert_eq!(queue.dispatch("other", &FreeSlots::for_all(), NOW).count(), 0);
@@ -96,7 +101,7 @@ fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much(
     let mut queue = fair_queue(&["big/1", "big/2", "big/3", "big/4", "small/1"]);
     assert_eq!(dispatch(&queue, FreeSlots { free: 3, ..FreeSlots::for_all() }), ["big/1", "small/1", "big/2"]);
     let runs = HashMap::from([("big".into(), 7)]);
-    let free_slots = FreeSlots { namespaces: (usize::MAX, runs), free: 2, ..FreeSlots::for_all() };
+    let free_slots = FreeSlots { namespaces: slots(usize::MAX, runs), free: 2, ..FreeSlots::for_all() };
     let first: Vec<_> = queue.dispatch("c", &free_slots, NOW).cloned().collect();
     assert_eq!(first, [claim("small/1"), claim("big/1")], "it has fewer runs");
     // With one slot, nobody has runs when the slot is free.
@@ -122,12 +127,12 @@ fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for_much(
 #[test]
 fn a_full_namespace_or_node_delays_no_other() {
     let mut queue = fair_queue(&["a/1", "a/2", "b/1"]);
-    let free_slots = FreeSlots { namespaces: (1, HashMap::from([("a".into(), 1)])), ..FreeSlots::for_all() };
+    let free_slots = FreeSlots { namespaces: slots(1, HashMap::from([("a".into(), 1)])), ..FreeSlots::for_all() };
     let all: Vec<_> = queue.dispatch("c", &free_slots, NOW).cloned().collect();
     assert_eq!(all, [claim("b/1")]);
     queue.enqueue(&claim("a/1"), "c", on("a", "n"), NOW);
     queue.enqueue(&claim("b/1"), "c", on("b", "n"), NOW);
-    let free_slots = FreeSlots { nodes: (2, HashMap::from([("n".into(), 1)])), ..FreeSlots::for_all() };
+    let free_slots = FreeSlots { nodes: slots(2, HashMap::from([("n".into(), 1)])), ..FreeSlots::for_all() };
     let all: Vec<_> = queue.dispatch("c", &free_slots, NOW).cloned().collect();
     assert_eq!(all, [claim("a/1"), claim("a/2")], "one more on the node, and the others elsewhere");
 }
@@ -164,8 +169,10 @@ fn an_item_that_does_not_ask_again_leaves_the_queue() {
 fn an_item_that_asks_keeps_its_number_in_another_flow() {
     let queue = fair_queue(&["a/1", "a/2"]);
     let is_turn = |name: &str, flow: &Flow, free| {
-        let (key, free_slots) =
-            (claim(name), FreeSlots { free, nodes: (1, HashMap::from([("n".into(), 1)])), ..FreeSlots::for_all() });
+        let (key, free_slots) = (
+            claim(name),
+            FreeSlots { free, nodes: slots(1, HashMap::from([("n".into(), 1)])), ..FreeSlots::for_all() },
+        );
         queue.is_next(&key, flow, "c", &free_slots, NOW)
     };
     assert!(is_turn("a/1", &flow("a"), 1) && !is_turn("a/2", &flow("a"), 1));
@@ -188,8 +195,8 @@ proptest! {
             line.enqueue(&WorkItem::Claim(ObjectName::new(namespace.to_string(), number.to_string())), "c", lane, NOW);
         }
         let (free, for_pool, per_namespace, per_node) = limits;
-        let room = FreeSlots { free, for_pool, namespaces: (per_namespace, HashMap::new()), nodes: (per_node, HashMap::new()) };
-        let turns: Vec<&WorkItem> = line.dispatch("c", &room, NOW).collect();
+        let free_slots = FreeSlots { free, for_pool, namespaces: slots(per_namespace, HashMap::new()), nodes: slots(per_node, HashMap::new()) };
+        let turns: Vec<&WorkItem> = line.dispatch("c", &free_slots, NOW).collect();
         let lanes: Vec<&Flow> = turns.iter().filter_map(|key| line.flow_of(key, "c")).collect();
         let mut distinct = turns.clone();
         distinct.sort();
@@ -224,7 +231,7 @@ proptest! {
             let (key, class, flow) = (claim(&format!("x/{item}")), ["c", "d"][class], flow(&namespace.to_string()));
             match operation {
                 0 => {
-                    let left = queue.dequeue(&key).map(|(class, _)| class);
+                    let left = queue.dequeue(&key).map(|position| position.class);
                     prop_assert_eq!(left.as_deref(), waiting.remove(&key).map(|(class, _)| class));
                 }
                 1 => queue.record_dispatch(class, &flow),

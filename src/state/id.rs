@@ -38,7 +38,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// Reads a UUID. `None` if it is written in another way than that of Kubernetes, because it could not come back.
+/// Reads a UUID. Returns `None` if its form is not that of Kubernetes, because the text could not be restored.
 fn uuid(text: &str) -> Option<Uuid> {
     let is_same = |uuid: &Uuid| uuid.hyphenated().encode_lower(&mut [0; Hyphenated::LENGTH]) == text;
     Uuid::try_parse(text).ok().filter(is_same)

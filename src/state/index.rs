@@ -5,7 +5,7 @@
 //! unless it owns it or gets it as an argument.
 //!
 //! - `index/objects.rs`, `index/runs.rs`, `index/others.rs`, `index/classes.rs`: the changes that watches report.
-//! - `index/wake.rs`: who is woken by what. `index/related.rs`: the items that are related to an object.
+//! - `index/wake.rs`: the items that each change wakes. `index/related.rs`: the items that are related to an object.
 //! - `index/read.rs`: the data that reconcilers observe. Nothing in it can change the state.
 //! - `index/writes.rs`: the records that reconcilers make of their own steps.
 
@@ -21,29 +21,31 @@ mod writes;
 
 use std::collections::HashSet;
 
-pub use crate::state::batches::BatchEntry;
+pub use self::classes::{ObservedScript, UsedScript};
+pub use self::read::CachedRun;
+pub use crate::state::batches::{AttemptToBatch, BatchEntry, ClosedBatch, DeletionToBatch};
 pub use crate::state::expectations::EXPECTATION_TIMEOUT;
 pub use crate::state::pools::PoolObservation;
 pub use crate::state::revisions::REVISION_TTL;
 pub use crate::state::slot_request::SlotRequest;
 pub use crate::state::unseen_writes::CACHE_LAG_MAX;
 pub use crate::state::watch_change::WatchChange;
-pub use crate::state::work_item::WorkItem;
+pub use crate::state::work_item::{Woken, WorkItem};
 
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::object::ObjectName;
 use crate::state::batches::Batches;
 use crate::state::facts::Facts;
+use crate::state::kept_scripts::KeptScripts;
 use crate::state::members::Members;
 use crate::state::pools::Pools;
-use crate::state::pv_sync::PvSync;
 use crate::state::quota::QuotaLedger;
 use crate::state::quota_waiters::QuotaWaiters;
 use crate::state::removed_jobs::RemovedJobs;
 use crate::state::revisions::Revisions;
-use crate::state::scripts::Scripts;
 use crate::state::slots::Slots;
+use crate::state::sync_probes::SyncProbes;
 use crate::state::unmarked::Unmarked;
 use crate::state::unseen_writes::UnseenWrites;
 use crate::state::unstarted::UnstartedRuns;
@@ -55,7 +57,7 @@ pub struct Index {
     /// The stored versions of configs.
     revisions: Revisions,
     /// The kept scripts.
-    scripts: Scripts,
+    kept_scripts: KeptScripts,
     /// The expected Jobs, and the items that wait for a slot.
     slots: Slots,
     /// The open batches.
@@ -69,7 +71,7 @@ pub struct Index {
     /// The stock of pools, and its assignment.
     pools: Pools,
     /// The volumes that the PV controller has seen.
-    pv_sync: PvSync,
+    sync_probes: SyncProbes,
     /// The adopted volumes that lack only their mark.
     unmarked: Unmarked,
     /// The writes that no watch has shown yet.
@@ -86,14 +88,14 @@ impl Index {
         Index {
             facts: Facts::new(identity, clock),
             revisions: Revisions::default(),
-            scripts: Scripts::default(),
+            kept_scripts: KeptScripts::default(),
             slots: Slots::default(),
             batches: Batches::default(),
             members: Members::default(),
             quota: QuotaLedger::default(),
             quota_waiters: QuotaWaiters::default(),
             pools: Pools::default(),
-            pv_sync: PvSync::default(),
+            sync_probes: SyncProbes::default(),
             unmarked: Unmarked::default(),
             unseen_writes: UnseenWrites::default(),
             unstarted: UnstartedRuns::default(),

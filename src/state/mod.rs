@@ -10,18 +10,18 @@ mod facts;
 mod fair_queue;
 mod id;
 pub mod index;
+mod kept_scripts;
 mod members;
 mod open_batch;
 mod pools;
-mod pv_sync;
 pub mod queue;
 mod quota;
 mod quota_waiters;
 mod removed_jobs;
 mod revisions;
-mod scripts;
 mod slot_request;
 mod slots;
+mod sync_probes;
 #[cfg(test)]
 mod testing;
 mod unmarked;
@@ -73,8 +73,8 @@ impl ClusterState {
         self.queue.add_all(keys);
     }
 
-    /// Sets the number of watches that will list. This comes before any of them starts, so that the first cannot make
-    /// the whole seem ready.
+    /// Sets the number of watches that will list. Call this before any watch starts, so that the first watch cannot
+    /// make the whole seem ready.
     pub fn expect_lists(&self, count: usize) {
         self.unready.store(count, Ordering::SeqCst);
     }

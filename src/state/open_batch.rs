@@ -7,9 +7,9 @@ use std::time::Duration;
 use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
 
+use crate::batch::Member;
 use crate::config::Recipe;
 use crate::limits;
-use crate::run::batch::Member;
 use crate::run::job::RunTarget;
 
 /// An open batch: its members are being collected, and its Job is about to be created.
@@ -30,8 +30,16 @@ pub(super) struct OpenBatch {
     pub(super) joined: Duration,
     /// The ids of all stamped members, whether they have arrived or not.
     pub(super) stamped: BTreeSet<String>,
-    /// The members that have arrived, each with the estimated bytes that it adds.
-    pub(super) entries: Vec<(BatchEntry, usize)>,
+    /// The members that have arrived.
+    pub(super) entries: Vec<WeighedEntry>,
+}
+
+/// A member that has arrived, with its part of the size of the Job.
+#[derive(Debug)]
+pub(super) struct WeighedEntry {
+    pub(super) entry: BatchEntry,
+    /// The estimated bytes that it adds.
+    pub(super) bytes: usize,
 }
 
 /// A member that has arrived for its batch.
@@ -77,11 +85,12 @@ impl OpenBatch {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.entries.len() >= self.size || self.entries.iter().map(|(_, bytes)| bytes).sum::<usize>() >= limits::POD / 2
+        self.entries.len() >= self.size
+            || self.entries.iter().map(|weighed| weighed.bytes).sum::<usize>() >= limits::POD / 2
     }
 
     pub(super) fn entry(&self, id: &str) -> Option<&BatchEntry> {
-        self.entries.iter().map(|(entry, _)| entry).find(|entry| entry.member.id == id)
+        self.entries.iter().map(|weighed| &weighed.entry).find(|entry| entry.member.id == id)
     }
 
     pub(super) fn matches(&self, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
@@ -89,12 +98,12 @@ impl OpenBatch {
     }
 
     pub(super) fn is_for(&self, entry: &BatchEntry) -> bool {
-        let same_place = self.entries.first().is_none_or(|(first, _)| first.target == entry.target);
+        let same_place = self.entries.first().is_none_or(|first| first.entry.target == entry.target);
         same_place && self.matches(entry.request.operation, &entry.recipe, entry.target.node.as_deref())
     }
 
     pub(super) fn leave(&mut self, id: &str) {
         self.stamped.remove(id);
-        self.entries.retain(|(entry, _)| entry.member.id != id);
+        self.entries.retain(|weighed| weighed.entry.member.id != id);
     }
 }

@@ -15,9 +15,9 @@ use crate::config::pool::Pool;
 use crate::model::affinity;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
-use crate::node::Node;
 use crate::object::{ObjectName, hash};
 use crate::pool::{Observed, PoolRequest, PooledVolume};
+use crate::run::node::Node;
 use crate::state::cache::Cache;
 use crate::state::expectations::EXPECTATION_TIMEOUT;
 use crate::state::facts::Facts;
@@ -40,7 +40,7 @@ struct Unseen {
 #[derive(Debug, Default)]
 pub struct Pools {
     /// Ready volumes that are not assigned, by class: size and name.
-    pooled: HashMap<String, BTreeSet<(u64, String)>>,
+    pooled: HashMap<String, BTreeSet<ReadyVolume>>,
     /// Drained volumes that are about to be deleted, by class.
     drained: HashMap<String, BTreeSet<String>>,
     /// Pool requests, by class.
@@ -99,10 +99,18 @@ impl PoolObservation {
     }
 }
 
+/// A ready volume, by its position among those of its class.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ReadyVolume {
+    /// The requested size, in bytes.
+    size: u64,
+    name: String,
+}
+
 /// Returns the position of a ready volume among those of its class. It is sorted by the requested size, which may be
 /// less than the real size.
-fn entry(volume: &Volume) -> Option<(u64, String)> {
-    Some((volume.pool_size?, volume.name.clone()))
+fn entry(volume: &Volume) -> Option<ReadyVolume> {
+    Some(ReadyVolume { size: volume.pool_size?, name: volume.name.clone() })
 }
 
 /// Changes of the cache.
@@ -185,7 +193,7 @@ impl Pools {
     /// Returns the ready volumes of a class that are not assigned, the smallest first.
     pub fn ready_of(&self, class: &str, cache: &Cache) -> impl Iterator<Item = Arc<Volume>> {
         let entries = self.pooled.get(class).into_iter().flatten();
-        entries.filter_map(|(_, name)| cache.volumes.get(name))
+        entries.filter_map(|ready| cache.volumes.get(&ready.name))
     }
 
     /// Checks whether a volume that becomes ready is of use for a claim, which has none.
@@ -242,7 +250,7 @@ impl Pools {
     pub fn expect_pooled(&mut self, volume: &Volume, cache: &Cache, now: Duration) {
         self.drop_expired(now);
         let is_seen = cache.volumes.get(&volume.name).is_some_and(|observed| observed.pool_hash().is_some());
-        if let Some((size, name)) = entry(volume).filter(|_| !is_seen && volume.pool_hash().is_some()) {
+        if let Some(ReadyVolume { size, name }) = entry(volume).filter(|_| !is_seen && volume.pool_hash().is_some()) {
             self.made.insert(name, Unseen { class: volume.class.clone(), size, since: now });
         }
     }
@@ -315,16 +323,16 @@ impl Pools {
     }
 
     /// Returns the ready volumes of a class, for the decision. Until its request is gone, a volume belongs to the
-    /// request. `served` is the class and its pool, by its config.
-    pub fn stock(&self, class: &str, served: (Option<&Class>, Option<&Pool>), facts: &Facts) -> Vec<PooledVolume> {
-        let (found, pool) = served;
+    /// request. `served` is the class, if a config serves it.
+    pub fn stock(&self, class: &str, served: Option<&Class>, facts: &Facts) -> Vec<PooledVolume> {
+        let pool = served.and_then(|class| class.recipe.as_ref().ok()?.pool.as_ref());
         let ready = self.ready_of(class, &facts.cache);
         let ready = ready.filter(|volume| !self.is_drained_unseen(&volume.name, facts.now()));
         let stock = ready.filter(|volume| is_settled(volume, &facts.cache)).map(|volume| PooledVolume {
             name: volume.name.clone(),
             size: volume.pool_size.unwrap_or_default(),
             right: pool.is_some_and(|pool| matches_class(&volume, pool)),
-            usable: found.is_some_and(|found| is_reachable(&volume, found, &facts.cache)),
+            usable: served.is_some_and(|found| is_reachable(&volume, found, &facts.cache)),
         });
         stock.collect()
     }
@@ -372,7 +380,7 @@ impl Pools {
         let none = kept.flat_map(|(class, pool)| pool.sizes.keys().map(|size| ((class.name.clone(), *size), 0)));
         let mut counts: BTreeMap<_, _> = none.collect();
         for (class, entries) in &self.pooled {
-            entries.iter().for_each(|(size, _)| *counts.entry((class.clone(), *size)).or_default() += 1);
+            entries.iter().for_each(|ready| *counts.entry((class.clone(), ready.size)).or_default() += 1);
         }
         counts
     }

@@ -25,7 +25,8 @@ fn ready(name: &str) -> Volume {
 
 /// Returns a volume with the claimRef of a claim, or of nobody.
 fn referring(name: &str, uid: &str) -> Volume {
-    let reference = Reference { name: ObjectName::new("team", "a"), uid: uid.into() };
+    let reference =
+        Reference { name: ObjectName::new("team", "a"), uid: Some(uid.to_owned()).filter(|uid| !uid.is_empty()) };
     Volume { claim_ref: Some(reference), ..ready(name) }
 }
 
@@ -163,9 +164,9 @@ fn a_made_volume_stands_for_its_request_until_a_watch_shows_it() {
     assert!(books.pools.requests_of(CLASS, &books.facts).is_empty());
     books.pools.expect_pooled(&ready("pv"), &books.facts.cache, now);
     assert!(books.pools.requests_of(CLASS, &books.facts).is_empty(), "the watch was faster");
-    assert_eq!(books.pools.stock(CLASS, (None, None), &books.facts).len(), 1);
+    assert_eq!(books.pools.stock(CLASS, None, &books.facts).len(), 1);
     books.pools.expect_drained("pv", now);
-    assert!(books.pools.stock(CLASS, (None, None), &books.facts).is_empty());
+    assert!(books.pools.stock(CLASS, None, &books.facts).is_empty());
 }
 
 proptest! {

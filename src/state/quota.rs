@@ -7,7 +7,7 @@ use std::time::Duration;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 
-use crate::claim::quota::{ClassUsage, class_quota_error, expansion_quota_error, namespace_quota_error, quota_error};
+use crate::claim::quota::{ClassUsage, class_quota_error, expand_quota_error, namespace_quota_error, quota_error};
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::claim::WRITE_OUTCOME_AFTER;
@@ -83,7 +83,22 @@ pub struct QuotaLedger {
     /// Charges that are not yet visible, by the UID of a claim.
     pending: BTreeMap<String, PendingCharge>,
     /// The new sizes of volumes that are about to expand, by their names.
-    growing: HashMap<String, u64>,
+    expanding: HashMap<String, u64>,
+}
+
+/// Charges that do not count against their own claim or volume.
+#[derive(Clone, Copy)]
+struct LeftOut<'a> {
+    /// The UID of the claim, with whose volumes it is left out.
+    claim_uid: Option<&'a str>,
+    /// The name of the volume.
+    volume: Option<&'a str>,
+}
+
+impl<'a> LeftOut<'a> {
+    fn claim(uid: &'a str) -> Self {
+        LeftOut { claim_uid: Some(uid), volume: None }
+    }
 }
 
 /// Questions.
@@ -93,7 +108,7 @@ impl QuotaLedger {
         if !recipe.has_quota() || has_charge(claim, facts) {
             return None;
         }
-        let usage = self.usage_without(&recipe.class, &claim.name.namespace, (&claim.uid, ""), facts);
+        let usage = self.usage_without(&recipe.class, &claim.name.namespace, LeftOut::claim(&claim.uid), facts);
         error_with(claim, recipe, &usage, facts)
     }
 
@@ -102,13 +117,20 @@ impl QuotaLedger {
     pub fn is_namespace_full(&self, claim: &Claim, volume: &Volume, recipe: &Recipe, facts: &Facts) -> bool {
         let namespace = &claim.name.namespace;
         let bytes = volume.size.as_ref().copied().unwrap_or_default();
-        let usage = || self.usage_without(&recipe.class, namespace, (&claim.uid, &volume.name), facts);
+        let usage = || {
+            self.usage_without(
+                &recipe.class,
+                namespace,
+                LeftOut { claim_uid: Some(&claim.uid), volume: Some(&volume.name) },
+                facts,
+            )
+        };
         recipe.has_quota() && namespace_quota_error(recipe, &usage(), namespace, bytes).is_some()
     }
 
     /// Returns the reason why no quota allows another size of a volume; `None` if all do. The number of volumes stays
     /// the same.
-    pub fn expansion_error(
+    pub fn expand_error(
         &self,
         volume: &Volume,
         claim: &Claim,
@@ -120,8 +142,13 @@ impl QuotaLedger {
             return None;
         }
         let namespace = &claim.name.namespace;
-        let usage = self.usage_without(&volume.class, namespace, ("", &volume.name), facts);
-        expansion_quota_error(recipe, &usage, namespace, bytes)
+        let usage = self.usage_without(
+            &volume.class,
+            namespace,
+            LeftOut { claim_uid: None, volume: Some(&volume.name) },
+            facts,
+        );
+        expand_quota_error(recipe, &usage, namespace, bytes)
     }
 
     /// Returns the usage of a class.
@@ -129,26 +156,23 @@ impl QuotaLedger {
         self.usage.get(class).cloned().unwrap_or_default()
     }
 
-    /// Returns the usage of a class, in all and in one namespace. Leaves out one claim with its volumes, and one
+    /// Returns the usage of a class, in all and in one namespace. Leaves out one claim with its volumes, or one
     /// volume.
-    fn usage_without(
-        &self,
-        class: &str,
-        namespace: &str,
-        (but_claim, but_volume): (&str, &str),
-        facts: &Facts,
-    ) -> ClassUsage {
+    fn usage_without(&self, class: &str, namespace: &str, left_out: LeftOut<'_>, facts: &Facts) -> ClassUsage {
         let mut usage = ClassUsage::default();
         if let Some(of) = self.usage.get(class) {
             let own = of.namespaces.get_key_value(namespace).map(|(name, usage)| (name.clone(), *usage));
             usage = ClassUsage { all: of.all, namespaces: own.into_iter().collect() };
         }
-        let volumes = facts.cache.volumes.of_claim(but_claim);
-        let volumes = volumes.filter(|volume| volume.claim_uid.as_deref() == Some(but_claim));
-        let volumes: BTreeSet<String> =
-            volumes.map(|volume| volume.name.clone()).chain([but_volume.to_owned()]).collect();
+        let of_claim = |uid| {
+            let volumes = facts.cache.volumes.of_claim(uid);
+            volumes.filter(move |volume| volume.claim_uid.as_deref() == Some(uid)).map(|volume| volume.name.clone())
+        };
+        let volumes = left_out.claim_uid.into_iter().flat_map(of_claim);
+        let volumes: BTreeSet<String> = volumes.chain(left_out.volume.map(str::to_owned)).collect();
         let mut without: Vec<ChargeKey> = volumes.iter().map(|name| ChargeKey::Volume(name.as_str().into())).collect();
-        without.extend([ChargeKey::Claim(but_claim.into()), ChargeKey::Pending(but_claim.into())]);
+        let keys = |uid: &str| [ChargeKey::Claim(uid.into()), ChargeKey::Pending(uid.into())];
+        without.extend(left_out.claim_uid.into_iter().flat_map(keys));
         let without = without.iter().filter_map(|key| self.charges.get(key)).filter(|charge| *charge.class == *class);
         without.for_each(|charge| usage.subtract(&charge.namespace, charge.bytes));
         usage
@@ -163,21 +187,21 @@ impl QuotaLedger {
     /// Checks whether a claim has a charge whose stamp is not visible. Such charges expire, unless the API has
     /// confirmed the stamp.
     pub fn has_pending_charge(&self, uid: &str, now: Duration) -> bool {
-        self.pending.get(uid).is_some_and(|promise| !promise.is_expired(now))
+        self.pending.get(uid).is_some_and(|pending| !pending.is_expired(now))
     }
 
     /// Returns the size of a volume, or its new size during an expansion.
     pub fn bytes_of(&self, volume: &Volume, facts: &Facts) -> u64 {
         let runs = volume.volume_id().into_iter().flat_map(|id| facts.cache.runs.jobs_named(id));
-        let runs = runs.filter(|job| is_expansion(job) && !has_failed(job));
+        let runs = runs.filter(|job| is_expand(job) && !has_failed(job));
         let runs = runs.filter(|job| job.volume.as_ref() == Some(&volume.name)).filter_map(|job| job.size);
         let size = volume.size.as_ref().copied().unwrap_or_default();
-        runs.chain(self.growing.get(&volume.name).copied()).fold(size, u64::max)
+        runs.chain(self.expanding.get(&volume.name).copied()).fold(size, u64::max)
     }
 
     #[cfg(test)]
     pub fn pending(&self) -> impl Iterator<Item = (&String, &Charge)> {
-        self.pending.iter().map(|(uid, promise)| (uid, &promise.charge))
+        self.pending.iter().map(|(uid, pending)| (uid, &pending.charge))
     }
 }
 
@@ -192,10 +216,10 @@ impl QuotaLedger {
         let (class, namespace) = (class.to_owned(), claim.name.namespace.clone());
         let bytes = claim.size.as_ref().copied().unwrap_or_default();
         let version = claim.resource_version.parse().ok();
-        let is_written = self.pending.get(&claim.uid).is_some_and(|promise| promise.is_written);
+        let is_written = self.pending.get(&claim.uid).is_some_and(|pending| pending.is_written);
         let charge = Charge { class, namespace, bytes };
-        let promise = PendingCharge { charge, version, since: facts.now(), is_written };
-        let first = self.pending.insert(claim.uid.clone(), promise).is_none();
+        let pending = PendingCharge { charge, version, since: facts.now(), is_written };
+        let first = self.pending.insert(claim.uid.clone(), pending).is_none();
         self.count(ChargeKey::Pending(claim.uid.as_str().into()), facts);
         first
     }
@@ -203,30 +227,30 @@ impl QuotaLedger {
     /// Charges a claim that is about to get a pooled volume to its namespace.
     pub fn charge_without_stamp(&mut self, claim: &Claim, class: &str, facts: &Facts) {
         self.charge(claim, class, facts);
-        if let Some(promise) = self.pending.get_mut(&claim.uid) {
-            promise.version = None;
+        if let Some(pending) = self.pending.get_mut(&claim.uid) {
+            pending.version = None;
         }
     }
 
-    /// Notes that a charged claim is stamped. Its own charge ends when the watches show that.
+    /// Notes that a charged claim is stamped, or has its pooled volume. The charge ends when the watches show that.
     pub fn note_written(&mut self, uid: &str) {
-        if let Some(promise) = self.pending.get_mut(uid) {
-            promise.is_written = true;
+        if let Some(pending) = self.pending.get_mut(uid) {
+            pending.is_written = true;
         }
     }
 
     /// Drops the charge of a claim if it has expired.
     pub fn drop_expired_charge(&mut self, uid: &str, facts: &Facts) {
-        if self.pending.get(uid).is_some_and(|promise| promise.is_expired(facts.now())) {
+        if self.pending.get(uid).is_some_and(|pending| pending.is_expired(facts.now())) {
             self.settle(uid, facts);
         }
     }
 
     /// Takes back the charge of a claim that was not stamped. Returns the class that has more quota by that.
     pub fn refund(&mut self, uid: &str, facts: &Facts) -> Option<String> {
-        let promise = self.pending.remove(uid);
+        let pending = self.pending.remove(uid);
         self.count(ChargeKey::Pending(uid.into()), facts);
-        promise.map(|promise| promise.charge.class)
+        pending.map(|pending| pending.charge.class)
     }
 
     /// Settles the charge of a claim that is known to be stamped, or to be gone.
@@ -235,16 +259,16 @@ impl QuotaLedger {
     }
 
     /// Charges the new size of a volume that is about to be expanded.
-    pub fn charge_expansion(&mut self, volume: &str, bytes: u64, facts: &Facts) {
-        self.growing.insert(volume.to_owned(), bytes);
+    pub fn charge_expand(&mut self, volume: &str, bytes: u64, facts: &Facts) {
+        self.expanding.insert(volume.to_owned(), bytes);
         self.count(ChargeKey::Volume(volume.into()), facts);
     }
 
     /// Takes back the charge of a new size. Returns whether there was one.
-    pub fn refund_expansion(&mut self, volume: &str, facts: &Facts) -> bool {
-        let promise = self.growing.remove(volume);
+    pub fn refund_expand(&mut self, volume: &str, facts: &Facts) -> bool {
+        let size = self.expanding.remove(volume);
         self.count(ChargeKey::Volume(volume.into()), facts);
-        promise.is_some()
+        size.is_some()
     }
 }
 
@@ -266,7 +290,7 @@ impl QuotaLedger {
         if claim.before.as_ref().is_some_and(|before| has_charge(before, facts)) && !has_charge(now, facts) {
             freed.extend(now.class.clone());
         }
-        let lapsed = |promise: &PendingCharge| !has_begun(now, facts) && promise.has_lapsed(now);
+        let lapsed = |pending: &PendingCharge| !has_begun(now, facts) && pending.has_lapsed(now);
         if self.pending.get(&now.uid).is_some_and(lapsed) {
             freed.extend(self.refund(&now.uid, facts));
         }
@@ -277,13 +301,13 @@ impl QuotaLedger {
     pub fn on_volume(&mut self, volume: &Changed<Volume>, facts: &Facts) -> Option<String> {
         let Some(now) = &volume.now else {
             let gone = volume.last();
-            self.growing.remove(&gone.name);
+            self.expanding.remove(&gone.name);
             self.count_volume(gone, facts);
             return Some(gone.class.clone());
         };
         let has = |bytes: &u64| now.size.as_ref().is_ok_and(|size| size >= bytes);
-        if self.growing.get(&now.name).is_some_and(has) {
-            self.growing.remove(&now.name);
+        if self.expanding.get(&now.name).is_some_and(has) {
+            self.expanding.remove(&now.name);
         }
         volume.before.iter().chain([now]).for_each(|volume| self.count_volume(volume, facts));
         let before = volume.before.as_ref();
@@ -293,9 +317,9 @@ impl QuotaLedger {
     /// Applies an expand run that has appeared, ended or vanished. The charge follows its Job.
     pub fn on_job(&mut self, job: &Changed<Job>, facts: &Facts) -> Option<String> {
         let (gone, job) = (job.now.is_none(), job.last());
-        let volume = job.volume.as_ref().filter(|_| is_expansion(job))?;
+        let volume = job.volume.as_ref().filter(|_| is_expand(job))?;
         if gone || !job.complete {
-            self.growing.remove(volume);
+            self.expanding.remove(volume);
         }
         self.count(ChargeKey::Volume(volume.as_str().into()), facts);
         let class = facts.cache.volumes.get(volume).map(|volume| volume.class.clone());
@@ -347,7 +371,7 @@ impl QuotaLedger {
     /// Counts a volume, and the claims to which it may belong.
     fn count_volume(&mut self, volume: &Volume, facts: &Facts) {
         self.count(ChargeKey::Volume(volume.name.as_str().into()), facts);
-        let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
+        let reference = volume.claim_ref_uid();
         let ids: BTreeSet<&str> =
             volume.volume_id().into_iter().chain(volume.claim_uid.as_deref()).chain(reference).collect();
         for id in ids {
@@ -358,7 +382,7 @@ impl QuotaLedger {
     }
 
     fn charge_of_volume(&self, volume: &Volume, facts: &Facts) -> Option<Charge> {
-        let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+        let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_some());
         // Until a volume is adopted, it is reserved in another namespace.
         let claim = volume.claim_uid.as_ref().and_then(|uid| facts.cache.claims.name_of(uid));
         let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.clone());
@@ -424,7 +448,7 @@ fn has_volume(id: &str, class: &str, facts: &Facts) -> bool {
     volumes.any(|volume| volume.volume_id() == Some(id) || volume.claim_uid.as_deref() == Some(id))
 }
 
-fn is_expansion(job: &Job) -> bool {
+fn is_expand(job: &Job) -> bool {
     job.run_labels.operation == Operation::Expand
 }
 

@@ -146,7 +146,22 @@ fn a_reservation_whose_stamp_is_confirmed_lasts_until_the_watches_show_it() {
 }
 
 #[test]
-fn a_growing_volume_counts_with_its_new_size_until_its_run_has_failed() {
+fn a_reservation_whose_assignment_is_confirmed_lasts_until_the_watches_show_it() {
+    let (clock, facts) = facts();
+    let mut books = Books { facts, ledger: QuotaLedger::default() };
+    let a = claim("t", "a", false);
+    books.show_claim(a.clone());
+    books.ledger.charge_without_stamp(&a, CLASS, &books.facts);
+    books.ledger.note_written(&a.uid);
+    clock.pass(Duration::from_secs(3600));
+    books.ledger.drop_expired_charge(&a.uid, &books.facts);
+    assert_eq!(books.used(), (1, 1), "the API has confirmed that the claim has a volume");
+    books.show_volume(volume(&a, "1Gi"));
+    assert_eq!(books.used(), (1, 1), "the volume counts in place of the charge");
+}
+
+#[test]
+fn an_expanding_volume_counts_with_its_new_size_until_its_run_has_failed() {
     let a = claim("t", "a", true);
     let made = volume(&a, "1Gi");
     let run_labels = RunLabels { operation: "expand".into(), id: a.uid.clone(), attempt: 1, class: CLASS.into() };
@@ -155,12 +170,12 @@ fn a_growing_volume_counts_with_its_new_size_until_its_run_has_failed() {
     let mut books = Books::new();
     books.show_claim(a.clone());
     books.show_volume(made.clone());
-    books.ledger.charge_expansion(&made.name, 3 * GI, &books.facts);
-    books.ledger.charge_expansion(&made.name, 3 * GI, &books.facts);
+    books.ledger.charge_expand(&made.name, 3 * GI, &books.facts);
+    books.ledger.charge_expand(&made.name, 3 * GI, &books.facts);
     assert_eq!(books.used(), (1, 3));
-    assert!(books.ledger.refund_expansion(&made.name, &books.facts) && books.used() == (1, 1));
-    assert!(!books.ledger.refund_expansion(&made.name, &books.facts) && books.used() == (1, 1));
-    books.ledger.charge_expansion(&made.name, 3 * GI, &books.facts);
+    assert!(books.ledger.refund_expand(&made.name, &books.facts) && books.used() == (1, 1));
+    assert!(!books.ledger.refund_expand(&made.name, &books.facts) && books.used() == (1, 1));
+    books.ledger.charge_expand(&made.name, 3 * GI, &books.facts);
     assert_eq!((books.show_job(run.clone()), books.used()), (None, (1, 3)), "the Job has the reservation");
     let failed = Job { is_over: true, ..run.clone() };
     assert_eq!((books.show_job(failed).as_deref(), books.used()), (Some(CLASS), (1, 1)));
@@ -183,9 +198,9 @@ fn the_last_volume_of_a_quota_is_granted_once() {
     assert!(books.ledger.error(&b, &recipe, &books.facts).is_some_and(|why| why.contains("max-volumes")));
     let made = volume(&a, "1Gi");
     books.show_volume(made.clone());
-    let expansion_error = |books: &Books, size| books.ledger.expansion_error(&made, &a, size, &recipe, &books.facts);
-    assert_eq!(expansion_error(&books, 2 * GI), None);
-    assert!(expansion_error(&books, 3 * GI).is_some_and(|why| why.contains("max-bytes")));
+    let expand_error = |books: &Books, size| books.ledger.expand_error(&made, &a, size, &recipe, &books.facts);
+    assert_eq!(expand_error(&books, 2 * GI), None);
+    assert!(expand_error(&books, 3 * GI).is_some_and(|why| why.contains("max-bytes")));
     assert_eq!(books.drop_volume(&made.name).as_deref(), Some(CLASS));
     books.ledger.refund(&a.uid, &books.facts);
     assert_eq!(books.ledger.error(&b, &recipe, &books.facts), None);
@@ -199,14 +214,14 @@ struct Item {
     volume: bool,
     reserved: bool,
     /// The reserved size of the volume in GiB.
-    growing: u64,
+    expanding: u64,
 }
 
 impl Item {
     /// Returns the usage in GiB, if the item counts.
     fn usage(self) -> Option<u64> {
         match self {
-            Item { volume: true, growing, .. } => Some(growing.max(1)),
+            Item { volume: true, expanding, .. } => Some(expanding.max(1)),
             Item { claim: Some(true), .. } | Item { claim: Some(false), reserved: true, .. } => Some(1),
             _ => None,
         }
@@ -236,7 +251,7 @@ impl Item {
             4 => {
                 books.drop_volume(&made.name);
                 if std::mem::take(&mut self.volume) {
-                    self.growing = 0;
+                    self.expanding = 0;
                 }
             }
             5 if self.claim == Some(false) => {
@@ -248,12 +263,12 @@ impl Item {
                 assert_eq!(refunded, std::mem::take(&mut self.reserved));
             }
             7 if self.volume => {
-                self.growing = 2 + number as u64;
-                books.ledger.charge_expansion(&made.name, self.growing * GI, &books.facts);
+                self.expanding = 2 + number as u64;
+                books.ledger.charge_expand(&made.name, self.expanding * GI, &books.facts);
             }
             8 => {
-                let refunded = books.ledger.refund_expansion(&made.name, &books.facts);
-                assert_eq!(refunded, std::mem::take(&mut self.growing) > 0);
+                let refunded = books.ledger.refund_expand(&made.name, &books.facts);
+                assert_eq!(refunded, std::mem::take(&mut self.expanding) > 0);
             }
             _ => {}
         }

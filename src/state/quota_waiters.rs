@@ -15,24 +15,31 @@ use crate::state::work_item::WorkItem;
 #[derive(Debug, Default)]
 pub struct QuotaWaiters {
     classes: BTreeMap<String, BTreeMap<u64, WorkItem>>,
-    entries: HashMap<WorkItem, (String, u64)>,
+    entries: HashMap<WorkItem, Position>,
     count: u64,
+}
+
+/// The position of an item that waits.
+#[derive(Debug)]
+struct Position {
+    class: String,
+    number: u64,
 }
 
 impl QuotaWaiters {
     /// Adds an item behind those that wait.
-    pub fn add(&mut self, key: WorkItem, class: &str) {
-        if self.entries.contains_key(&key) {
+    pub fn add(&mut self, item: WorkItem, class: &str) {
+        if self.entries.contains_key(&item) {
             return;
         }
         self.count += 1;
-        self.classes.entry(class.to_owned()).or_default().insert(self.count, key.clone());
-        self.entries.insert(key, (class.to_owned(), self.count));
+        self.classes.entry(class.to_owned()).or_default().insert(self.count, item.clone());
+        self.entries.insert(item, Position { class: class.to_owned(), number: self.count });
     }
 
     /// Removes an item. Returns the class for which it waited.
-    pub fn remove(&mut self, key: &WorkItem) -> Option<String> {
-        let (class, number) = self.entries.remove(key)?;
+    pub fn remove(&mut self, item: &WorkItem) -> Option<String> {
+        let Position { class, number } = self.entries.remove(item)?;
         if let Some(waiting) = self.classes.get_mut(&class) {
             waiting.remove(&number);
             if waiting.is_empty() {
@@ -56,9 +63,9 @@ impl QuotaWaiters {
         }
         let mut usage = quota.usage(class);
         let mut admitted = Vec::new();
-        for key in waiting {
+        for item in waiting {
             // Only the volume's own decision knows by how much it expands.
-            if let WorkItem::Claim(name) = key {
+            if let WorkItem::Claim(name) = item {
                 let Some(claim) = facts.cache.claims.get(name) else { continue };
                 let bytes = claim.size.as_ref().copied().unwrap_or_default();
                 // The claim may be charged for a stamp whose write may have failed. That charge does not count against
@@ -75,7 +82,7 @@ impl QuotaWaiters {
                 }
                 usage.add(&name.namespace, bytes);
             }
-            admitted.push(key.clone());
+            admitted.push(item.clone());
         }
         admitted
     }
@@ -94,7 +101,7 @@ impl QuotaWaiters {
         let class = recipe.class.as_str();
         let mut usage = quota.usage(class);
         pooled.for_each(|volume| usage.subtract("", quota.bytes_of(&volume, facts)));
-        let claims = self.of(class).filter_map(|key| match key {
+        let claims = self.of(class).filter_map(|item| match item {
             WorkItem::Claim(name) => facts.cache.claims.get(name),
             _ => None,
         });

@@ -12,7 +12,7 @@ use crate::state::work_item::WorkItem;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotRequest {
     /// The work item: a claim, a volume, or a VolumeSnapshotContent.
-    pub key: WorkItem,
+    pub item: WorkItem,
     /// The operation of the run.
     pub operation: Operation,
     /// The namespace of the user.
@@ -24,8 +24,8 @@ pub struct SlotRequest {
 impl SlotRequest {
     /// Describes a provision run of a claim.
     pub fn claim(name: &ObjectName) -> Self {
-        let (key, operation) = (WorkItem::Claim(name.clone()), Operation::Provision);
-        SlotRequest { key, operation, namespace: name.namespace.clone(), node: None }
+        let (item, operation) = (WorkItem::Claim(name.clone()), Operation::Provision);
+        SlotRequest { item, operation, namespace: name.namespace.clone(), node: None }
     }
 
     /// Describes the attempt of a claim whose stamp records these nodes.
@@ -36,14 +36,14 @@ impl SlotRequest {
     /// Describes a run that deletes, expands or modifies a volume. Its namespace is that of the claim to which the
     /// volume is or was bound.
     pub fn volume(volume: &Volume, operation: Operation) -> Self {
-        let (key, namespace) = (WorkItem::Volume(volume.name.clone()), volume.user_namespace().to_owned());
-        SlotRequest { key, operation, namespace, node: None }
+        let (item, namespace) = (WorkItem::Volume(volume.name.clone()), volume.user_namespace().to_owned());
+        SlotRequest { item, operation, namespace, node: None }
     }
 
     /// Describes a snapshot run of a content, for a VolumeSnapshot in this namespace.
     pub fn content(name: &str, namespace: &str) -> Self {
-        let (key, operation) = (WorkItem::Content(name.to_owned()), Operation::Snapshot);
-        SlotRequest { key, operation, namespace: namespace.to_owned(), node: None }
+        let (item, operation) = (WorkItem::Content(name.to_owned()), Operation::Snapshot);
+        SlotRequest { item, operation, namespace: namespace.to_owned(), node: None }
     }
 
     /// Changes the operation.

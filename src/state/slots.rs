@@ -11,7 +11,7 @@ use crate::object::label_value;
 use crate::run::view::Job;
 use crate::state::expectations::{Expectation, Expectations};
 use crate::state::facts::Facts;
-use crate::state::fair_queue::{FairQueue, Flow, FreeSlots};
+use crate::state::fair_queue::{FairQueue, Flow, FreeSlots, SlotsPerName};
 use crate::state::slot_request::SlotRequest;
 use crate::state::work_item::WorkItem;
 
@@ -42,7 +42,7 @@ impl Slots {
         if !self.expectations.contains(job) && !self.is_next(slot_request, &flow, recipe, facts) {
             return false;
         }
-        self.queue.dequeue(&slot_request.key);
+        self.queue.dequeue(&slot_request.item);
         self.queue.record_dispatch(&recipe.class, &flow);
         let Flow { for_pool, namespace, node, .. } = flow;
         let expected = Expectation {
@@ -61,24 +61,24 @@ impl Slots {
     /// Checks whether the class has a slot for this run, after those that wait before it. An item in the queue counts
     /// for the node with which it joined.
     pub fn has_slot(&self, slot_request: &SlotRequest, recipe: &Recipe, facts: &Facts) -> bool {
-        let stands = self.queue.flow_of(&slot_request.key, &recipe.class).cloned();
+        let stands = self.queue.flow_of(&slot_request.item, &recipe.class).cloned();
         self.is_next(slot_request, &stands.unwrap_or_else(|| flow(slot_request, facts)), recipe, facts)
     }
 
     fn is_next(&self, slot_request: &SlotRequest, flow: &Flow, recipe: &Recipe, facts: &Facts) -> bool {
         let Some(free_slots) = self.free(recipe, flow.for_pool, facts) else { return false };
-        self.queue.is_next(&slot_request.key, flow, &recipe.class, &free_slots, facts.now())
+        self.queue.is_next(&slot_request.item, flow, &recipe.class, &free_slots, facts.now())
     }
 
     /// Adds a run without a slot to the queue. Returns the items whose turn is now.
     pub fn wait(&mut self, slot_request: &SlotRequest, recipe: &Recipe, facts: &Facts) -> Vec<WorkItem> {
-        self.queue.enqueue(&slot_request.key, &recipe.class, flow(slot_request, facts), facts.now());
+        self.queue.enqueue(&slot_request.item, &recipe.class, flow(slot_request, facts), facts.now());
         self.dispatch(recipe, facts)
     }
 
     /// Removes an item from the queue for slots. Returns the class for which it waited.
-    pub fn stop_waiting_for_slot(&mut self, key: &WorkItem) -> Option<String> {
-        self.queue.dequeue(key).map(|(class, _)| class)
+    pub fn stop_waiting_for_slot(&mut self, item: &WorkItem) -> Option<String> {
+        self.queue.dequeue(item).map(|position| position.class)
     }
 
     /// Returns the items of a class whose turn is now, in their order.
@@ -145,8 +145,8 @@ impl Slots {
         Some(FreeSlots {
             free,
             for_pool,
-            namespaces: (most(recipe.max_in_flight_per_namespace), namespaces),
-            nodes: (most(recipe.max_in_flight_per_node), nodes),
+            namespaces: SlotsPerName { most: most(recipe.max_in_flight_per_namespace), used: namespaces },
+            nodes: SlotsPerName { most: most(recipe.max_in_flight_per_node), used: nodes },
         })
     }
 
@@ -160,7 +160,7 @@ impl Slots {
 
 /// Returns the flow of a request.
 fn flow(slot_request: &SlotRequest, facts: &Facts) -> Flow {
-    let is_request = matches!(&slot_request.key, WorkItem::Claim(name) if facts.is_pool_request_name(name));
+    let is_request = matches!(&slot_request.item, WorkItem::Claim(name) if facts.is_pool_request_name(name));
     let deletes = matches!(slot_request.operation, Operation::Delete | Operation::DeleteSnapshot);
     let (namespace, node) = (slot_request.namespace.clone(), slot_request.node.clone());
     Flow { for_pool: is_request && !deletes, namespace, deletes, node }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::node::Node;
 use crate::object::ObjectName;
+use crate::run::node::Node;
 use crate::run::view::Pod;
 use crate::state::expectations::EXPECTATION_TIMEOUT;
 use crate::state::testing::{CLASS, batch_job, facts, job, recipe, serve};
@@ -92,8 +92,10 @@ fn free_slots_are_counted_for_the_class_each_namespace_and_each_node() {
     facts.cache.runs.apply_job(other);
     let free = slots.free(&recipe, true, &facts).unwrap();
     assert_eq!((free.free, free.for_pool), (5, 5));
-    assert_eq!(free.namespaces, (3, HashMap::from([("team".into(), 3), ("other".into(), 1)])));
-    assert_eq!(free.nodes, (2, HashMap::from([("n1".into(), 2), ("n2".into(), 2)])));
+    assert_eq!(free.namespaces.most, 3);
+    assert_eq!(free.namespaces.used, HashMap::from([("team".into(), 3), ("other".into(), 1)]));
+    assert_eq!(free.nodes.most, 2);
+    assert_eq!(free.nodes.used, HashMap::from([("n1".into(), 2), ("n2".into(), 2)]));
     assert!(!slots.acquire("more", &asks("e"), &recipe, &facts), "the namespace has its share");
 }
 
@@ -102,20 +104,20 @@ fn an_item_leaves_the_queue_when_it_gets_a_slot_or_asks_for_none() {
     let (_, mut facts) = facts();
     let recipe = serve(&mut facts, &[("max-in-flight", "1")]);
     let mut slots = Slots::default();
-    let key = |claim: &str| asks(claim).key;
+    let item = |claim: &str| asks(claim).item;
     assert!(slots.acquire("run-a", &asks("a"), &recipe, &facts));
     for claim in ["b", "c", "b"] {
         assert_eq!(slots.wait(&asks(claim), &recipe, &facts), [], "no slot is free");
     }
     let now = facts.now();
-    assert!(slots.waiting(CLASS, now).eq([&key("b"), &key("c")]));
+    assert!(slots.waiting(CLASS, now).eq([&item("b"), &item("c")]));
     assert_eq!(
-        (slots.stop_waiting_for_slot(&key("b")).as_deref(), slots.stop_waiting_for_slot(&key("b"))),
+        (slots.stop_waiting_for_slot(&item("b")).as_deref(), slots.stop_waiting_for_slot(&item("b"))),
         (Some(CLASS), None)
     );
     slots.expectations_mut().remove("run-a");
-    assert_eq!(slots.next(CLASS, &facts), [key("c")]);
-    assert_eq!(slots.next_of_label(CLASS, &facts), [key("c")]);
+    assert_eq!(slots.next(CLASS, &facts), [item("c")]);
+    assert_eq!(slots.next_of_label(CLASS, &facts), [item("c")]);
     assert!(slots.acquire("run-c", &asks("c"), &recipe, &facts));
     assert_eq!(slots.waiting(CLASS, now).count(), 0);
 }
@@ -157,7 +159,7 @@ fn operate(state: State, item: usize, operation: u8, slots: &mut Slots, facts: &
             State::Idle
         }
         (5, State::Waiting) => {
-            slots.stop_waiting_for_slot(&asks(&name).key);
+            slots.stop_waiting_for_slot(&asks(&name).item);
             State::Idle
         }
         _ => state,
@@ -187,8 +189,8 @@ proptest! {
                 *state = operate(*state, item, 2, &mut slots, &mut facts, &recipe);
                 *state = operate(*state, item, 4, &mut slots, &mut facts, &recipe);
             }
-            for key in slots.next(CLASS, &facts) {
-                let WorkItem::Claim(name) = key else { panic!("{key:?}") };
+            for item in slots.next(CLASS, &facts) {
+                let WorkItem::Claim(name) = item else { panic!("{item:?}") };
                 let item: usize = name.name.parse().unwrap();
                 states[item] = operate(states[item], item, 0, &mut slots, &mut facts, &recipe);
                 prop_assert_eq!(states[item], State::Expected, "its turn is now");

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 
+use crate::batch::{Member, MemberObject};
 use crate::clock::{Clock, Time};
 use crate::config::Recipe;
 use crate::config::classes::{Config, Identity};
@@ -17,7 +18,6 @@ use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::run::batch::{Member, MemberObject};
 use crate::run::view::{Job, RunLabels};
 use crate::state::facts::Facts;
 use crate::state::watch_change::WatchChange;

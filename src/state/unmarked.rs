@@ -20,7 +20,7 @@ impl Unmarked {
         }
     }
 
-    /// Applies a change of a volume: forgets one that is gone or has a mark, and one in whose place another volume is.
+    /// Applies a change of a volume: forgets the volume if it is gone, has a mark, or was replaced by another volume.
     pub fn on_volume(&mut self, changed: &Changed<Volume>) {
         let name = &changed.last().name;
         let is_other = |now: &Volume| self.0.get(name).is_some_and(|(uid, _)| *uid != now.uid);

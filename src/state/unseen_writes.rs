@@ -22,19 +22,19 @@ pub struct UnseenWrites(HashMap<WorkItem, (u64, Duration)>);
 
 impl UnseenWrites {
     /// Records a write of a claim or volume. The cache is stale until the watch shows the write.
-    pub fn record(&mut self, key: WorkItem, resource_version: &str, cache: &Cache, now: Duration) {
+    pub fn record(&mut self, item: WorkItem, resource_version: &str, cache: &Cache, now: Duration) {
         if let Ok(version) = resource_version.parse() {
-            self.await_version(key, version, cache, now);
+            self.await_version(item, version, cache, now);
         }
     }
 
     /// Records a write that ended a claim or volume. The cache is stale until the watch shows that it is gone.
-    pub fn record_end(&mut self, key: WorkItem, cache: &Cache, now: Duration) {
-        self.await_version(key, ENDED, cache, now);
+    pub fn record_end(&mut self, item: WorkItem, cache: &Cache, now: Duration) {
+        self.await_version(item, ENDED, cache, now);
     }
 
-    fn await_version(&mut self, key: WorkItem, written: u64, cache: &Cache, now: Duration) {
-        let kept = match &key {
+    fn await_version(&mut self, item: WorkItem, written: u64, cache: &Cache, now: Duration) {
+        let kept = match &item {
             WorkItem::Claim(name) => cache.claims.get(name).map(|claim| claim.resource_version.clone()),
             WorkItem::Volume(name) => cache.volumes.get(name).map(|volume| volume.resource_version.clone()),
             _ => None,
@@ -42,26 +42,26 @@ impl UnseenWrites {
         let Some(kept) = kept.and_then(|version| version.parse::<u64>().ok()) else { return };
         self.0.retain(|_, (_, at)| now.saturating_sub(*at) < CACHE_LAG_MAX);
         if kept < written {
-            self.0.insert(key, (written, now));
+            self.0.insert(item, (written, now));
         }
     }
 
     /// Records that a watch shows this version; `None` if it shows that the object is gone.
-    pub fn shows(&mut self, key: &WorkItem, resource_version: Option<&str>) {
-        let Some((written, _)) = self.0.get(key) else { return };
+    pub fn shows(&mut self, item: &WorkItem, resource_version: Option<&str>) {
+        let Some((written, _)) = self.0.get(item) else { return };
         if resource_version.is_none_or(|version| version.parse().is_ok_and(|shown: u64| shown >= *written)) {
-            self.0.remove(key);
+            self.0.remove(item);
         }
     }
 
     /// Checks whether the cache of a claim or volume is older than this process's own write. Then its event requeues
     /// it.
-    pub fn is_stale(&self, key: &WorkItem, cache: &Cache, now: Duration) -> bool {
+    pub fn is_stale(&self, item: &WorkItem, cache: &Cache, now: Duration) -> bool {
         if self.0.is_empty() {
             return false;
         }
-        let awaited = |key: &WorkItem| self.0.get(key).is_some_and(|(_, at)| now.saturating_sub(*at) < CACHE_LAG_MAX);
-        let is_other_awaited = || match key {
+        let awaited = |item: &WorkItem| self.0.get(item).is_some_and(|(_, at)| now.saturating_sub(*at) < CACHE_LAG_MAX);
+        let is_other_awaited = || match item {
             WorkItem::Claim(name) => {
                 let claim = cache.claims.get(name);
                 let ids = claim.iter().flat_map(|claim| claim.volume_ids());
@@ -69,13 +69,13 @@ impl UnseenWrites {
                 ids.flat_map(|id| names(&id)).any(|name| awaited(&WorkItem::Volume(name)))
             }
             WorkItem::Volume(name) => {
-                let claim = cache.volumes.get(name).and_then(|volume| volume.claim_ref.clone());
-                let claim = claim.and_then(|claim| cache.claims.name_of(&claim.uid));
+                let volume = cache.volumes.get(name);
+                let claim = volume.and_then(|volume| cache.claims.name_of(volume.claim_ref_uid()?));
                 claim.is_some_and(|claim| awaited(&WorkItem::Claim(claim.clone())))
             }
             _ => false,
         };
-        awaited(key) || is_other_awaited()
+        awaited(item) || is_other_awaited()
     }
 
     /// Forgets all writes, because another term begins.

@@ -19,15 +19,22 @@ struct PodHistory {
 #[derive(Debug, Default)]
 pub struct UnstartedRuns {
     pods: HashMap<String, PodHistory>,
-    /// Jobs that were deleted before a container had started: the UID, and the time of the creation. The proof arrives with
-    /// the end of the pod, which is later.
-    deleted_jobs: HashMap<String, (String, i64)>,
+    /// Jobs that were deleted before a container had started. The proof arrives with the end of the pod, which is later.
+    deleted_jobs: HashMap<String, DeletedJob>,
+}
+
+/// A Job that was deleted.
+#[derive(Debug)]
+struct DeletedJob {
+    uid: String,
+    /// The time of its creation, in seconds since 1970.
+    created: i64,
 }
 
 impl UnstartedRuns {
     /// Records that the Job of one claim is gone before its pod has started a container.
     pub fn on_deleted_job(&mut self, id: &str, job: &Job) {
-        self.deleted_jobs.insert(id.to_owned(), (job.uid.clone(), job.created));
+        self.deleted_jobs.insert(id.to_owned(), DeletedJob { uid: job.uid.clone(), created: job.created });
     }
 
     /// Records a change of a pod, of a Job that is in the cache or not. A container that has run, or may have run, counts
@@ -37,9 +44,9 @@ impl UnstartedRuns {
             return;
         }
         let may_have_run = pod.started || (pod.is_over() && !pod.never_started);
-        let gone = self.deleted_jobs.get(&pod.run_labels.id).filter(|(uid, _)| *uid == pod.job_uid);
+        let gone = self.deleted_jobs.get(&pod.run_labels.id).filter(|gone| gone.uid == pod.job_uid);
         let known = job.filter(|job| job.uid == pod.job_uid).map(|job| job.created);
-        let created = known.or(gone.map(|(_, created)| *created)).unwrap_or(pod.created);
+        let created = known.or(gone.map(|gone| gone.created)).unwrap_or(pod.created);
         match self.pods.get_mut(&pod.run_labels.id).filter(|observed| observed.job == pod.job) {
             Some(observed) => observed.unstarted &= !may_have_run && observed.job_uid == pod.job_uid,
             None if pod.never_started => {

@@ -1,7 +1,7 @@
 //! Work items: the objects and tasks that are reconciled on their own.
 
+use crate::batch::{Member, MemberObject};
 use crate::object::ObjectName;
-use crate::run::batch::{Member, MemberObject};
 
 /// A work item: an object or a task that is reconciled on its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,6 +26,15 @@ pub enum WorkItem {
     Findings,
     /// The capacity of all segments.
     Capacity,
+}
+
+/// A result, with the work items to requeue.
+#[derive(Debug)]
+pub struct Woken<T> {
+    /// The result.
+    pub value: T,
+    /// The work items to requeue.
+    pub items: Vec<WorkItem>,
 }
 
 impl WorkItem {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Gives a node files of its own, in a mount namespace that was made for it: below the paths of `own`, the node has what is
-# on its disk, and not what the machine has there. A node without this would find the volumes of the other nodes.
+# Gives a node files of its own, in a mount namespace that was made for it. Below the paths of `own`, the node has the files
+# of its disk, and not those of the machine. Otherwise a node would find the volumes of the other nodes.
 #
 #   node-mounts.sh STAGE DISK KEPT...   an empty directory for the work, the directory of the node's disk, and the
 #                                       directories of the machine that the node has at the same path
@@ -14,7 +14,7 @@ own='/var/lib /var/log /srv /mnt'
 # the machine, has removed.
 copies=$(cut -d ' ' -f 5 /proc/self/mountinfo | sort -r)
 
-# Once the paths are covered, these are not reached any more.
+# Once the paths are covered, the node cannot reach these files any more.
 mkdir -p "$stage/disk"
 mount --bind "$disk" "$stage/disk"
 number=0

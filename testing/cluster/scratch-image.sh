@@ -19,7 +19,7 @@ trap 'rm -rf "$work"' EXIT
 
 pack() { tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --file="$1" --directory="$2" .; }
 
-# JSON strings of the entrypoint: only quotes and backslashes need care in paths and flags.
+# The entrypoint as JSON strings: in paths and flags, only quotes and backslashes need an escape.
 entrypoint=
 for word in "$@"; do
     word=${word//\\/\\\\}
@@ -36,6 +36,6 @@ cat >"$work/image/manifest.json" <<JSON
 [{"Config":"config.json","RepoTags":["$image"],"Layers":["layer.tar"]}]
 JSON
 pack "$work/archive.tar" "$work/image"
-# Renamed into place, so that a reader never sees half of it.
+# The script renames the archive into its place, so that a reader never sees half of it.
 cp "$work/archive.tar" "$archive.partial.$$"
 mv "$archive.partial.$$" "$archive"

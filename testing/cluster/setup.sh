@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a machine ready for the cluster of tests and demo: Debian packages, the Kubernetes binary, the sandbox image.
-# Idempotent and quick when nothing is missing, so it runs before every start. Progress goes to stderr; the last line
-# on stdout is the directory that holds what was built.
+# Idempotent and quick when nothing is missing, so it runs before every start. Progress goes to stderr. The last line
+# on stdout is the directory with the built files.
 #
 #   setup.sh                     everything a whole cluster needs
 #   setup.sh --control-plane     only what a cluster without nodes needs
@@ -22,7 +22,7 @@ fail() {
     exit 1
 }
 
-# Each line: what must be there, and the Debian package that brings it.
+# Each line: a program or file that must exist, and its Debian package.
 required() {
     cat <<'LIST'
 etcd etcd-server
@@ -55,8 +55,8 @@ missing_packages() {
     done < <(required) | sort -u
 }
 
-# The packages bring services of their own, which must not start: this cluster starts its own copies, and a second
-# etcd would hold its port. policy-rc.d is Debian's way to say so; it is put back as it was.
+# The packages have services, which must not start: this cluster starts its own copies, and a second etcd would hold its
+# port. The script forbids the start in Debian's policy-rc.d, and restores that file afterwards.
 install_packages() {
     local policy=/usr/sbin/policy-rc.d ours=
     if [[ ! -e $policy ]]; then
@@ -97,8 +97,8 @@ need_go() {
             "install Go 1.26 or newer (https://go.dev/dl/) so that 'go version' works, and run setup.sh again"
 }
 
-# Builds package $1 of the Go module to file $2. Written next to its place and renamed: an interrupted build leaves no
-# half binary behind.
+# Builds package $1 of the Go module to file $2. Go writes the file next to its place, and the script renames it: an
+# interrupted build leaves no half binary behind.
 go_build() {
     local package=$1 target=$2 flags=${3:-} partial=$2.partial.$$
     (cd "$here/kubernetes" &&
@@ -158,7 +158,7 @@ digest=$(cd "$here/kubernetes" && cat "$module" "${module%.mod}.sum" main.go pau
 readonly cache=$base/kubernetes-$digest
 mkdir -p "$cache"
 
-# One at a time: two builds at once would take twice as long each, and apt-get refuses to run twice.
+# One setup runs at a time: two builds at once would take twice as long each, and apt-get refuses to run twice.
 exec 9>"$base/lock"
 flock --nonblock 9 || {
     say "waiting for another setup.sh to finish"

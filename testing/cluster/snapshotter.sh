@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the snapshot-controller for tests, once, and brings the custom resources of snapshots. Idempotent and quick when
+# Builds the snapshot-controller for tests, once, and downloads the custom resources of snapshots. Idempotent and quick when
 # nothing is missing. Progress goes to stderr; the last line on stdout is the directory with `snapshot-controller` and
 # `crds/`.
 #
@@ -33,10 +33,10 @@ build() {
             "it downloads modules from $(go env GOPROXY): check that this machine reaches it, and run it again"
     }
     crds=$(cd "$here/snapshotter" && go list -m -f '{{.Dir}}' "$module/client/v8")/config/crd
-    # Those of group snapshots are not used, but the controller asks for them.
+    # Tests do not use the custom resources of group snapshots, but the controller asks for them.
     cp "$crds"/*snapshot.storage.k8s.io_*.yaml "$partial/crds/"
     chmod -R u+w "$partial"
-    # Beside its place and renamed: an interrupted build leaves no half directory behind.
+    # The script writes beside the directory's place and renames: an interrupted build leaves no half directory behind.
     mv "$partial" "$cache"
     say "built the snapshot-controller in $((SECONDS - started)) s"
 }
@@ -45,7 +45,7 @@ readonly base=${FLEX_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set: set FLEX_
 mkdir -p "$base"
 digest=$(cat "$here"/snapshotter/go.{mod,sum} | sha256sum | cut -c1-16)
 readonly cache=$base/snapshotter-$digest
-# One at a time, whatever setup.sh builds.
+# One build runs at a time, whatever setup.sh builds.
 exec 9>"$base/snapshotter.lock"
 flock 9
 [[ -d $cache ]] || build

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the CSI driver at the kubelet of a whole cluster that is up, in the foreground, until it is ended: as root, with the
-# kubelet's own directory, so that pods mount its volumes. What kubectl has to be told once comes first on stdout: the
-# CSIDriver object.
+# Runs the CSI driver at the kubelet of a whole cluster that is up, in the foreground, until somebody ends it. It runs as
+# root with the kubelet's own directory, so that pods mount its volumes. It first prints the CSIDriver object, which you
+# apply once with kubectl.
 #
 #   at-kubelet.sh CLUSTER [OPTION...]    options are those of `csi-driver serve`; --name and --data may be among them
 set -euo pipefail
@@ -40,6 +40,6 @@ done
 cat <<END
 {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "$name"}, "spec": {"attachRequired": false}}
 END
-# The data outlives neither the cluster nor its `down`; what is given later on the command line counts.
+# The data is removed with the cluster. If an option is on the command line twice, the later one counts.
 exec "$driver" serve --node-id "$node" --data "$root/csi/$name" --endpoint "unix://$root/kubelet/plugins/$name/csi.sock" \
     --registration "$root/kubelet/plugins_registry" "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the CSI driver of the tests and what stands beside it, each once for each state of its sources. Idempotent and
+# Builds the CSI driver of the tests and the programs beside it, each once for each state of its sources. Idempotent and
 # quick when nothing is missing.
 # Progress goes to stderr; the last line on stdout is the directory with the program, which is static.
 #
@@ -21,7 +21,7 @@ fail() {
     exit 1
 }
 
-# What a program is made of: its module without the tests. Of csi-sanity that is nothing but versions.
+# Prints the sources of a program: its module without the tests. The module of csi-sanity has only versions.
 sources() {
     find "$module" -maxdepth 1 \( -name '*.go' ! -name '*_test.go' -o -name 'go.*' \) -print0 | sort -z | xargs -0 cat
 }
@@ -38,7 +38,7 @@ build() {
         fail "go build in $module failed (its output is above)" \
             "it downloads modules from $(go env GOPROXY): check that this machine reaches it, and run it again"
     }
-    # Beside its place and renamed: an interrupted build leaves no half directory behind.
+    # The script writes beside the directory's place and renames: an interrupted build leaves no half directory behind.
     mv "$partial" "$cache"
     say "built $program in $((SECONDS - started)) s"
 }
@@ -56,7 +56,7 @@ readonly base=${FLEX_CACHE:-${XDG_CACHE_HOME:-${HOME:?HOME is not set: set FLEX_
 mkdir -p "$base"
 digest=$(sources | sha256sum | cut -c1-16)
 readonly cache=$base/$program-$digest
-# One at a time, whatever setup.sh builds.
+# One build runs at a time, whatever setup.sh builds.
 exec 9>"$base/csi-driver.lock"
 flock 9
 [[ -d $cache ]] || build

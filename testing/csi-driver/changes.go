@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// source is what a volume is made of.
+// source is the volume or snapshot that a new volume copies.
 type source struct {
 	id        string // `snapshot/ID` or `volume/ID`
 	path      string
@@ -31,7 +31,7 @@ func (s *source) name() string {
 	return s.id
 }
 
-// source finds and holds what a new volume is to be made of; nil for an empty one.
+// source finds and holds the source of a new volume; nil for an empty volume.
 func (d *Driver) source(wanted *csi.VolumeContentSource) (*source, func(), error) {
 	nothing := func() {}
 	if wanted == nil {
@@ -152,7 +152,7 @@ func snapshotTold(snapshot Snapshot) *csi.Snapshot {
 	}
 }
 
-// DeleteSnapshot takes a snapshot away; one that is not there is gone already.
+// DeleteSnapshot deletes a snapshot; a missing snapshot is a success.
 func (d *Driver) DeleteSnapshot(_ context.Context, request *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	if err := d.has("snapshot"); err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (d *Driver) DeleteSnapshot(_ context.Context, request *csi.DeleteSnapshotRe
 	return &csi.DeleteSnapshotResponse{}, nil
 }
 
-// ListSnapshots gives snapshots by id, all or those of a volume or an id.
+// ListSnapshots returns snapshots in the order of their ids: all, or those of a volume or an id.
 func (d *Driver) ListSnapshots(_ context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	if err := d.has("snapshot"); err != nil {
 		return nil, err
@@ -197,7 +197,7 @@ func (d *Driver) ListSnapshots(_ context.Context, request *csi.ListSnapshotsRequ
 	return response, nil
 }
 
-// ControllerExpandVolume makes a volume larger. Of an image, the node follows.
+// ControllerExpandVolume makes a volume larger. For an image, the node then grows the file system.
 func (d *Driver) ControllerExpandVolume(_ context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if err := d.has("expand"); err != nil {
 		return nil, err
@@ -223,7 +223,7 @@ func (d *Driver) ControllerExpandVolume(_ context.Context, request *csi.Controll
 			return nil, err
 		}
 		defer release()
-		// First the data: a record that says more than there is would be a lie after a kill.
+		// The data grow first: after a kill, a record with a larger size than the data would be wrong.
 		if v.Kind == image {
 			if err := os.Truncate(d.store.Data("volumes", v.ID, v.Kind), bytes); err != nil {
 				return nil, status.Errorf(codes.Internal, "grow the image: %v", err)

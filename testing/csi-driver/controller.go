@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// What `--without` can take away, and the capabilities that go with it.
+// The names that `--without` accepts, with the capabilities that each removes.
 var optional = map[string][]csi.ControllerServiceCapability_RPC_Type{
 	"list":     {csi.ControllerServiceCapability_RPC_LIST_VOLUMES},
 	"capacity": {csi.ControllerServiceCapability_RPC_GET_CAPACITY},
@@ -25,7 +25,7 @@ var optional = map[string][]csi.ControllerServiceCapability_RPC_Type{
 	"modify": {csi.ControllerServiceCapability_RPC_MODIFY_VOLUME},
 }
 
-// ControllerGetCapabilities tells all that was not taken away by a flag.
+// ControllerGetCapabilities returns all capabilities that no flag removed.
 func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	kinds := []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
@@ -45,7 +45,7 @@ func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 	return response, nil
 }
 
-// has refuses calls of what was taken away.
+// has refuses calls of a capability that a flag removed.
 func (d *Driver) has(what string) error {
 	if d.options.Without[what] {
 		return status.Errorf(codes.Unimplemented, "this driver was started with --without %s", what)
@@ -167,7 +167,7 @@ func (d *Driver) create(request *csi.CreateVolumeRequest, shape Shape, source *s
 	return v, nil
 }
 
-// fill makes a volume's data, or none at all.
+// fill makes a volume's data, or leaves nothing.
 func (d *Driver) fill(v Volume, source *source) (err error) {
 	path := d.store.Data("volumes", v.ID, v.Kind)
 	defer func() {
@@ -198,7 +198,7 @@ func (d *Driver) fill(v Volume, source *source) (err error) {
 	return file.Truncate(v.Bytes)
 }
 
-// told is a volume as the protocol has it.
+// told returns a volume in the form of the protocol.
 func told(v Volume) *csi.Volume {
 	volume := &csi.Volume{
 		VolumeId: v.ID, CapacityBytes: v.Bytes, ContentSource: sourceTold(v.Source),
@@ -210,7 +210,7 @@ func told(v Volume) *csi.Volume {
 	return volume
 }
 
-// DeleteVolume takes a volume away; one that is not there is gone already.
+// DeleteVolume deletes a volume; a missing volume is a success.
 func (d *Driver) DeleteVolume(_ context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	if request.GetVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no volume id is given")
@@ -267,7 +267,8 @@ func (d *Driver) ValidateVolumeCapabilities(_ context.Context, request *csi.Vali
 	}, nil
 }
 
-// ListVolumes gives volumes by id. The token is the last id given, which stays true whatever is made or deleted.
+// ListVolumes returns volumes in the order of their ids. The token is the last id of a page, so that it stays valid
+// whatever is made or deleted.
 func (d *Driver) ListVolumes(_ context.Context, request *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	if err := d.has("list"); err != nil {
 		return nil, err
@@ -284,7 +285,7 @@ func (d *Driver) ListVolumes(_ context.Context, request *csi.ListVolumesRequest)
 	return response, nil
 }
 
-// GetCapacity tells what is free in a place, or in all places together.
+// GetCapacity returns the free bytes of a segment, or of all segments together.
 func (d *Driver) GetCapacity(_ context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if err := d.has("capacity"); err != nil {
 		return nil, err

@@ -68,9 +68,9 @@ func copyOpened(source *os.File, to string, mode os.FileMode) (err error) {
 	return nil
 }
 
-// copyTree copies a directory with owners, modes and times. What pods can make there: files, directories, links,
-// pipes, sockets (which are nothing without their process and are left out) and devices. A pod may exchange what is
-// copied for links meanwhile: the source is a root, out of which no link leads.
+// copyTree copies a directory with owners, modes and times. Pods can make files, directories, links, pipes, sockets and
+// devices there. The copy leaves out sockets, which are nothing without their process. A pod may replace files by links
+// during the copy: the source is opened as a root, out of which no link leads.
 func copyTree(from, to string) error {
 	source, err := os.OpenRoot(from)
 	if err != nil {
@@ -80,7 +80,7 @@ func copyTree(from, to string) error {
 	return copyAt(source, ".", to)
 }
 
-// copyAt copies what stands at a path below the source, with all that is in it.
+// copyAt copies the file or directory at a path below the source, with all that is in it.
 func copyAt(source *os.Root, path, to string) error {
 	info, err := source.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +102,7 @@ func copyAt(source *os.Root, path, to string) error {
 	if err != nil {
 		return err
 	}
-	// Last: filling a directory changes its time, and its mode may forbid to fill it.
+	// The attributes are set last: filling a directory changes its time, and its mode may forbid to fill it.
 	return attributes(to, found)
 }
 

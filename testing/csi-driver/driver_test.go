@@ -90,12 +90,12 @@ func used(t *testing.T, d *Driver, id string, capability *csi.VolumeCapability) 
 	u := &use{d, id, capability, filepath.Join(dir, "staging"), filepath.Join(dir, "target")}
 	must(t, os.Mkdir(u.staging, 0o755))
 	u.start(t)
-	// A test that fails in the midst must not leave mounts in a directory that is removed with all it holds.
+	// A test that fails must not leave mounts in a directory that is removed with all its contents.
 	t.Cleanup(func() { u.end(t) })
 	return u
 }
 
-// Each call is made twice: the kubelet repeats what it has no answer of.
+// Each call is made twice: the kubelet repeats a call without an answer.
 func (u *use) start(t *testing.T) {
 	t.Helper()
 	for range 2 {
@@ -124,7 +124,7 @@ func (u *use) end(t *testing.T) {
 	}
 }
 
-// Block volumes hold the text at their begin, others in a file.
+// Block volumes have the text at their beginning, others in a file.
 func (u *use) write(t *testing.T, text string) {
 	t.Helper()
 	path, flags := filepath.Join(u.target, "file"), os.O_CREATE|os.O_WRONLY
@@ -162,7 +162,7 @@ func (u *use) total(t *testing.T) int64 {
 	return response.GetUsage()[0].GetTotal()
 }
 
-// kinds are all that a volume can be, as far as this machine lets us. What it does not is said.
+// kinds are the kinds of volumes that this machine can make. The log names the missing kinds.
 func kinds(t *testing.T, loops bool) map[string]*csi.VolumeCapability {
 	all := map[string]*csi.VolumeCapability{"directory": mountAs("")}
 	if !loops {

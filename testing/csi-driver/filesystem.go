@@ -12,21 +12,21 @@ import (
 
 const defaultFileSystem = "ext4"
 
-// fileSystem is how one kind of file system is made and grown.
+// fileSystem says how to make and grow one kind of file system.
 type fileSystem struct {
 	smallest int64 // bytes; less than that mkfs refuses
 	make     []string
 	data     string // options of the mount beside flags
 }
 
-// Without the lazy part: a file system that still writes to itself in the background disturbs whoever counts blocks.
+// mkfs must not be lazy: a file system that still writes to itself in the background disturbs a count of blocks.
 var extended = []string{"-F", "-q", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0"}
 
 var fileSystems = map[string]fileSystem{
 	"ext2": {4 * mebibyte, append([]string{"mkfs.ext2"}, extended...), ""},
 	"ext3": {8 * mebibyte, append([]string{"mkfs.ext3"}, extended...), ""},
 	"ext4": {8 * mebibyte, append([]string{"mkfs.ext4"}, extended...), ""},
-	// A copy has its original's UUID, and XFS mounts each UUID once unless told.
+	// A copy has the UUID of its source, and XFS mounts each UUID only once without this option.
 	"xfs": {300 * mebibyte, []string{"mkfs.xfs", "-f", "-q"}, "nouuid"},
 }
 
@@ -50,7 +50,7 @@ func growUnmounted(device, fsType string) error {
 	if err != nil || size-has < mebibyte {
 		return err
 	}
-	// resize2fs wants a check first. Code 1 says that something was put right.
+	// resize2fs demands a check first. Code 1 says that the check corrected something.
 	if err := ran("e2fsck", "-f", "-p", device); err != nil {
 		if exit, is := err.(*exitError); !is || exit.code != 1 {
 			return err

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The tests' own program is the driver if this is set: what is killed is a real process.
+// If this is set, the tests' own program is the driver, so that the test kills a real process.
 const asDriver = "FLEX_TEST_AS_CSI_DRIVER"
 
 func TestMain(m *testing.M) {
@@ -43,8 +43,8 @@ func driverProcess(t *testing.T, dir string) *exec.Cmd {
 	return command
 }
 
-// Killed again and again while it makes and clones and snapshots; afterwards each name has one volume, and none is left
-// after the deletion.
+// Kills the driver again and again while it makes volumes, clones and snapshots. Afterwards each name has one volume, and
+// no volume is left after the deletion.
 func TestKilledAtAnyMoment(t *testing.T) {
 	dir := t.TempDir()
 	process := driverProcess(t, dir)
@@ -81,7 +81,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
-// Makes, copies and deletes 40 times, each call until it is answered.
+// Makes, copies and deletes 40 times, and repeats each call until it is answered.
 func work(client csi.ControllerClient) error {
 	for number := range 40 {
 		request := wanted(fmt.Sprintf("volume-%d", number), 16*mebibyte, mountAs([]string{"", "ext4"}[number%2]))

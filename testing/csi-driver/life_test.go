@@ -158,7 +158,7 @@ func TestCopyKeepsWhatAPodMade(t *testing.T) {
 	}
 }
 
-// A pod that has the original exchanges a file and a directory for links that lead out of it, all the time.
+// A pod that has the source replaces a file and a directory by links that lead out of the source, all the time.
 func TestCopyFollowsNoLinkOutOfTheVolume(t *testing.T) {
 	from, outside, over := t.TempDir(), t.TempDir(), make(chan struct{})
 	must(t, os.WriteFile(filepath.Join(outside, "file"), []byte("secret"), 0o600))
@@ -185,7 +185,7 @@ func TestCopyFollowsNoLinkOutOfTheVolume(t *testing.T) {
 	defer func() { close(over); <-ended }()
 	for range 300 {
 		to := filepath.Join(t.TempDir(), "copy")
-		// It may well fail, and must never be fooled.
+		// The copy may fail, and must never follow a link.
 		_ = copyTree(from, to)
 		for _, name := range []string{"in", "out", "real", "way"} {
 			file := filepath.Join(to, name)

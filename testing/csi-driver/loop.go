@@ -12,8 +12,8 @@ import (
 
 const loopControl = "/dev/loop-control"
 
-// attach gives the loop device of an image, a new one if it has none. What is attached is asked of the kernel each
-// time: a record of our own would be wrong after a kill or a reboot.
+// attach returns the loop device of an image, and makes one if the image has none. It asks the kernel each time which
+// images are attached: a record of our own would be wrong after a kill or a reboot.
 func attach(image string) (string, error) {
 	if device, err := attached(image); err != nil || device != "" {
 		return device, err
@@ -49,7 +49,7 @@ func attachFile(file *os.File, flags uint32) (*os.File, error) {
 		}
 		config := unix.LoopConfig{Fd: uint32(file.Fd())}
 		config.Info.Flags = flags
-		// What `losetup` shows. It is cut to the space there is, and nothing reads it back.
+		// The name that `losetup` shows. It is cut to the available space, and nothing reads it back.
 		copy(config.Info.File_name[:len(config.Info.File_name)-1], file.Name())
 		if err = unix.IoctlLoopConfigure(int(loop.Fd()), &config); err == nil {
 			return loop, nil
@@ -133,8 +133,8 @@ func deviceSize(device string) (int64, error) {
 	return file.Seek(0, 2)
 }
 
-// probeLoops tries a loop device, so that a machine without says so at the start and not in the midst of a test. File
-// and device go with their last descriptor, also that of a killed process.
+// probeLoops tries a loop device, so that the driver reports missing loop devices at its start and not during a test. The
+// kernel removes file and device with their last descriptor, also that of a killed process.
 func probeLoops(dir string) error {
 	file, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {

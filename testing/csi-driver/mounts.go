@@ -20,7 +20,7 @@ type mounted struct {
 	readOnly bool
 }
 
-// mounts reads what is mounted. It is the driver's only record of what is staged and published.
+// mounts reads the mounts, which are the driver's only record of staged and published volumes.
 func mounts() ([]mounted, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -52,7 +52,7 @@ func unescaped(path string) string {
 	return out.String()
 }
 
-// mountAt finds what is mounted at a path; of several mounts the topmost.
+// mountAt finds the mount at a path; if there are several, the topmost.
 func mountAt(path string) (*mounted, error) {
 	path, err := realPath(path)
 	if err != nil {
@@ -70,7 +70,7 @@ func mountAt(path string) (*mounted, error) {
 	return nil, nil
 }
 
-// realPath resolves links as the kernel does in its list of mounts, also of a path whose end is not there.
+// realPath resolves links as the kernel does in its list of mounts, also for a path whose last part is missing.
 func realPath(path string) (string, error) {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if errors.Is(err, os.ErrNotExist) {
@@ -79,7 +79,7 @@ func realPath(path string) (string, error) {
 	return filepath.Join(parent, filepath.Base(path)), err
 }
 
-// places are the paths at which a volume is mounted or its device is to be seen.
+// places returns the paths at which a volume is mounted or its device is visible.
 func (d *Driver) places(v Volume) ([]string, error) {
 	all, err := mounts()
 	if err != nil {
@@ -106,7 +106,7 @@ func (d *Driver) isAt(v Volume, mount mounted) (bool, error) {
 		if err := unix.Stat(data, &own); err != nil {
 			return false, fmt.Errorf("stat %s: %w", data, err)
 		}
-		// Only mounts of the same file system are looked at: a dead one elsewhere would hang.
+		// This reads only mounts of the same file system: reading a dead one would hang.
 		if mount.device != deviceNumber(own.Dev) || unix.Stat(mount.at, &there) != nil {
 			return false, nil
 		}
@@ -135,7 +135,7 @@ func deviceNumber(device uint64) string {
 	return fmt.Sprintf("%d:%d", unix.Major(device), unix.Minor(device))
 }
 
-// unmount takes away what is mounted at a path, which need not be there.
+// unmount removes the mount at a path, if there is one.
 func unmount(path string) error {
 	for range 10 {
 		mount, err := mountAt(path)
@@ -186,7 +186,7 @@ func bind(from, to string, flags uintptr) error {
 	return nil
 }
 
-// settle writes out what is in memory of a volume that is in use, so that a copy of its data has it.
+// settle writes data of a used volume from memory to the disk, so that a copy of the volume has these data.
 func (d *Driver) settle(v Volume) error {
 	if v.Kind == directory || !d.loops {
 		return nil

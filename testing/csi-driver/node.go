@@ -20,7 +20,7 @@ func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 	return response, nil
 }
 
-// NodeGetCapabilities tells staging, figures and expansion.
+// NodeGetCapabilities returns staging, statistics and expansion.
 func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	kinds := []csi.NodeServiceCapability_RPC_Type{
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
@@ -112,8 +112,8 @@ func (d *Driver) stage(v Volume, staging string, flags uintptr) error {
 		return err
 	}
 	if !v.Formatted {
-		// Nothing was ever written here: the record says so before the first mount. So a file system that a kill left
-		// half made is made again.
+		// The record says, before the first mount, that nobody has written here. So the driver makes a half-made file
+		// system again, which a kill may leave.
 		if err := format(device, v.FSType); err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (d *Driver) shownAt(v Volume, path string) (bool, error) {
 	return is, err
 }
 
-// NodeUnstageVolume unmounts and detaches, also what has no record any more.
+// NodeUnstageVolume unmounts and detaches a volume, also one without a record.
 func (d *Driver) NodeUnstageVolume(_ context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	if request.GetVolumeId() == "" || request.GetStagingTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "unstaging needs a volume id and a staging path")
@@ -250,7 +250,7 @@ func (d *Driver) publish(v Volume, staging, target string, flags uintptr) error 
 		if err != nil {
 			return err
 		}
-		// Read-only is the container runtime's to keep: a mount's flag does not hold for the device behind a node.
+		// The container runtime must enforce read-only: the flag of a mount does not apply to the device behind a node.
 		return errors.Join(file.Close(), bind(device, target, 0))
 	}
 	staged, err := d.shownAt(v, staging)
@@ -266,7 +266,7 @@ func (d *Driver) publish(v Volume, staging, target string, flags uintptr) error 
 	return bind(staging, target, flags)
 }
 
-// NodeUnpublishVolume takes a volume away from a pod, with the path that was made for it.
+// NodeUnpublishVolume removes a volume from a pod, with the path that was made for it.
 func (d *Driver) NodeUnpublishVolume(_ context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	if request.GetVolumeId() == "" || request.GetTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "unpublishing needs a volume id and a target path")
@@ -278,7 +278,7 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, request *csi.NodeUnpubli
 	defer end()
 	err = unmount(request.GetTargetPath())
 	if err == nil {
-		// Not with what is in it: after a failed unmount that would be the volume's data.
+		// Not with its content: after a failed unmount the content would be the volume's data.
 		if err = os.Remove(request.GetTargetPath()); errors.Is(err, os.ErrNotExist) {
 			err = nil
 		}

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The CSI driver of the tests and the mock's hooks by their own tests, then the driver by csi-sanity, the suite of
-# kubernetes-csi: once with directories and once with block volumes, with topology and with secrets. Needs root, for
+# Tests the CSI driver of the tests and the mock's hooks by their own tests. Then tests the driver by csi-sanity, the suite
+# of kubernetes-csi: once with directories and once with block volumes, with topology and with secrets. Needs root, for
 # mounts and loop devices.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 readonly here=testing/csi-driver
 
-# What ran when this was written. Fewer means that the driver lost a capability or the suite a part.
+# The number of specs when this was written. Fewer specs mean that the driver lost a capability or the suite a part.
 readonly least=76
 
 need_root "a CSI driver"
@@ -28,7 +28,7 @@ tidy_up() {
         say "the driver's last words:"
         tail -n 30 "$work/log" >&2
     fi
-    # After a failure something may still be mounted; what is in it is not to be removed.
+    # After a failure something may still be mounted, whose content must not be removed.
     local mounts
     mapfile -t mounts < <(findmnt --list --noheadings --output TARGET | awk -v under="$work/" 'index($1, under) == 1' | tac)
     if ((${#mounts[@]})); then umount "${mounts[@]}" || status=1; fi
@@ -77,7 +77,7 @@ suite() { # mount|block
     say "csi-sanity, access type $1: $passed specs passed, 0 failed"
 }
 
-# `list` says what a killed or a careless call would have left.
+# `list` shows what a killed or a careless call would have left.
 nothing_left() {
     "$driver" list --data "$work/data" | tr -d ' \n' | grep -qx '{"volumes":\[\],"snapshots":\[\],"leftovers":\[\]}' || {
         "$driver" list --data "$work/data" >&2

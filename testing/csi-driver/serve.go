@@ -108,8 +108,8 @@ func listenAt(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// mutual is TLS in which both sides show a certificate. Whoever reaches the port could delete volumes, so there is no
-// way to serve it without.
+// mutual is TLS in which both sides show a certificate. Every client that reaches the port could delete volumes, so the
+// driver does not serve TCP without mutual TLS.
 func (d *Driver) mutual() (*tls.Config, error) {
 	o := d.options
 	if o.Certificate == "" || o.Key == "" || o.ClientAuthority == "" {
@@ -133,7 +133,7 @@ func (d *Driver) mutual() (*tls.Config, error) {
 	}, nil
 }
 
-// intercept checks secrets and writes one line for each call, without what is in it.
+// intercept checks secrets and writes one line for each call, without its content.
 func (d *Driver) intercept(ctx context.Context, request any, call *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	began := time.Now()
 	response, err := any(nil), d.authentic(request, filepath.Base(call.FullMethod))
@@ -158,8 +158,8 @@ func subject(request any) string {
 	return "-"
 }
 
-// Calls that must bear a secret if the flags ask for one. The kubelet has none for an expansion unless the PV names it,
-// and lists have none at all.
+// Calls that must have a secret if the flags ask for one. The kubelet has no secret for an expansion unless the PV names
+// one, and lists have no secret at all.
 var withSecret = map[string]bool{
 	"CreateVolume": true, "DeleteVolume": true, "CreateSnapshot": true, "DeleteSnapshot": true,
 	"ControllerExpandVolume": true, "ControllerModifyVolume": true,
@@ -196,7 +196,7 @@ func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*regist
 	}, nil
 }
 
-// NotifyRegistrationStatus hears how the kubelet took it.
+// NotifyRegistrationStatus gets from the kubelet whether the registration succeeded.
 func (r *registrar) NotifyRegistrationStatus(_ context.Context, told *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if told.GetPluginRegistered() {
 		log.Print("the kubelet has registered the driver")

@@ -25,7 +25,7 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// An authority in a directory: ca.pem, and NAME.pem with NAME.key of whom it signs.
+// An authority in a directory: ca.pem, and for each signed NAME the files NAME.pem and NAME.key.
 type authority struct {
 	dir  string
 	key  *ecdsa.PrivateKey

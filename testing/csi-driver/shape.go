@@ -13,15 +13,15 @@ const (
 	defaultSize = 1 << 30 // bytes of a volume for which no size is asked
 )
 
-// Shape is what a request's capabilities and source make of a volume.
+// Shape is the form of a volume, which follows from the request's capabilities and source.
 type Shape struct {
 	kind   string
 	block  bool
 	fsType string
 }
 
-// shapeOf decides between directory and image. A block device or a file system asked for by name is an image with a
-// size of its own; what asks for nothing of the kind is a directory, which works on every machine.
+// shapeOf decides between directory and image. A request for a block device or for a named file system gets an image with
+// a size of its own. Any other request gets a directory, which works on every machine.
 func shapeOf(capabilities []*csi.VolumeCapability) (Shape, error) {
 	shape := Shape{kind: directory}
 	if len(capabilities) == 0 {
@@ -65,7 +65,7 @@ func checkCapability(capability *csi.VolumeCapability) error {
 	return err
 }
 
-// as takes the shape over from a source, or says why that cannot be.
+// as takes the shape from a source, or says why that is not possible.
 func (s Shape) as(source Shape) (Shape, error) {
 	switch {
 	case s.block != source.block:
@@ -86,7 +86,7 @@ func (s Shape) smallest() int64 {
 	return mebibyte
 }
 
-// sizeIn picks a size of whole MiB in a range: the least one that will do.
+// sizeIn picks the smallest size of whole MiB in a range.
 func sizeIn(wanted *csi.CapacityRange, smallest int64) (int64, error) {
 	required, limit := wanted.GetRequiredBytes(), wanted.GetLimitBytes()
 	if required < 0 || limit < 0 || (limit > 0 && limit < required) {

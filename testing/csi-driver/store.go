@@ -25,7 +25,7 @@ const (
 	image     = "image"     // a sparse file, on a loop device where it is used
 )
 
-// Volume is what is known of a volume. Its record on disk is the commit point: data without a record does not exist.
+// Volume is the record of a volume. A volume exists once its record is on disk: data without a record does not count.
 type Volume struct {
 	ID         string            `json:"id"`
 	Name       string            `json:"name"`
@@ -41,7 +41,7 @@ type Volume struct {
 	Created    time.Time         `json:"created"`
 }
 
-// Snapshot is a copy of a volume's data, independent of what becomes of the volume.
+// Snapshot is a copy of a volume's data, independent of the later life of the volume.
 type Snapshot struct {
 	ID         string            `json:"id"`
 	Name       string            `json:"name"`
@@ -67,11 +67,11 @@ type Store struct {
 	reserved  map[string]int64 // bytes that are being made, by segment
 }
 
-// Listing is what `list` prints.
+// Listing is the output of `list`.
 type Listing struct {
 	Volumes   []Volume   `json:"volumes"`
 	Snapshots []Snapshot `json:"snapshots"`
-	// What lies below the directory and has no record: a killed call's, removed at the next start.
+	// Data below the directory without a record: a killed call left them, and the next start removes them.
 	Leftovers []string `json:"leftovers"`
 }
 
@@ -172,7 +172,7 @@ func records(dir, sub string, take func(id string, data []byte) error) error {
 	return nil
 }
 
-// newID is random rather than made of the name, so that a volume made twice for one name shows as two.
+// newID returns a random id, not one made of the name, so that a volume made twice for one name shows as two.
 func newID(prefix string) string {
 	var bytes [8]byte
 	if _, err := rand.Read(bytes[:]); err != nil {
@@ -181,8 +181,8 @@ func newID(prefix string) string {
 	return prefix + hex.EncodeToString(bytes[:])
 }
 
-// Begin takes keys for a call that changes what they name. A second call on any of them is told to come back, as the
-// CSI specification wants it.
+// Begin takes keys for a call that changes their volumes. A second call on any of these keys is refused and must be
+// repeated, as the CSI specification demands.
 func (s *Store) Begin(keys ...string) (end func(), err error) { return s.take(-1, keys) }
 
 // BeginRead takes a key for a call that only reads.
@@ -226,14 +226,14 @@ func (s *Store) Snapshot(id string) (Snapshot, bool) {
 	return snapshot, found
 }
 
-// Volumes gives all volumes, by id.
+// Volumes returns all volumes, in the order of their ids.
 func (s *Store) Volumes() []Volume {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return byID(s.volumes)
 }
 
-// Snapshots gives all snapshots, by id.
+// Snapshots returns all snapshots, in the order of their ids.
 func (s *Store) Snapshots() []Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,7 +248,7 @@ func byID[T any](all map[string]T) []T {
 	return sorted
 }
 
-// Free is what a segment has left of its capacity, in bytes.
+// Free returns the free capacity of a segment, in bytes.
 func (s *Store) Free(segment string, capacity int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -270,7 +270,7 @@ func (s *Store) free(segment string, capacity int64) int64 {
 	return max(left, 0)
 }
 
-// Reserve keeps bytes of a segment for what is being made, until it has its record or has failed.
+// Reserve reserves bytes of a segment for new data, until the data have a record or the call has failed.
 func (s *Store) Reserve(segment string, bytes, capacity int64) (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,7 +292,7 @@ func where(segment string) string {
 	return " in " + segment
 }
 
-// PutVolume writes a volume's record: from then on, and only then, the volume is as it says.
+// PutVolume writes a volume's record. Only from then on is the volume as the record says.
 func (s *Store) PutVolume(v Volume) error {
 	if err := s.write("volumes", v.ID, v); err != nil {
 		return err
@@ -314,7 +314,7 @@ func (s *Store) PutSnapshot(snapshot Snapshot) error {
 	return nil
 }
 
-// Remove takes the record away first: what remains of the data after a kill is a leftover, never half a volume.
+// Remove removes the record first: data that remain after a kill are a leftover, never half a volume.
 func (s *Store) Remove(sub, id, kind string) error {
 	if err := os.Remove(filepath.Join(s.dir, sub, id+".json")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -338,8 +338,8 @@ func (s *Store) Data(sub, id, kind string) string {
 	return path
 }
 
-// Beside its place and renamed, so that a kill leaves the old record or the new one. Not for power that fails: tests
-// would wait for the disk.
+// This writes beside the record's place and renames, so that a kill leaves the old record or the new one. It does not
+// protect against a power failure, because tests would then wait for the disk.
 func (s *Store) write(sub, id string, record any) error {
 	data, err := json.Marshal(record)
 	if err != nil {

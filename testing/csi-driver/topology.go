@@ -33,7 +33,7 @@ func segmentKey(segment map[string]string) string {
 	return strings.Join(pairs, ",")
 }
 
-// fits says whether a segment has all that a term asks for.
+// fits tells whether a segment has all labels of a term.
 func fits(segment, term map[string]string) bool {
 	for key, value := range term {
 		if segment[key] != value {
@@ -43,8 +43,8 @@ func fits(segment, term map[string]string) bool {
 	return true
 }
 
-// candidates are the segments that a requirement allows, in the order in which they are to be tried: the preferred
-// ones first, then the requisite ones. Without a requirement all are allowed, in the order of the flags.
+// candidates returns the segments that a requirement allows, in the order in which to try them: the preferred segments
+// first, then the requisite ones. Without a requirement it returns all, in the order of the flags.
 func candidates(segments []map[string]string, wanted *csi.TopologyRequirement) ([]map[string]string, error) {
 	if len(segments) == 0 {
 		return []map[string]string{nil}, nil
@@ -69,7 +69,7 @@ func candidates(segments []map[string]string, wanted *csi.TopologyRequirement) (
 	return found, nil
 }
 
-// allowed says whether a volume that exists is where a requirement wants it.
+// allowed tells whether an existing volume is in a segment that a requirement allows.
 func allowed(segment map[string]string, wanted *csi.TopologyRequirement) bool {
 	if segment == nil || len(wanted.GetRequisite()) == 0 {
 		return true

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// NodeGetVolumeStats tells what is used of a volume. Of a directory that is what its file system has in all.
+// NodeGetVolumeStats returns the usage of a volume. For a directory it is the usage of the whole file system.
 func (d *Driver) NodeGetVolumeStats(_ context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if request.GetVolumeId() == "" || request.GetVolumePath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "figures need a volume id and a volume path")

@@ -24,7 +24,7 @@ install() { # NAME
     say "installing $name from PyPI once, about a minute, into $cache"
     "$python" -m venv "$place" >&2 ||
         fail "$python cannot make a virtual environment" "install python3-venv and run it again"
-    # All that is needed stands in the list, with its version; nothing is compiled.
+    # The list has all packages with their versions; nothing is compiled.
     "$place/bin/pip" install --disable-pip-version-check --no-deps --only-binary :all: \
         --requirement "$here/requirements/$name.txt" >&2 ||
         fail "pip could not install $name (its output is above)" \
@@ -37,7 +37,7 @@ mkdir -p "$base"
 # The programs in a virtual environment name the interpreter.
 digest=$({ cat "$here"/requirements/*.txt; "$python" --version; } | sha256sum | cut -c1-16)
 readonly cache=$base/cinder-$digest
-# One at a time, whatever setup.sh installs.
+# One installation runs at a time, whatever setup.sh installs.
 exec 9>"$base/cinder.lock"
 flock 9
 if [[ ! -d $cache ]]; then
@@ -45,8 +45,8 @@ if [[ ! -d $cache ]]; then
     mkdir -p "$cache.partial.$$"
     install cinder
     install keystone
-    # Beside its place and renamed: an interrupted installation leaves no half directory behind. Programs are called as
-    # modules, since their first lines name the place where they were installed.
+    # The script installs beside the directory's place and renames: an interrupted installation leaves no half directory
+    # behind. It calls programs as modules, since their first lines name the place where they were installed.
     mv "$cache.partial.$$" "$cache"
 fi
 echo "$cache"

@@ -46,7 +46,7 @@ async fn collected(ring: &Ring, names: &[&str]) -> (Job, Job) {
     (first, batch_of(ring, names.len()).await)
 }
 
-/// Makes a volume for each claim, and deletes the claim `first`. Its delete run goes on, so that other deletions
+/// Makes a volume for each claim, and deletes the claim `first`. Its delete run continues, so that other deletions
 /// are collected.
 async fn deleting(ring: &Ring, names: &[&str]) -> (Job, Vec<String>) {
     let mut ids = Vec::new();
@@ -237,7 +237,7 @@ async fn a_claim_deleted_during_its_batch_does_not_end_the_batch() {
         &batch::write_outcomes(&[MemberFailure { member: line(&job, "b"), code: 1, message: String::new() }]),
     )
     .await;
-    // What the member may have stored is deleted once no process of the batch runs any more.
+    // The orchestrator deletes what the member may have stored once no process of the batch runs any more.
     let delete = ring.job(ADMIN, "delete", &id, 1).await;
     ring.pod_of(&delete).await;
     ring.pod_ends(&delete, 0, "").await;

@@ -133,14 +133,14 @@ async fn a_volume_is_expanded_snapshotted_and_cloned_and_capacity_is_published()
     let delayed = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
     ring.class("delayed", names::DEFAULT_PROVISIONER, delayed).await;
     ring.config("delayed", "delayed", &data).await;
-    let room = || {
+    let free = || {
         let limits = project.ask("GET", "/limits", None).body["limits"]["absolute"].clone();
         let number = |key: &str| limits[key].as_u64().unwrap();
         (number("maxTotalVolumeGigabytes") - number("totalGigabytesUsed")) << 30
     };
-    let emit_finding = |bytes: u64| format!("{bytes}/{bytes}");
-    assert_eq!(room(), 40 << 30);
-    ring.publishes(&[("delayed@", &emit_finding(40 << 30))]).await;
+    let published = |bytes: u64| format!("{bytes}/{bytes}");
+    assert_eq!(free(), 40 << 30);
+    ring.publishes(&[("delayed@", &published(40 << 30))]).await;
 
     // A volume without a file system is expanded.
     let block = json!({ "spec": { "volumeMode": "Block" } });
@@ -188,8 +188,8 @@ async fn a_volume_is_expanded_snapshotted_and_cloned_and_capacity_is_published()
     }
     assert_eq!(project.volumes().len(), 4, "one volume for each claim");
     // The published capacity counts all of these.
-    assert_eq!(room() >> 30, 40 - (3 + 1 + 3 + 4 + 3));
-    ring.publishes(&[("delayed@", &emit_finding(room()))]).await;
+    assert_eq!(free() >> 30, 40 - (3 + 1 + 3 + 4 + 3));
+    ring.publishes(&[("delayed@", &published(free()))]).await;
 
     ring.delete_snapshot("monday").await;
     ring.snapshot_gone("monday").await;
@@ -224,10 +224,10 @@ async fn in_tree_ceph_is_refused_before_anything_is_made_where_no_kubelet_mounts
     ring.config("ceph", "ceph", &data).await;
     ring.claim("old", "ceph").await;
     let old = uid(&ring.stamped("old").await);
-    let emit_finding = ring.event("team", "old", reason::PROVISIONING_FAILED, "rbd-form is in-tree").await;
+    let message = ring.event("team", "old", reason::PROVISIONING_FAILED, "rbd-form is in-tree").await;
     assert!(
-        emit_finding.contains("this cluster is Kubernetes 1.36") && emit_finding.contains("use is rbd-form: csi"),
-        "{emit_finding}"
+        message.contains("this cluster is Kubernetes 1.36") && message.contains("use is rbd-form: csi"),
+        "{message}"
     );
     assert_eq!(proxy.calls().len(), 0, "Cinder got no request");
 
@@ -307,8 +307,8 @@ async fn a_clone_request_is_followed_where_the_class_allows_it() {
     }
     let of = annotation(&ring.get_claim("by-annotation").await, "k8s.io/CloneOf");
     assert_eq!(of.as_deref(), Some("team/source"));
-    let emit_finding = ring.event("team", "from-elsewhere", reason::PROVISIONING_FAILED, "clone-namespaces").await;
-    assert!(emit_finding.contains("admin"), "{emit_finding}");
+    let message = ring.event("team", "from-elsewhere", reason::PROVISIONING_FAILED, "clone-namespaces").await;
+    assert!(message.contains("admin"), "{message}");
     assert_eq!(project.volumes().len(), 3, "and no empty volume for the refused claim");
     ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
     for name in ["source", "by-annotation", "by-data-source", "from-elsewhere"] {

@@ -80,7 +80,7 @@ async fn a_verdict_lists_all_errors_at_once_and_an_edit_fixes_them() {
 }
 
 #[tokio::test]
-async fn a_verdict_lists_slips_and_the_doctor_finds_a_missing_account() {
+async fn a_verdict_lists_common_mistakes_and_the_doctor_finds_a_missing_account() {
     let ring = Ring::start().await;
     let data = [("timout", "1m"), ("password", "x"), ("server", "nas "), ("service-account-name", "maker")];
     ring.config("slip", "slip", &data).await;

@@ -6,7 +6,6 @@
 
 #![allow(clippy::too_many_lines, reason = "a test of a whole story is read from top to bottom")]
 
-mod attributes;
 mod batches;
 mod binding;
 mod capacity;
@@ -16,16 +15,17 @@ mod clones;
 mod configs;
 mod csi;
 mod deletion;
-mod expansion;
+mod expand;
 mod external_provisioner;
 mod failures;
 mod fat;
+mod findings;
 mod hostile;
 mod lifecycle;
 mod limits;
-mod moving_in;
+mod modify;
+mod move_in;
 mod nodes;
-mod orphans;
 mod pools;
 mod scripts;
 mod snapshots;

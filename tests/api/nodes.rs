@@ -172,7 +172,7 @@ async fn a_selected_node_outside_of_the_allowed_topologies_is_not_used() {
     let name = json!({ "key": "metadata.name", "operator": "In", "values": ["n2"] });
     assert_eq!(terms(&job), json!([{ "matchExpressions": [zone], "matchFields": [name] }]));
     assert_eq!(request(&job).class_topologies, format!(r#"[{{"{ZONE}":["b"]}}]"#));
-    // That zone has no space: the scheduler selects a node of another zone, and then the last one.
+    // The zone has no space: the scheduler selects a node of another zone, and then the last node.
     ring.pod_ends(&job, exit::UNAVAILABLE, "full").await;
     unselected(&ring, "a").await;
     ring.select("a", "n1").await;

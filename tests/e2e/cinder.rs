@@ -194,8 +194,8 @@ async fn the_shipped_config_with_a_keystone_by_pods() {
     // The failure is in an event on the claim, and the run is repeated: nothing notifies the orchestrator when the
     // Secret is fixed.
     let reason = reason::PROVISIONING_FAILED;
-    let emit_finding = ring.event(&ring.user, "cinder-example", reason, "does not let us in").await;
-    assert!(emit_finding.contains("[Global] of /etc/flex-secrets/cinder-cloud/cloud.conf"), "{emit_finding}");
+    let message = ring.event(&ring.user, "cinder-example", reason, "does not let us in").await;
+    assert!(message.contains("[Global] of /etc/flex-secrets/cinder-cloud/cloud.conf"), "{message}");
     assert_eq!(project.volumes(), Vec::<Value>::new());
     let right = with_password(Keystone::PASSWORD);
     kubectl(ring.cluster(), &["apply", "-f", &right]);

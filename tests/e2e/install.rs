@@ -40,7 +40,7 @@ async fn two_commands_make_a_class_and_its_removal_leaves_nothing() {
     }
 }
 
-/// What an admin types, with times.
+/// The commands that an admin types, with times.
 async fn story(name: String) {
     let cluster = Cluster::shared(&name).await.expect("the cluster starts");
     let address = cluster.host_address().unwrap();

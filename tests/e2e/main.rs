@@ -8,6 +8,7 @@
 
 mod backup;
 mod batches;
+mod capacity;
 mod check;
 mod cinder;
 mod csi;
@@ -15,10 +16,9 @@ mod helm;
 mod install;
 mod kinds;
 mod mounts;
-mod moving_in;
+mod move_in;
 mod nodes;
 mod pools;
 mod registry;
-mod rooms;
 mod script;
 mod shipped;

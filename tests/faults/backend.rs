@@ -121,7 +121,7 @@ impl Backend {
         lock(&self.homes).get(id).is_some_and(|home| home != node)
     }
 
-    pub fn grow(&self, id: &str, bytes: u64) {
+    pub fn expand(&self, id: &str, bytes: u64) {
         lock(&self.expanded_size).insert(id.to_owned(), bytes);
     }
 

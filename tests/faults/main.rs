@@ -7,7 +7,6 @@
 
 #![allow(clippy::too_many_lines, reason = "a test of a whole story is read from top to bottom")]
 
-mod attributes;
 mod backend;
 mod node;
 mod proxy;
@@ -20,4 +19,5 @@ mod world;
 mod cuts;
 mod leader;
 mod lost;
+mod modify;
 mod rights;

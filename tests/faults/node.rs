@@ -310,7 +310,7 @@ impl Shared {
         tokio::time::sleep(Duration::from_millis(20)).await;
         match self.backend.volumes().contains_key(&request.volume_id) {
             true => {
-                self.backend.grow(&request.volume_id, request.size_bytes);
+                self.backend.expand(&request.volume_id, request.size_bytes);
                 Exit { code: 0, message: String::new() }
             }
             false => Exit { code: 65, message: "no such volume".into() },

@@ -124,7 +124,7 @@ fn machine() -> Result<(f64, f64)> {
     parse_machine(text.lines().next().unwrap_or_default()).context("/proc/stat is not as expected")
 }
 
-/// `cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …`
+/// Parses a line `cpu USER NICE SYSTEM IDLE IOWAIT IRQ SOFTIRQ STEAL …`.
 fn parse_machine(line: &str) -> Option<(f64, f64)> {
     let numbers: Vec<f64> = line.strip_prefix("cpu ")?.split_whitespace().map_while(|word| word.parse().ok()).collect();
     let at = |n: usize| numbers.get(n).map(|ticks| ticks / TICKS);

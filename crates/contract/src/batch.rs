@@ -45,7 +45,7 @@ pub const OWN: &[&str] = &["operation", "claim-uuid", "pv-name"];
 /// The variables of one member that are not in the environment of the run.
 pub type MemberVariables = BTreeMap<String, String>;
 
-/// Several requests, divided into what they have in common and what each has for itself.
+/// Several requests, divided into their common variables and the variables of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// The properties of the run, with `operation` among them.

@@ -1,4 +1,4 @@
-//! Exit codes of images: each stands here once, with its documentation. The numbers are those of `sysexits.h`.
+//! The exit codes of images, each with its documentation. The numbers are those of `sysexits.h`.
 //!
 //! The table of `docs/contract.md` is printed from here.
 
@@ -38,7 +38,7 @@ macro_rules! exit_codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal, $reaction:ident, $words:literal: $follows:literal;)*) => {
         $($(#[doc = $doc])+ pub const $name: i32 = $code;)*
 
-        /// All codes of the contract; every other one means [`Reaction::Retry`].
+        /// All codes of the contract; every other code means [`Reaction::Retry`].
         pub const ALL: &[ExitCode] = &[$(ExitCode {
             code: $code,
             name: stringify!($name),

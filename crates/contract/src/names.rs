@@ -137,6 +137,9 @@ pub const DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-defa
 pub const CONTENT_FINALIZER: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
 /// Prefix of the names of contents that the orchestrator makes for a VolumeSnapshot. The VolumeSnapshot's UID follows.
 pub const CONTENT_PREFIX: &str = "snapcontent-";
+/// On the Lease: the version of the leader's program, and the leader's name. A program that does not write the annotation
+/// leaves the one of its predecessor, whose name differs.
+pub const LEADER_VERSION: &str = "flex-provisioner.io/version";
 /// On nodes: the label by which `local` volumes select their node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 

@@ -1,4 +1,4 @@
-//! The reasons of events: each stands here once, with its documentation.
+//! The reasons of events, each with its documentation.
 //!
 //! An event takes a [`Reason`], which only this module can make: a reason without documentation does not compile. The tables of
 //! `docs/troubleshooting.md` are printed from here.
@@ -48,7 +48,7 @@ pub enum Object {
 }
 
 impl Reason {
-    /// Whether an event on an object of this kind may have the reason, as far as the kind is one of [`Object`].
+    /// Checks whether an event on an object of this kind may have the reason. Any kind outside [`Object`] may.
     pub fn is_on(&self, kind: &str) -> bool {
         let object = match kind {
             "PersistentVolumeClaim" => Object::Claim,
@@ -61,7 +61,7 @@ impl Reason {
         self.on.contains(&object)
     }
 
-    /// Whether an event of this type may have the reason.
+    /// Checks whether an event of this type may have the reason.
     pub fn allows(&self, warning: bool) -> bool {
         match self.level {
             Level::Normal => !warning,

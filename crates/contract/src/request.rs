@@ -162,6 +162,7 @@ impl RunRequest {
         let snapshot = self.snapshot.clone().unwrap_or_default();
         let own = [
             (variable::OPERATION, self.operation.to_string()),
+            (variable::CONTRACT, crate::VERSION.to_string()),
             (variable::CLAIM_UUID, self.volume_id.clone()),
             (variable::PROVISION_TS, self.provision_ts.clone()),
             (variable::ATTEMPT, self.attempt.to_string()),

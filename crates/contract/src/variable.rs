@@ -1,4 +1,4 @@
-//! The variables of the contract: each stands here once, with its documentation.
+//! The variables of the contract, each with its documentation.
 //!
 //! The tables of `docs/contract.md` are printed from here.
 
@@ -38,20 +38,20 @@ pub enum Group {
 /// The way by which a pod gets a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// It is a [`Property`](crate::request::Property) of the request, and stands as a file, too.
+    /// A [`Property`](crate::request::Property) of the request, which is also a file.
     Property,
-    /// The pod has it from elsewhere.
+    /// Another source.
     Pod,
 }
 
 impl Variable {
-    /// The name of the file under `/etc/flex/` with the same value.
+    /// Returns the name of the file under `/etc/flex/` with the same value.
     pub fn file(&self) -> String {
         self.name.to_ascii_lowercase().replace('_', "-")
     }
 }
 
-/// Those that are properties of a request.
+/// Returns the variables that are properties of a request.
 pub fn properties() -> impl Iterator<Item = &'static Variable> {
     ALL.iter().copied().filter(|variable| variable.source == Source::Property)
 }
@@ -75,6 +75,8 @@ variables! {
     Operation {
         /// The operation: see [below](#operations).
         OPERATION: Property;
+        /// The [number of the contract](#the-number-of-the-contract) that the orchestrator keeps: `1`.
+        CONTRACT: Property;
         /// The volume id. It is the same in all runs of the volume: name your storage by it.
         CLAIM_UUID: Property;
         /// The number of the attempt, from 1. Delete and expand runs are counted apart.
@@ -158,7 +160,7 @@ variables! {
         SNAPSHOT_NAME: Property;
     }
     Attributes {
-        /// The VolumeAttributesClass that the volume has; empty for none. In provision and [modify](#modify) runs the class that it is to have.
+        /// The VolumeAttributesClass that the volume has; empty for none. In provision and [modify](#modify) runs the class that it must get.
         ATTRIBUTES_CLASS: Property;
         /// The parameters of that class alone, as a JSON object; empty for none. The parameters of the run contain them too.
         ATTRIBUTES: Property;

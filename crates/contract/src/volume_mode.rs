@@ -1,7 +1,7 @@
 //! The mode of a volume.
 
 crate::text_enum! {
-    /// The volume mode: what a pod gets of the volume.
+    /// The volume mode: the form in which a pod gets the volume.
     #[derive(Default)]
     pub enum VolumeMode {
         /// A directory of a file system.

@@ -1,5 +1,4 @@
-//! The decision about a claim ([`decide`]), what it rests on, and the request to an image that follows from it
-//! ([`request`]).
+//! The decision about a claim ([`decide`]), the facts for it, and the request to an image that follows ([`request`]).
 
 pub mod admit;
 #[cfg(test)]
@@ -9,4 +8,5 @@ pub mod decide;
 pub mod nodes;
 pub mod quota;
 pub mod request;
+pub mod restore;
 pub mod verify;

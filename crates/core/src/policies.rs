@@ -119,8 +119,17 @@ impl PolicyState {
     }
 }
 
+/// A shipped policy, with its state in the cluster.
+#[derive(Clone, Debug)]
+pub struct CheckedPolicy {
+    /// The policy.
+    pub policy: &'static Policy,
+    /// Its state.
+    pub state: PolicyState,
+}
+
 /// Returns the state of each shipped policy, from all policies and bindings of the cluster.
-pub fn states(live: &[Value]) -> Vec<(&'static Policy, PolicyState)> {
+pub fn states(live: &[Value]) -> Vec<CheckedPolicy> {
     let shipped: Vec<Value> = shipped();
     POLICIES
         .iter()
@@ -130,20 +139,20 @@ pub fn states(live: &[Value]) -> Vec<(&'static Policy, PolicyState)> {
             let there = live.iter().filter(|object| is_policy(object, policy));
             // A second instance in the cluster may have installed its own copy.
             let best = there.map(|object| state(policy, spec, object, live)).min_by_key(rank);
-            (policy, best.unwrap_or(PolicyState::Missing))
+            CheckedPolicy { policy, state: best.unwrap_or(PolicyState::Missing) }
         })
         .collect()
 }
 
 /// Summarises the states in one line, for the log and the end of `status`.
-pub fn summary(states: &[(&Policy, PolicyState)]) -> String {
-    let off: Vec<_> = states.iter().filter(|(_, state)| !state.is_installed()).collect();
+pub fn summary(states: &[CheckedPolicy]) -> String {
+    let off: Vec<_> = states.iter().filter(|checked| !checked.state.is_installed()).collect();
     if off.is_empty() {
         return "the admission policies are installed".into();
     }
     let each: Vec<_> = off
         .iter()
-        .map(|(policy, state)| format!("{} ({}): {}", policy.name, state.describe(), policy.without))
+        .map(|CheckedPolicy { policy, state }| format!("{} ({}): {}", policy.name, state.describe(), policy.without))
         .collect();
     format!(
         "{} of {} admission policies do not act: {}; install them: {INSTALL}",
@@ -154,10 +163,10 @@ pub fn summary(states: &[(&Policy, PolicyState)]) -> String {
 }
 
 /// Writes the states as JSON, for scripts.
-pub fn to_json(states: &[(&Policy, PolicyState)]) -> Value {
+pub fn to_json(states: &[CheckedPolicy]) -> Value {
     let each: Vec<_> = states
         .iter()
-        .map(|(policy, state)| {
+        .map(|CheckedPolicy { policy, state }| {
             let without = (!state.is_installed()).then_some(policy.without);
             json!({ "policy": policy.name, "kind": policy.kind.policy(), "installed": state.is_installed(), "state": state.describe(), "without": without })
         })
@@ -232,7 +241,7 @@ fn difference(shipped: &Value, live: &Value, at: &str) -> Option<String> {
     }
 }
 
-/// Returns the path of something that was added to a policy as shipped, and by which it applies to fewer requests: a
+/// Returns the path of an addition to a shipped policy that makes the policy apply to fewer requests. This is a
 /// selector, names of objects, an excluded resource, or a parameter that can be missing.
 fn loosened(shipped: &Value, live: &Value) -> Option<String> {
     let parameter = live.get("paramKind").filter(|kind| shipped.get("paramKind").is_none() && !is_default("", kind));
@@ -273,12 +282,12 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
+    use crate::config::common_mistakes::SECRETS;
     use crate::config::keys;
-    use crate::config::slips::SECRETS;
     use crate::config::spelling::{letters, near_key};
 
     fn all(live: &[Value]) -> Vec<PolicyState> {
-        states(live).into_iter().map(|(_, state)| state).collect()
+        states(live).into_iter().map(|checked| checked.state).collect()
     }
 
     fn object<'a>(live: &'a mut [Value], kind: &str, name: &str) -> &'a mut Value {
@@ -297,7 +306,7 @@ mod tests {
     }
 
     /// Names of the contract that are neither annotations nor labels of claims and volumes.
-    const ELSEWHERE: [&str; 16] = [
+    const ELSEWHERE: [&str; 17] = [
         "capacity",
         "capacity-fingerprint",
         "claim",
@@ -313,6 +322,7 @@ mod tests {
         "snapshot-",
         "snapshot-content",
         "verdict",
+        "version",
         "volume",
     ];
 

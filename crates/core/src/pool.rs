@@ -82,18 +82,18 @@ pub enum Rule {
     VolumeOutdated,
     /// The size of a request is not in the pool. Deletes the request.
     SizeNotInPool,
-    /// The quota of the class has no room for a request that has not begun. Deletes the request.
+    /// The quota of the class does not allow a request that has not begun. Deletes the request.
     RequestAboveQuota,
     /// There is more of a size than the high watermark, and a request has not begun. Deletes the request.
     RequestAboveWatermark,
     /// There is more of a size than the high watermark, with all requests that have begun. Drains a volume.
     VolumeAboveWatermark,
-    /// The quota has room for a claim only without the pool, and a request has not begun. Deletes the request.
+    /// The quota allows a claim only without the pool, and a request has not begun. Deletes the request.
     RequestBlocksClaim,
-    /// The quota has room for a claim only without the pool. Drains a volume.
+    /// The quota allows a claim only without the pool. Drains a volume.
     VolumeBlocksClaim,
     /// There is less of a size than the low watermark, and no claim waits. Creates requests, up to the high watermark,
-    /// as far as `pool-max-bytes` and the quota of the class have room.
+    /// as far as `pool-max-bytes` and the quota of the class allow.
     BelowWatermark,
 }
 
@@ -147,7 +147,7 @@ pub fn decide(o: &Observed<'_>) -> Vec<Decision> {
         steps.extend(drained.map(|pooled| drain(Rule::VolumeAboveWatermark, pooled)));
         bytes = bytes.saturating_add(size.saturating_mul((right.len() + requests.len()) as u64));
         if count < watermarks.low {
-            asks.push((*size, watermarks.high - count));
+            asks.push(Missing { size: *size, count: watermarks.high - count });
         }
     }
     if o.claims_blocked_by_pool > 0 {
@@ -164,15 +164,22 @@ pub fn decide(o: &Observed<'_>) -> Vec<Decision> {
     once(steps)
 }
 
-/// Creates the missing requests of each size, as many as the pool's bytes and the quota have room for.
+/// The requests of one size that are missing.
+struct Missing {
+    /// The size, in bytes.
+    size: u64,
+    count: usize,
+}
+
+/// Creates the missing requests of each size, as many as the pool's bytes and the quota allow.
 fn create(
-    missing: Vec<(u64, usize)>,
+    missing: Vec<Missing>,
     mut pool_bytes_left: Option<u64>,
     mut volumes_left: Option<u64>,
     mut bytes_left: Option<u64>,
 ) -> Vec<Decision> {
     let mut decisions = Vec::new();
-    for (size, missing) in missing {
+    for Missing { size, count: missing } in missing {
         let by_bytes = |remaining: u64| usize::try_from(remaining / size).unwrap_or(usize::MAX);
         let count = [
             Some(missing),
@@ -291,14 +298,14 @@ mod tests {
         let waits = Observed { has_waiting_claims: true, ..observed.clone() };
         assert_eq!(decide(&waits), [], "while a claim waits nothing is asked for");
         let kept_out = Observed { has_waiting_claims: true, claims_blocked_by_pool: 1, ..observed.clone() };
-        let room = [withdraw(Rule::RequestBlocksClaim, "r"), drain(Rule::VolumeBlocksClaim, "b")];
-        assert_eq!(decide(&kept_out), room);
+        let freeing = [withdraw(Rule::RequestBlocksClaim, "r"), drain(Rule::VolumeBlocksClaim, "b")];
+        assert_eq!(decide(&kept_out), freeing);
         let by_volumes = Observed { volumes_free: Some(2), ..observed.clone() };
         assert_eq!(decide(&by_volumes), [create(1)], "one is asked for already");
         let by_bytes = Observed { bytes_free: Some(15), ..observed.clone() };
         assert_eq!(decide(&by_bytes), []);
         let full = Observed { volumes_free: Some(0), ..observed.clone() };
-        assert_eq!(decide(&full), [withdraw(Rule::RequestAboveQuota, "r")], "there is no room for it");
+        assert_eq!(decide(&full), [withdraw(Rule::RequestAboveQuota, "r")], "the quota does not allow it");
         let bounded = Pool { max_bytes: Some(45), ..pool.clone() };
         assert_eq!(
             decide(&Observed { pool: Some(&bounded), ..observed }),

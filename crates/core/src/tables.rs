@@ -1,8 +1,8 @@
 //! The list of all decision tables. The metric of decisions, `docs/internals/rules.md` and the simulation follow from it.
 
 use crate::rules::Rule;
-use crate::run::{collect, late_runs};
-use crate::{capacity, claim, kept_script, pool, snapshot, sync_probe, volume};
+use crate::run::late_runs;
+use crate::{batch, capacity, claim, content, kept_script, pool, snapshot, sync_probe, volume};
 
 /// A decision table, without the types of its rules and steps.
 #[derive(Clone, Debug)]
@@ -36,10 +36,10 @@ pub fn all() -> Vec<Table> {
     vec![
         Table::of::<claim::decide::Rule>("Claims"),
         Table::of::<volume::rule::Rule>("Volumes"),
-        Table::of::<snapshot::bind::Rule>("VolumeSnapshots"),
-        Table::of::<snapshot::decide::Rule>("VolumeSnapshotContents"),
+        Table::of::<snapshot::decide::Rule>("VolumeSnapshots"),
+        Table::of::<content::decide::Rule>("VolumeSnapshotContents"),
         Table::of::<late_runs::Rule>("Late runs"),
-        Table::of::<collect::Rule>("Batches"),
+        Table::of::<batch::decide::Rule>("Batches"),
         Table::of::<pool::Rule>("Pools"),
         Table::of::<sync_probe::Rule>("Sync probes"),
         Table::of::<capacity::decide::Rule>("Capacity"),

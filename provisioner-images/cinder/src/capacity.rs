@@ -24,7 +24,7 @@ impl Run {
             Err(trouble) => return Err(trouble.into()),
         };
         let free_gib = free_gib(pools.as_deref(), backend.as_deref(), quota);
-        let Some((free, largest)) = free_gib else {
+        let Some(FreeGib { sum: free, largest }) = free_gib else {
             return Err(Failure::permission(
                 "nothing says how much room Cinder has: the project has no quota of gigabytes, and the pools are for admins to \
                  see; give the project a quota, or take `capacity` out of the `capabilities` of the config",
@@ -35,22 +35,31 @@ impl Run {
     }
 }
 
-/// Returns the free space of all pools and of the largest, in GiB; `None` if neither pools nor quota say. The function
-/// is pure.
-fn free_gib(pools: Option<&[Pool]>, backend: Option<&str>, quota: Option<u64>) -> Option<(u64, u64)> {
+/// Free space, in GiB.
+#[derive(Debug, PartialEq)]
+struct FreeGib {
+    /// The free space of all pools.
+    sum: u64,
+    /// The free space of the largest pool.
+    largest: u64,
+}
+
+/// Returns the free space; `None` if neither pools nor quota say. The function is pure.
+fn free_gib(pools: Option<&[Pool]>, backend: Option<&str>, quota: Option<u64>) -> Option<FreeGib> {
+    let of_quota = || quota.map(|quota| FreeGib { sum: quota, largest: quota });
     let of_type: Option<Vec<Option<u64>>> = pools.map(|pools| {
         let fits = |pool: &&Pool| backend.is_none_or(|backend| pool.backend == backend);
         pools.iter().filter(fits).map(|pool| pool.free).collect()
     });
     let most = quota.unwrap_or(u64::MAX);
     match of_type {
-        None => quota.map(|quota| (quota, quota)),
+        None => of_quota(),
         // If one pool is infinite, the others do not matter.
-        Some(free) if free.contains(&None) => quota.map(|quota| (quota, quota)),
+        Some(free) if free.contains(&None) => of_quota(),
         Some(free) => {
             let free: Vec<u64> = free.into_iter().flatten().collect();
             let (sum, largest) = (free.iter().sum::<u64>(), free.iter().max().copied().unwrap_or(0));
-            Some((sum.min(most), largest.min(most)))
+            Some(FreeGib { sum: sum.min(most), largest: largest.min(most) })
         }
     }
 }
@@ -74,6 +83,7 @@ mod tests {
             (None, Some("a"), Some(7), Some((7, 7))),
             (None, None, None, None),
         ] {
+            let expected = expected.map(|(sum, largest)| FreeGib { sum, largest });
             assert_eq!(free_gib(pools, backend, quota), expected, "{backend:?} {quota:?}");
         }
     }

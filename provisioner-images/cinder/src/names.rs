@@ -41,7 +41,7 @@ pub fn secret(request: &RunRequest) -> String {
     format!("flex-cinder-{}", request.volume_id)
 }
 
-/// Returns the metadata of a volume. Metadata of the config never replace those by which the volume is found.
+/// Returns the metadata of a volume. The config's metadata never replace the entries by which the image finds a volume.
 pub fn metadata(request: &RunRequest, parameters: &Parameters) -> BTreeMap<String, String> {
     let own = [
         (METADATA_VOLUME_ID, request.volume_id.clone()),

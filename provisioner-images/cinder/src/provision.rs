@@ -159,9 +159,10 @@ impl Run {
             false => messages.join("; "),
         };
         let text = format!("Cinder could not make the volume: {why}");
-        let no_room = why.contains("o backend") || why.contains("No valid host") || why.contains("weighted backend");
-        match no_room && self.parameters.zone_from_topology {
-            true => Failure::no_room(text),
+        let no_capacity =
+            why.contains("o backend") || why.contains("No valid host") || why.contains("weighted backend");
+        match no_capacity && self.parameters.zone_from_topology {
+            true => Failure::no_capacity(text),
             false => Failure::retry(text),
         }
     }

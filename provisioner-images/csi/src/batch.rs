@@ -25,7 +25,7 @@ pub async fn work(members: Vec<MemberVariables>) -> Result<ExitCode, Failure> {
     let asked: Vec<Asked> = members.iter().map(asked).collect();
     let mut told_to_stop = flex_image_kit::terminated()?;
     // All members of a class have the same driver. If no member can be read, no driver is needed.
-    let first = asked.iter().find_map(|asked| asked.as_ref().ok()).map(|(_, parameters)| parameters.clone());
+    let first = asked.iter().find_map(|asked| asked.as_ref().ok()).map(|asked| asked.parameters.clone());
     let driver = match &first {
         Some(first) => Some((reach(first, &mut told_to_stop).await?, first)),
         None => None,
@@ -33,7 +33,7 @@ pub async fn work(members: Vec<MemberVariables>) -> Result<ExitCode, Failure> {
     let cluster = Rc::new(Cluster::new(false));
     let turns = Rc::new(Semaphore::new(first.as_ref().map_or(1, |first| first.worker_threads)));
     let work = |_, asked: Asked, mut stop: flex_image_kit::batch::Stop| {
-        let run = asked.and_then(|(request, parameters)| match &driver {
+        let run = asked.and_then(|MemberRequest { request, parameters }| match &driver {
             Some((driver, first)) if parameters.same_driver(first) => {
                 Ok(Run { driver: driver.for_member(), cluster: cluster.clone(), parameters, request })
             }
@@ -47,8 +47,14 @@ pub async fn work(members: Vec<MemberVariables>) -> Result<ExitCode, Failure> {
     Ok(flex_image_kit::batch::each(asked, all, told_to_stop, work).await)
 }
 
+/// The work of a member.
+struct MemberRequest {
+    request: RunRequest,
+    parameters: Parameters,
+}
+
 /// The work of a member, or the reason why it cannot be read.
-type Asked = Result<(RunRequest, Parameters), Failure>;
+type Asked = Result<MemberRequest, Failure>;
 
 /// Reads a member's line together with the environment of the run.
 fn asked(member: &MemberVariables) -> Asked {
@@ -59,5 +65,5 @@ fn asked(member: &MemberVariables) -> Asked {
         return Err(Failure::usage(format!("{} runs are for no claim, and in no batch", request.operation)));
     }
     let parameters = Parameters::of(&request.parameters)?;
-    Ok((request, parameters))
+    Ok(MemberRequest { request, parameters })
 }

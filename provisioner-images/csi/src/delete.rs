@@ -30,13 +30,13 @@ impl Run {
         Ok(self.remove(&source.volume_handle, secrets).await?)
     }
 
-    /// Deletes the volume with the claim's name. Only CreateVolume tells which volume has a name. So it is called once
+    /// Deletes the volume with the claim's name. Only CreateVolume returns the volume with a name. So it is called once
     /// more. It returns the existing volume, or makes one, and that volume is deleted.
     async fn delete_unknown(&self) -> Outcome<()> {
         if !self.driver.can(Type::CreateDeleteVolume) {
             return Ok(());
         }
-        let (message, _) = self.message().await?;
+        let message = self.message().await?.message;
         let volume = match self.create(&message).await {
             Ok(volume) => volume,
             Err(Stop::Trouble(trouble)) => match trouble.status.code() {

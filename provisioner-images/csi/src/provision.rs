@@ -25,6 +25,14 @@ const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 /// The number of tries to delete a wrong volume.
 const TRIES: usize = 5;
 
+/// A call of CreateVolume.
+pub struct CreateCall {
+    /// The request to the driver.
+    pub message: CreateVolumeRequest,
+    /// The selected node.
+    pub selected: Option<Node>,
+}
+
 impl Run {
     /// Makes the volume, or finds the one that an earlier run made: the driver knows it by its name.
     ///
@@ -34,7 +42,7 @@ impl Run {
         self.driver.must(Type::CreateDeleteVolume, "make volumes")?;
         // This comes before anything is made, so that problems of the class are reported first.
         let source = self.persistent_source()?;
-        let (message, selected) = self.message().await?;
+        let CreateCall { message, selected } = self.message().await?;
         let volume = self.create(&message).await?;
         if let Err(wrong) = check(&volume, &message, selected.as_ref(), self.parameters.topology_optional) {
             return Err(self.take_back(&volume, message.secrets, wrong).await.into());
@@ -44,11 +52,11 @@ impl Run {
         Ok(())
     }
 
-    /// Builds the request to the driver. Returns it with the selected node.
+    /// Builds the request to the driver.
     ///
     /// # Errors
     /// If the driver cannot do it, or if data for the request are missing.
-    pub async fn message(&self) -> Outcome<(CreateVolumeRequest, Option<Node>)> {
+    pub async fn message(&self) -> Outcome<CreateCall> {
         let (request, parameters) = (&self.request, &self.parameters);
         let fs_type = self.fs_type();
         let volume_content_source = self.content_source().await?;
@@ -89,7 +97,7 @@ impl Run {
             mutable_parameters: request.attributes.clone(),
         };
         let selected = nodes.into_iter().find(|node| node.name == request.node_name);
-        Ok((message, selected))
+        Ok(CreateCall { message, selected })
     }
 
     /// Calls CreateVolume.
@@ -150,7 +158,7 @@ impl Run {
         match wrong {
             Wrong::Volume(what) => Failure::retry(format!("the CSI driver made a wrong volume {id}: {what}. {end}")),
             Wrong::Location(what) => {
-                Failure::no_room(format!("the CSI driver made a wrong volume {id}: {what}. {end}"))
+                Failure::no_capacity(format!("the CSI driver made a wrong volume {id}: {what}. {end}"))
             }
         }
     }

@@ -119,9 +119,9 @@ pub fn reference(
     parameters: &BTreeMap<String, String>,
     variables: &Variables,
 ) -> Result<Option<SecretReference>, Failure> {
-    let today = pair(parameters, &format!("{PREFIX}{}secret-", kind.today()), ("name", "namespace"))?;
+    let today = pair(parameters, &format!("{PREFIX}{}secret-", kind.today()), TODAY)?;
     let older = match kind.older() {
-        Some(prefix) => pair(parameters, prefix, ("Name", "Namespace"))?,
+        Some(prefix) => pair(parameters, prefix, OLDER)?,
         None => None,
     };
     let pair = match (today, older) {
@@ -134,7 +134,7 @@ pub fn reference(
         (Some(today), None) => today,
         // The older parameters know only the volume's name there.
         (None, Some(older)) => Pair { only_volume: kind == Kind::Provisioner, ..older },
-        (None, None) => match self::pair(parameters, &format!("{PREFIX}secret-"), ("name", "namespace"))? {
+        (None, None) => match self::pair(parameters, &format!("{PREFIX}secret-"), TODAY)? {
             Some(default) => default,
             None => return Ok(None),
         },
@@ -163,12 +163,22 @@ pub fn reference(
     Ok(Some(SecretReference { name: Some(name), namespace: Some(namespace) }))
 }
 
+/// The ends of the keys that name a Secret.
+#[derive(Clone, Copy)]
+struct KeyEnds {
+    name: &'static str,
+    namespace: &'static str,
+}
+
+const TODAY: KeyEnds = KeyEnds { name: "name", namespace: "namespace" };
+const OLDER: KeyEnds = KeyEnds { name: "Name", namespace: "Namespace" };
+
 fn pair<'a>(
     parameters: &'a BTreeMap<String, String>,
     prefix: &str,
-    ends: (&str, &str),
+    ends: KeyEnds,
 ) -> Result<Option<Pair<'a>>, Failure> {
-    let (name_key, namespace_key) = (format!("{prefix}{}", ends.0), format!("{prefix}{}", ends.1));
+    let (name_key, namespace_key) = (format!("{prefix}{}", ends.name), format!("{prefix}{}", ends.namespace));
     match (parameters.get(&name_key), parameters.get(&namespace_key)) {
         (None, None) => Ok(None),
         (Some(name), Some(namespace)) if !name.is_empty() && !namespace.is_empty() => {

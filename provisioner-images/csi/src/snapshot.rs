@@ -1,4 +1,4 @@
-//! Snapshot and delete-snapshot runs. The driver gives each snapshot an id of its own. Only CreateSnapshot tells this
+//! Snapshot and delete-snapshot runs. The driver gives each snapshot an id of its own. Only CreateSnapshot returns this
 //! id, by the snapshot's name and as long as its volume exists.
 
 use csi_spec::csi::controller_service_capability::rpc::Type;

@@ -56,9 +56,9 @@ pub fn requirement(
     };
     let within = |segment: &Segment| allowed.iter().any(|term| is_part(term, segment));
     let requisite: BTreeSet<Segment> = match &selected {
-        Some((_, location)) if parameters.strict_topology => {
+        Some(Selected { location, .. }) if parameters.strict_topology => {
             if !allowed.is_empty() && !within(location) {
-                return Err(Failure::no_room(format!(
+                return Err(Failure::no_capacity(format!(
                     "the selected node {} is outside of the allowedTopologies of the class",
                     request.node_name
                 )));
@@ -69,7 +69,7 @@ pub fn requirement(
         None if !parameters.immediate_topology => return Ok(None),
         _ => {
             let keys = match &selected {
-                Some((keys, _)) => keys.clone(),
+                Some(selected) => selected.keys.clone(),
                 None => first_keys(nodes)?,
             };
             nodes.iter().filter_map(|node| node.segment(&keys)).collect()
@@ -77,12 +77,14 @@ pub fn requirement(
     };
     let requisite: Vec<Segment> = requisite.into_iter().collect();
     let first = match &selected {
-        Some((_, location)) => requisite.iter().position(|term| is_part(term, location)).ok_or_else(|| {
-            Failure::no_room(format!(
-                "the selected node {} is outside of the allowedTopologies of the class",
-                request.node_name
-            ))
-        })?,
+        Some(Selected { location, .. }) => {
+            requisite.iter().position(|term| is_part(term, location)).ok_or_else(|| {
+                Failure::no_capacity(format!(
+                    "the selected node {} is outside of the allowedTopologies of the class",
+                    request.node_name
+                ))
+            })?
+        }
         None if requisite.is_empty() => {
             return Err(Failure::retry("no node has the labels by which the driver says where it is"));
         }
@@ -96,17 +98,24 @@ pub fn requirement(
     }))
 }
 
-fn selected(name: &str, nodes: &[Node]) -> Result<(Vec<String>, Segment), Failure> {
+/// The topology of the selected node.
+struct Selected {
+    /// The keys by which the driver says where a node is.
+    keys: Vec<String>,
+    location: Segment,
+}
+
+fn selected(name: &str, nodes: &[Node]) -> Result<Selected, Failure> {
     let Some(node) = nodes.iter().find(|node| node.name == name) else {
-        return Err(Failure::no_room(format!("the selected node {name} is gone")));
+        return Err(Failure::no_capacity(format!("the selected node {name} is gone")));
     };
     if node.keys.is_empty() {
-        return Err(Failure::no_room(format!(
+        return Err(Failure::no_capacity(format!(
             "the driver has said of no topology on the selected node {name} (see its CSINode): it does not run there, or not yet"
         )));
     }
     match node.segment(&node.keys) {
-        Some(location) => Ok((node.keys.clone(), location)),
+        Some(location) => Ok(Selected { keys: node.keys.clone(), location }),
         None => Err(Failure::retry(format!(
             "the selected node {name} does not have all of the labels {} by which the driver says where it is",
             node.keys.join(", ")

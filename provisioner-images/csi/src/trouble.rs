@@ -98,7 +98,7 @@ impl Trouble {
         );
         match self.kind() {
             Kind::UnderWay => Failure::retry(format!("{text}. It may still be under way, and is asked for again")),
-            Kind::Capacity if elsewhere => Failure::no_room(text),
+            Kind::Capacity if elsewhere => Failure::no_capacity(text),
             Kind::Capacity | Kind::Failed => Failure::retry(text),
             Kind::Refused => Failure::never(text),
             Kind::Unable => Failure::config(format!("{text}. The driver cannot do that")),

@@ -75,9 +75,15 @@ pub(crate) fn above(folder: impl AsFd, expected: Identity) -> Result<Option<Owne
     }
 }
 
-/// Opens the directory that contains a path, and returns it with the last name. Only the last name may belong to
-/// somebody else.
-pub(crate) fn parent(path: &Path) -> Result<(OwnedFd, CString), Failure> {
+/// A path, as its opened directory and the name there.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub folder: OwnedFd,
+    pub name: CString,
+}
+
+/// Opens the directory that contains a path. Only the last name may belong to somebody else.
+pub(crate) fn parent(path: &Path) -> Result<Entry, Failure> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Failure::usage(format!("`{}` does not end with a name", path.display())));
     };
@@ -89,14 +95,14 @@ pub(crate) fn parent(path: &Path) -> Result<(OwnedFd, CString), Failure> {
         let what = format!("the directory {} cannot be opened: {}", parent.display(), io::Error::from(error));
         Failure::retry(format!("{what}; see whether it is mounted in this pod"))
     })?;
-    Ok((folder, name))
+    Ok(Entry { folder, name })
 }
 
 /// Makes a failure of its cause: a full disk, a missing permission, or a temporary problem.
 pub(crate) fn failure(what: String, error: &io::Error) -> Failure {
     let text = format!("{what}: {error}");
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOSPC | Errno::DQUOT) => Failure::no_room(text),
+        Some(Errno::NOSPC | Errno::DQUOT) => Failure::no_capacity(text),
         _ => Failure::retry(text),
     }
 }
@@ -150,6 +156,6 @@ mod tests {
         }
         let missing = parent(Path::new("/nonexistent/a")).unwrap_err();
         assert!(missing.code == flex_contract::exit::TEMPFAIL && missing.message.contains("is mounted"), "{missing}");
-        assert_eq!(parent(Path::new("/tmp/a/")).unwrap().1.as_c_str(), c"a");
+        assert_eq!(parent(Path::new("/tmp/a/")).unwrap().name.as_c_str(), c"a");
     }
 }

@@ -23,8 +23,8 @@ impl Failure {
     pub fn never(message: impl Into<String>) -> Self {
         Self { code: exit::DATAERR, message: message.into() }
     }
-    /// Makes the failure of a node or zone without room.
-    pub fn no_room(message: impl Into<String>) -> Self {
+    /// Makes the failure of a node or zone without capacity.
+    pub fn no_capacity(message: impl Into<String>) -> Self {
         Self { code: exit::UNAVAILABLE, message: message.into() }
     }
     /// Makes a temporary failure: try again later.

@@ -7,7 +7,7 @@ use backon::{ExponentialBuilder, Retryable};
 
 use crate::Failure;
 
-/// The answer of a backend that does not do what it is asked.
+/// The answer of a backend that does not fulfil a request.
 pub trait Trouble {
     /// Checks whether it is worth asking again soon.
     fn passes(&self) -> bool;

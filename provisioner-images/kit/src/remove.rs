@@ -1,9 +1,9 @@
 //! The removal of a directory that somebody may be changing.
 //!
-//! A process that held the directory open when its volume existed holds it still. So nothing here uses a path: each
-//! file is addressed by its name in a directory that is already open ([`crate::below`]). The way back up leads only to
-//! the very directory from which the way down came. The owner decides how deep the directories are: only the name of
-//! each level is remembered, and only the outermost levels are held open.
+//! A process that opened the directory when its volume existed may still hold it open. So nothing here uses a path:
+//! each file is addressed by its name in a directory that is already open ([`crate::below`]). The way back up leads
+//! only to the very directory from which the way down began. Users decide how deep the directories are: only the name
+//! of each level is kept in memory, and only the outermost levels are held open.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -42,8 +42,8 @@ pub fn remove<P: AsRef<Path>>(paths: &[P]) -> Result<(), Failure> {
 /// # Errors
 /// If the rename is not possible. The message says why.
 pub fn rename(from: &Path, to: &Path) -> Result<(), Failure> {
-    let (from_folder, from_name) = below::parent(from)?;
-    let (to_folder, to_name) = below::parent(to)?;
+    let below::Entry { folder: from_folder, name: from_name } = below::parent(from)?;
+    let below::Entry { folder: to_folder, name: to_name } = below::parent(to)?;
     let renamed = match fs::renameat_with(&from_folder, &from_name, &to_folder, &to_name, RenameFlags::NOREPLACE) {
         // The file system cannot check this itself.
         Err(Errno::INVAL | Errno::NOSYS) => match fs::statat(&to_folder, &to_name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -59,7 +59,7 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), Failure> {
 }
 
 fn remove_one(path: &Path) -> Result<(), Failure> {
-    let (parent, name) = below::parent(path)?;
+    let below::Entry { folder: parent, name } = below::parent(path)?;
     whole(&parent, &name).map_err(|trouble| message(path, trouble))
 }
 
@@ -164,7 +164,7 @@ fn empty(top: &OwnedFd, but: Option<&CStr>, patience: &mut usize) -> Result<(), 
             Err((name, error)) => return Err(trouble(levels, name, error)),
         };
         let moved = match down {
-            Some((next, folder)) => descend(&mut levels, &mut here, next, folder),
+            Some(Full { name, folder }) => descend(&mut levels, &mut here, name, folder),
             None => match levels.pop() {
                 None => return Ok(()),
                 Some(level) => ascend(level, &mut here),
@@ -231,8 +231,11 @@ fn ascend(level: Level, here: &mut Dir) -> Result<Moved, (CString, Errno)> {
     step().map_err(|error| (next.clone(), error))
 }
 
-/// A directory that is not empty, with its name.
-type Full = (CString, OwnedFd);
+/// A directory that is not empty.
+struct Full {
+    name: CString,
+    folder: OwnedFd,
+}
 
 /// Removes the contents of a directory, except for one name, up to the first directory that is not empty. Returns that
 /// directory, opened.
@@ -257,7 +260,7 @@ fn sweep(here: &mut Dir, but: Option<&CStr>) -> Result<Option<Full>, (Option<CSt
             Err(error) => return Err(message(error)),
         }
         match below::open(folder, name) {
-            Ok(opened) => return Ok(Some((name.to_owned(), opened))),
+            Ok(opened) => return Ok(Some(Full { name: name.to_owned(), folder: opened })),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(error) => return Err(message(error)),
         }

@@ -1,4 +1,4 @@
-//! The termination message: how an image tells the claim's owner why it failed.
+//! The termination message, by which an image tells the claim's owner why it failed.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

@@ -32,10 +32,18 @@ async fn ids(server: &Server) -> Result<Vec<String>, Failure> {
     Ok(ids.filter(|id| record::check_id(id).is_ok()).map(str::to_owned).collect())
 }
 
-/// Returns the volumes that have a record, with their paths.
-pub async fn recorded(server: &Server) -> Result<Vec<(String, String)>, Failure> {
+/// A volume that has a record.
+pub struct RecordedVolume {
+    /// The id.
+    pub id: String,
+    /// The path of its directory.
+    pub path: String,
+}
+
+/// Returns the volumes that have a record.
+pub async fn recorded(server: &Server) -> Result<Vec<RecordedVolume>, Failure> {
     futures::stream::iter(ids(server).await?)
-        .map(async |id| Ok(server.read_record(&record::of_volume(&id)).await?.map(|path| (id, path))))
+        .map(async |id| Ok(server.read_record(&record::of_volume(&id)).await?.map(|path| RecordedVolume { id, path })))
         .buffer_unordered(MAX_CONCURRENT)
         .try_filter_map(|found| std::future::ready(Ok(found)))
         .try_collect()

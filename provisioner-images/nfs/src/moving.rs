@@ -4,7 +4,8 @@ use flex_contract::request::RunRequest;
 use flex_contract::storage;
 use flex_image_kit::Failure;
 
-use crate::list::recorded;
+use crate::list::{RecordedVolume, recorded};
+use crate::nesting::OwnedDirectory;
 use crate::parameters::Parameters;
 use crate::server::Server;
 use crate::{nesting, record};
@@ -37,16 +38,16 @@ pub async fn move_in(server: &Server, parameters: &Parameters, request: &RunRequ
 
 /// Checks that the directory is not in that of another volume, and that no other volume is in it.
 async fn apart(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
-    if let Some((around, owner)) = nesting::around(server, path).await? {
+    if let Some(OwnedDirectory { path: around, owner }) = nesting::around(server, path).await? {
         return Err(Failure::never(format!(
             "the directory {path} is in {around}, which belongs to volume {owner}: nothing is done"
         )));
     }
     let is_below = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
     let others = recorded(server).await?;
-    let mut others = others.iter().filter(|(other, _)| other != id);
-    match others.find(|(_, at)| at == path || is_below(at, path) || is_below(path, at)) {
-        Some((other, at)) => Err(Failure::never(format!(
+    let mut others = others.iter().filter(|other| other.id != id);
+    match others.find(|other| other.path == path || is_below(&other.path, path) || is_below(path, &other.path)) {
+        Some(RecordedVolume { id: other, path: at }) => Err(Failure::never(format!(
             "the directory {path} has files in common with {at}, which belongs to volume {other}: nothing is done"
         ))),
         None => Ok(()),

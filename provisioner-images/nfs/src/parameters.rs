@@ -26,7 +26,7 @@ pub struct Parameters {
     pub mount_port: Option<u16>,
     /// Protocol versions in the order of preference.
     pub versions: &'static [&'static str],
-    /// Whether to use a port below 1024, which exports with the option `secure` require.
+    /// Whether to use a port below 1024. Exports with the option `secure` require it.
     pub reserved_port: bool,
     /// The pattern of the directory's path within the export.
     pub subdirectory: String,

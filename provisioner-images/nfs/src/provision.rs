@@ -90,8 +90,8 @@ async fn claim(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
 ///
 /// No volume is in the directory of another one, whose users could change it, and whose deletion would delete it.
 async fn new_record(server: &Server, path: &str, id: &str) -> Result<bool, Failure> {
-    if let Some((around, owner)) = nesting::around(server, path).await? {
-        return Err(nested(path, &around, &owner));
+    if let Some(around) = nesting::around(server, path).await? {
+        return Err(nested(path, &around.path, &around.owner));
     }
     if !server.make_record(&record::of_path(path), id).await? {
         return Ok(false);
@@ -99,9 +99,9 @@ async fn new_record(server: &Server, path: &str, id: &str) -> Result<bool, Failu
     // Another run may have claimed a directory around this one meanwhile.
     match nesting::around(server, path).await? {
         None => Ok(true),
-        Some((around, owner)) => {
+        Some(around) => {
             server.remove_record(&record::of_path(path)).await?;
-            Err(nested(path, &around, &owner))
+            Err(nested(path, &around.path, &around.owner))
         }
     }
 }

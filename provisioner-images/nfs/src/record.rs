@@ -44,15 +44,24 @@ pub fn check_id(id: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A path in its parts.
+pub struct PathParts<'a> {
+    /// The folder; empty at the top.
+    pub folder: &'a str,
+    /// The name in the folder.
+    pub name: &'a str,
+}
+
 /// Divides a path into its folder and its name there.
-pub fn split(path: &str) -> (&str, &str) {
-    path.rsplit_once('/').unwrap_or(("", path))
+pub fn split(path: &str) -> PathParts<'_> {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    PathParts { folder, name }
 }
 
 fn beside(path: &str, name: &str) -> String {
-    match split(path) {
-        ("", _) => name.to_owned(),
-        (folder, _) => format!("{folder}/{name}"),
+    match split(path).folder {
+        "" => name.to_owned(),
+        folder => format!("{folder}/{name}"),
     }
 }
 
@@ -65,7 +74,7 @@ pub fn rubbish(path: &str, id: &str) -> String {
 /// Returns the place of an archived directory. The id distinguishes directories that had the same name one after
 /// another.
 pub fn archive(path: &str, id: &str) -> String {
-    let (_, name) = split(path);
+    let name = split(path).name;
     let suffix = if name.contains(id) { String::new() } else { format!("-{id}") };
     beside(path, &format!("archived-{name}{suffix}"))
 }
@@ -98,7 +107,7 @@ const LONGEST_NAME: usize = 255;
 
 /// Checks that the names which a directory gets when it is deleted are not too long.
 pub fn check_length(path: &str, id: &str) -> Result<(), Failure> {
-    let longest = [archive(path, id), rubbish(path, id)].iter().map(|path| split(path).1.len()).max().unwrap_or(0);
+    let longest = [archive(path, id), rubbish(path, id)].iter().map(|path| split(path).name.len()).max().unwrap_or(0);
     match longest <= LONGEST_NAME {
         true => Ok(()),
         false => Err(Failure::never(format!(

@@ -7,6 +7,7 @@ use flex_image_kit::Failure;
 use futures::{StreamExt, TryStreamExt};
 use nfs_rs::{Mount, NfsError, ObjRes, ReaddirplusEntry};
 
+use crate::record::PathParts;
 use crate::server::Server;
 use crate::trouble::{Kind, is_no_directory, kind};
 
@@ -32,7 +33,7 @@ struct Open {
 /// Removes the directory; a missing one is no error.
 pub async fn remove(server: &Server, path: &str) -> Result<(), Failure> {
     let mount = server.mount();
-    let (folder, name) = crate::record::split(path);
+    let PathParts { folder, name } = crate::record::split(path);
     let found = async {
         let parent = mount.lookup_path(folder).await?;
         let handle = mount.lookup(parent.fh.clone(), name).await?;

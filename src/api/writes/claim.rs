@@ -18,8 +18,8 @@ use crate::model::claim::Claim;
 use crate::model::claim::Stamp;
 use crate::model::claim::volume_generation;
 use crate::model::claim::volume_ids;
-use crate::model::modification;
-use crate::model::resize::ResizeUpdate;
+use crate::model::expand_update::ExpandUpdate;
+use crate::model::modify_update::ModifyUpdate;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::failure::LastFailure;
@@ -235,7 +235,7 @@ impl Writes {
             "phase": "Bound",
             "accessModes": volume.access_modes,
             "capacity": { "storage": flex_contract::quantity::quantity(size) },
-            "currentVolumeAttributesClassName": Some(&volume.attributes().class).filter(|class| !class.is_empty()),
+            "currentVolumeAttributesClassName": &volume.attributes().class,
         }});
         let body = patch(&claim.uid, &claim.resource_version, json!({}), status);
         let written =
@@ -243,18 +243,13 @@ impl Writes {
         self.written_claim(claim, written).map(drop)
     }
 
-    /// Writes the state of a resize into the claim's status.
-    pub async fn report_resize(&self, claim: &Claim, report: &ResizeUpdate, now: &str) -> Result<Claim> {
+    /// Writes the state of an expand run into the claim's status.
+    pub async fn report_expand(&self, claim: &Claim, report: &ExpandUpdate, now: &str) -> Result<Claim> {
         self.report(claim, report.status(now)).await
     }
 
     /// Writes the state of the volume's attributes into the claim's status.
-    pub async fn report_modification(
-        &self,
-        claim: &Claim,
-        report: &modification::ModifyUpdate,
-        now: &str,
-    ) -> Result<Claim> {
+    pub async fn report_modify(&self, claim: &Claim, report: &ModifyUpdate, now: &str) -> Result<Claim> {
         self.report(claim, report.status(now)).await
     }
 

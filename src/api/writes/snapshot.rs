@@ -21,6 +21,14 @@ fn error(message: &str, now: &str) -> Value {
     json!({ "message": message, "time": now })
 }
 
+/// The volume of which a snapshot is taken.
+pub struct SnapshotVolume<'a> {
+    /// The handle by which Kubernetes names it.
+    pub handle: &'a str,
+    /// Its volume mode.
+    pub mode: &'a str,
+}
+
 impl Writes {
     fn snapshots(&self, namespace: &str) -> Api<VolumeSnapshot> {
         Api::namespaced(self.client.clone(), namespace)
@@ -120,7 +128,7 @@ impl Writes {
         &self,
         snapshot: &Snapshot,
         policy: &ReclaimPolicy,
-        volume: (&str, &str),
+        volume: &SnapshotVolume<'_>,
     ) -> Result<Content> {
         let name = names::content_name(&snapshot.uid);
         let what = || format!("VolumeSnapshotContent {name}");
@@ -137,8 +145,8 @@ impl Writes {
             "spec": {
                 "deletionPolicy": policy.as_str(),
                 "driver": self.identity.provisioner,
-                "source": { "volumeHandle": volume.0 },
-                "sourceVolumeMode": volume.1,
+                "source": { "volumeHandle": volume.handle },
+                "sourceVolumeMode": volume.mode,
                 "volumeSnapshotClassName": snapshot.class,
                 "volumeSnapshotRef": {
                     "apiVersion": api::API_VERSION,
@@ -154,7 +162,7 @@ impl Writes {
         match contents.create(&post(), &content).await {
             Ok(made) => Ok(Content::from(&made)),
             Err(kube::Error::Api(status)) if status.code == 409 => match self.read_content(&name).await? {
-                Some(there) if there.snapshot_uid == snapshot.uid => Ok(there),
+                Some(there) if there.snapshot_uid.as_ref() == Some(&snapshot.uid) => Ok(there),
                 Some(_) => Err(WriteError::Foreign(what())),
                 None => Err(WriteError::Conflict(what())),
             },

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::api::discard_reply::DiscardReply;
 use crate::api::trimmed::Trimmed;
-use crate::attributes::Attributes;
 use crate::config::keys;
+use crate::config::modify::Attributes;
 use crate::model::claim::Claim;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
@@ -26,6 +26,7 @@ use crate::run::failure::LastFailure;
 use crate::state::index::WorkItem;
 
 /// The future owner of a volume.
+#[derive(Clone, Copy)]
 enum Owner<'a> {
     /// The claim with this UID.
     Claim(&'a str),
@@ -50,6 +51,25 @@ fn source_of(volume: &PersistentVolume) -> String {
     let Some(spec) = &volume.spec else { return String::new() };
     let source = flex_contract::volume::volume_source_kind(spec).map(|kind| (kind, json!(spec)[kind].take()));
     source.map(|(kind, source)| json!({ kind: source }).to_string()).unwrap_or_default()
+}
+
+/// The data of an adoption.
+#[derive(Clone, Copy)]
+struct Adoption<'a> {
+    owner: Owner<'a>,
+    /// The volume id.
+    id: &'a str,
+    provenance: &'a Provenance,
+    nodes: &'a [String],
+    attributes: &'a Attributes,
+}
+
+/// A volume on which the batch of its delete run is recorded.
+pub struct NotedVolume {
+    /// The volume, as written.
+    pub volume: Volume,
+    /// The source of the volume as JSON, as of this write.
+    pub source: String,
 }
 
 impl Writes {
@@ -161,7 +181,8 @@ impl Writes {
         claim: &Claim,
         provenance: &Provenance,
         nodes: &[String],
-        (affinity, attributes): (Option<&NodeSelector>, &Attributes),
+        affinity: Option<&NodeSelector>,
+        attributes: &Attributes,
     ) -> Result<Volume> {
         let for_pool = claim.is_pool_request(&self.identity.namespace);
         let reference = if for_pool { self.nobody(&claim.volume_id(), None) } else { reference(claim) };
@@ -170,15 +191,16 @@ impl Writes {
             spec["nodeAffinity"] = json!({ "required": affinity });
         }
         // The API refuses the field for volumes of other kinds.
-        if volume.source_kind == Some("csi") && !attributes.class.is_empty() {
-            spec["volumeAttributesClassName"] = json!(attributes.class);
+        if let Some(class) = attributes.class.as_ref().filter(|_| volume.source_kind == Some("csi")) {
+            spec["volumeAttributesClassName"] = json!(class);
         }
         let id = claim.volume_id();
         let owner = match (&claim.size, for_pool) {
             (Ok(size), true) => Owner::Pool(*size),
             _ => Owner::Claim(&claim.uid),
         };
-        self.write_adoption(volume, (owner, &id), provenance, nodes, (spec, attributes)).await
+        let adoption = Adoption { owner, id: &id, provenance, nodes, attributes };
+        self.write_adoption(volume, &adoption, spec).await
     }
 
     /// Assigns a pooled volume to the claim.
@@ -222,21 +244,16 @@ impl Writes {
         provenance: &Provenance,
         nodes: &[String],
     ) -> Result<Volume> {
-        let by = volume.claim_ref.as_ref().map(|reference| reference.uid.clone()).unwrap_or_default();
-        let rest = (json!({}), &Attributes::default());
+        let by = volume.claim_ref_uid().unwrap_or_default();
         let id = claim.volume_id();
-        let adopted = self.write_adoption(volume, (Owner::Claim(&by), &id), provenance, nodes, rest).await?;
+        let attributes = &Attributes::default();
+        let adoption = Adoption { owner: Owner::Claim(by), id: &id, provenance, nodes, attributes };
+        let adopted = self.write_adoption(volume, &adoption, json!({})).await?;
         self.write_adoption_mark(&adopted).await
     }
 
-    async fn write_adoption(
-        &self,
-        volume: &Volume,
-        (owner, id): (Owner<'_>, &str),
-        provenance: &Provenance,
-        nodes: &[String],
-        (mut spec, attributes): (Value, &Attributes),
-    ) -> Result<Volume> {
+    async fn write_adoption(&self, volume: &Volume, adoption: &Adoption<'_>, mut spec: Value) -> Result<Volume> {
+        let Adoption { owner, id, provenance, nodes, attributes } = *adoption;
         // A volume that nobody has used yet is deleted, whatever the class says of claims.
         let (uid, size, policy) = match owner {
             Owner::Claim(uid) => {
@@ -273,7 +290,7 @@ impl Writes {
                 names::PROVISIONED_BY: provenance.effective_config.provisioner(&self.identity.provisioner),
                 names::BOUND_BY_CONTROLLER: "yes",
                 names::QUARANTINE: null,
-                names::ATTRIBUTES: (!attributes.class.is_empty())
+                names::ATTRIBUTES: attributes.class.is_some()
                     .then(|| json!(AppliedAttributes { attributes: attributes.clone(), run: 0 }).to_string()),
                 names::MODIFICATION: null,
             },
@@ -312,7 +329,7 @@ impl Writes {
     }
 
     /// Reserves a volume for any claim of this name, or for the one with this UID.
-    pub async fn reserve(&self, volume: &Volume, (claim, uid): (&ObjectName, Option<&str>)) -> Result<Volume> {
+    pub async fn reserve(&self, volume: &Volume, claim: &ObjectName, uid: Option<&str>) -> Result<Volume> {
         let reference = json!({
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
@@ -329,16 +346,16 @@ impl Writes {
         if volume.claim_ref.is_some() {
             return self.write_adoption_mark(volume).await;
         }
-        let reserved = self.reserve(volume, (&volume.reservation(&self.identity.namespace), None)).await?;
+        let reserved = self.reserve(volume, &volume.reservation(&self.identity.namespace), None).await?;
         self.write_adoption_mark(&reserved).await
     }
 
-    /// Records the batch of the volume's delete run. Returns the volume with its source, as of this write.
-    pub async fn note_batch(&self, volume: &Volume, batch: &str) -> Result<(Volume, String)> {
+    /// Records the batch of the volume's delete run. Returns the written volume.
+    pub async fn note_batch(&self, volume: &Volume, batch: &str) -> Result<NotedVolume> {
         let metadata = json!({ "annotations": { names::BATCH: batch } });
         let patched = self.patched_volume(volume, metadata, json!({})).await;
         let source = patched.as_ref().map_or_else(|_| String::new(), |patched| source_of(&patched.0));
-        Ok((self.written_volume(volume, patched)?, source))
+        Ok(NotedVolume { volume: self.written_volume(volume, patched)?, source })
     }
 
     /// Records that the volume's delete run is its own.
@@ -362,7 +379,7 @@ impl Writes {
     }
 
     /// Records the last failed expand run; `None` removes the record.
-    pub async fn note_expansion(&self, volume: &Volume, failed: Option<&FailedExpansion>) -> Result<Volume> {
+    pub async fn note_expand(&self, volume: &Volume, failed: Option<&FailedExpansion>) -> Result<Volume> {
         let annotations = json!({ names::EXPANSION: failed.map(|failed| json!(failed).to_string()) });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
@@ -374,7 +391,7 @@ impl Writes {
     }
 
     /// Records the modify runs; `None` removes the record.
-    pub async fn note_modification(&self, volume: &Volume, note: Option<&PendingModification>) -> Result<Volume> {
+    pub async fn note_modify(&self, volume: &Volume, note: Option<&PendingModification>) -> Result<Volume> {
         let annotations = json!({ names::MODIFICATION: note.map(|note| json!(note).to_string()) });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
@@ -382,11 +399,10 @@ impl Writes {
     /// Writes other attributes on a volume.
     pub async fn write_attributes(&self, volume: &Volume, applied: &AppliedAttributes) -> Result<Volume> {
         let annotations = json!({ names::ATTRIBUTES: json!(applied).to_string(), names::MODIFICATION: null });
-        let class = &applied.attributes.class;
         // The API refuses the field for volumes of other kinds.
-        let spec = match volume.source_kind == Some("csi") && !class.is_empty() {
-            true => json!({ "spec": { "volumeAttributesClassName": class } }),
-            false => json!({}),
+        let spec = match applied.attributes.class.as_ref().filter(|_| volume.source_kind == Some("csi")) {
+            Some(class) => json!({ "spec": { "volumeAttributesClassName": class } }),
+            None => json!({}),
         };
         self.patch_volume(volume, json!({ "annotations": annotations }), spec).await
     }

@@ -23,8 +23,8 @@ use crate::config::classes::Identity;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::volume::moving_in::{Candidate, Former, Mapping, Refusal, is_of, map, moved_in};
-use crate::volume::place::{Overlap, Places, neighbour};
+use crate::volume::move_in::{Candidate, Former, FormerProvisioner, Mapping, Refusal, is_of, map, moved_in};
+use crate::volume::place::{Neighbour, Overlap, Places, neighbour};
 use places::{check_config, places, recipe};
 use work::{Fresh, Work};
 
@@ -44,7 +44,7 @@ pub(super) struct AdoptArgs {
     /// The kind of the provisioner that made the volumes.
     #[arg(long, value_enum)]
     from: From,
-    /// The name of that provisioner, as it stands in its StorageClass [default: the usual name].
+    /// The name of that provisioner, as in its StorageClass [default: the usual name].
     #[arg(long)]
     provisioner: Option<String>,
     /// The provisioner ConfigMap that serves the volumes from then on.
@@ -160,7 +160,7 @@ fn verify_name(work: &Work, name: &str) -> anyhow::Result<()> {
     let mut known = BTreeSet::new();
     for volume in work.index.volumes() {
         known.extend(volume.provisioned_by.clone());
-        known.extend(moved_in(&volume).map(|moved_in| moved_in.from).filter(|from| !from.is_empty()));
+        known.extend(moved_in(&volume).and_then(|moved_in| moved_in.from));
     }
     let replaces = work.index.config(&work.config).and_then(|config| config.replaces());
     if replaces == Some(name) || known.contains(name) {
@@ -177,7 +177,7 @@ fn verify_name(work: &Work, name: &str) -> anyhow::Result<()> {
 async fn move_all(work: &Work, volumes: &[Volume], of: Of<'_>, dry_run: bool) -> usize {
     let mapped: Vec<_> = volumes
         .iter()
-        .map(|volume| mapping(work, (volume, work.claim_of(volume).as_deref(), &work.places), of))
+        .map(|volume| mapping(work, volume, work.claim_of(volume).as_deref(), &work.places, of))
         .collect();
     let outcome = |mapped: &Result<Mapping, Refusal>| match mapped {
         Ok(mapping) => format!("{} (class {})", work.config, mapping.provenance.effective_config.class),
@@ -207,7 +207,7 @@ async fn move_all(work: &Work, volumes: &[Volume], of: Of<'_>, dry_run: bool) ->
     refused
 }
 
-/// Says once for each volume what it keeps from moving in, and warns of paths that two nodes have.
+/// Says once for each volume what keeps it from moving in, and warns of paths that two nodes have.
 fn explain(work: &Work, mapped: &[Result<Mapping, Refusal>]) {
     let mut blocking: BTreeMap<&str, usize> = BTreeMap::new();
     for refusal in mapped.iter().filter_map(|mapped| mapped.as_ref().err()) {
@@ -220,7 +220,9 @@ fn explain(work: &Work, mapped: &[Result<Mapping, Refusal>]) {
     }
     for volume in mapped.iter().filter_map(|mapped| mapped.as_ref().ok()).map(|mapping| &mapping.volume) {
         let place = work.places.get(volume);
-        let Some((other, Overlap::OtherNode)) = place.and_then(|place| neighbour(&work.places, volume, place)) else {
+        let Some(Neighbour { volume: other, overlap: Overlap::OtherNode }) =
+            place.and_then(|place| neighbour(&work.places, volume, place))
+        else {
             continue;
         };
         say!(
@@ -231,7 +233,9 @@ fn explain(work: &Work, mapped: &[Result<Mapping, Refusal>]) {
 
 fn mapping(
     work: &Work,
-    (volume, claim, places): (&Volume, Option<&Claim>, &Places),
+    volume: &Volume,
+    claim: Option<&Claim>,
+    places: &Places,
     of: Of<'_>,
 ) -> Result<Mapping, Refusal> {
     let classes = work.index.classes();
@@ -246,7 +250,8 @@ fn mapping(
         recipe: recipe(&classes, &work.config, &volume.class),
         config: &work.config,
     };
-    map(&candidate, (of.former, of.name), &work.identity)
+    let former = FormerProvisioner { kind: of.former, name: of.name };
+    map(&candidate, &former, &work.identity)
 }
 
 async fn move_one(work: &Work, volume: &Volume, mapping: &Mapping, of: Of<'_>) -> Result<(), String> {
@@ -274,7 +279,7 @@ async fn move_one(work: &Work, volume: &Volume, mapping: &Mapping, of: Of<'_>) -
 async fn confirmed(work: &Work, volume: &Volume, mapping: &Mapping, of: Of<'_>) -> Result<Volume, String> {
     let Fresh { volume, claim, places } = work.fresh(&volume.name).await?;
     let fresh_mapping =
-        self::mapping(work, (&volume, claim.as_ref(), &places), of).map_err(|refusal| refusal.to_string())?;
+        self::mapping(work, &volume, claim.as_ref(), &places, of).map_err(|refusal| refusal.to_string())?;
     match fresh_mapping == *mapping {
         true => Ok(volume),
         false => Err("it was changed meanwhile: run the command again".to_owned()),

@@ -1,4 +1,4 @@
-//! The places of all volumes, and what a command knows of the config that shall serve them.
+//! The places of all volumes, and the facts that a command has about the config that is to serve them.
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, Classes};
 use crate::object::ObjectName;
-use crate::volume::moving_in::CAPABILITY;
+use crate::volume::move_in::CAPABILITY;
 use crate::volume::place::{Place, Places};
 
 /// The number of volumes in one page of a list.

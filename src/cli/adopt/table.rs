@@ -14,7 +14,7 @@ pub(super) fn table(work: &Work, volumes: &[Volume], heading: &str, outcomes: &[
         let place = work.places.get(&volume.name);
         let claim = volume.claim_ref.as_ref().map(|reference| reference.name.to_string());
         let path = place.map(ToString::to_string);
-        let node = place.map(|place| place.node.clone()).filter(|node| !node.is_empty());
+        let node = place.and_then(|place| place.node.clone());
         let shown = [Some(volume.name.clone()), claim, path, node].map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
         let [volume, claim, path, node] = shown;
         rows.push([volume, claim, path, node, outcome.clone()].map(|cell| crate::text::line(&cell, usize::MAX)));

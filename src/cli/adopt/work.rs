@@ -1,4 +1,4 @@
-//! What `adopt` knows while it works, and its runs.
+//! The state of an `adopt` command, and its runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +19,13 @@ use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume};
-use crate::node::Node;
 use crate::object::ObjectName;
 use crate::run::move_in::move_in;
+use crate::run::node::Node;
+use crate::run::request::AttemptStart;
 use crate::run::script::{Texts, complete};
 use crate::state::index::Index;
-use crate::volume::moving_out::{Dependents, MovingOut};
+use crate::volume::move_out::{Dependents, MovingOut};
 use crate::volume::place::Places;
 use crate::volume::request::request;
 
@@ -88,7 +89,7 @@ impl Work {
         self.index.claim(&volume.claim_ref.as_ref()?.name)
     }
 
-    /// Returns the result of a check for a volume that shall move out.
+    /// Returns the result of a check for a volume that is to move out.
     pub fn moving_out(
         &self,
         volume: &Volume,
@@ -112,16 +113,16 @@ impl Work {
 
     /// Lets the image forget a volume that moves out. From then on the volume has no mark, and the orchestrator does
     /// nothing with it.
-    pub async fn forget(&self, volume: &Volume, going: &MovingOut) -> Result<Volume, String> {
-        let unmarked = match going.is_confirmed {
+    pub async fn forget(&self, volume: &Volume, moving_out: &MovingOut) -> Result<Volume, String> {
+        let unmarked = match moving_out.is_confirmed {
             true => self.writes.remove_adoption_mark(volume).await.map_err(|error| error.to_string())?,
             false => volume.clone(),
         };
-        let Err(failure) = self.run(Operation::MoveOut, &unmarked, &going.id, &going.provenance).await else {
+        let Err(failure) = self.run(Operation::MoveOut, &unmarked, &moving_out.id, &moving_out.provenance).await else {
             return Ok(unmarked);
         };
         let why = failure.message;
-        if failure.has_begun || !going.is_confirmed {
+        if failure.has_begun || !moving_out.is_confirmed {
             return Err(format!(
                 "{why}; its record is there, its mark is not: run this command again, or the same without --undo"
             ));
@@ -149,8 +150,8 @@ impl Work {
             of.effective_config.recipe().map_err(|problems| RunFailure::early(crate::config::joined(&problems)))?;
         let source = source(&self.client, &volume.name).await;
         let source = source.map_err(|error| RunFailure::early(format!("{error:#}")))?;
-        let ts = Clock::default().wall().to_string();
-        let made = request(volume, &of.origin_node, &recipe, &self.identity, &self.kube_api, (1, ts), source);
+        let start = AttemptStart { attempt: 1, ts: Clock::default().wall().to_string() };
+        let made = request(volume, &of.origin_node, &recipe, &self.identity, &self.kube_api, start, source);
         let path = of.moved_in.as_ref().map(|moved_in| moved_in.path.clone()).unwrap_or_default();
         self.start(&recipe, RunRequest { operation, volume_id: id.to_owned(), moved_in_path: path, ..made }).await
     }

@@ -218,8 +218,8 @@ async fn leader(client: &Client, identity: &Identity) -> Line {
     }
 }
 
-/// Returns the images of all classes that can be served. That of scripts is known only if the environment or a flag
-/// names it, as in the orchestrator's own container.
+/// Returns the images of all classes that can be served. The image for scripts is known only if the environment or a
+/// flag names it, as in the orchestrator's own container.
 fn images_of(classes: &Classes, identity: &Identity) -> BTreeSet<String> {
     let named = identity.shell_image.clone().filter(|image| image != SHIPPED_SHELL);
     let image = |class: &Class| match class.recipe.as_ref().ok()?.image.as_str() {
@@ -251,7 +251,7 @@ async fn image_states(
     namespaces.dedup();
     for namespace in namespaces {
         let pods = Api::<Pod>::namespaced(client.clone(), &namespace).list(&ListParams::default()).await?;
-        for (image, error) in pods.items.iter().flat_map(pull::errors) {
+        for pull::PullError { image, message: error } in pods.items.iter().flat_map(pull::errors) {
             states.entry(image).or_default().error = Some(error);
         }
     }

@@ -1,4 +1,4 @@
-//! Whether nodes can pull an image: by the pods that wait for it, or by a pod that is started for this.
+//! The check whether nodes can pull an image, by the pods that wait for it or by a pod of its own.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,18 @@ use crate::preflight::ImageState;
 /// The time between two looks at a pod.
 const POLL: Duration = Duration::from_millis(500);
 
-/// A program that no image has: the pod ends as soon as its image is there, and runs nothing of the image.
+/// A program that no image has. So the pod ends as soon as the image is pulled, and runs no program of the image.
 const NO_PROGRAM: &str = "/flex-provisioner-check-pulls-only";
 
-/// Returns the images for which a pod waits in vain, with the kubelet's messages.
-pub(super) fn errors(pod: &Pod) -> Vec<(String, String)> {
+/// An image that the kubelet cannot pull for a pod.
+pub(super) struct PullError {
+    pub image: String,
+    /// The kubelet's message.
+    pub message: String,
+}
+
+/// Returns the images that the kubelet cannot pull for a pod.
+pub(super) fn errors(pod: &Pod) -> Vec<PullError> {
     let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     statuses
         .filter_map(|status| {
@@ -25,7 +32,7 @@ pub(super) fn errors(pod: &Pod) -> Vec<(String, String)> {
             let is_pull =
                 reason.contains("ImagePull") || reason.contains("InvalidImageName") || reason.contains("ErrImage");
             let message = waiting.message.clone().unwrap_or_else(|| reason.to_owned());
-            is_pull.then(|| (status.image.clone(), message))
+            is_pull.then(|| PullError { image: status.image.clone(), message })
         })
         .collect()
 }
@@ -78,8 +85,8 @@ async fn wait(pods: &Api<Pod>, name: &str, timeout: Duration) -> kube::Result<Im
         if is_pulled(&pod) {
             return Ok(ImageState { nodes: 1, error: None });
         }
-        if let Some((_, error)) = errors(&pod).into_iter().next() {
-            return Ok(ImageState { nodes: 0, error: Some(error) });
+        if let Some(error) = errors(&pod).into_iter().next() {
+            return Ok(ImageState { nodes: 0, error: Some(error.message) });
         }
         if began.elapsed() > timeout {
             let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();

@@ -25,7 +25,7 @@ use crate::state::index::{Index, WatchChange};
 /// The number of objects in one page of a list.
 const PAGE: u32 = 500;
 
-/// Reads all objects that matter. Claims come last: an object that refers to a claim was made after the claim, so that
+/// Reads all objects that matter. Claims are last: an object that refers to a claim was made after the claim, so that
 /// no claim is missed.
 pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Index> {
     let mut index = Index::new(identity.clone(), clock.clone());

@@ -176,7 +176,7 @@ async fn missing_accounts(client: &Client, identity: &Identity) -> anyhow::Resul
 async fn missing_policies(client: &Client) -> anyhow::Result<Vec<Finding>> {
     let live = policies::read(client).await.map_err(anyhow::Error::msg)?;
     let states = crate::policies::states(&live);
-    Ok(states.iter().filter_map(|(policy, state)| Finding::of_policy(policy, state)).collect())
+    Ok(states.iter().filter_map(|checked| Finding::of_policy(checked.policy, &checked.state)).collect())
 }
 
 fn without_fixes(findings: Vec<Finding>) -> Vec<ReportedFinding> {

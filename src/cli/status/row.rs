@@ -59,7 +59,7 @@ pub(super) fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> 
     let failure = claim.last_failure.as_ref();
     let state = match (claim.is_bound(), claim.terminating, stamp, failure) {
         (true, ..) if grows(&claim) => "Growing",
-        (true, ..) if claim.modification.as_ref().is_some_and(|it| it.in_progress()) => "Modifying",
+        (true, ..) if claim.modify_status.as_ref().is_some_and(|status| status.in_progress()) => "Modifying",
         (true, ..) => "Bound",
         (_, true, ..) => "Deleting",
         (_, _, None, _) => "Waiting",
@@ -76,7 +76,7 @@ pub(super) fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> 
 /// Checks whether the claim requests more than it has.
 fn grows(claim: &Claim) -> bool {
     let requested = claim.size.as_ref().copied().unwrap_or_default();
-    claim.resize.is_some() || claim.capacity.is_some_and(|reported| reported < requested)
+    claim.expand_status.is_some() || claim.capacity.is_some_and(|reported| reported < requested)
 }
 
 /// Checks whether a class fails: the latest result of its attempts is a failure, and not a volume.

@@ -11,6 +11,7 @@ use super::observed::observed;
 use super::outcome::StepOutcome;
 use super::served::served_class;
 use crate::api::writes::WriteError;
+use crate::batch::{Member, MemberObject};
 use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, run_node};
 use crate::claim::request::{Attempt, request};
 use crate::config::topology::Topologies;
@@ -21,11 +22,30 @@ use crate::model::object_ref::ObjectRef;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
-use crate::run::batch::{Member, MemberObject};
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
-use crate::run::state::Cause;
-use crate::state::index::{BatchEntry, Index, SlotRequest, WorkItem};
+use crate::run::state::{Cause, JobRefusal};
+use crate::state::index::{AttemptToBatch, BatchEntry, Index, SlotRequest, WorkItem};
+
+/// The attempt that is due.
+pub(super) struct NextAttempt {
+    /// The number of the attempt.
+    pub number: u32,
+    /// The nodes where the claim's attempts may leave storage, with that of this attempt.
+    pub nodes: Vec<String>,
+    /// The number of the claim's volumes that others have taken.
+    pub volume_generation: u32,
+}
+
+/// The delete run that is due for what attempts have left.
+pub(super) struct DueDeletion {
+    /// The number of the run.
+    pub attempt: u32,
+    /// The node whose storage is deleted.
+    pub node: String,
+    /// The node is gone, and the run may be on any.
+    pub on_any_node: bool,
+}
 
 /// Takes a slot for an attempt, and stamps the claim for it.
 pub(super) async fn stamp(
@@ -33,7 +53,7 @@ pub(super) async fn stamp(
     claim: &Claim,
     observation: &Observation,
     confirmed: &mut Confirmed,
-    (attempt, nodes, volume_generation): (u32, Vec<String>, u32),
+    NextAttempt { number: attempt, nodes, volume_generation }: NextAttempt,
 ) -> Result<StepOutcome, WriteError> {
     let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
@@ -57,7 +77,8 @@ pub(super) async fn stamp(
         } else {
             Vec::new()
         };
-        let joins = |index: &mut Index| index.join_batch(claim, recipe, (&job, &nodes, &ts));
+        let joins =
+            |index: &mut Index| index.join_batch(claim, recipe, &AttemptToBatch { job: &job, nodes: &nodes, ts: &ts });
         let batch = if attempt == 1 { joins(&mut index) } else { None };
         (index.charge(claim, &class.name), batch, woken)
     };
@@ -136,7 +157,7 @@ pub(super) async fn start_run(
     if !context.acquire_slot(&provision_job_name(claim), &slot_request, recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
-    let attributes = Some(attributes.clone()).filter(|attributes| !attributes.class.is_empty());
+    let attributes = Some(attributes.clone()).filter(|attributes| attributes.class.is_some());
     if let Some(batch) = claim.batch() {
         let (id, attempt, object) = (claim.volume_id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
         let member = Member { id, attempt, object, attributes };
@@ -149,12 +170,9 @@ pub(super) async fn start_run(
         Ok(()) => Ok(StepOutcome::End(Requeue::JobCreated)),
         Err(WriteError::NotFound { message, .. }) => {
             let cause = Cause::new("NamespaceGone", format!("the provisioner's Job cannot be created: {message}"));
-            fail(context, claim, observation, confirmed, cause, Reaction::Retry).await
+            fail(context, claim, observation, confirmed, JobRefusal { cause, reaction: Reaction::Retry }).await
         }
-        Err(error) => {
-            let (reaction, cause) = refused_job(error)?;
-            fail(context, claim, observation, confirmed, cause, reaction).await
-        }
+        Err(error) => fail(context, claim, observation, confirmed, refused_job(error)?).await,
     }
 }
 
@@ -164,12 +182,11 @@ async fn fail(
     claim: &Claim,
     observation: &Observation,
     confirmed: &Confirmed,
-    cause: Cause,
-    reaction: Reaction,
+    refusal: JobRefusal,
 ) -> Result<StepOutcome, WriteError> {
     let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
     let decision = observed(context, claim, observation, confirmed, |observed| {
-        failed_start(observed, class, cause, reaction, context.clock.now())
+        failed_start(observed, class, refusal, context.clock.now())
     });
     context.decided(&ObjectRef::claim(claim), decision.rule, &decision.step);
     if let Some(event) = decision.event {
@@ -191,8 +208,7 @@ pub(super) async fn start_delete(
     context: &Context,
     claim: &Claim,
     observation: &Observation,
-    attempt: u32,
-    (node, on_any_node): (String, bool),
+    DueDeletion { attempt, node, on_any_node }: DueDeletion,
 ) -> Result<StepOutcome, WriteError> {
     let allowed = match served_class(claim, &observation.classes) {
         ServedClass::Ours(class) => class.allowed.json(),

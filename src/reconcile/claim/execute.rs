@@ -6,23 +6,23 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
-use super::attempt::{stamp, start_delete, start_run};
+use super::attempt::{DueDeletion, NextAttempt, stamp, start_delete, start_run};
 use super::observe::{Confirmed, Observation, OwnedRuns};
 use super::outcome::{RETRY_SOON, StepOutcome};
 use super::pooled::{assign, stamp_of_ready, time_since_creation};
 use super::served::served_class;
 use crate::api::writes::WriteError;
-use crate::attributes::Attributes;
 use crate::claim::decide::{NewEvent, ServedClass, Step};
+use crate::config::modify::Attributes;
 use crate::model::claim::{Claim, Stamp};
 use crate::model::object_ref::ObjectRef;
 use crate::model::phase::VolumePhase;
 use crate::model::volume::{Provenance, Volume};
-use crate::node::NodeState;
 use crate::object::ObjectName;
-use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::context::{Context, Requeue, RunObjects};
 use crate::reconcile::data_source;
 use crate::run::failure::LastFailure;
+use crate::run::node::NodeState;
 use crate::state::index::{SlotRequest, WorkItem};
 
 /// The execution of a step.
@@ -46,7 +46,8 @@ impl Execution<'_> {
             Step::ConfirmNoVolume => self.confirm_no_volume().await,
             Step::ConfirmNode { node } => self.confirm_node(node).await,
             Step::Stamp { attempt, nodes, volume_generation } => {
-                stamp(context, claim, observation, self.confirmed, (attempt, nodes, volume_generation)).await
+                let next = NextAttempt { number: attempt, nodes, volume_generation };
+                stamp(context, claim, observation, self.confirmed, next).await
             }
             Step::ProtectSource => self.protect_source().await,
             Step::UnprotectSource { copies } => {
@@ -68,7 +69,7 @@ impl Execution<'_> {
             Step::Reschedule { failure } => Ok(context.writes.reschedule(claim, failure.as_ref()).await?.into()),
             Step::RemoveJob { job } => self.remove_job(&job).await,
             Step::StartDelete { attempt, node, on_any_node } => {
-                start_delete(context, claim, observation, attempt, (node, on_any_node)).await
+                start_delete(context, claim, observation, DueDeletion { attempt, node, on_any_node }).await
             }
             Step::MarkNodeClean { nodes } => self.mark_node_clean(&nodes).await,
             Step::RemoveFinalizer => self.remove_finalizer().await,
@@ -77,7 +78,7 @@ impl Execution<'_> {
 
     /// Returns an observed volume.
     fn volume(&self, name: &str) -> Option<&Volume> {
-        self.observation.volumes.all.iter().map(|(volume, _)| &**volume).find(|volume| volume.name == name)
+        self.observation.volumes.all.iter().map(|verified| &*verified.volume).find(|volume| volume.name == name)
     }
 
     fn wait(self) -> StepOutcome {
@@ -120,7 +121,8 @@ impl Execution<'_> {
         // Runs that could still make a volume are checked first. A watch may lag, and a delete run must not meet such a
         // run.
         let of = self.observation.recipes.stamped.as_ref().map(|recipe| recipe.config.namespace.as_str());
-        if context.is_run_unseen(Operation::Provision, &claim.volume_id(), of, (&runs.jobs, &runs.pods)).await? {
+        let known = RunObjects { jobs: &runs.jobs, pods: &runs.pods };
+        if context.is_run_unseen(Operation::Provision, &claim.volume_id(), of, known).await? {
             return Err(WriteError::Conflict(format!("the runs of claim {}", claim.name)));
         }
         if let Some(batch) = claim.batch()
@@ -135,7 +137,7 @@ impl Execution<'_> {
 
     async fn confirm_node(self, node: String) -> Outcome {
         let exists = self.context.writes.has_node(&node).await?;
-        self.confirmed.nodes.push((node, if exists { NodeState::Reachable } else { NodeState::NotFound }));
+        self.confirmed.nodes.0.insert(node, if exists { NodeState::Reachable } else { NodeState::NotFound });
         Ok(StepOutcome::Again)
     }
 
@@ -167,7 +169,7 @@ impl Execution<'_> {
         let affinity_is_derived = observation.volumes.with_derived_affinity.iter().any(|derived| derived == name);
         let affinity = volume.affinity.as_deref().filter(|_| affinity_is_derived);
         let attributes = attributes_of_last_run(&observation.runs);
-        let adopted = context.writes.adopt(volume, self.claim, provenance, nodes, (affinity, &attributes)).await?;
+        let adopted = context.writes.adopt(volume, self.claim, provenance, nodes, affinity, &attributes).await?;
         self.confirmed.volume = Some(match mark {
             true => context.writes.write_adoption_mark(&adopted).await?,
             false => {

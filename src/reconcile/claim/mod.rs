@@ -101,7 +101,7 @@ impl Reconcile for ClaimReconciler {
         vec![provision_job_name(claim), job::prefix(Operation::Delete, &claim.volume_id())]
     }
 
-    /// A claim that waits for a new revision of its config keeps its position.
+    /// Checks whether a claim keeps its position: it does if it waits for a new revision of its config.
     fn keeps_position(observation: &Observation) -> bool {
         !observation.preconditions.has_revision
     }
@@ -110,8 +110,9 @@ impl Reconcile for ClaimReconciler {
         matches!(step, Step::Stamp { .. } | Step::Bind { .. } | Step::BackfillStamp { .. } | Step::RemoveFinalizer)
     }
 
-    /// A claim in a batch gets no event while all goes well and fast: in a burst, events would be a sixth of all writes.
-    /// The event of a claim that got a pooled volume was emitted with the assignment, unless by a process that is gone.
+    /// Checks whether an event is superfluous. The events of a fast batch are: in a burst, they would be a sixth of all
+    /// writes. The event of a claim that got a pooled volume was emitted with the assignment, unless by a process
+    /// that is gone.
     fn is_superfluous(context: &Context, rule: Rule, event: &NewEvent, newer: &Claim) -> bool {
         let has_emitted = context.events.has_emitted(&newer.uid);
         let was_assigned = matches!(rule, Rule::BindPooledVolume | Rule::BoundToPooledVolume);

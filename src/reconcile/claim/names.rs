@@ -4,8 +4,8 @@ use flex_contract::operation::Operation;
 
 use crate::claim::decide::cleanup_node;
 use crate::model::claim::Claim;
-use crate::node::NodeStates;
 use crate::run::job;
+use crate::run::node::NodeStates;
 
 /// Returns the name of the stamped attempt's Job.
 pub(super) fn provision_job_name(claim: &Claim) -> String {

@@ -1,24 +1,24 @@
 //! The observation of a claim: the cache, and the facts that this reconcile has confirmed beyond it.
 
 use flex_contract::operation::Operation;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flex_contract::names;
 
-use crate::attributes::{Attributes, requested_attributes};
 use crate::claim::decide::last_node;
 use crate::claim::nodes::{NodeChoice, choose_node};
-use crate::claim::verify;
+use crate::claim::verify::{self, MadeOn};
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use crate::config::current_program::recipe_with_current_program;
+use crate::config::modify::{Attributes, requested_attributes};
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
 use crate::model::volume::Volume;
-use crate::node::{NodeState, NodeStates};
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
+use crate::run::node::NodeLabels;
+use crate::run::node::NodeStates;
 use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Index, SlotRequest};
@@ -65,10 +65,18 @@ pub(super) struct OwnedRuns {
     pub missed_batch: bool,
 }
 
+/// A volume that names a claim, with the result of its check.
+pub(super) struct VerifiedVolume {
+    /// The volume.
+    pub volume: Arc<Volume>,
+    /// The reasons why it cannot be bound.
+    pub mismatches: Vec<String>,
+}
+
 /// The volumes that name a claim.
 pub(super) struct OwnedVolumes {
-    /// The volumes with the reasons why they cannot be bound.
-    pub all: Vec<(Arc<Volume>, Vec<String>)>,
+    /// The volumes, with the results of their check.
+    pub all: Vec<VerifiedVolume>,
     /// Volumes that lack only their adoption mark.
     pub unmarked: Vec<String>,
     /// Volumes to which the observation has added a node affinity.
@@ -161,7 +169,7 @@ pub(super) struct Confirmed {
     /// The volume as the API has just shown it.
     pub volume: Option<Volume>,
     /// The nodes for which the API was asked, with the answers.
-    pub nodes: Vec<(String, NodeState)>,
+    pub nodes: NodeStates,
     /// The data source as it was last written.
     pub data_source: data_source::ConfirmedSource,
     /// The batch has started without the claim.
@@ -257,7 +265,7 @@ impl ObservationBuilder<'_> {
         let mut states = index.node_states(
             claim.nodes_with_storage.iter().chain(&claim.selected_node).chain(&with_pods).chain(&source_node),
         );
-        states.0.extend(self.confirmed.nodes.iter().cloned());
+        states.0.extend(self.confirmed.nodes.0.clone());
         OwnedNodes { choice: node_choice(claim, class, self.recipes.stamped.as_deref(), index), with_pods, states }
     }
 
@@ -295,19 +303,20 @@ impl ObservationBuilder<'_> {
         volumes: Vec<Arc<Volume>>,
         runs: &OwnedRuns,
         with_derived_affinity: &mut Vec<String>,
-    ) -> Vec<(Arc<Volume>, Vec<String>)> {
+    ) -> Vec<VerifiedVolume> {
         let (claim, index) = (self.claim, self.index);
         let Some(recipe) = self.recipes.of_attempt() else {
             let unknown = || vec!["the provisioner config of the attempt is not known any more".to_owned()];
-            return volumes.into_iter().map(|volume| (volume, unknown())).collect();
+            return volumes.into_iter().map(|volume| VerifiedVolume { volume, mismatches: unknown() }).collect();
         };
         // A copy may have to be on the node of its data source, which is recorded last.
         let node = claim.data_source.as_ref().and(claim.nodes_with_storage.last()).or(claim.selected_node.as_ref());
-        let node = node.and_then(|node| Some((node.as_str(), index.node(node)?)));
-        let node = node.as_ref().map(|(name, node)| (*name, &node.labels));
-        let made_on = made_on(claim, recipe, &runs.pods).map(|name| (name.as_str(), index.node(name)));
-        let made_on: Option<(&str, Option<&BTreeMap<_, _>>)> =
-            made_on.as_ref().map(|(name, node)| (*name, node.as_ref().map(|node| &node.labels)));
+        let node = node.and_then(|node| index.node(node));
+        let node = node.as_ref().map(|node| NodeLabels { node: &node.name, labels: &node.labels });
+        let made_on = made_on(claim, recipe, &runs.pods);
+        let node_of_run = made_on.and_then(|name| index.node(name));
+        let labels = node_of_run.as_ref().map(|node| &node.labels);
+        let made_on = made_on.map(|node| MadeOn { node, labels });
         let verify = |volume: Arc<Volume>| {
             let (volume, unknown) = match verify::derived_affinity(&volume, recipe, made_on) {
                 Ok(None) => (volume, None),
@@ -319,7 +328,7 @@ impl ObservationBuilder<'_> {
             };
             let mut mismatches = verify::mismatches(&volume, claim, recipe, node);
             mismatches.extend(unknown);
-            (volume, mismatches)
+            VerifiedVolume { volume, mismatches }
         };
         volumes.into_iter().map(verify).collect()
     }
@@ -330,11 +339,11 @@ impl ObservationBuilder<'_> {
         let run_in_progress = claim.own_stamp().is_some() && runs.jobs.iter().any(|job| !job.is_over);
         let may_start_attempt = !claim.is_bound() && !claim.terminating && !run_in_progress;
         let slot_request = SlotRequest::claim(&claim.name);
-        let class = claim.attributes_class.as_deref().unwrap_or_default();
+        let class = claim.attributes_class.as_deref();
         let attributes = match self.recipes.of_attempt() {
             Some(recipe) => {
                 let provisioner = recipe.effective_config.provisioner(&self.context.identity.provisioner);
-                requested_attributes(class, index.attributes_class(class), recipe, provisioner)
+                requested_attributes(class, class.and_then(|class| index.attributes_class(class)), recipe, provisioner)
             }
             None => Ok(Attributes::default()),
         };

@@ -13,7 +13,7 @@ use crate::claim::decide::{
     SourceRelation, Volumes,
 };
 use crate::model::claim::Claim;
-use crate::reconcile::context::Context;
+use crate::reconcile::context::{Context, RunObjects};
 use crate::reconcile::data_source;
 use crate::run::view::{Job, Pod};
 
@@ -28,11 +28,11 @@ pub(super) fn observed<T>(
     let jobs: Vec<&Job> = observation.runs.jobs.iter().map(Arc::as_ref).collect();
     let (volumes, many_wait) = {
         let index = context.cluster.index();
-        let volumes = observation.volumes.all.iter().map(|(volume, mismatches)| Candidate {
-            volume,
-            mismatches,
-            seen_by_probe: index.is_synced(&volume.name),
-            lacks_mark: observation.volumes.lacks_mark(&volume.name),
+        let volumes = observation.volumes.all.iter().map(|verified| Candidate {
+            volume: &verified.volume,
+            mismatches: &verified.mismatches,
+            seen_by_probe: index.is_synced(&verified.volume.name),
+            lacks_mark: observation.volumes.lacks_mark(&verified.volume.name),
         });
         (volumes.collect::<Vec<_>>(), index.many_wait_for_sync())
     };
@@ -99,7 +99,7 @@ fn deletion<'a>(context: &Context, claim: &Claim, observation: &'a Observation) 
         state: context.delete_state(
             Operation::Delete,
             &claim.volume_id(),
-            (&observation.runs.deletes, &observation.runs.pods),
+            RunObjects { jobs: &observation.runs.deletes, pods: &observation.runs.pods },
             &name,
         ),
         job: observation.runs.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == name),

@@ -38,13 +38,14 @@ pub(super) async fn assign(
         // An earlier try may have succeeded unnoticed.
         Err(WriteError::Conflict(_)) => {
             let newer = context.writes.read_volume(&volume.name).await?;
-            let is_its = |volume: &Volume| volume.claim_ref.as_ref().is_some_and(|of| of.uid == claim.uid);
+            let is_its = |volume: &Volume| volume.claim_ref_uid() == Some(&claim.uid);
             newer.filter(is_its).ok_or_else(|| WriteError::Conflict(format!("volume {}", volume.name)))
         }
         assigned => assigned,
     };
     match assigned {
         Ok(assigned) => {
+            context.cluster.index().note_charge_written(&claim.uid);
             context.metrics.pool_hit(&class.name);
             let message = format!("the claim gets the pooled volume {}", assigned.name);
             context.emit(

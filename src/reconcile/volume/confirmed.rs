@@ -1,11 +1,19 @@
-//! What a reconcile of a volume knows beyond the cache.
+//! The facts that a reconcile of a volume has beyond the cache.
 
 use super::runs;
 use crate::model::volume::Volume;
-use crate::node::NodeState;
+use crate::run::node::NodeStates;
 use crate::volume::observed::ClaimState;
 
-/// Facts with which a reconcile goes on, whatever the cache shows.
+/// The source of a volume.
+pub(super) struct ConfirmedSource {
+    /// The resourceVersion of the volume that had it.
+    pub resource_version: String,
+    /// The source as JSON.
+    pub source: String,
+}
+
+/// Facts with which a reconcile continues, whatever the cache shows.
 #[derive(Default)]
 pub(super) struct Confirmed {
     /// The state of the claim, as the API has shown it.
@@ -13,18 +21,19 @@ pub(super) struct Confirmed {
     /// The state of the claim on which an earlier step of this reconcile rests. No later step may rest on another one.
     pub pinned_claim: Option<ClaimState>,
     /// The states of nodes.
-    pub nodes: Vec<(String, NodeState)>,
-    /// The source of the volume as JSON, and the resourceVersion of the volume that had it.
-    pub source: Option<(String, String)>,
-    /// What this reconcile has written for the expansion.
-    pub expansion: runs::Written,
-    /// What this reconcile has written for the modification.
-    pub modification: runs::Written,
+    pub nodes: NodeStates,
+    /// The source of the volume, as the API has shown it.
+    pub source: Option<ConfirmedSource>,
+    /// The writes of this reconcile for the expansion.
+    pub expand: runs::Written,
+    /// The writes of this reconcile for the modification.
+    pub modify: runs::Written,
 }
 
 impl Confirmed {
     /// Returns the source of the volume, if the API has shown it of this version.
     pub(super) fn source_of(&self, volume: &Volume) -> Option<&String> {
-        self.source.as_ref().filter(|(version, _)| *version == volume.resource_version).map(|(_, source)| source)
+        let source = self.source.as_ref().filter(|source| source.resource_version == volume.resource_version);
+        source.map(|confirmed| &confirmed.source)
     }
 }

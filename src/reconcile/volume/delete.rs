@@ -5,8 +5,9 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
-use super::confirmed::Confirmed;
+use super::confirmed::{Confirmed, ConfirmedSource};
 use crate::api::writes::WriteError;
+use crate::batch::{Member, MemberObject};
 use crate::config::Recipe;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
@@ -15,9 +16,9 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
 use crate::reconcile::drive::StepOutcome;
 use crate::rules::NewEvent;
-use crate::run::batch::{Member, MemberObject};
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
+use crate::run::request::AttemptStart;
 use crate::state::index::{BatchEntry, SlotRequest};
 use crate::volume::request::request;
 
@@ -31,7 +32,7 @@ pub(super) fn job_name(volume: &Volume, origin_node: &str, node: &str) -> String
     )
 }
 
-/// Returns the part of a Job's name by which a run alone, a run in a batch and a run on another node differ.
+/// Returns the part of a Job's name that tells apart a run alone, a run in a batch and a run on another node.
 fn scope(volume: &Volume, is_origin: bool, node: &str) -> String {
     match volume.batch() {
         Some(batch) if is_origin => batch.clone(),
@@ -85,9 +86,10 @@ pub(super) async fn batch_or_start(
             return Ok(StepOutcome::WaitForSlot);
         }
         let due_run = Due { volume, recipe, node: pinned_node, job: &job };
-        if let Some((noted, source)) = context.join_deletion(&due_run).await? {
-            confirmed.source = Some((noted.resource_version.clone(), source));
-            return Ok(noted.into());
+        if let Some(noted) = context.join_deletion(&due_run).await? {
+            let resource_version = noted.volume.resource_version.clone();
+            confirmed.source = Some(ConfirmedSource { resource_version, source: noted.source });
+            return Ok(noted.volume.into());
         }
     }
     create_or_add_to_batch(context, volume_of_run, recipe, run, confirmed).await
@@ -119,8 +121,8 @@ async fn create_or_add_to_batch(
         None => context.writes.volume_source(volume).await?,
     };
     let source = if is_origin { source } else { String::new() };
-    let ts = context.timestamp();
-    let request = request(volume, &node, recipe, &context.identity, &context.kube_api, (attempt, ts), source);
+    let start = AttemptStart { attempt, ts: context.timestamp() };
+    let request = request(volume, &node, recipe, &context.identity, &context.kube_api, start, source);
     let target = RunTarget { namespace: recipe.config.namespace.clone(), node: pinned_node, ..RunTarget::default() };
     if let Some(batch) = volume.batch().filter(|_| is_origin) {
         let (id, object) = (request.volume_id.clone(), MemberObject::Volume(volume.name.clone()));

@@ -8,9 +8,9 @@ use super::observe::Observation;
 use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
 use crate::model::volume::Volume;
-use crate::node::NodeState;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
+use crate::run::node::NodeState;
 use crate::run::view::Job;
 use crate::volume::observed::ClaimState;
 use crate::volume::rule::{Step, Storage};
@@ -27,10 +27,10 @@ pub(super) async fn execute(
     Ok(match step {
         Step::Nothing => StepOutcome::Wait,
         Step::Expand(step) => {
-            expand::execute(context, volume, &observation.expansion, step, &mut confirmed.expansion).await?
+            expand::execute(context, volume, &observation.expand, step, &mut confirmed.expand).await?
         }
         Step::Modify(step) => {
-            modify::execute(context, volume, &observation.modification, step, &mut confirmed.modification).await?
+            modify::execute(context, volume, &observation.modify, step, &mut confirmed.modify).await?
         }
         Step::AddFinalizer => writes.add_volume_finalizer(volume).await?.into(),
         Step::RemoveFinalizer => {
@@ -44,7 +44,7 @@ pub(super) async fn execute(
         }
         Step::ConfirmNode { node } => {
             let state = if writes.has_node(&node).await? { NodeState::Reachable } else { NodeState::NotFound };
-            confirmed.nodes.push((node, state));
+            confirmed.nodes.0.insert(node, state);
             confirmed.pinned_claim = Some(observation.claim);
             StepOutcome::Again
         }
@@ -90,18 +90,18 @@ pub(super) async fn execute(
 /// Reserves a volume for the claim that it had.
 async fn reserve(context: &Context, volume: &Volume, observation: &Observation) -> Result<Volume, WriteError> {
     let Some(claim) = &observation.claim_bound_before else {
-        return context.writes.reserve(volume, (&volume.reservation(&context.identity.namespace), None)).await;
+        return context.writes.reserve(volume, &volume.reservation(&context.identity.namespace), None).await;
     };
     // The cache may still have the claim from before the restore.
     runs::confirm_claim(context, claim, |fresh| fresh.volume_name == claim.volume_name).await?;
-    context.writes.reserve(volume, (&claim.name, Some(claim.uid.as_str()))).await
+    context.writes.reserve(volume, &claim.name, Some(claim.uid.as_str())).await
 }
 
 /// Asks the API for the claim. A reserved volume does not know its claim's name. One of its Jobs may know it; else all
 /// claims are read.
 async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<ClaimState, WriteError> {
-    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
-    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uid.as_ref()).cloned().unwrap_or_default();
+    let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_some());
+    let uid = volume.claim_ref_uid().or(volume.claim_uid.as_deref()).unwrap_or_default().to_owned();
     let by_job = jobs.iter().find_map(|job| job.claim.clone());
     let alive = match reference.map(|reference| reference.name.clone()).or(by_job) {
         Some(name) => {

@@ -6,24 +6,24 @@ use flex_contract::operation::Operation;
 use flex_contract::quantity::quantity;
 use flex_contract::reason;
 
-use super::runs::{self, Written};
+use super::runs::{self, ReadyRun, RunBasis, Written};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::model::claim::Claim;
+use crate::model::expand_update::ExpandUpdate;
 use crate::model::object_ref::ObjectRef;
-use crate::model::resize::ResizeUpdate;
 use crate::model::volume::Volume;
-use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::context::{Context, Requeue, RunObjects};
 use crate::reconcile::drive::StepOutcome;
 use crate::run::job;
-use crate::run::view::{Job, Pod};
+use crate::run::request::AttemptStart;
 use crate::state::index::{Index, WorkItem};
-use crate::volume::expand::{Observed, Step, failed_start, requested_size};
+use crate::volume::expand::{ExpandRun, Observed, Step, failed_start, requested_size};
 use crate::volume::in_place_run::InPlaceRuns;
 use crate::volume::request::{expand, request};
 
-/// What was read about the size of a volume. It owns the data; [`Observed`] has the same as references, for the pure
-/// decision.
+/// The data that were read about the size of a volume. This type owns the data; [`Observed`] has the same as
+/// references, for the pure decision.
 pub(super) struct Observation {
     /// The claim of the volume, if it exists.
     pub claim: Option<Arc<Claim>>,
@@ -41,17 +41,15 @@ pub(super) struct Observation {
 pub(super) fn observe(
     context: &Context,
     volume: &Volume,
-    (recipe, origin_node): (Result<Arc<Recipe>, String>, &str),
-    jobs: &[Arc<Job>],
-    pods: &[Arc<Pod>],
+    RunBasis { recipe, origin_node }: RunBasis<'_>,
+    objects: RunObjects<'_>,
     written: &Written,
 ) -> Observation {
-    let runs = runs::observe(context, volume, Operation::Expand, jobs, pods, written);
+    let runs = runs::observe(context, volume, Operation::Expand, objects, written);
     let index = context.cluster.index();
-    let uid = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
-    let claim = written.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(uid));
-    let quota_error = quota_error(&index, volume, claim.as_deref(), &recipe);
-    Observation { claim, recipe, origin_node: origin_node.to_owned(), quota_error, runs }
+    let claim = written.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(volume.claim_ref_uid()?));
+    let quota_error = quota_error(&index, volume, claim.as_deref(), recipe);
+    Observation { claim, recipe: recipe.clone(), origin_node: origin_node.to_owned(), quota_error, runs }
 }
 
 /// Returns the reason why no quota allows the size that the claim requests; `None` if all do, or it requests none.
@@ -62,7 +60,7 @@ fn quota_error(
     recipe: &Result<Arc<Recipe>, String>,
 ) -> Option<String> {
     let (claim, recipe) = (claim?, recipe.as_ref().ok()?);
-    index.expansion_quota_error(volume, claim, requested_size(volume, claim)?, recipe)
+    index.expand_quota_error(volume, claim, requested_size(volume, claim)?, recipe)
 }
 
 /// Records in the quota ledger what the observation of a size showed: the volume must wait for quota, or is not being
@@ -79,7 +77,7 @@ pub(super) fn update_quota_charge(context: &Context, volume: &Volume, observatio
     }
     // The creation of a Job got no answer, and the Job was not seen: the volume is not being expanded.
     let requests_more = observation.claim.as_ref().is_some_and(|claim| requested_size(volume, claim).is_some());
-    let woken = if requests_more || observation.runs.exist() { Vec::new() } else { index.refund_expansion(volume) };
+    let woken = if requests_more || observation.runs.exist() { Vec::new() } else { index.refund_expand(volume) };
     drop(index);
     context.cluster.queue.add_all(woken);
     true
@@ -94,12 +92,6 @@ impl Observation {
             runs,
             quota_error: self.quota_error.as_deref(),
         }
-    }
-
-    /// Returns the claim, the recipe of runs for the volume, and their node. Other decisions about the volume use them
-    /// too.
-    pub(super) fn run_basis(&self) -> (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str) {
-        (self.claim.clone(), &self.recipe, &self.origin_node)
     }
 }
 
@@ -116,11 +108,11 @@ pub(super) async fn execute(
         Step::WriteStatus(report) => {
             let Some(claim) = &observation.claim else { return Ok(StepOutcome::End(Requeue::Done)) };
             // The volume may have reached its size since.
-            if matches!(report, ResizeUpdate::InProgress { .. } | ResizeUpdate::Infeasible { .. }) {
+            if matches!(report, ExpandUpdate::InProgress { .. } | ExpandUpdate::Infeasible { .. }) {
                 runs::confirm_volume(context, volume).await?;
             }
-            written.claim = Some(context.writes.report_resize(claim, &report, &context.time_in_status()).await?);
-            if matches!(report, ResizeUpdate::Finished { .. } | ResizeUpdate::FileSystemPending { .. }) {
+            written.claim = Some(context.writes.report_expand(claim, &report, &context.time_in_status()).await?);
+            if matches!(report, ExpandUpdate::Finished { .. } | ExpandUpdate::FileSystemPending { .. }) {
                 context.metrics.expanded(&volume.class);
             }
             StepOutcome::Again
@@ -129,9 +121,9 @@ pub(super) async fn execute(
         Step::WriteCapacity { size } => context.writes.write_capacity(volume, size).await?.into(),
         Step::Record(failed) => {
             context.metrics.expand_failed(&volume.class);
-            context.writes.note_expansion(volume, Some(&failed)).await?.into()
+            context.writes.note_expand(volume, Some(&failed)).await?.into()
         }
-        Step::ClearFailure => context.writes.note_expansion(volume, None).await?.into(),
+        Step::ClearFailure => context.writes.note_expand(volume, None).await?.into(),
         Step::RemoveJob { job } => observation.runs.remove(context, job, written).await?,
     })
 }
@@ -149,30 +141,32 @@ async fn start(
     };
     runs::confirm_claim(context, claim, |fresh| fresh.size == claim.size).await?;
     let source = context.writes.volume_source(volume).await?;
-    let run = (attempt, context.timestamp());
-    let request = request(volume, &observation.origin_node, recipe, &context.identity, &context.kube_api, run, source);
+    let start = AttemptStart { attempt, ts: context.timestamp() };
+    let request =
+        request(volume, &observation.origin_node, recipe, &context.identity, &context.kube_api, start, source);
     let target = runs::run_target(volume, recipe, &observation.origin_node, &size.to_string());
     let job = job::job(recipe, &expand(request, size), &target);
-    if !runs::acquire_slot(context, (volume, claim), Operation::Expand, (&job, &target), recipe) {
+    let run = ReadyRun { operation: Operation::Expand, volume, claim, recipe, node: target.node, job };
+    if !runs::acquire_slot(context, &run) {
         return Ok(StepOutcome::WaitForSlot);
     }
     {
         let mut index = context.cluster.index();
         // Another worker may have used the quota since the decision.
-        if index.expansion_quota_error(volume, claim, size, recipe).is_some() {
-            let woken = index.cancel_expectation(job.metadata.name.as_deref().unwrap_or_default());
+        if index.expand_quota_error(volume, claim, size, recipe).is_some() {
+            let woken = index.cancel_expectation(run.job.metadata.name.as_deref().unwrap_or_default());
             drop(index);
             context.cluster.queue.add_all(woken);
             return Ok(StepOutcome::Again);
         }
-        index.charge_expansion(&volume.name, size);
+        index.charge_expand(&volume.name, size);
     }
     let message = format!("expand run {attempt} to {}: image {}", quantity(size).0, context.image(recipe));
-    let refusal = runs::create(context, claim, (recipe, job), (reason::RESIZING, message)).await?;
-    let Some((reaction, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
-    context.cluster.update(|index| index.refund_expansion(volume));
-    let (failed, event) = failed_start(volume, (attempt, size), recipe, &cause, reaction, context.clock.now());
-    context.emit(ObjectRef::claim(claim), event);
+    let refusal = runs::create(context, run, reason::RESIZING, message).await?;
+    let Some(refusal) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
+    context.cluster.update(|index| index.refund_expand(volume));
+    let failed = failed_start(volume, ExpandRun { attempt, size }, recipe, &refusal, context.clock.now());
+    context.emit(ObjectRef::claim(claim), failed.event);
     context.metrics.expand_failed(&volume.class);
-    Ok(context.writes.note_expansion(volume, Some(&failed)).await?.into())
+    Ok(context.writes.note_expand(volume, Some(&failed.note)).await?.into())
 }

@@ -78,12 +78,12 @@ impl Reconcile for VolumeReconciler {
 
     fn decide(context: &Context, volume: &Volume, observation: &Observation, _: &Confirmed) -> Decision<Rule> {
         let (expand_runs, modify_runs) =
-            (observation.expansion.runs.in_place_runs(), observation.modification.runs.in_place_runs());
+            (observation.expand.runs.in_place_runs(), observation.modify.runs.in_place_runs());
         decide(&observation.observed(volume, &expand_runs, &modify_runs), context.clock.now())
     }
 
     fn update_ledgers(context: &Context, volume: &Volume, observation: &Observation) -> bool {
-        expand::update_quota_charge(context, volume, &observation.expansion)
+        expand::update_quota_charge(context, volume, &observation.expand)
     }
 
     async fn execute(
@@ -104,8 +104,8 @@ impl Reconcile for VolumeReconciler {
     /// Returns the claim for an event about size or attributes. Its user asked for them.
     fn subject(volume: &Volume, observation: &Observation, step: &Step) -> Option<ObjectRef> {
         let claim = match step {
-            Step::Expand(_) => observation.expansion.claim.as_deref(),
-            Step::Modify(_) => observation.modification.claim.as_deref(),
+            Step::Expand(_) => observation.expand.claim.as_deref(),
+            Step::Modify(_) => observation.modify.claim.as_deref(),
             _ => return Some(ObjectRef::volume(volume)),
         };
         claim.map(ObjectRef::claim)

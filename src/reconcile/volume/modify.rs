@@ -5,24 +5,24 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
-use super::runs::{self, Written};
+use super::runs::{self, ReadyRun, RunBasis, Written};
 use crate::api::writes::WriteError;
-use crate::attributes::{Attributes, requested_attributes};
 use crate::config::Recipe;
+use crate::config::modify::{Attributes, requested_attributes};
 use crate::model::claim::Claim;
-use crate::model::modification::ModifyUpdate;
+use crate::model::modify_update::ModifyUpdate;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
-use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::context::{Context, Requeue, RunObjects};
 use crate::reconcile::drive::StepOutcome;
 use crate::run::job::{self, RunTarget};
-use crate::run::view::{Job, Pod};
+use crate::run::request::AttemptStart;
 use crate::volume::in_place_run::InPlaceRuns;
-use crate::volume::modify::{Observed, Step, failed_start, requested_class};
+use crate::volume::modify::{ModifyRun, Observed, Step, failed_start};
 use crate::volume::request::{modify, request};
 
-/// What was read about the attributes of a volume. It owns the data; [`Observed`] has the same as references, for the pure
-/// decision.
+/// The data that were read about the attributes of a volume. This type owns the data; [`Observed`] has the same as
+/// references, for the pure decision.
 pub(super) struct Observation {
     /// The claim of the volume, if it exists.
     pub claim: Option<Arc<Claim>>,
@@ -40,19 +40,19 @@ pub(super) struct Observation {
 pub(super) fn observe(
     context: &Context,
     volume: &Volume,
-    (claim, recipe, origin_node): (Option<Arc<Claim>>, &Result<Arc<Recipe>, String>, &str),
-    jobs: &[Arc<Job>],
-    pods: &[Arc<Pod>],
+    claim: Option<Arc<Claim>>,
+    RunBasis { recipe, origin_node }: RunBasis<'_>,
+    objects: RunObjects<'_>,
     written: &Written,
 ) -> Observation {
-    let runs = runs::observe(context, volume, Operation::Modify, jobs, pods, written);
+    let runs = runs::observe(context, volume, Operation::Modify, objects, written);
     let claim = written.claim.clone().map(Arc::new).or(claim);
     let index = context.cluster.index();
-    let name = claim.as_deref().map(requested_class).unwrap_or_default();
+    let name = claim.as_deref().and_then(|claim| claim.attributes_class.as_deref());
     let requested_attributes =
         recipe.as_ref().map_err(|why| format!("the volume cannot be modified: {why}")).and_then(|recipe| {
             let provisioner = recipe.effective_config.provisioner(&context.identity.provisioner);
-            requested_attributes(name, index.attributes_class(name), recipe, provisioner)
+            requested_attributes(name, name.and_then(|name| index.attributes_class(name)), recipe, provisioner)
         });
     Observation { claim, recipe: recipe.clone(), requested_attributes, origin_node: origin_node.to_owned(), runs }
 }
@@ -84,8 +84,8 @@ pub(super) async fn execute(
             // The volume may have got its attributes since.
             runs::confirm_volume(context, volume).await?;
             let now = context.time_in_status();
-            written.claim = Some(context.writes.report_modification(claim, &report, &now).await?);
-            let changed = claim.modification.as_ref().is_some_and(|modification| modification.in_progress());
+            written.claim = Some(context.writes.report_modify(claim, &report, &now).await?);
+            let changed = claim.modify_status.as_ref().is_some_and(|status| status.in_progress());
             if matches!(report, ModifyUpdate::Finished { .. }) && changed {
                 context.metrics.modified(&volume.class);
             }
@@ -100,9 +100,9 @@ pub(super) async fn execute(
             {
                 context.metrics.modify_failed(&volume.class);
             }
-            context.writes.note_modification(volume, Some(&note)).await?.into()
+            context.writes.note_modify(volume, Some(&note)).await?.into()
         }
-        Step::ClearFailure => context.writes.note_modification(volume, None).await?.into(),
+        Step::ClearFailure => context.writes.note_modify(volume, None).await?.into(),
         Step::RemoveJob { job } => observation.runs.remove(context, job, written).await?,
     })
 }
@@ -118,24 +118,27 @@ async fn start(
     let (Ok(recipe), Some(claim)) = (&observation.recipe, &observation.claim) else {
         return Ok(StepOutcome::End(Requeue::Done));
     };
-    runs::confirm_claim(context, claim, |fresh| requested_class(fresh) == requested_class(claim)).await?;
+    runs::confirm_claim(context, claim, |fresh| fresh.attributes_class == claim.attributes_class).await?;
     let source = context.writes.volume_source(volume).await?;
-    let run = (attempt, context.timestamp());
-    let request = request(volume, &observation.origin_node, recipe, &context.identity, &context.kube_api, run, source);
+    let start = AttemptStart { attempt, ts: context.timestamp() };
+    let request =
+        request(volume, &observation.origin_node, recipe, &context.identity, &context.kube_api, start, source);
     let request = modify(request, volume, recipe, &attributes);
     let target = RunTarget {
         attributes: Some(attributes.clone()),
         ..runs::run_target(volume, recipe, &observation.origin_node, &attributes.hash())
     };
     let job = job::job(recipe, &request, &target);
-    if !runs::acquire_slot(context, (volume, claim), Operation::Modify, (&job, &target), recipe) {
+    let run = ReadyRun { operation: Operation::Modify, volume, claim, recipe, node: target.node, job };
+    if !runs::acquire_slot(context, &run) {
         return Ok(StepOutcome::WaitForSlot);
     }
     let message = format!("modify run {attempt} to {}: image {}", attributes.describe(), context.image(recipe));
-    let refusal = runs::create(context, claim, (recipe, job), (reason::MODIFYING, message)).await?;
-    let Some((reaction, cause)) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
-    let (note, event) = failed_start(volume, (attempt, &attributes), recipe, &cause, reaction, context.clock.now());
-    context.emit(ObjectRef::claim(claim), event);
+    let refusal = runs::create(context, run, reason::MODIFYING, message).await?;
+    let Some(refusal) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
+    let run = ModifyRun { attempt, target: &attributes };
+    let failed = failed_start(volume, run, recipe, &refusal, context.clock.now());
+    context.emit(ObjectRef::claim(claim), failed.event);
     context.metrics.modify_failed(&volume.class);
-    Ok(context.writes.note_modification(volume, Some(&note)).await?.into())
+    Ok(context.writes.note_modify(volume, Some(&failed.note)).await?.into())
 }

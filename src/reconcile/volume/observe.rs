@@ -7,6 +7,7 @@ use flex_contract::operation::Operation;
 
 use super::confirmed::Confirmed;
 use super::delete::job_name;
+use super::runs::RunBasis;
 use super::{expand, modify};
 use crate::claim::verify::verify_volume_source;
 use crate::config::classes::ClassLookup;
@@ -14,16 +15,17 @@ use crate::config::current_program::with_current_program;
 use crate::config::{NodeGone, Placement, Recipe, joined};
 use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume};
-use crate::node::NodeStates;
-use crate::reconcile::context::Context;
+use crate::reconcile::context::{Context, RunObjects};
 use crate::run::job;
+use crate::run::node::NodeStates;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
 use crate::volume::decide::next_node;
 use crate::volume::in_place_run::InPlaceRun;
 use crate::volume::observed::{ClaimState, Observed};
 
-/// What was read about a volume. It owns the data; [`Observed`] has the same as references, for the pure decision.
+/// The data that were read about a volume. This type owns the data; [`Observed`] has the same as references, for the
+/// pure decision.
 pub(super) struct Observation {
     /// The claim of the volume.
     pub claim: ClaimState,
@@ -35,10 +37,10 @@ pub(super) struct Observation {
     pub recipe: Result<Arc<Recipe>, String>,
     /// The node where the volume was made; empty if runs of the class may be on any node.
     pub origin_node: String,
-    /// What concerns the size of the volume.
-    pub expansion: expand::Observation,
-    /// What concerns the attributes of the volume.
-    pub modification: modify::Observation,
+    /// The data about the size of the volume.
+    pub expand: expand::Observation,
+    /// The data about the attributes of the volume.
+    pub modify: modify::Observation,
     has_running_provision_pods: bool,
     /// The nodes of all pods that may still be running, whatever their run.
     nodes_with_pods: Vec<String>,
@@ -77,11 +79,13 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         .cluster
         .index()
         .node_states(volume.nodes_with_storage.iter().chain(&nodes_with_pods).chain([&origin_node]));
-    node_states.0.extend(confirmed.nodes.iter().cloned());
+    node_states.0.extend(confirmed.nodes.0.clone());
     let node = next_node(volume, claim, &origin_node, &node_states);
     let delete_job_name = job_name(volume, &origin_node, &node);
-    let expansion =
-        expand::observe(context, volume, (recipe.clone(), &origin_node), &jobs, &pods, &confirmed.expansion);
+    let objects = RunObjects { jobs: &jobs, pods: &pods };
+    let basis = RunBasis { recipe: &recipe, origin_node: &origin_node };
+    let expand = expand::observe(context, volume, basis, objects, &confirmed.expand);
+    let claim_of_expand = expand.claim.clone();
     Observation {
         claim,
         claim_bound_before: claim_bound_before(context, volume),
@@ -90,9 +94,9 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
             || context.cluster.index().has_expectation(&job::prefix(Operation::Provision, id)),
         // The present class decides; if it is gone, the recipe does.
         node_gone: class_recipe.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
-        delete_run_state: context.delete_state(Operation::Delete, id, (&jobs, &pods), &delete_job_name),
-        modification: modify::observe(context, volume, expansion.run_basis(), &jobs, &pods, &confirmed.modification),
-        expansion,
+        delete_run_state: context.delete_state(Operation::Delete, id, objects, &delete_job_name),
+        modify: modify::observe(context, volume, claim_of_expand, basis, objects, &confirmed.modify),
+        expand,
         jobs,
         recipe,
         origin_node,
@@ -124,8 +128,8 @@ impl Observation {
             node_gone: self.node_gone,
             delete_run_state: self.delete_run_state.clone(),
             delete_job: self.jobs.iter().map(Arc::as_ref).find(|job| job.name.name == self.delete_job_name),
-            expansion: self.expansion.observed(self.expansion.runs.observed(expand_runs, &self.node_states)),
-            modification: self.modification.observed(self.modification.runs.observed(modify_runs, &self.node_states)),
+            expand: self.expand.observed(self.expand.runs.observed(expand_runs, &self.node_states)),
+            modify: self.modify.observed(self.modify.runs.observed(modify_runs, &self.node_states)),
         }
     }
 }
@@ -140,7 +144,7 @@ pub(super) fn is_ours_by_its_jobs(context: &Context, volume: &Volume) -> bool {
 /// bound before. The PV controller calls the claim Lost as long as the volume does not have its UID.
 fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
     let reserved = match &volume.claim_ref {
-        Some(reference) => reference.uid.is_empty().then(|| reference.name.clone())?,
+        Some(reference) => reference.uid.is_none().then(|| reference.name.clone())?,
         None => volume.former_claim.clone().filter(|_| volume.is_restored())?,
     };
     let claim = context.cluster.index().claim(&reserved)?;
@@ -165,9 +169,7 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     if volume.claim_ref_was_removed() {
         return ClaimState::None;
     }
-    let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
-    let uid = reference.map(|reference| &reference.uid).or(volume.claim_uid.as_ref());
-    let Some(uid) = uid else { return ClaimState::None };
+    let Some(uid) = volume.claim_ref_uid().or(volume.claim_uid.as_deref()) else { return ClaimState::None };
     match index.claim_by_id(uid) {
         Some(claim)
             if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
@@ -177,7 +179,9 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
         Some(_) => ClaimState::Alive,
         // The PV controller writes Released only when the claim is gone.
         None if volume.phase.is_claim_gone() => ClaimState::NotFound,
-        None if reference.is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => ClaimState::NotFound,
+        None if volume.claim_ref.as_ref().is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => {
+            ClaimState::NotFound
+        }
         None => ClaimState::NotCached,
     }
 }

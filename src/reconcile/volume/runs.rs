@@ -3,30 +3,50 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 use flex_contract::reason::Reason;
+use k8s_openapi::api::batch::v1 as batch;
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
-use crate::node::NodeStates;
 use crate::object::ObjectName;
-use crate::reconcile::context::{Context, refused_job};
+use crate::reconcile::context::{Context, RunObjects, refused_job};
 use crate::reconcile::drive::StepOutcome;
 use crate::rules::NewEvent;
 use crate::run::job::{self, RunTarget};
+use crate::run::node::NodeStates;
 use crate::run::slot_wait::ALL_TAKEN;
-use crate::run::state::{Cause, RunState};
+use crate::run::state::{JobRefusal, RunState};
+use crate::run::view::Job;
 use crate::run::view::has_running_pods;
-use crate::run::view::{Job, Pod};
 use crate::state::index::SlotRequest;
 use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
 
-/// What this reconcile has written, and the cache may not show yet.
+/// The basis of an in-place run.
+#[derive(Clone, Copy)]
+pub(super) struct RunBasis<'a> {
+    /// The recipe of the volume's runs; or the reason why it cannot be read.
+    pub recipe: &'a Result<Arc<Recipe>, String>,
+    /// The node where the volume was made; empty if runs of the class may be on any node.
+    pub origin_node: &'a str,
+}
+
+/// A run that is ready to start.
+pub(super) struct ReadyRun<'a> {
+    pub operation: Operation,
+    pub volume: &'a Volume,
+    pub claim: &'a Claim,
+    pub recipe: &'a Recipe,
+    /// The node to which its pod is bound.
+    pub node: Option<String>,
+    pub job: batch::Job,
+}
+
+/// The writes of this reconcile that the cache may not show yet.
 #[derive(Default)]
 pub(super) struct Written {
     /// The claim as it was last written.
@@ -35,10 +55,16 @@ pub(super) struct Written {
     removed: BTreeSet<ObjectName>,
 }
 
-/// What was read about the runs of one operation for a volume. It owns the data; [`InPlaceRuns`] is the same as
-/// references, for the pure decision.
+/// A run, as it was read.
+struct ObservedRun {
+    job: Job,
+    state: RunState,
+}
+
+/// The data that were read about the runs of one operation for a volume. This type owns the data; [`InPlaceRuns`] is
+/// the same as references, for the pure decision.
 pub(super) struct Observation {
-    jobs: Vec<(Job, RunState)>,
+    all: Vec<ObservedRun>,
     is_starting: bool,
     nodes_with_pods_of_operation: Vec<String>,
     has_running_pods: bool,
@@ -50,21 +76,21 @@ pub(super) fn observe(
     context: &Context,
     volume: &Volume,
     operation: Operation,
-    jobs: &[Arc<Job>],
-    pods: &[Arc<Pod>],
+    RunObjects { jobs, pods }: RunObjects<'_>,
     written: &Written,
 ) -> Observation {
     let is_of_operation =
         |job: &&Arc<Job>| job.run_labels.operation == operation && job.volume.as_deref() == Some(&volume.name);
     let with_state = |job: &Arc<Job>| {
         let terminating = job.terminating || written.removed.contains(&job.name);
-        (Job { terminating, ..(**job).clone() }, context.run_state(jobs, pods, &job.name.name))
+        let state = context.run_state(jobs, pods, &job.name.name);
+        ObservedRun { job: Job { terminating, ..(**job).clone() }, state }
     };
     let alive = pods.iter().filter(|pod| pod.run_labels.operation == operation && !pod.is_over());
     // A prefix suffices: the observation determines number and target of the next run.
     let expected = job::prefix(operation, volume.volume_id().unwrap_or_default());
     Observation {
-        jobs: jobs.iter().filter(is_of_operation).map(with_state).collect(),
+        all: jobs.iter().filter(is_of_operation).map(with_state).collect(),
         is_starting: context.cluster.index().has_expectation(&expected),
         nodes_with_pods_of_operation: alive.filter_map(|pod| pod.node.clone()).collect(),
         has_running_pods: has_running_pods(pods, operation),
@@ -76,7 +102,7 @@ pub(super) fn observe(
 impl Observation {
     /// Returns the runs, for [`Observation::observed`].
     pub(super) fn in_place_runs(&self) -> Vec<InPlaceRun<'_>> {
-        self.jobs.iter().map(|(job, state)| InPlaceRun { job, state: state.clone() }).collect()
+        self.all.iter().map(|run| InPlaceRun { job: &run.job, state: run.state.clone() }).collect()
     }
 
     /// Returns the observation for the decision.
@@ -92,7 +118,7 @@ impl Observation {
 
     /// Checks whether a run exists, or was started and is not visible yet.
     pub(super) fn exist(&self) -> bool {
-        self.is_starting || !self.jobs.is_empty()
+        self.is_starting || !self.all.is_empty()
     }
 
     /// Deletes the Job of one of the runs.
@@ -102,7 +128,7 @@ impl Observation {
         job: ObjectName,
         written: &mut Written,
     ) -> Result<StepOutcome<Volume>, WriteError> {
-        let uid = self.jobs.iter().find(|(candidate, _)| candidate.name == job).map(|(job, _)| job.uid.clone());
+        let uid = self.all.iter().find(|run| run.job.name == job).map(|run| run.job.uid.clone());
         context.writes.remove_job(&job, &uid.unwrap_or_default()).await?;
         written.removed.insert(job);
         Ok(StepOutcome::Again)
@@ -132,33 +158,28 @@ pub(super) async fn confirm_claim(
 }
 
 /// Takes a slot for a run, or emits an event that the claim waits for one. Returns whether the run can start.
-pub(super) fn acquire_slot(
-    context: &Context,
-    (volume, claim): (&Volume, &Claim),
-    operation: Operation,
-    (job, target): (&k8s_openapi::api::batch::v1::Job, &RunTarget),
-    recipe: &Recipe,
-) -> bool {
-    let slot_request = SlotRequest::volume(volume, operation).on(target.node.as_deref());
-    let name = job.metadata.name.as_deref().unwrap_or_default();
-    if context.acquire_slot(name, &slot_request, recipe) {
+pub(super) fn acquire_slot(context: &Context, run: &ReadyRun<'_>) -> bool {
+    let operation = run.operation;
+    let slot_request = SlotRequest::volume(run.volume, operation).on(run.node.as_deref());
+    let name = run.job.metadata.name.as_deref().unwrap_or_default();
+    if context.acquire_slot(name, &slot_request, run.recipe) {
         return true;
     }
     let message = format!("the {operation} run waits: {ALL_TAKEN}");
-    context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::LIMIT_REACHED, message });
+    context.emit(ObjectRef::claim(run.claim), NewEvent { warning: false, reason: reason::LIMIT_REACHED, message });
     false
 }
 
-/// Creates the Job of a run, and emits an event on the claim. Returns the reason if Kubernetes refuses the Job.
+/// Creates the Job of a run, and emits an event on the claim. Returns the refusal, if any.
 pub(super) async fn create(
     context: &Context,
-    claim: &Claim,
-    (recipe, job): (&Recipe, k8s_openapi::api::batch::v1::Job),
-    (reason, message): (&'static Reason, String),
-) -> Result<Option<(Reaction, Cause)>, WriteError> {
-    match context.create_job(recipe, job).await {
+    run: ReadyRun<'_>,
+    reason: &'static Reason,
+    message: String,
+) -> Result<Option<JobRefusal>, WriteError> {
+    match context.create_job(run.recipe, run.job).await {
         Ok(()) => {
-            context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason, message });
+            context.emit(ObjectRef::claim(run.claim), NewEvent { warning: false, reason, message });
             Ok(None)
         }
         Err(error) => refused_job(error).map(Some),

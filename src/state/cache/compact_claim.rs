@@ -95,8 +95,8 @@ fn is_special(claim: &Claim) -> bool {
     claim.terminating
         || claim.has_finalizer()
         || claim.last_failure.is_some()
-        || claim.resize.is_some()
-        || claim.modification.is_some()
+        || claim.expand_status.is_some()
+        || claim.modify_status.is_some()
         || claim.data_source.is_some()
         || !claim.metadata.is_empty()
         || claim.stamp.as_ref().is_some_and(|stamp| stamp.claim_uid == CLAIM)

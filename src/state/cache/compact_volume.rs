@@ -25,24 +25,25 @@ impl Compact for Volume {
     type Own = OwnVolume;
 
     fn split(&self) -> Option<(OwnVolume, Self)> {
-        let claim = self.claim_ref.as_ref().filter(|claim| !claim.uid.is_empty())?;
+        let claim = self.claim_ref.as_ref()?;
+        let claim_uid = claim.uid.as_ref()?;
         let version = version(&self.resource_version)?;
         let path = match &self.path {
-            Some(path) => Some(with(path, &claim.uid, CLAIM)?),
+            Some(path) => Some(with(path, claim_uid, CLAIM)?),
             None => None,
         };
         if self.phase != VolumePhase::Bound || is_special(self) {
             return None;
         }
         let named = |uid: &Option<String>| match uid.as_deref() {
-            Some(uid) if uid == claim.uid => Some(CLAIM.to_owned()),
+            Some(uid) if uid == claim_uid => Some(CLAIM.to_owned()),
             other => other.map(str::to_owned),
         };
         let own = OwnVolume {
             uid: self.uid.as_str().into(),
             version,
             created: self.created,
-            claim: claim.uid.as_str().into(),
+            claim: claim_uid.as_str().into(),
             claim_name: claim.name.name.as_str().into(),
             foreign_metadata_bytes: self.foreign_metadata_bytes,
         };
@@ -53,7 +54,7 @@ impl Compact for Volume {
             created: 0,
             claim_uid: named(&self.claim_uid),
             volume_id_annotation: named(&self.volume_id_annotation),
-            claim_ref: Some(Reference { name: ObjectName::new(&claim.name.namespace, ""), uid: String::new() }),
+            claim_ref: Some(Reference { name: ObjectName::new(&claim.name.namespace, ""), uid: None }),
             path,
             foreign_metadata_bytes: 0,
             ..self.clone()
@@ -77,7 +78,7 @@ impl Compact for Volume {
             claim_uid: named(&template.claim_uid),
             volume_id_annotation: named(&template.volume_id_annotation),
             path: template.path.as_deref().and_then(|path| with(path, CLAIM, &claim)),
-            claim_ref: Some(Reference { name: ObjectName::new(namespace, &*own.claim_name), uid: claim }),
+            claim_ref: Some(Reference { name: ObjectName::new(namespace, &*own.claim_name), uid: Some(claim) }),
             ..template.clone()
         }
     }
@@ -105,8 +106,8 @@ fn is_special(volume: &Volume) -> bool {
         || is_marked(&volume.volume_id_annotation)
 }
 
-/// Returns the path with the component `other` in place of its last one, if that is `last`. `None` if it is `other`
-/// already, because it could not come back.
+/// Returns the path with the component `other` in place of its last component, if that is `last`. Returns `None` if the
+/// last component is `other` already, because the path could not be restored.
 fn with(path: &str, last: &str, other: &str) -> Option<String> {
     match path.rsplit_once('/') {
         Some((directory, name)) if name == last => Some(format!("{directory}/{other}")),
@@ -165,7 +166,7 @@ mod tests {
             volume.foreign_metadata_bytes = bytes;
             volume.former_claim = other[0].then(|| ObjectName::new("team", "b"));
             volume.abandoned = other[1];
-            let reference = Reference { name: ObjectName::new(text(4), text(5)), uid: text(6) };
+            let reference = Reference { name: ObjectName::new(text(4), text(5)), uid: Some(text(6)).filter(|uid| !uid.is_empty()) };
             volume.claim_ref = other[2].then_some(reference);
             volume.name = if other[3] { names::pv_name(UID) } else { text(7) };
             if let Some((own, template)) = volume.split() {
@@ -187,7 +188,7 @@ mod tests {
             claim_uid: Some(uid.clone()),
             volume_id_annotation: Some(uid.clone()),
             path: Some(format!("/srv/{uid}")),
-            claim_ref: Some(Reference { name: ObjectName::new("team", "b"), uid }),
+            claim_ref: Some(Reference { name: ObjectName::new("team", "b"), uid: Some(uid) }),
             ..volume.clone()
         };
         let templates = [&volume, &other].map(|volume| volume.split().unwrap().1);

@@ -73,7 +73,7 @@ impl VolumeCache {
 
     /// Records that the claim of a volume is gone by the API. Its UID never returns, so that nobody has to ask again.
     pub fn note_claim_gone(&mut self, volume: &str, claim: &Reference) {
-        if self.by_name.contains(volume) && !claim.uid.is_empty() {
+        if self.by_name.contains(volume) && claim.uid.is_some() {
             self.gone_claims.insert(volume.to_owned(), claim.clone());
         }
     }
@@ -83,7 +83,7 @@ impl VolumeCache {
         let names = self.names_of(&claim.uid).map(str::to_owned).collect::<Vec<_>>();
         for name in names {
             let reference = self.get(&name).and_then(|volume| volume.claim_ref.clone());
-            if let Some(reference) = reference.filter(|reference| reference.uid == claim.uid) {
+            if let Some(reference) = reference.filter(|reference| reference.uid.as_ref() == Some(&claim.uid)) {
                 self.note_claim_gone(&name, &reference);
             }
         }
@@ -138,13 +138,13 @@ impl VolumeCache {
 
 /// Returns the claim for which a volume is reserved by name alone.
 pub fn reservation(volume: &Volume) -> Option<&ObjectName> {
-    let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_empty())?;
+    let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_none())?;
     (Some(reference.name.name.as_str()) != volume.volume_id()).then_some(&reference.name)
 }
 
 /// Returns the UIDs of the claims that a volume names in any way.
 pub fn claims_of(volume: &Volume) -> BTreeSet<String> {
     let by_name = volume.name.strip_prefix(names::PV_PREFIX).map(str::to_owned);
-    let by_ref = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
+    let by_ref = volume.claim_ref_uid().map(str::to_owned);
     [volume.claim_uid.clone(), by_name, by_ref].into_iter().flatten().filter(|uid| !uid.is_empty()).collect()
 }

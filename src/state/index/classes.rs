@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Index, WatchChange, WorkItem};
+use super::{Index, WatchChange, Woken, WorkItem};
 use crate::config::accounts::Account;
 use crate::config::classes::{Class, ClassObject, Config, KeptScript, Stored};
 use crate::config::effective_config::{EffectiveConfig, hash_of};
@@ -12,6 +12,24 @@ use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::script;
 use crate::kept_script;
 use crate::object::ObjectName;
+
+/// A script that a class uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsedScript {
+    /// The name of its config.
+    pub config: ObjectName,
+    /// The text.
+    pub text: Arc<str>,
+}
+
+/// A kept script.
+#[derive(Debug)]
+pub struct ObservedScript {
+    /// The script.
+    pub script: KeptScript,
+    /// The observation on which the decision about it rests.
+    pub observed: kept_script::Observed,
+}
 
 impl Index {
     /// Applies a change of a provisioner ConfigMap.
@@ -43,21 +61,21 @@ impl Index {
     pub fn change_stored(&mut self, change: WatchChange<Stored>) -> Vec<WorkItem> {
         let change = match change {
             WatchChange::Apply(Stored::Script(script)) => {
-                self.scripts.apply(script);
+                self.kept_scripts.apply(script);
                 return Vec::new();
             }
             WatchChange::Delete(name) => match script::kept_hash(&name.name) {
-                Some(hash) if self.scripts.remove(hash) => return self.woken_by_gone_script(),
+                Some(hash) if self.kept_scripts.remove(hash) => return self.woken_by_gone_script(),
                 Some(_) => return Vec::new(),
                 None => WatchChange::Delete(name),
             },
             WatchChange::Apply(Stored::Recipe(hash, revision)) => WatchChange::Apply((hash, revision)),
             WatchChange::Retain(all) => {
-                self.scripts.retain(&all);
+                self.kept_scripts.retain(&all);
                 WatchChange::Retain(all)
             }
             WatchChange::RetainIn(namespace, all) => {
-                self.scripts.retain(&all);
+                self.kept_scripts.retain(&all);
                 WatchChange::RetainIn(namespace, all)
             }
         };
@@ -67,23 +85,25 @@ impl Index {
 
     /// Returns the text of a script: as it is kept, or as a config has it now.
     pub fn script(&self, hash: &str) -> Option<Arc<str>> {
-        let kept = self.scripts.get(hash).map(|script| script.text.clone());
+        let kept = self.kept_scripts.get(hash).map(|script| script.text.clone());
         kept.or_else(|| self.facts.configs.script(hash).map(Arc::from))
     }
 
-    /// Returns the scripts that classes use and that are not kept yet, each with the name of its config.
-    pub fn scripts_to_store(&self) -> Vec<(ObjectName, Arc<str>)> {
+    /// Returns the scripts that classes use and that are not kept yet.
+    pub fn scripts_to_store(&self) -> Vec<UsedScript> {
         let classes = self.facts.configs.classes();
         let recipes = classes.iter().filter_map(|class| class.recipe.as_ref().ok());
         let new: BTreeMap<&str, &ObjectName> = recipes
             .filter_map(|recipe| Some((recipe.script.as_deref()?, &recipe.config)))
-            .filter(|(hash, _)| self.scripts.get(hash).is_none())
+            .filter(|(hash, _)| self.kept_scripts.get(hash).is_none())
             .collect();
-        new.into_iter().filter_map(|(hash, config)| Some((config.clone(), self.script(hash)?))).collect()
+        new.into_iter()
+            .filter_map(|(hash, config)| Some(UsedScript { config: config.clone(), text: self.script(hash)? }))
+            .collect()
     }
 
-    /// Returns the kept scripts, each with the observation on which the decision about it rests.
-    pub fn observe_scripts(&self) -> Vec<(KeptScript, kept_script::Observed)> {
+    /// Returns the kept scripts.
+    pub fn observe_scripts(&self) -> Vec<ObservedScript> {
         let (configs, cache) = (&self.facts.configs, &self.facts.cache);
         let of_config = |hash: &str| {
             let is_its = |effective_config: &EffectiveConfig| effective_config.script.as_deref() == Some(hash);
@@ -103,22 +123,23 @@ impl Index {
             let is_named_by_storage = !is_named_by_config && of_storage(&script.hash);
             let created = script.created;
             let observed = kept_script::Observed { created, is_named_by_config, is_named_by_storage, unnamed_since };
-            (script.clone(), observed)
+            ObservedScript { script: script.clone(), observed }
         };
-        self.scripts.all().map(observed).collect()
+        self.kept_scripts.all().map(observed).collect()
     }
 
     /// Records whether nobody names a script, and since when.
     pub fn note_unnamed_script(&mut self, hash: &str, since: Option<i64>) {
-        self.scripts.note_unnamed(hash, since);
+        self.kept_scripts.note_unnamed(hash, since);
     }
 
-    /// Serves classes by their label if their StorageClass was not created again in time. Returns the work items to
-    /// requeue, and the time for which others are still waited for.
-    pub fn serve_without_objects(&mut self) -> (Vec<WorkItem>, Option<Duration>) {
+    /// Serves classes by their label if their StorageClass was not created again in time. Returns the time for which
+    /// others are still waited for.
+    pub fn serve_without_objects(&mut self) -> Woken<Option<Duration>> {
         let now = self.facts.now();
         let news = self.facts.configs.forget_deleted_classes(now);
-        (self.decide_classes(news), self.facts.configs.next_forgotten(now))
+        let items = self.decide_classes(news);
+        Woken { value: self.facts.configs.next_forgotten(now), items }
     }
 
     /// Applies a change that is a part of a list. The classes are decided again at the [end](Self::end_list) of the

@@ -7,8 +7,8 @@ use super::{Index, WatchChange, WorkItem, unscoped, within};
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::state::pv_sync::is_probe;
 use crate::state::quota::has_begun;
+use crate::state::sync_probes::is_probe;
 use crate::state::watch_change::Changed;
 
 impl Index {
@@ -45,7 +45,7 @@ impl Index {
         }
     }
 
-    /// Removes a claim from the cache. That a list does not have it is no proof for its volumes: they ask the API.
+    /// Removes a claim from the cache. A list without the claim proves nothing to its volumes: they ask the API.
     fn remove_claim(&mut self, name: &ObjectName) -> Vec<WorkItem> {
         match self.facts.cache.claims.remove(name) {
             Some(changed) => self.on_claim(&changed),
@@ -97,7 +97,7 @@ impl Index {
     pub fn change_volume(&mut self, change: WatchChange<Volume>) -> Vec<WorkItem> {
         match change {
             WatchChange::Apply(volume) if is_probe(&volume, &self.facts) => {
-                let synced = self.pv_sync.on_probe(&volume, self.facts.now());
+                let synced = self.sync_probes.on_probe(&volume, self.facts.now());
                 self.woken_by_probe(&synced)
             }
             WatchChange::Apply(volume) => {
@@ -107,12 +107,13 @@ impl Index {
             WatchChange::Delete(name) => match self.facts.cache.volumes.remove(&name.name) {
                 Some(changed) => self.on_volume(&changed),
                 None => {
-                    self.pv_sync.forget_probe(&name.name);
+                    self.sync_probes.forget_probe(&name.name);
                     Vec::new()
                 }
             },
             WatchChange::Retain(all) => {
-                let known = unscoped(self.facts.cache.volumes.names().chain(self.pv_sync.probes().map(String::as_str)));
+                let known =
+                    unscoped(self.facts.cache.volumes.names().chain(self.sync_probes.probes().map(String::as_str)));
                 self.retain(known, &all, |index, name| index.change_volume(WatchChange::Delete(name.clone())))
             }
             // The kind has no namespace.
@@ -127,7 +128,7 @@ impl Index {
         let version = changed.now.as_ref().map(|volume| volume.resource_version.as_str());
         self.unseen_writes.shows(&item, version);
         self.unmarked.on_volume(changed);
-        let probe_due = self.pv_sync.on_volume(changed, facts.now());
+        let probe_due = self.sync_probes.on_volume(changed, facts.now());
         freed.quota.extend(self.quota.on_volume(changed, facts));
         if changed.now.is_none() {
             self.quota_waiters.remove(&item);

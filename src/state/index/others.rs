@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::{Index, WatchChange, WorkItem, unscoped, within};
-use crate::attributes;
 use crate::capacity::{Driver, Published};
+use crate::config::modify;
 use crate::model::grant::Grant;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
 use crate::model::snapshot::SnapshotClass;
-use crate::node::Node;
+use crate::run::node::Node;
 
 impl Index {
     /// Applies a change of a node.
@@ -121,8 +121,8 @@ impl Index {
     }
 
     /// Applies a change of a VolumeAttributesClass.
-    pub fn change_attributes_class(&mut self, change: WatchChange<attributes::AttributesClass>) -> Vec<WorkItem> {
-        let classes = &mut self.facts.cache.attributes;
+    pub fn change_attributes_class(&mut self, change: WatchChange<modify::AttributesClass>) -> Vec<WorkItem> {
+        let classes = &mut self.facts.cache.attributes_classes;
         match change {
             WatchChange::Apply(class) => {
                 let name = class.name.clone();

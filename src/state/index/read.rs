@@ -6,12 +6,13 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 
 use super::{Index, PoolObservation, SlotRequest, WorkItem};
-use crate::attributes;
+use crate::batch;
 use crate::capacity::{Driver, Published};
 use crate::claim::decide::RemovedJob;
 use crate::config::Recipe;
 use crate::config::classes::{Class, ClassLookup, Classes, Config, Identity};
 use crate::config::external_provisioner::Drivers;
+use crate::config::modify;
 use crate::findings::ClusterObservation;
 use crate::model::claim::Claim;
 use crate::model::snapshot;
@@ -19,12 +20,20 @@ use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
 use crate::model::volume::Reference;
 use crate::model::volume::Volume;
-use crate::node::{Node, NodeStates};
 use crate::object::ObjectName;
-use crate::run::collect;
+use crate::run::node::{Node, NodeStates};
 use crate::run::view::{Job, Pod, WarningEvent};
 use crate::state::pools::can_use_pool;
 use crate::sync_probe;
+
+/// A run in the cache.
+#[derive(Debug)]
+pub struct CachedRun {
+    /// The Job.
+    pub job: Arc<Job>,
+    /// The pods of its id.
+    pub pods: Vec<Arc<Pod>>,
+}
 
 /// Claims and volumes.
 impl Index {
@@ -59,8 +68,8 @@ impl Index {
     }
 
     /// Returns a VolumeAttributesClass by its name.
-    pub fn attributes_class(&self, name: &str) -> Option<&attributes::AttributesClass> {
-        self.facts.cache.attributes.get(name)
+    pub fn attributes_class(&self, name: &str) -> Option<&modify::AttributesClass> {
+        self.facts.cache.attributes_classes.get(name)
     }
 
     /// Returns a volume by its name.
@@ -91,12 +100,12 @@ impl Index {
 
     /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
     pub fn is_synced(&self, volume: &str) -> bool {
-        self.pv_sync.is_synced(volume)
+        self.sync_probes.is_synced(volume)
     }
 
     /// Checks whether so many volumes wait for the PV controller that sync probes are worthwhile, with one more.
     pub fn many_wait_for_sync(&self) -> bool {
-        self.pv_sync.many_wait()
+        self.sync_probes.many_wait()
     }
 
     /// Returns the volume with the adoption mark that this process has still to write; `None` if no mark is due.
@@ -106,8 +115,8 @@ impl Index {
 
     /// Checks whether the cache of a claim or volume is older than this process's own write. Then its event requeues
     /// it.
-    pub fn is_stale(&self, key: &WorkItem) -> bool {
-        self.unseen_writes.is_stale(key, &self.facts.cache, self.facts.now())
+    pub fn is_stale(&self, item: &WorkItem) -> bool {
+        self.unseen_writes.is_stale(item, &self.facts.cache, self.facts.now())
     }
 }
 
@@ -166,10 +175,10 @@ impl Index {
         ids.filter(|id| self.facts.cache.claims.name_of(id).is_none()).cloned().collect()
     }
 
-    /// Returns all capacity runs: the Jobs, each with its pods.
-    pub fn capacity_runs(&self) -> Vec<(Arc<Job>, Vec<Arc<Pod>>)> {
+    /// Returns all capacity runs.
+    pub fn capacity_runs(&self) -> Vec<CachedRun> {
         let jobs = self.jobs().filter(|job| job.run_labels.operation == Operation::Capacity);
-        jobs.map(|job| (job.clone(), self.pods_of(&job.run_labels.id))).collect()
+        jobs.map(|job| CachedRun { job: job.clone(), pods: self.pods_of(&job.run_labels.id) }).collect()
     }
 
     /// Returns the creation time of a run's Job, in seconds since 1970. Returns `None` unless its pods have ended and
@@ -214,8 +223,8 @@ impl Index {
 
     /// Returns the reason why no quota allows another size of a volume; `None` if all do. The number of volumes stays
     /// the same.
-    pub fn expansion_quota_error(&self, volume: &Volume, claim: &Claim, bytes: u64, recipe: &Recipe) -> Option<String> {
-        self.quota.expansion_error(volume, claim, bytes, recipe, &self.facts)
+    pub fn expand_quota_error(&self, volume: &Volume, claim: &Claim, bytes: u64, recipe: &Recipe) -> Option<String> {
+        self.quota.expand_error(volume, claim, bytes, recipe, &self.facts)
     }
 
     /// Checks whether a claim has a charge whose stamp is not visible. Such charges expire, because no write takes that
@@ -237,7 +246,7 @@ impl Index {
     }
 
     /// Observes an open batch. Returns `None` if it is not open.
-    pub fn observe_batch(&self, name: &str) -> Option<collect::Observed> {
+    pub fn observe_batch(&self, name: &str) -> Option<batch::decide::Observed> {
         self.batches.observe(name, &self.facts, self.slots.expectations())
     }
 
@@ -262,7 +271,6 @@ impl Index {
             ClassLookup::Ours(found) => (Some(found), Some(found.recipe.as_ref().ok()?.clone())),
             ClassLookup::Foreign | ClassLookup::Unknown => (None, None),
         };
-        let pool = recipe.as_ref().and_then(|recipe| recipe.pool.as_ref());
         let ready = || self.pools.ready_of(class, &facts.cache);
         let blocked =
             recipe.as_ref().map_or(0, |recipe| self.quota_waiters.blocked_by_pool(recipe, ready(), &self.quota, facts));
@@ -271,7 +279,7 @@ impl Index {
         let remaining =
             |most: u64, used: u128| u64::try_from(u128::from(most).saturating_sub(used)).unwrap_or(u64::MAX);
         Some(PoolObservation {
-            pooled: self.pools.stock(class, (found, pool), facts),
+            pooled: self.pools.stock(class, found, facts),
             requests: self.pools.requests_of(class, facts),
             claims_blocked_by_pool: blocked.saturating_sub(self.pools.count_drained(class)),
             has_waiting_claims: blocked > 0 || self.slots.has_claims(class, facts.now()),
@@ -293,12 +301,12 @@ impl Index {
 
     /// Observes the sync probes.
     pub fn observe_probes(&self) -> sync_probe::Observed<'_> {
-        self.pv_sync.observe(self.facts.now())
+        self.sync_probes.observe(self.facts.now())
     }
 
     /// Returns the UID of a sync probe.
     pub fn sync_probe(&self, name: &str) -> Option<String> {
-        self.pv_sync.uid_of(name).cloned()
+        self.sync_probes.uid_of(name).cloned()
     }
 }
 

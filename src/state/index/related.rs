@@ -50,7 +50,7 @@ impl Index {
         let cache = &self.facts.cache;
         let snapshot = cache.snapshots.snapshot(&content.snapshot);
         let mut items = self.restored_and_source(&content.snapshot, snapshot.map(AsRef::as_ref));
-        if snapshot.is_none_or(|snapshot| snapshot.uid != content.snapshot_uid) {
+        if snapshot.is_none_or(|snapshot| content.snapshot_uid.as_ref() != Some(&snapshot.uid)) {
             let made_by = content.made_by();
             // These are the claim for which the volume was made, and the claim that has it. Without the admission
             // policies they can differ.

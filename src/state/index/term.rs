@@ -8,7 +8,7 @@ impl Index {
     /// the current sync probe, and assignments that are not yet visible.
     pub fn begin_term(&mut self) -> Vec<WorkItem> {
         self.batches.forget_open(self.slots.expectations_mut());
-        self.pv_sync.give_up();
+        self.sync_probes.give_up();
         self.pools.forget_writes(&self.facts.cache);
         self.unseen_writes.clear();
         self.unmarked.clear();

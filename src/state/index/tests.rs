@@ -1,11 +1,11 @@
-//! Tests of the index as a whole: who is woken by what.
+//! Tests of the index as a whole: the items that each change wakes.
 
 mod batches;
+mod kept_scripts;
 mod pools;
-mod pv_sync;
 mod quota;
-mod scripts;
 mod slots;
+mod sync_probes;
 
 use flex_contract::names;
 
@@ -15,7 +15,7 @@ use crate::config::classes::{ClassLookup, Config, Revision, Stored};
 use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::{Reference, Volume};
-use crate::node::Node;
+use crate::run::node::Node;
 use crate::run::view::{Job, Pod, RunLabels};
 use crate::state::testing::{CLASS, ManualClock, claim as shared_claim, config, identity, volume as shared_volume};
 
@@ -220,13 +220,13 @@ fn the_index_remembers_that_a_claim_is_gone_until_its_volume_is_gone() {
     index.change_volume(WatchChange::Apply(volume.clone()));
     index.note_claim_gone(&volume.name, &claim);
     assert!(index.is_claim_gone(&volume.name, &claim));
-    let other = Reference { uid: "another".into(), ..claim.clone() };
+    let other = Reference { uid: Some("another".into()), ..claim.clone() };
     assert!(!index.is_claim_gone(&volume.name, &other), "it is another's now");
     index.change_volume(WatchChange::Apply(volume.clone()));
     assert!(index.is_claim_gone(&volume.name, &claim), "its volume is still there");
     index.change_volume(WatchChange::Delete(ObjectName::new("", &volume.name)));
     assert!(!index.is_claim_gone(&volume.name, &claim), "nothing is kept of a volume that is gone");
-    let reserved = Reference { uid: String::new(), ..claim };
+    let reserved = Reference { uid: None, ..claim };
     index.change_volume(WatchChange::Apply(volume.clone()));
     index.note_claim_gone(&volume.name, &reserved);
     assert!(!index.is_claim_gone(&volume.name, &reserved), "a claim of that name may come");

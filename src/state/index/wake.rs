@@ -1,10 +1,10 @@
-//! The table of wake-ups: who is woken by what.
+//! The table of wake-ups: the items that each change wakes.
 //!
 //! A change that concerns an object and does not requeue its item is the mistake to look for (ADR 8). All changes that
-//! watches report are rows here, and so is all that ledgers set free. Each row is a function, which returns the items in
-//! the order of the row. The queue drops repeated items.
+//! watches report are rows here, and so are all slots and quota that ledgers set free. Each row is a function, which
+//! returns the items in the order of the row. The queue drops repeated items.
 //!
-//! | what changed | who is woken |
+//! | change | woken items |
 //! |---|---|
 //! | a claim | itself, its volumes, copies, source and snapshots; its pool; capacity |
 //! | a volume | itself; the claims that it names, with their copies and snapshots; its pool; sync probes; capacity |
@@ -41,7 +41,7 @@ use crate::model::snapshot::Snapshot;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::view::{Job, Pod, WarningEvent};
-use crate::state::batches::Left;
+use crate::state::batches::LeftBatches;
 use crate::state::cache::runs::pod_ids;
 use crate::state::cache::volumes::{claims_of, reservation};
 use crate::state::pools::PoolChange;
@@ -50,7 +50,7 @@ use crate::state::pools::PoolChange;
 #[derive(Debug, Default)]
 pub(super) struct Freed {
     /// The batches that the item has left.
-    pub left: Left,
+    pub left: LeftBatches,
     /// The class for whose quota the item does not wait any more.
     pub waited_for: Option<String>,
     /// The class for whose slots the item does not wait any more.
@@ -69,12 +69,12 @@ pub(super) struct VolumeNews {
 
 /// Claims and volumes.
 impl Index {
-    /// For a claim. If it is bound or terminating, others get the slots, the quota and the places in batches that it
-    /// does not need any more.
+    /// Returns the items for a claim. If it is bound or terminating, others get the slots, the quota and the places in
+    /// batches that it does not need any more.
     pub(super) fn woken_by_claim(&self, before: Option<&Claim>, now: &Claim, freed: &Freed) -> Vec<WorkItem> {
         let cache = &self.facts.cache;
         let mut items = Vec::new();
-        if before.is_some_and(found_no_room) != found_no_room(now) {
+        if before.is_some_and(found_no_capacity) != found_no_capacity(now) {
             items.extend(self.for_capacity());
         }
         items.extend(self.for_left(&freed.left));
@@ -82,7 +82,7 @@ impl Index {
         items.extend(freed.turn.iter().flat_map(|class| self.for_slot(class)));
         // A restored volume may be reserved for the claim by name alone.
         let named = now.volume_name.as_ref().and_then(|volume| cache.volumes.get(volume));
-        let by_name = named.filter(|volume| volume.claim_ref.as_ref().is_none_or(|of| of.uid.is_empty()));
+        let by_name = named.filter(|volume| volume.claim_ref_uid().is_none());
         items.extend(by_name.map(|volume| WorkItem::Volume(volume.name.clone())));
         items.extend(self.copies_of(&now.name));
         items.extend(now.source_claim().cloned().map(WorkItem::Claim));
@@ -101,7 +101,7 @@ impl Index {
         items
     }
 
-    /// For a claim that is gone. `ready` are the pooled volumes that a pool request leaves.
+    /// Returns the items for a claim that is gone. `ready` are the pooled volumes that a pool request leaves.
     pub(super) fn woken_by_gone_claim(&self, claim: &Claim, ready: &[Arc<Volume>], freed: &Freed) -> Vec<WorkItem> {
         let mut items: Vec<_> = claim.volume_ids().flat_map(|id| self.volumes_of_id(&id)).collect();
         items.extend(freed.turn.iter().flat_map(|class| self.for_slot(class)));
@@ -119,7 +119,7 @@ impl Index {
         items
     }
 
-    /// For a volume. Others get the quota that it set free, if its size changed.
+    /// Returns the items for a volume. Others get the quota that it set free, if its size changed.
     pub(super) fn woken_by_volume(
         &self,
         before: Option<&Volume>,
@@ -145,7 +145,7 @@ impl Index {
         items
     }
 
-    /// For a volume that is gone. Others get the slots and the quota that it used.
+    /// Returns the items for a volume that is gone. Others get the slots and the quota that it used.
     pub(super) fn woken_by_gone_volume(&self, volume: &Volume, news: &VolumeNews, freed: &Freed) -> Vec<WorkItem> {
         let claims = &self.facts.cache.claims;
         let named = claims_of(volume);
@@ -162,7 +162,7 @@ impl Index {
         items
     }
 
-    /// For a sync probe, and the volumes that are synced by it.
+    /// Returns the items for a sync probe, and the volumes that are synced by it.
     pub(super) fn woken_by_probe(&self, synced: &[String]) -> Vec<WorkItem> {
         let volumes = synced.iter().filter_map(|name| self.facts.cache.volumes.get(name));
         let claims = volumes.filter_map(|volume| self.claim_of_id(volume.claim_uid.as_deref()?));
@@ -172,8 +172,8 @@ impl Index {
 
 /// Runs.
 impl Index {
-    /// For a Job. `dissolved` are members that expected it and that it lacks, and `quota` is a class that has more
-    /// quota because an expansion failed.
+    /// Returns the items for a Job. `dissolved` are members that expected it and that it lacks, and `quota` is a class
+    /// that has more quota because an expansion failed.
     pub(super) fn woken_by_job(
         &self,
         before: Option<&Job>,
@@ -191,7 +191,7 @@ impl Index {
         items
     }
 
-    /// For a Job that is gone. `quota` is a class that has more quota because its expansion ended.
+    /// Returns the items for a Job that is gone. `quota` is a class that has more quota because its expansion ended.
     pub(super) fn woken_by_gone_job(&self, job: &Job, quota: Option<&str>) -> Vec<WorkItem> {
         let mut items = of_job(job);
         items.extend(quota.map(|class| self.for_quota(class)).unwrap_or_default());
@@ -201,7 +201,7 @@ impl Index {
         items
     }
 
-    /// For a pod: the items of its Job, its claim, volumes and content.
+    /// Returns the items for a pod: the items of its Job, its claim, volumes and content.
     pub(super) fn woken_by_pod(&self, pod: &Pod) -> Vec<WorkItem> {
         if pod.run_labels.operation == Operation::Capacity {
             return vec![WorkItem::Capacity];
@@ -219,7 +219,7 @@ impl Index {
         items
     }
 
-    /// For a warning about a Job or pod.
+    /// Returns the items for a warning about a Job or pod.
     pub(super) fn woken_by_warning(&self, event: &WarningEvent) -> Vec<WorkItem> {
         let runs = &self.facts.cache.runs;
         if let Some(job) = runs.jobs().find(|job| job.uid == event.object_uid) {
@@ -230,7 +230,7 @@ impl Index {
         pod.map(|pod| self.woken_by_pod(pod)).unwrap_or_default()
     }
 
-    /// For the end of a run.
+    /// Returns the items for the end of a run.
     fn for_ended_run(&self, job: &Job) -> Vec<WorkItem> {
         let mut items = self.slots.next_of_label(&job.run_labels.class, &self.facts);
         items.extend(self.batches.open_of(job).cloned().map(WorkItem::Batch));
@@ -240,7 +240,7 @@ impl Index {
 
 /// Other objects. They seldom change.
 impl Index {
-    /// For a node that exists, or is gone.
+    /// Returns the items for a node that exists, or is gone.
     pub(super) fn woken_by_node(&self, node: &str, is_there: bool) -> Vec<WorkItem> {
         let cache = &self.facts.cache;
         let on_it = |name: &String| name == node;
@@ -266,21 +266,21 @@ impl Index {
         items
     }
 
-    /// For a VolumeSnapshot.
+    /// Returns the items for a VolumeSnapshot.
     pub(super) fn woken_by_snapshot(&self, snapshot: &Snapshot) -> Vec<WorkItem> {
         let mut items = snapshot_and_content(snapshot);
         items.extend(self.restored_and_source(&snapshot.name, Some(snapshot)));
         items
     }
 
-    /// For a VolumeSnapshot that is gone.
+    /// Returns the items for a VolumeSnapshot that is gone.
     pub(super) fn woken_by_gone_snapshot(&self, name: &ObjectName, gone: Option<&Snapshot>) -> Vec<WorkItem> {
         let mut items = self.restored_and_source(name, gone);
         items.extend(gone.map(snapshot_and_content).unwrap_or_default());
         items
     }
 
-    /// For a content. `turn` is the class for whose slots it does not wait any more.
+    /// Returns the items for a content. `turn` is the class for whose slots it does not wait any more.
     pub(super) fn woken_by_content(&self, content: &Content, turn: Option<&str>) -> Vec<WorkItem> {
         let mut items = vec![WorkItem::Content(content.name.clone()), WorkItem::Snapshot(content.snapshot.clone())];
         items.extend(self.concerned_by_content(content));
@@ -288,7 +288,7 @@ impl Index {
         items
     }
 
-    /// For a content that is gone. `turn` is the class for whose slots it waited.
+    /// Returns the items for a content that is gone. `turn` is the class for whose slots it waited.
     pub(super) fn woken_by_gone_content(&self, content: &Content, turn: Option<&str>) -> Vec<WorkItem> {
         let mut items = vec![WorkItem::Content(content.name.clone()), WorkItem::Snapshot(content.snapshot.clone())];
         items.extend(turn.map(|class| self.for_slot(class)).unwrap_or_default());
@@ -296,35 +296,35 @@ impl Index {
         items
     }
 
-    /// For a CSIStorageCapacity or the CSIDriver.
+    /// Returns the items for a CSIStorageCapacity or the CSIDriver.
     pub(super) fn woken_by_published(&self) -> Vec<WorkItem> {
         vec![WorkItem::Capacity]
     }
 
-    /// For a kept script that is gone.
+    /// Returns the items for a kept script that is gone.
     pub(super) fn woken_by_gone_script(&self) -> Vec<WorkItem> {
         vec![WorkItem::Configs]
     }
 
-    /// For a pooled volume that was assigned to a claim and is free again.
+    /// Returns the items for a pooled volume that was assigned to a claim and is free again.
     pub(super) fn woken_by_unassigned(&self, class: Option<String>) -> Vec<WorkItem> {
         class.map(WorkItem::Pool).into_iter().collect()
     }
 
-    /// For any VolumeSnapshotClass.
+    /// Returns the items for any VolumeSnapshotClass.
     pub(super) fn woken_by_snapshot_class(&self) -> Vec<WorkItem> {
         // A VolumeSnapshot with its content needs no class any more.
         let waits = self.facts.cache.snapshots.snapshots().filter(|snapshot| snapshot.status.content.is_none());
         waits.map(|snapshot| WorkItem::Snapshot(snapshot.name.clone())).collect()
     }
 
-    /// For a ReferenceGrant in a namespace.
+    /// Returns the items for a ReferenceGrant in a namespace.
     pub(super) fn woken_by_grant(&self, namespace: &str) -> Vec<WorkItem> {
         let sources = self.facts.cache.claims.sources_in(namespace);
         sources.into_iter().flat_map(|source| self.copies_of(source)).collect()
     }
 
-    /// For a VolumeAttributesClass.
+    /// Returns the items for a VolumeAttributesClass.
     pub(super) fn woken_by_attributes_class(&self, name: &str) -> Vec<WorkItem> {
         let asks = |claim: &Arc<Claim>| claim.attributes_class.as_deref() == Some(name);
         let with_volume = |claim: Arc<Claim>| {
@@ -334,7 +334,8 @@ impl Index {
         self.facts.cache.claims.all().filter(asks).flat_map(with_volume).collect()
     }
 
-    /// For the table of classes: a config, StorageClass, ServiceAccount, revision or external provisioner changed it.
+    /// Returns the items for the table of classes: a config, StorageClass, ServiceAccount, revision or external
+    /// provisioner changed it.
     pub(super) fn woken_by_classes(&self) -> Vec<WorkItem> {
         let (cache, classes) = (&self.facts.cache, self.facts.configs.classes());
         let concerned = cache.claims.all().filter(|claim| {
@@ -357,7 +358,7 @@ impl Index {
         items
     }
 
-    /// For the begin of a term as leader.
+    /// Returns the items for the begin of a term as leader.
     pub(super) fn all_items(&self) -> Vec<WorkItem> {
         let cache = &self.facts.cache;
         let claims = cache.claims.names().cloned().map(WorkItem::Claim);
@@ -383,7 +384,7 @@ impl Index {
     }
 
     /// Returns the batches that an item has left, and the items that may use its slots in them.
-    pub(super) fn for_left(&self, left: &Left) -> Vec<WorkItem> {
+    pub(super) fn for_left(&self, left: &LeftBatches) -> Vec<WorkItem> {
         let batches = left.batches.iter().cloned().map(WorkItem::Batch);
         batches.chain(self.for_slots_of(&left.slots)).collect()
     }
@@ -442,8 +443,8 @@ impl Index {
     }
 }
 
-/// Checks whether an unbound claim found no room on its backend.
-fn found_no_room(claim: &Claim) -> bool {
+/// Checks whether an unbound claim found no capacity on its backend.
+fn found_no_capacity(claim: &Claim) -> bool {
     let full = claim.last_failure.as_ref().is_some_and(|failure| failure.reaction == Reaction::NoCapacity);
     full && !claim.is_bound()
 }

@@ -1,11 +1,11 @@
-//! The records that reconcilers make of their own steps. Those that set something free return the items that may use
+//! The records that reconcilers make of their own steps. A function that frees something returns the items that may use
 //! it.
 
 use std::time::Duration;
 
 use flex_contract::operation::Operation;
 
-use super::{BatchEntry, Index, SlotRequest, WorkItem};
+use super::{AttemptToBatch, BatchEntry, ClosedBatch, DeletionToBatch, Index, SlotRequest, Woken, WorkItem};
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::volume::Reference;
@@ -16,8 +16,8 @@ use crate::run::view::Job;
 /// Writes.
 impl Index {
     /// Records a write of a claim or volume. The cache is stale until the watch shows the write.
-    pub fn record_write(&mut self, key: WorkItem, resource_version: &str) {
-        self.unseen_writes.record(key, resource_version, &self.facts.cache, self.facts.now());
+    pub fn record_write(&mut self, item: WorkItem, resource_version: &str) {
+        self.unseen_writes.record(item, resource_version, &self.facts.cache, self.facts.now());
     }
 
     /// Records that this process has adopted a volume but for the adoption mark.
@@ -26,8 +26,8 @@ impl Index {
     }
 
     /// Records a write that ended a claim or volume. The cache is stale until the watch shows that it is gone.
-    pub fn ended(&mut self, key: WorkItem) {
-        self.unseen_writes.record_end(key, &self.facts.cache, self.facts.now());
+    pub fn ended(&mut self, item: WorkItem) {
+        self.unseen_writes.record_end(item, &self.facts.cache, self.facts.now());
     }
 
     /// Records that the claim of a volume is gone by the API. Its UID never returns, so that nobody has to ask again.
@@ -54,8 +54,8 @@ impl Index {
     }
 
     /// Removes an item from the queue for slots. If it was its turn, returns the items whose turn is now.
-    pub fn stop_waiting_for_slot(&mut self, key: &WorkItem) -> Vec<WorkItem> {
-        self.slots.stop_waiting_for_slot(key).map(|class| self.for_slot(&class)).unwrap_or_default()
+    pub fn stop_waiting_for_slot(&mut self, item: &WorkItem) -> Vec<WorkItem> {
+        self.slots.stop_waiting_for_slot(item).map(|class| self.for_slot(&class)).unwrap_or_default()
     }
 
     /// Records that this process has created a Job. Until the watch shows the Job, it does not count as absent.
@@ -72,19 +72,14 @@ impl Index {
 /// Batches.
 impl Index {
     /// Returns the batch for which a first attempt must be stamped. It is named by the claim's id and the time of the
-    /// stamp. Returns `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as `job`.
-    pub fn join_batch(&mut self, claim: &Claim, recipe: &Recipe, run: (&str, &[String], &str)) -> Option<String> {
+    /// stamp. Returns `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as the run's Job.
+    pub fn join_batch(&mut self, claim: &Claim, recipe: &Recipe, run: &AttemptToBatch<'_>) -> Option<String> {
         self.batches.join_provision(claim, recipe, run, &self.facts, self.slots.expectations_mut())
     }
 
     /// Returns the batch to record on a volume for its first delete run, with the time of the annotation. Returns
-    /// `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as `job`.
-    pub fn join_deletion(
-        &mut self,
-        volume: &Volume,
-        recipe: &Recipe,
-        run: (&str, Option<&str>, &str),
-    ) -> Option<String> {
+    /// `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as the run's Job.
+    pub fn join_deletion(&mut self, volume: &Volume, recipe: &Recipe, run: &DeletionToBatch<'_>) -> Option<String> {
         self.batches.join_deletion(volume, recipe, run, &self.facts, self.slots.expectations_mut())
     }
 
@@ -100,10 +95,10 @@ impl Index {
         self.for_left(&left)
     }
 
-    /// Closes an open batch. Returns the members for its Job, and the work items that can use the slots of the others.
-    pub fn close_batch(&mut self, name: &str) -> (Vec<BatchEntry>, Vec<WorkItem>) {
-        let (entries, slots) = self.batches.close(name, &self.facts, self.slots.expectations_mut());
-        (entries, self.for_slots_of(&slots))
+    /// Closes an open batch. Wakes the work items that can use the slots of the members that have left.
+    pub fn close_batch(&mut self, name: &str) -> Woken<Vec<BatchEntry>> {
+        let ClosedBatch { entries, slots } = self.batches.close(name, &self.facts, self.slots.expectations_mut());
+        Woken { value: entries, items: self.for_slots_of(&slots) }
     }
 
     /// Records that the creation of a batch's Job was answered, or will never be. The time of its expectation begins
@@ -144,7 +139,7 @@ impl Index {
         self.quota.charge(claim, class, &self.facts)
     }
 
-    /// Notes that a charged claim is stamped.
+    /// Notes that a charged claim is stamped, or has its pooled volume.
     pub fn note_charge_written(&mut self, uid: &str) {
         self.quota.note_written(uid);
     }
@@ -161,26 +156,26 @@ impl Index {
     }
 
     /// Charges the new size of a volume that is about to be expanded.
-    pub fn charge_expansion(&mut self, volume: &str, bytes: u64) {
+    pub fn charge_expand(&mut self, volume: &str, bytes: u64) {
         self.quota_waiters.remove(&WorkItem::Volume(volume.to_owned()));
-        self.quota.charge_expansion(volume, bytes, &self.facts);
+        self.quota.charge_expand(volume, bytes, &self.facts);
     }
 
     /// Takes back the charge of a new size. Returns the items to requeue.
-    pub fn refund_expansion(&mut self, volume: &Volume) -> Vec<WorkItem> {
-        let refunded = self.quota.refund_expansion(&volume.name, &self.facts);
+    pub fn refund_expand(&mut self, volume: &Volume) -> Vec<WorkItem> {
+        let refunded = self.quota.refund_expand(&volume.name, &self.facts);
         if refunded { self.for_quota(&volume.class) } else { Vec::new() }
     }
 
     /// Records that a claim or volume reached a quota. It is requeued when there is quota for it.
-    pub fn wait_for_quota(&mut self, key: WorkItem, class: &str) {
-        self.quota_waiters.add(key, class);
+    pub fn wait_for_quota(&mut self, item: WorkItem, class: &str) {
+        self.quota_waiters.add(item, class);
     }
 
     /// Removes a claim that waits for something else from those that wait for quota. Returns the items that may use its
     /// quota.
-    pub fn stop_waiting_for_quota(&mut self, key: &WorkItem) -> Vec<WorkItem> {
-        self.quota_waiters.remove(key).map(|class| self.for_quota(&class)).unwrap_or_default()
+    pub fn stop_waiting_for_quota(&mut self, item: &WorkItem) -> Vec<WorkItem> {
+        self.quota_waiters.remove(item).map(|class| self.for_quota(&class)).unwrap_or_default()
     }
 }
 
@@ -230,21 +225,21 @@ impl Index {
 impl Index {
     /// Records that a probe with this name is about to be created. It is the current one.
     pub fn begin_probe(&mut self, name: &str) {
-        self.pv_sync.begin(name, self.facts.now());
+        self.sync_probes.begin(name, self.facts.now());
     }
 
     /// Gives up the current probe, because it was not created, or has no phase in time.
     pub fn give_up_probe(&mut self) {
-        self.pv_sync.give_up();
+        self.sync_probes.give_up();
     }
 
     /// Records that a probe was deleted, before its event arrives.
     pub fn probe_deleted(&mut self, name: &str) {
-        self.pv_sync.forget_probe(name);
+        self.sync_probes.forget_probe(name);
     }
 
-    /// Returns how long an adopted volume waited until the PV controller had seen it. It tells that once.
+    /// Returns how long an adopted volume waited until the PV controller had seen it. Returns it once.
     pub fn take_sync_time(&mut self, volume: &str) -> Option<Duration> {
-        self.pv_sync.take_waited(volume)
+        self.sync_probes.take_waited(volume)
     }
 }

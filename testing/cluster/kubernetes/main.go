@@ -1,6 +1,6 @@
 // Command kubernetes holds the programs of Kubernetes in one binary, so that they share one link step, one file on
-// disk and one page cache. Which one runs is decided by the name it is called by or, failing that, by the first
-// argument.
+// disk and one page cache. It runs the program whose name it is called by, or else the one that the first argument
+// names.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// programs makes each command only when asked for: building one registers its flags and metrics.
+// programs makes each command only when it runs: making a command registers its flags and metrics.
 var programs = map[string]func() int{
 	"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },
 	"kube-controller-manager": func() int { return cli.Run(controllermanager.NewControllerManagerCommand()) },
@@ -35,8 +35,16 @@ var programs = map[string]func() int{
 	"kubectl":                 runKubectl,
 }
 
+// newKubelet makes the command of the kubelet. Before 1.34, the function of Kubernetes takes no context.
 func newKubelet() *cobra.Command {
-	return kubelet.NewKubeletCommand(context.Background())
+	switch create := any(kubelet.NewKubeletCommand).(type) {
+	case func(context.Context) *cobra.Command:
+		return create(context.Background())
+	case func() *cobra.Command:
+		return create()
+	default:
+		panic(fmt.Sprintf("kubelet.NewKubeletCommand is a %T, which this program does not know", create))
+	}
 }
 
 // runKubectl reports errors the way the released kubectl does: without usage text, with its exit codes.

@@ -52,7 +52,7 @@ impl ClusterNode {
         self.node.inside(program, arguments)
     }
 
-    /// Kills the kubelet and containerd, as far as the API server knows the end of the node. Its containers go on.
+    /// Kills the kubelet and containerd, which the API server takes for the end of the node. Its containers continue.
     pub async fn stop(&self) -> Result<()> {
         let state = State::load(&self.state)?;
         for component in [Component::Kubelet, Component::Containerd] {

@@ -148,7 +148,7 @@ impl Refuge {
     }
 }
 
-/// Memory if there is a file system in it: etcd waits for the disk with every write, and nothing here is to be kept.
+/// Returns a directory in memory if there is one: etcd waits for the disk with every write, and nobody keeps data here.
 pub(crate) fn fast_dir() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let usable = statfs(memory).is_ok_and(|found| {
@@ -158,7 +158,7 @@ pub(crate) fn fast_dir() -> PathBuf {
     if usable && tempfile::tempfile_in(memory).is_ok() { memory.into() } else { std::env::temp_dir() }
 }
 
-/// An address whose port and the three after it are free, below the range from which connections take theirs.
+/// Returns an address whose port and the next three are free, below the range from which connections take their ports.
 fn free_ports() -> Result<SocketAddr> {
     let localhost = Ipv4Addr::LOCALHOST;
     for _ in 0..200 {

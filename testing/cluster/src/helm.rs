@@ -14,7 +14,7 @@ pub fn helm() -> Result<PathBuf> {
 }
 
 impl Cluster {
-    /// helm, with this cluster's kubeconfig.
+    /// Returns a helm command with this cluster's kubeconfig.
     pub fn helm(&self) -> Result<Command> {
         let mut command = Command::new(helm()?);
         command.env("KUBECONFIG", self.kubeconfig());

@@ -49,12 +49,12 @@ impl Cluster {
         Cluster::lent_with("", |_| Ok(())).await
     }
 
-    /// The same with the custom resources of snapshots, which cannot be removed again.
+    /// Does the same with the custom resources of snapshots, which cannot be removed again.
     pub async fn lent_with_snapshots() -> Result<Cluster> {
         Cluster::lent_with("snapshots", |cluster| Snapshotter::ensure()?.install(cluster)).await
     }
 
-    /// The same with an installation that stays when the objects of a test are deleted. A test that gives the same name
+    /// Does the same with an installation that stays when a test's objects are deleted. A test that gives the same name
     /// gets that installation.
     pub async fn lent_with(with: &'static str, install: impl FnOnce(&Cluster) -> Result<()>) -> Result<Cluster> {
         while let Some((cluster, lent)) = next(with) {

@@ -29,6 +29,7 @@ mod simulated;
 mod snapshotter;
 mod state;
 mod teardown;
+mod volumes;
 mod whole;
 
 pub use cluster::Cluster;
@@ -39,4 +40,5 @@ pub use helm::helm;
 pub use lent::Contents;
 pub use simulated::SimulatedNode;
 pub use snapshotter::Snapshotter;
+pub use volumes::volumes_in;
 pub use whole::{Health, Whole, down, health, tests_name};

@@ -1,4 +1,4 @@
-//! What each node of a whole cluster has of its own: a name, an address, directories and namespaces.
+//! The own parts of each node of a whole cluster: a name, an address, directories and namespaces.
 //!
 //! The first node shares the mounts of the machine, and its network namespace with the control plane. Each further node
 //! has a network namespace, and a mount namespace in which it has a disk of its own.

@@ -1,4 +1,4 @@
-//! A node without a kubelet: the API has the node, and a test plays the rest.
+//! A node without a kubelet: the API has the node, and a test does the work of the kubelet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-/// The interval of heartbeats. After 40 seconds without one, Kubernetes takes a node for dead.
+/// The interval of heartbeats. After 40 seconds without a heartbeat, Kubernetes considers a node dead.
 const BEAT: Duration = Duration::from_secs(10);
 
 /// A node with heartbeats until this value is dropped.

@@ -147,7 +147,7 @@ impl State {
         self.start(component, &kubernetes, args)
     }
 
-    /// The same on a node.
+    /// Does the same on a node.
     pub(crate) fn start_kubernetes_on(
         &mut self,
         node: &Node,

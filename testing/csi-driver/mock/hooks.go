@@ -21,19 +21,19 @@ import (
 type Hook struct {
 	// Method is the call's name, such as CreateVolume.
 	Method string `json:"method"`
-	// Code is what is answered, as the protocol spells it: UNAVAILABLE. Without one the call is only delayed.
+	// Code is the code of the answer, as the protocol spells it: UNAVAILABLE. Without a code the call is only delayed.
 	Code string `json:"code"`
-	// Message goes with it.
+	// Message is the message of the answer.
 	Message string `json:"message"`
 	// After lets the service do its work before the answer is lost.
 	After bool `json:"after"`
-	// Delay in milliseconds comes before the answer.
+	// Delay is the time in milliseconds before the answer.
 	Delay int64 `json:"delay"`
-	// Times is how many calls it is for; without it, all.
+	// Times is the number of calls that use the hook; without it, all calls do.
 	Times int `json:"times"`
 }
 
-// hooks counts how often each was used, by what it says: a changed hook is a new one.
+// hooks counts how often each hook was used, by its content: a changed hook is a new one.
 type hooks struct {
 	file    string
 	methods []string
@@ -41,7 +41,7 @@ type hooks struct {
 	used    map[Hook]int
 }
 
-// read gives the hooks of a file that must be right: a misspelt one would let a test pass that says nothing.
+// read returns the hooks of a file, and refuses a misspelt hook: with it, a test would pass and show nothing.
 func (h *hooks) read() ([]Hook, error) {
 	if h.file == "" {
 		return nil, nil

@@ -40,7 +40,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// create gives the code of the answer, and how many volumes there are beside those that the mock begins with.
+// create returns the code of the answer, and the number of volumes without those with which the mock begins.
 func create(t *testing.T, client csi.ControllerClient, name string) (codes.Code, int) {
 	t.Helper()
 	mount := &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}

@@ -39,7 +39,7 @@ func run(endpoint string, config service.Config, h *hooks) error {
 		return errors.New("usage: csi-mock --endpoint unix:///PATH [--hooks FILE] [OPTION...]")
 	}
 	server := serving(config, h)
-	// A hook that is wrong from the start is told at the start.
+	// The program reports a wrong hook at its start.
 	if _, err := h.read(); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-"""Backends of the tests' Cinder. Volumes are sparse files; what is said about connections comes from Cinder's own code
+"""Backends of the tests' Cinder. Volumes are sparse files; the data about connections are from Cinder's own code
 where that needs no kernel (iSCSI with CHAP, Ceph), and is a dictionary of our own for Fibre Channel.
 
 A volume whose name or type says so fails or takes its time:

@@ -50,7 +50,7 @@ def main():
 
     from cinder.scheduler import host_manager
 
-    # What a broker carries arrives as plain dictionaries, and the API relies on that when it shows pools.
+    # A broker delivers plain dictionaries, and the API relies on that when it shows pools.
     host_manager.ReadOnlyDict.copy = lambda self: dict(self)
 
     services = []
@@ -59,7 +59,7 @@ def main():
         services.append(
             Service.create(host=f"{CONF.host}@{backend}", service_name=backend, binary=constants.VOLUME_BINARY)
         )
-    # After the backends: it waits until all of them have said what they can, for a minute where they are not there yet.
+    # The scheduler starts after the backends: it waits until all have reported their capabilities, for up to a minute.
     services.append(Service.create(host=CONF.host, binary=constants.SCHEDULER_BINARY))
     services.append(service.WSGIService("osapi_volume"))
 

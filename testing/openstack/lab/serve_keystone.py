@@ -13,5 +13,5 @@ import waitress
 
 from keystone.wsgi.api import application
 
-# One at a time: SQLite refuses writes of several.
+# One request at a time: SQLite refuses writes of several.
 waitress.serve(application, host=address, port=int(port), threads=1)

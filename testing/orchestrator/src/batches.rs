@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use flex_contract::names;
-use flex_core::run::batch::Member;
+use flex_core::batch::Member;
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use kube::api::ListParams;

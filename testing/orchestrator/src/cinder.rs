@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use openstack::{Cinder, Options};
 use serde_json::{Value, json};
 
-/// The Cinder that all tests of a program share.
+/// Returns the Cinder that all tests of a program share.
 pub fn cinder() -> &'static Cinder {
     static CINDER: OnceLock<Cinder> = OnceLock::new();
     CINDER.get_or_init(|| Cinder::start(Options::default()))

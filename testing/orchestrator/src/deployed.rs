@@ -1,15 +1,14 @@
 //! The whole cluster that the tests of this checkout share, with the orchestrator installed as the README says, and
 //! common steps of the tests on it.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
+pub use cluster::volumes_in;
 use flex_contract::names;
-use flex_contract::storage::CAPACITY_DIR;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
@@ -88,22 +87,6 @@ pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
 
 /// The lock of a test that adds nodes to the whole cluster, and of tests that more nodes would disturb.
 pub static NODES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-/// Returns the names in a directory of the node, without the empty directories of no volume: the kubelet made them, or
-/// a delete run left them, and the DaemonSet removes them. The directory of capacity runs is no volume, either. Returns
-/// nothing if the directory does not exist.
-pub fn volumes_in(directory: &str) -> BTreeSet<String> {
-    let is_no_volume = |entry: &fs::DirEntry| {
-        if entry.file_name() == CAPACITY_DIR {
-            return true;
-        }
-        let mode = entry.metadata().map(|found| found.permissions().mode() & 0o7777);
-        mode.is_ok_and(|mode| matches!(mode, 0o1000 | 0o1700))
-            && fs::read_dir(entry.path()).is_ok_and(|mut inner| inner.next().is_none())
-    };
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten().filter(|entry| !is_no_volume(entry));
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
-}
 
 /// Makes the directory of a class on the node, as the shipped DaemonSet does for the shipped classes.
 pub fn make_directory(directory: &str) {

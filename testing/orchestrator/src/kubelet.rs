@@ -85,7 +85,7 @@ impl Ring {
         job
     }
 
-    /// The image creates a volume.
+    /// Creates a volume, as the image does.
     pub async fn create_volume(&self, volume: &PersistentVolume) {
         self.volumes().create(&PostParams::default(), volume).await.unwrap();
     }

@@ -57,7 +57,7 @@ impl Ring {
         Ring::start_with(&[]).await
     }
 
-    /// The same, with further flags of the orchestrator.
+    /// Does the same, with further flags of the orchestrator.
     pub async fn start_with(flags: &[&str]) -> Ring {
         let mut ring = Ring::without_orchestrator(flags).await;
         ring.run().await;
@@ -69,7 +69,7 @@ impl Ring {
         Ring::on(Cluster::lent().await.expect("the control plane starts"), flags).await
     }
 
-    /// The same on a control plane that was started before.
+    /// Does the same on a control plane that was started before.
     pub async fn on(cluster: Cluster, flags: &[&str]) -> Ring {
         let client = cluster.client().await.expect("the API server answers");
         let ring = Ring {
@@ -402,7 +402,7 @@ pub fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// A claim of a class; `more` is merged over the usual one.
+/// Builds a claim of a class; `more` is merged over the usual one.
 pub fn claim_of(class: &str, name: &str, more: Value) -> PersistentVolumeClaim {
     let mut body = json!({
         "metadata": { "name": name },

@@ -38,7 +38,7 @@ impl Ring {
         ring
     }
 
-    /// The same without the orchestrator.
+    /// Does the same without the orchestrator.
     pub async fn with_snapshots_alone() -> Ring {
         let cluster = Cluster::lent_with_snapshots().await.expect("the control plane starts");
         let ring = Ring::on(cluster, &[]).await;

@@ -11,7 +11,7 @@ pub async fn until<T, F: Future<Output = Result<T, String>>>(what: impl Into<Str
     within(GUARD, what, check).await
 }
 
-/// The same, with another limit of time.
+/// Does the same, with another time limit.
 pub async fn within<T, F: Future<Output = Result<T, String>>>(
     guard: Duration,
     what: impl Into<String>,

@@ -60,13 +60,13 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The same with topology.
+    /// Adds topology.
     pub fn with_topology(mut self) -> Self {
         self.services.push(Offer::VolumeAccessibilityConstraints);
         self
     }
 
-    /// The same without a call.
+    /// Removes a call.
     pub fn without(mut self, call: rpc::Type) -> Self {
         self.calls.retain(|it| *it != call);
         self

@@ -55,7 +55,7 @@ async fn without_policies_a_stolen_volume_is_detected_and_replaced() {
     let (claim, job) = attempt(&ring, "a").await;
     ring.kill().await;
     let stolen = create(&image(&ring, &job).await, script_volume(&job)).await.unwrap();
-    // Of two identical claims the older one would get the volume, which is `a` itself: the thief names the volume.
+    // The older of two identical claims would get the volume, which is `a` itself: the thief names the volume.
     let by_name = json!({ "spec": { "volumeName": stolen.metadata.name } });
     ring.claim_with("thief", "c", by_name).await;
     ring.bound("thief").await;

@@ -133,7 +133,7 @@ async fn an_account_with_the_name_of_the_orchestrator_s_is_like_any_other() {
     says(&said, &["only the provisioner marks a volume as adopted"]);
     let said = refusal(volumes.create(&dry(), &object(script_volume(&job))).await);
     says(&said, &["is not the account of an image"]);
-    // What is nobody's is free, as for any other operator.
+    // A user may write what belongs to nobody, as for any other operator.
     let free = json!({ "metadata": { "labels": { "team": "green" } } });
     volumes.patch(&name, &dry_patch(), &Patch::Merge(&free)).await.unwrap();
 }

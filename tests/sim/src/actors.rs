@@ -2,7 +2,7 @@
 
 mod backup;
 mod configs;
-mod growth;
+mod in_place;
 mod repairs;
 mod snapshots;
 
@@ -71,8 +71,8 @@ fn config(class: &str, profile: &Profile) -> Value {
         "max-in-flight": profile.most.to_string(),
         "kind": if is_local(class) { "local" } else { "nfs" },
     });
-    let grows = class != "pure" && !is_local(class);
-    data["capabilities"] = json!(match (grows, profile.snapshots) {
+    let expands = class != "pure" && !is_local(class);
+    data["capabilities"] = json!(match (expands, profile.snapshots) {
         (true, false) => "clone, expand, modify",
         (false, false) => "clone",
         (true, true) => "clone, expand, modify, snapshot",
@@ -211,7 +211,7 @@ impl Actors {
             if self.created < profile.claims { 10 } else { 0 },
             4,
             if profile.volumes { 4 } else { 0 },
-            if profile.growth { 6 } else { 0 },
+            if profile.in_place { 6 } else { 0 },
             if profile.manual_removals { 6 } else { 0 },
             if profile.configs { 4 } else { 0 },
             if profile.nodes { 4 } else { 0 },
@@ -239,7 +239,7 @@ impl Actors {
             }
             Some(2) => self.touch_volume(store, rng),
             Some(3) if rng.permille(500) => Actors::modify(store, rng),
-            Some(3) => Actors::grow(store, rng),
+            Some(3) => Actors::expand(store, rng),
             Some(4) => self.remove_by_hand(store, rng),
             Some(5) => self.touch_config(store, rng, profile),
             Some(6) => {

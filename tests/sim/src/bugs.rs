@@ -35,7 +35,7 @@ pub enum Bug {
     /// Jobs are deleted before their pods, and no list of the API shows a pod. One of the two alone would not make two
     /// runs meet, because the orchestrator asks for the pods of a Job that is gone.
     BackgroundDeletion,
-    /// Of the nodes where storage may be left, only the last is recorded.
+    /// Only the last of the nodes where storage may be left is recorded.
     NoNodes,
     /// A claim loses its finalizer when its delete run begins.
     EarlyRelease,

@@ -57,7 +57,7 @@ pub struct Profile {
     /// Whether admins edit, break and delete configs.
     pub configs: bool,
     /// Whether users request larger sizes.
-    pub growth: bool,
+    pub in_place: bool,
     /// Whether nodes disappear and come back.
     pub nodes: bool,
     /// Whether the admission policies are installed: a volume is reserved when it is created.
@@ -137,7 +137,7 @@ impl Profile {
             manual_removals: rng.permille(150),
             volumes: rng.permille(200),
             configs: rng.permille(200),
-            growth: rng.permille(250),
+            in_place: rng.permille(250),
             nodes: rng.permille(150),
             policies: rng.permille(500),
             most: *rng.pick(&[1, 2, 100]),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use flex_provisioner::api::events::EventRecorder;
 use flex_provisioner::api::writes::{Binding, WriteError, Writes};
-use flex_provisioner::attributes;
 use flex_provisioner::clock::Clock;
 use flex_provisioner::config::classes::Identity;
+use flex_provisioner::config::modify;
 use flex_provisioner::metrics::Metrics;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::reconcile::{self, Context, Requeue};
@@ -73,7 +73,7 @@ impl Replica {
         for name in crate::actors::ATTRIBUTES {
             let parameters = [("tier".to_owned(), name.to_owned())].into();
             let class =
-                attributes::AttributesClass { name: name.to_owned(), driver: identity.provisioner.clone(), parameters };
+                modify::AttributesClass { name: name.to_owned(), driver: identity.provisioner.clone(), parameters };
             cluster.index().change_attributes_class(WatchChange::Apply(class));
         }
         for class in snapshot_classes {

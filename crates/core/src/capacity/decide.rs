@@ -1,7 +1,7 @@
 //! Decides how the scheduler learns the capacity of each segment: a pure function of the observation and the time.
 //!
-//! The [rules](Rule) say when which step is taken: those up to [`Rule::IntervalPassed`] for each segment, the first that
-//! holds; the others for all segments together.
+//! The [rules](Rule) say when which step is taken. For each segment, the first rule up to [`Rule::IntervalPassed`] that
+//! holds applies; the other rules are for all segments together.
 //!
 //! The reconciler takes the steps in the order of the plan, up to the first that fails. So the scheduler starts to
 //! check capacity after the objects exist, and stops before they are deleted.
@@ -20,7 +20,7 @@ use crate::capacity::run::CapacityRun;
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
 use crate::rules::{self, Rule as _};
-use crate::run::backoff::{due_after, seconds};
+use crate::run::backoff::{doubled, due_after, seconds};
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 
@@ -176,6 +176,15 @@ rules::table!(Rule, Step, "capacity");
 /// A decision about capacity.
 pub type Decision = rules::Decision<Rule>;
 
+/// An event on a config.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfigEvent {
+    /// The config.
+    pub config: ObjectName,
+    /// The event.
+    pub event: NewEvent,
+}
+
 /// The result of a decision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -183,8 +192,8 @@ pub struct Plan {
     pub steps: Vec<Decision>,
     /// The rules that hold and have no step.
     pub waits: Vec<Rule>,
-    /// The events, each with the config on which it is emitted.
-    pub events: Vec<(ObjectName, NewEvent)>,
+    /// The events.
+    pub events: Vec<ConfigEvent>,
     /// The time of the next decision if nothing happens, in seconds since 1970.
     pub requeue_at: Option<i64>,
 }
@@ -212,7 +221,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
         let publish = match &wanted.source {
             None => published
                 .is_none_or(|p| (p.bytes, p.largest) != (MAX_BYTES, None) || p.record.is_some())
-                .then_some((Rule::ClassUnlimited, Answer { bytes: MAX_BYTES, largest: None }, None)),
+                .then_some(Publication { rule: Rule::ClassUnlimited, answer: UNLIMITED, record: None }),
             Some(source) => {
                 let record = published.and_then(|p| p.record.as_ref());
                 let done = record.map_or(0, |record| record.attempt);
@@ -237,7 +246,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
                                 *in_flight += 1;
                                 starts.push(start);
                             }
-                            Err((rule, due)) => {
+                            Err(NotNow { rule, due }) => {
                                 plan.waits.push(rule);
                                 due.into_iter().for_each(|due| plan.wake(due));
                             }
@@ -249,7 +258,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
         };
         // Nobody else makes objects of that name. So an object that this plan publishes exists when the next step is
         // taken.
-        if let Some((rule, answer, record)) = publish {
+        if let Some(Publication { rule, answer, record }) = publish {
             there.insert(segment.object_name());
             let step = Step::Publish { segment: segment.clone(), answer, record: record.map(Box::new) };
             plan.steps.push(rule.step(step));
@@ -266,10 +275,18 @@ fn remove(run: &ObservedRun) -> Decision {
     Rule::JobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone(), uid: run.job.uid.clone() })
 }
 
+/// The reason why no run of a segment starts now.
+struct NotNow {
+    /// The rule that says why.
+    rule: Rule,
+    /// The time at which the run is due, if that is later.
+    due: Option<i64>,
+}
+
 /// Starts the next run of a segment.
 ///
 /// # Errors
-/// If no run starts now: the rule that says why, and the time at which the run is due, if that is later.
+/// If no run starts now.
 fn start(
     segment: &Segment,
     source: &CapacitySource,
@@ -277,16 +294,16 @@ fn start(
     fingerprint: String,
     in_flight: usize,
     now: i64,
-) -> Result<Decision, (Rule, Option<i64>)> {
+) -> Result<Decision, NotNow> {
     if !source.can_run {
-        return Err((Rule::RunNotPossible, None));
+        return Err(NotNow { rule: Rule::RunNotPossible, due: None });
     }
-    let (rule, due) = due(source, record, &fingerprint, now);
+    let NextRun { rule, due } = next_run(source, record, &fingerprint, now);
     if due > now {
-        return Err((Rule::RunNotDue, Some(due)));
+        return Err(NotNow { rule: Rule::RunNotDue, due: Some(due) });
     }
     if in_flight >= MAX_CONCURRENT_RUNS {
-        return Err((Rule::ManyRunsInProgress, None));
+        return Err(NotNow { rule: Rule::ManyRunsInProgress, due: None });
     }
     let attempt = record.map_or(0, |record| record.attempt).saturating_add(1);
     let run = CapacityRun { attempt, node: source.node.clone(), fingerprint };
@@ -305,8 +322,16 @@ fn in_flight<'a>(o: &Observed<'a>, runs: &BTreeMap<&str, Vec<&ObservedRun>>) -> 
     count
 }
 
-/// The answer to publish for a segment, with its rule and the question that it belongs to.
-type Publication = (Rule, Answer, Option<CapacityRecord>);
+/// The answer to publish for a segment.
+struct Publication {
+    rule: Rule,
+    answer: Answer,
+    /// The question that the answer belongs to.
+    record: Option<CapacityRecord>,
+}
+
+/// The answer for a segment whose capacity is not known.
+const UNLIMITED: Answer = Answer { bytes: MAX_BYTES, largest: None };
 
 /// Returns the answer of a run to publish, and adds the event.
 fn ended(
@@ -323,11 +348,13 @@ fn ended(
             plan.waits.push(Rule::RunInProgress);
             None
         }
-        Outcome::Answered(answer) => Some((Rule::RunAnswered, *answer, Some(record))),
+        Outcome::Answered(answer) => {
+            Some(Publication { rule: Rule::RunAnswered, answer: *answer, record: Some(record) })
+        }
         Outcome::Failed(why) => {
-            let (answer, record, event) = failed(segment, source, record, why, published, now);
-            plan.events.push((source.recipe.config.clone(), event));
-            Some((Rule::RunFailed, answer, Some(record)))
+            let FailedRun { answer, record, event } = failed(segment, source, record, why, published, now);
+            plan.events.push(ConfigEvent { config: source.recipe.config.clone(), event });
+            Some(Publication { rule: Rule::RunFailed, answer, record: Some(record) })
         }
     }
 }
@@ -339,6 +366,14 @@ fn record(job: &Job, now: i64) -> CapacityRecord {
     CapacityRecord { attempt, at: now, recipe_version, fingerprint, answered: now, ..CapacityRecord::default() }
 }
 
+/// A run that has failed.
+struct FailedRun {
+    /// The answer that counts meanwhile.
+    answer: Answer,
+    record: CapacityRecord,
+    event: NewEvent,
+}
+
 /// Returns the answer, the record and the event for a run that has failed.
 fn failed(
     segment: &Segment,
@@ -347,7 +382,7 @@ fn failed(
     why: &str,
     published: Option<&Published>,
     now: i64,
-) -> (Answer, CapacityRecord, NewEvent) {
+) -> FailedRun {
     let before = published.and_then(|p| p.record.clone()).unwrap_or_default();
     let age = Duration::from_secs(now.saturating_sub(before.answered).max(0) as u64);
     let is_of_use = before.answered > 0 && age <= source.recipe.capacity_interval.interval * ANSWER_VALID_INTERVALS;
@@ -361,7 +396,16 @@ fn failed(
     let answered = if last.is_some() { before.answered } else { 0 };
     let failures = before.failures.saturating_add(1);
     let record = CapacityRecord { answered, failures, message: why.to_owned(), ..record };
-    (last.unwrap_or(Answer { bytes: MAX_BYTES, largest: None }), record, event)
+    FailedRun { answer: last.unwrap_or(UNLIMITED), record, event }
+}
+
+/// A run whose Job Kubernetes rejects.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RefusedRun {
+    /// What is published meanwhile.
+    pub decision: Decision,
+    /// The event on the config.
+    pub event: NewEvent,
 }
 
 /// Decides about a run whose Job Kubernetes rejects: it has failed.
@@ -372,31 +416,34 @@ pub fn refused(
     why: &str,
     published: Option<&Published>,
     now: i64,
-) -> (Decision, NewEvent) {
+) -> RefusedRun {
     let recipe_version = source.recipe.version();
     let mut job = Job { recipe_version, fingerprint: ask.fingerprint.clone(), ..Job::default() };
     job.run_labels.attempt = ask.attempt;
     let record = record(&job, now);
-    let (answer, record, event) = failed(segment, source, record, why, published, now);
+    let FailedRun { answer, record, event } = failed(segment, source, record, why, published, now);
     let publish = Step::Publish { segment: segment.clone(), answer, record: Some(Box::new(record)) };
-    (Rule::RunFailed.step(publish), event)
+    RefusedRun { decision: Rule::RunFailed.step(publish), event }
+}
+
+/// The next run of a segment.
+struct NextRun {
+    rule: Rule,
+    due: i64,
 }
 
 /// Returns the time at which the segment's next run is due, and the rule that says so.
-fn due(source: &CapacitySource, record: Option<&CapacityRecord>, fingerprint: &str, now: i64) -> (Rule, i64) {
-    let Some(record) = record else { return (Rule::FirstRun, now) };
+fn next_run(source: &CapacitySource, record: Option<&CapacityRecord>, fingerprint: &str, now: i64) -> NextRun {
+    let Some(record) = record else { return NextRun { rule: Rule::FirstRun, due: now } };
     let refresh = source.recipe.capacity_interval;
     let changed = record.recipe_version != source.recipe.version();
     let (rule, wait) = match record.failures {
         _ if changed => (Rule::ConfigOrUsageChanged, refresh.pause),
         0 if record.fingerprint != fingerprint => (Rule::ConfigOrUsageChanged, refresh.pause),
         0 => (Rule::IntervalPassed, refresh.interval),
-        failures => {
-            let doubled = refresh.pause.saturating_mul(1 << failures.min(16));
-            (Rule::RetryAfterFailure, doubled.min(refresh.interval))
-        }
+        failures => (Rule::RetryAfterFailure, doubled(refresh.pause, failures, refresh.interval)),
     };
-    (rule, due_after(record.at, seconds(wait), now))
+    NextRun { rule, due: due_after(record.at, seconds(wait), now) }
 }
 
 /// Decides whether the scheduler checks capacity, and which objects it finds.
@@ -424,7 +471,7 @@ fn switch(plan: &mut Plan, o: &Observed<'_>, there: &HashSet<String>) {
             );
             let event = |config: &ObjectName| {
                 let (reason, message) = (reason::CAPACITY_UNUSED, message.clone());
-                (config.clone(), NewEvent { warning: true, reason, message })
+                ConfigEvent { config: config.clone(), event: NewEvent { warning: true, reason, message } }
             };
             plan.events.extend(configs.into_iter().map(event));
             plan.waits.push(Rule::DriverOfOther);

@@ -1,4 +1,4 @@
-//! The property that all sequences of events come to rest.
+//! The property that after each sequence of events no step is left.
 
 use proptest::prelude::*;
 

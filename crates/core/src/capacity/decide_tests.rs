@@ -4,7 +4,7 @@ use super::*;
 use crate::capacity::segment::tests::{class, node};
 use crate::capacity::segment::wanted;
 use crate::config::classes::Class;
-use crate::node::Node;
+use crate::run::node::Node;
 
 const INSTANCE: &str = "default";
 /// The config's minimum delay and its interval, in seconds.
@@ -150,7 +150,7 @@ impl World {
             if plan.steps.is_empty() {
                 let unknown = self.unknown();
                 let unasked = unknown.iter().filter(|segment| !segment.contains("hostname"));
-                assert_eq!(unasked.count(), 0, "a class has no room: {unknown:?}");
+                assert_eq!(unasked.count(), 0, "a class has no capacity: {unknown:?}");
                 return steps;
             }
             steps += plan.steps.len();
@@ -260,7 +260,7 @@ fn a_failed_run_keeps_no_pod_from_a_node() {
     world.end_all(&Outcome::Failed("no such file".into()));
     let plan = world.plan();
     assert_eq!(plan.steps[0].rule, Rule::RunFailed);
-    let (config, tell) = &plan.events[0];
+    let ConfigEvent { config, event: tell } = &plan.events[0];
     assert_eq!(config.name, "config-of-c");
     assert!(tell.message.contains("no such file") && tell.message.contains("hostname=a"), "{}", tell.message);
     world.settle();
@@ -396,7 +396,7 @@ fn a_foreign_csidriver_is_left_alone() {
         world.settle();
         assert_eq!((world.known(), world.plan().events.len()), (vec![1], 0), "its owner has the scheduler look");
     }
-    // Without an image that reports them, the classes must still seem to have room.
+    // Without an image that reports them, the classes must still seem to have capacity.
     world.classes = vec![class("plain", &[])];
     world.settle();
     assert_eq!(world.known(), [MAX_BYTES]);

@@ -1,7 +1,7 @@
 //! The fingerprint of a segment: a short text that changes when something may have taken or freed capacity there.
 //!
 //! It is computed from the names and sizes of the config's volumes in the segment, and from the claims that found no
-//! room there. The published object carries it, so that the next process knows it too.
+//! capacity there. The published object carries it, so that the next process knows it too.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::config::Recipe;
 use crate::model::affinity;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
-use crate::node::Node;
 use crate::object::ObjectName;
+use crate::run::node::Node;
 
 /// A checksum that does not depend on the order of its items.
 #[derive(Clone, Copy, Debug, Default)]

@@ -167,7 +167,10 @@ mod tests {
 
     #[test]
     fn the_largest_number_is_shown_as_unlimited() {
-        let room = |bytes: &str| published(bytes, &CapacityRecord::default()).describe();
-        assert_eq!((room("9223372036854775807"), room("5368709120")), ("unlimited".to_owned(), "5Gi".to_owned()));
+        let described = |bytes: &str| published(bytes, &CapacityRecord::default()).describe();
+        assert_eq!(
+            (described("9223372036854775807"), described("5368709120")),
+            ("unlimited".to_owned(), "5Gi".to_owned())
+        );
     }
 }

@@ -13,7 +13,7 @@ use crate::config::classes::Identity;
 use crate::config::topology::Topologies;
 use crate::run::job::{self, RunTarget, job};
 use crate::run::list::of_no_claim;
-use crate::run::request::of_class;
+use crate::run::request::{AttemptStart, of_class};
 
 /// The time for which a finished Job stays, in seconds. Its answer is published long before.
 const JOB_TTL: i32 = 600;
@@ -41,13 +41,15 @@ pub fn capacity(
     segment: &Segment,
     ask: &CapacityRun,
     identity: &Identity,
-    (kube_api, ts): (&str, &str),
+    kube_api: &str,
+    ts: &str,
 ) -> Job {
+    let start = AttemptStart { attempt: ask.attempt, ts: ts.to_owned() };
     let request = RunRequest {
         node_name: ask.node.clone().unwrap_or_default(),
         topology: segment.topology.clone(),
         class_topologies: allowed.json(),
-        ..of_class(Operation::Capacity, recipe, identity, kube_api, (ask.attempt, ts.to_owned()))
+        ..of_class(Operation::Capacity, recipe, identity, kube_api, start)
     };
     let target = RunTarget {
         namespace: recipe.config.namespace.clone(),

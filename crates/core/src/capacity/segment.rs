@@ -11,8 +11,8 @@ use crate::claim::nodes::{accepts_run, matches_config};
 use crate::config::classes::{BindingMode, Class};
 use crate::config::topology::Topologies;
 use crate::config::{Placement, Recipe};
-use crate::node::Node;
 use crate::object::hash;
+use crate::run::node::Node;
 
 /// The nodes that reach the same storage of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]

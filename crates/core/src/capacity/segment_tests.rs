@@ -34,7 +34,7 @@ const REPORTS: (&str, &str) = ("capabilities", "capacity");
 fn shown(wanted: &[WantedSegment]) -> Vec<String> {
     let one = |wanted: &WantedSegment| {
         let source = match &wanted.source {
-            None => " has room without end".to_owned(),
+            None => " has capacity without end".to_owned(),
             Some(source) => {
                 let on = source.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
                 format!(" is asked{on}{}", if source.can_run { "" } else { ", not now" })
@@ -81,7 +81,7 @@ fn classes_without_a_report_have_capacity_as_soon_as_the_scheduler_checks() {
     let pure = Class { has_object: false, ..class("pure", &[REPORTS]) };
     let others = [&plain, &broken, &immediate, &pure];
     assert_eq!(shown(&wanted("default", &others, &[], false)), [""; 0], "nobody looks");
-    let unasked = ["class plain has room without end", "class broken has room without end"];
+    let unasked = ["class plain has capacity without end", "class broken has capacity without end"];
     assert_eq!(shown(&wanted("default", &others, &[], true)), unasked, "somebody else has the scheduler look");
     let all = [&plain, &broken, &immediate, &pure, &asked];
     assert_eq!(shown(&wanted("default", &all, &[], false)), [unasked[0], unasked[1], "class asked is asked"]);

@@ -4,6 +4,7 @@
 use flex_contract::names;
 use flex_contract::quantity::quantity;
 
+use crate::claim::restore::RestoreSource;
 use crate::config::Recipe;
 use crate::model;
 use crate::model::claim::Claim;
@@ -11,7 +12,6 @@ use crate::model::data_source::DataSource;
 use crate::model::grant::not_granted;
 use crate::model::phase::ClaimPhase;
 use crate::model::volume::Volume;
-use crate::snapshot::restore::RestoreSource;
 
 /// The capability with which a config declares clones.
 pub const CAPABILITY: &str = crate::config::capability::CLONE;
@@ -141,7 +141,7 @@ impl ClaimSource<'_> {
         let Some(volume) = self.volume else {
             return waits("has a volume that the provisioner does not see yet; the provisioner waits for it");
         };
-        if volume.claim_ref.as_ref().is_none_or(|reference| reference.uid != source_claim.uid) {
+        if volume.claim_ref_uid() != Some(&source_claim.uid) {
             return waits("has a volume whose claimRef names another claim");
         }
         if volume.is_restored() {

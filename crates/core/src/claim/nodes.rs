@@ -10,7 +10,7 @@ use crate::config::topology::Topologies;
 use crate::limits;
 use crate::model::affinity::holds;
 use crate::model::claim::Claim;
-use crate::node::Node;
+use crate::run::node::Node;
 
 /// The prefix of taints that Kubernetes itself adds to nodes, and removes again.
 const NODE_CONDITION_TAINTS: &str = "node.kubernetes.io/";
@@ -26,8 +26,8 @@ pub struct NodeChoice {
     pub last: bool,
 }
 
-/// Chooses among all nodes. First come nodes without an attempt, spread by the claim's UID, then the node whose attempt
-/// was the longest ago.
+/// Chooses among all nodes. Prefers nodes without an attempt, spread by the claim's UID, and then the node whose
+/// attempt was the longest ago.
 pub fn choose_node<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     claim: &Claim,
@@ -64,7 +64,7 @@ fn spread(uid: &str, node: &str) -> u64 {
 }
 
 /// Checks whether the scheduler would place a pod of the recipe on a node by its labels and taints. Only the scheduler
-/// knows whether there is room.
+/// knows whether the pod's requests fit.
 pub fn accepts_run(node: &Node, recipe: &Recipe) -> bool {
     node.reachable && matches_config(node, recipe) && node.taints.iter().all(|taint| is_tolerated(taint, recipe))
 }

@@ -9,6 +9,7 @@
 //! its new size if it is being expanded. Each claim whose attempts have begun and that has no volume yet counts with
 //! its requested size. So the usage follows from the API alone.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use flex_contract::quantity::quantity;
@@ -65,18 +66,17 @@ pub fn quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: 
 
 /// Returns the same for a volume without a namespace.
 pub fn class_quota_error(recipe: &Recipe, usage: &ClassUsage, bytes: u64) -> Option<String> {
-    over(recipe.quota, usage.all, bytes, ("", "all namespaces together"), recipe)
+    over(recipe.quota, usage.all, bytes, &OF_CLASS, recipe)
 }
 
 /// Returns the same for a volume that the class already has and a namespace is to get.
 pub fn namespace_quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
     let own = usage.namespaces.get(namespace).copied().unwrap_or_default();
-    let of_namespace = format!("namespace {namespace}");
-    over(recipe.namespace_quota, own, bytes, ("-per-namespace", &of_namespace), recipe)
+    over(recipe.namespace_quota, own, bytes, &QuotaOwner::namespace(namespace), recipe)
 }
 
 /// Returns the same for an existing volume that is to get this size. It does not count as a further volume.
-pub fn expansion_quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
+pub fn expand_quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
     within(recipe, |share| Quota { volumes: None, ..share }, usage, namespace, bytes)
 }
 
@@ -88,16 +88,32 @@ fn within(
     bytes: u64,
 ) -> Option<String> {
     let own = usage.namespaces.get(namespace).copied().unwrap_or_default();
-    let of_namespace = format!("namespace {namespace}");
-    over(what(recipe.quota), usage.all, bytes, ("", "all namespaces together"), recipe)
-        .or_else(|| over(what(recipe.namespace_quota), own, bytes, ("-per-namespace", &of_namespace), recipe))
+    over(what(recipe.quota), usage.all, bytes, &OF_CLASS, recipe)
+        .or_else(|| over(what(recipe.namespace_quota), own, bytes, &QuotaOwner::namespace(namespace), recipe))
 }
 
-fn over(share: Quota, usage: Usage, bytes: u64, (key, whose): (&str, &str), recipe: &Recipe) -> Option<String> {
+/// The owner of a quota.
+struct QuotaOwner<'a> {
+    /// The end of the keys that set the quota.
+    key_suffix: &'static str,
+    /// The owner, for people.
+    name: Cow<'a, str>,
+}
+
+const OF_CLASS: QuotaOwner<'static> = QuotaOwner { key_suffix: "", name: Cow::Borrowed("all namespaces together") };
+
+impl QuotaOwner<'static> {
+    fn namespace(namespace: &str) -> Self {
+        QuotaOwner { key_suffix: "-per-namespace", name: format!("namespace {namespace}").into() }
+    }
+}
+
+fn over(share: Quota, usage: Usage, bytes: u64, owner: &QuotaOwner<'_>, recipe: &Recipe) -> Option<String> {
+    let QuotaOwner { key_suffix, name: whose } = owner;
     let Recipe { class, config, .. } = recipe;
     let remedy = |limit: &str| {
         format!(
-            "it continues once the quota has room: delete what nobody needs, or ask an admin to raise `{limit}{key}` of the provisioner config {config}"
+            "it continues once the quota has room: delete what nobody needs, or ask an admin to raise `{limit}{key_suffix}` of the provisioner config {config}"
         )
     };
     if let Some(most) = share.volumes.filter(|most| usage.volumes >= *most) {

@@ -6,13 +6,12 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::request::{ClaimRef, CloneSource, RunRequest, Snapshot};
 
-use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::config::modify::Attributes;
 use crate::limits;
 use crate::model::claim::Claim;
-use crate::run::request::of_class;
-use crate::run::request::with_attributes;
+use crate::run::request::{AttemptStart, of_class, with_attributes};
 
 /// The attempt that a request belongs to.
 #[derive(Clone, Debug, Default)]
@@ -89,6 +88,7 @@ pub fn request(
     attempt: Attempt,
 ) -> RunRequest {
     let Attempt { number, ts, node, topology, class_topologies, clone_of, snapshot, attributes } = attempt;
+    let start = AttemptStart { attempt: number, ts };
     let texts = ClaimTexts::of(claim, recipe);
     // Words that became too long after the claim was admitted must not prevent the deletion of its storage.
     let texts = if texts.check().is_ok() { texts } else { ClaimTexts::default() };
@@ -111,6 +111,6 @@ pub fn request(
         topology,
         class_topologies,
         claim_metadata: texts.metadata,
-        ..with_attributes(of_class(operation, recipe, identity, kube_api, (number, ts)), &attributes, recipe)
+        ..with_attributes(of_class(operation, recipe, identity, kube_api, start), &attributes, recipe)
     }
 }

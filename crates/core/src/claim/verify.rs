@@ -13,20 +13,15 @@ use crate::model::affinity;
 use crate::model::claim::Claim;
 use crate::model::foreign_metadata::{FINALIZERS, said_namespaces};
 use crate::model::volume::Volume;
+use crate::run::node::NodeLabels;
 use crate::text::line;
 
-/// Returns all reasons why a volume cannot be bound to a claim; none if it fits. `node` is the selected node with its
-/// labels.
+/// Returns all reasons why a volume cannot be bound to a claim; none if it fits. `node` is the selected node.
 ///
 /// A volume that was adopted for the claim has been checked, and the PV controller may bind it at any time. A node that
 /// is selected later, or a later change of the volume, does not count any more.
-pub fn mismatches(
-    volume: &Volume,
-    claim: &Claim,
-    recipe: &Recipe,
-    node: Option<(&str, &BTreeMap<String, String>)>,
-) -> Vec<String> {
-    let names_it = volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == claim.uid);
+pub fn mismatches(volume: &Volume, claim: &Claim, recipe: &Recipe, node: Option<NodeLabels<'_>>) -> Vec<String> {
+    let names_it = volume.claim_ref_uid() == Some(&claim.uid);
     if volume.is_adopted() && names_it && volume.name == names::pv_name(&claim.volume_id()) && claim.may_own(volume) {
         return Vec::new();
     }
@@ -38,10 +33,9 @@ pub fn mismatches(
     }
     verify_request(volume, claim).into_iter().for_each(&mut refuse);
     if let Some(reference) = &volume.claim_ref
-        && !reference.uid.is_empty()
-        && reference.uid != claim.uid
+        && let Some(uid) = reference.uid.as_ref().filter(|uid| **uid != claim.uid)
     {
-        refuse(format!("its claimRef names another claim, {} with UID {}", reference.name, reference.uid));
+        refuse(format!("its claimRef names another claim, {} with UID {uid}", reference.name));
     }
     if !claim.may_own(volume) {
         refuse("its annotation names another claim".into());
@@ -55,10 +49,10 @@ pub fn mismatches(
     verify_surplus(volume, claim, recipe).into_iter().for_each(&mut refuse);
     verify_foreign_metadata(volume, claim, recipe).into_iter().for_each(&mut refuse);
     // A half-adopted volume is adopted, whatever node is selected meanwhile: the scheduler follows the volume.
-    if let (Some(selector), Some((node, labels))) = (volume.affinity.as_ref().filter(|_| !volume.has_finalizer()), node)
-        && !affinity::matches(selector, labels)
+    if let (Some(selector), Some(node)) = (volume.affinity.as_ref().filter(|_| !volume.has_finalizer()), node)
+        && !affinity::matches(selector, node.labels)
     {
-        refuse(format!("its node affinity excludes the selected node {node}"));
+        refuse(format!("its node affinity excludes the selected node {}", node.node));
     }
     if volume.attributes_class.as_deref().is_some_and(|class| !asks_for_class(claim, class)) {
         refuse("it names a VolumeAttributesClass that the claim does not ask for".into());
@@ -73,8 +67,8 @@ pub fn mismatches(
     mismatches.iter().map(|mismatch| line(mismatch, limits::MISMATCH)).collect()
 }
 
-/// Checks that the result of a run was not made by the provisioner that the config replaces. Both give the volume of a
-/// claim one name. That of a CSI driver is made by the driver in each case.
+/// Checks that the provisioner that the config replaces has not made the result of a run. Both give the volume of a
+/// claim one name. With a CSI driver, the driver makes the volume in each case.
 fn verify_maker(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Result<(), String> {
     let replaces = recipe.effective_config.replaces.as_str();
     if !is_no_driver(replaces) {
@@ -215,25 +209,36 @@ fn asked_when_bound(claim: &Claim) -> Result<u64, String> {
 /// Checks whether the claim requests attributes of this class, or did so when it was bound. A modify run serves a later
 /// request, which does not count against the volume either.
 fn asks_for_class(claim: &Claim, class: &str) -> bool {
-    let had = claim.modification.as_ref().filter(|_| claim.is_bound()).and_then(|modification| modification.current());
+    let had = claim.modify_status.as_ref().filter(|_| claim.is_bound()).and_then(|status| status.current());
     [claim.attributes_class.as_deref(), had].contains(&Some(class))
 }
 
+/// The node where a volume was made.
+#[derive(Clone, Copy, Debug)]
+pub struct MadeOn<'a> {
+    /// The name of the node.
+    pub node: &'a str,
+    /// Its labels; `None` if the node does not exist.
+    pub labels: Option<&'a BTreeMap<String, String>>,
+}
+
 /// Derives the node affinity of a volume, if the config has `volume-affinity` and the image has not written one. `node`
-/// is where the volume was made, with its labels where they are known.
+/// is where the volume was made.
 ///
 /// # Errors
 /// If the labels are not known. The text is for the claim's event.
 pub fn derived_affinity(
     volume: &Volume,
     recipe: &Recipe,
-    node: Option<(&str, Option<&BTreeMap<String, String>>)>,
+    node: Option<MadeOn<'_>>,
 ) -> Result<Option<NodeSelector>, String> {
     if recipe.volume_affinity.is_empty() || volume.affinity.is_some() || volume.is_adopted() {
         return Ok(None);
     }
     let lacks = "it has no node affinity, and `volume-affinity` of the provisioner config cannot be followed";
-    let Some((name, labels)) = node else { return Err(format!("{lacks}: the node of its run is not known")) };
+    let Some(MadeOn { node: name, labels }) = node else {
+        return Err(format!("{lacks}: the node of its run is not known"));
+    };
     let Some(labels) = labels else { return Err(format!("{lacks}: the node {name} does not exist")) };
     let made = affinity::of_node(&recipe.volume_affinity, labels);
     made.map(Some).map_err(|label| format!("{lacks}: the node {name} lacks the label {label}"))
@@ -248,8 +253,8 @@ pub fn verify_volume_source(volume: &Volume, recipe: &Recipe) -> Result<(), Stri
     is_where_its_run_was(volume, recipe)
 }
 
-/// Checks whether the class allows the source of a volume that has moved in, and the images can work on it. `path` is
-/// the place that the volume's provenance names.
+/// Checks that the class allows the source of a volume that has moved in, and that images can work on it. `path` is the
+/// place that the volume's provenance names.
 ///
 /// # Errors
 /// If the class does not allow the source. The text is for the admin.

@@ -137,7 +137,8 @@ fn all_mismatches_are_reported_at_once() {
 #[test]
 fn a_claim_ref_may_be_absent_a_placeholder_or_that_of_the_claim() {
     let with = |name: &str, uid: &str| {
-        let reference = Reference { name: ObjectName::new("team", name), uid: uid.into() };
+        let reference =
+            Reference { name: ObjectName::new("team", name), uid: Some(uid.to_owned()).filter(|uid| !uid.is_empty()) };
         Volume { claim_ref: Some(reference), ..volume() }
     };
     assert_eq!(mismatches_of(&with("data", UID), ""), [""; 0]);
@@ -183,15 +184,16 @@ fn only_listed_sources_are_allowed() {
 #[test]
 fn the_selected_node_must_reach_the_volume() {
     let labels = BTreeMap::from([("zone".to_owned(), "west".to_owned())]);
-    let at = |zone_of_volume: &str, node: Option<(&str, &BTreeMap<String, String>)>| {
+    let node_1 = NodeLabels { node: "node-1", labels: &labels };
+    let at = |zone_of_volume: &str, node: Option<NodeLabels<'_>>| {
         mismatches(&Volume { affinity: Some(zone(zone_of_volume)), ..volume() }, &claim(), &recipe(""), node)
     };
-    assert_eq!(at("west", Some(("node-1", &labels))), [""; 0]);
-    assert_eq!(at("east", Some(("node-1", &labels))), ["its node affinity excludes the selected node node-1"]);
+    assert_eq!(at("west", Some(node_1)), [""; 0]);
+    assert_eq!(at("east", Some(node_1)), ["its node affinity excludes the selected node node-1"]);
     assert_eq!(at("east", None), [""; 0], "no node is selected, so the pod follows the volume");
     let finalizers = vec![flex_contract::names::VOLUME_FINALIZER.to_owned()];
     let half_way = Volume { affinity: Some(zone("east")), finalizers, ..volume() };
-    let selected_since = mismatches(&half_way, &claim(), &recipe(""), Some(("node-1", &labels)));
+    let selected_since = mismatches(&half_way, &claim(), &recipe(""), Some(node_1));
     assert_eq!(selected_since, [""; 0], "its adoption began with another selected node, or with none");
 }
 
@@ -202,7 +204,7 @@ fn a_bound_claim_may_ask_for_other_attributes() {
         let status = serde_json::json!({ "currentVolumeAttributesClassName": class });
         ModifyStatus::of(&serde_json::from_value(status).unwrap())
     };
-    let asks = |class: &str, had| Claim { attributes_class: Some(class.into()), modification: had, ..claim() };
+    let asks = |class: &str, had| Claim { attributes_class: Some(class.into()), modify_status: had, ..claim() };
     let bound = |claim| Claim { volume_name: Some(volume.name.clone()), phase: "Bound".into(), ..claim };
     let found = |claim: Claim| mismatches(&volume, &claim, &recipe(""), None);
     let refused = ["it names a VolumeAttributesClass that the claim does not ask for"];

@@ -1,4 +1,4 @@
-//! The capabilities that a config can declare: each stands here once, with its documentation.
+//! The capabilities that a config can declare, each with its documentation.
 //!
 //! The table of `docs/config.md` is printed from here.
 
@@ -42,7 +42,7 @@ capabilities! {
     MOVE_IN = "move-in";
 }
 
-/// The names of all.
+/// Returns the names of all capabilities.
 pub fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|capability| capability.name)
 }

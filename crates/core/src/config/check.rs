@@ -231,8 +231,8 @@ fn quota(r: &mut Reader<'_>, volumes: &KeySpec, bytes: &KeySpec) -> Quota {
     Quota { volumes: r.read(volumes, |text| number(text, 0, 1_000_000)), bytes: r.read(bytes, size) }
 }
 
-/// Returns the parameters: the unknown keys, overridden by those that stand in a place for parameters. Checks their
-/// names, each by itself and all against each other.
+/// Returns the parameters: the unknown keys of the data, overridden by `given`. Checks the names, each by itself and
+/// all against each other.
 fn parameters(r: &mut Reader<'_>, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     // Where a stored config has this key, it was a parameter: an older version knew no scripts.
     let unknown = r.data.iter().filter(|(key, _)| !keys::is_key(key) || *key == keys::SCRIPT.name);

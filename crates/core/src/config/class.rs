@@ -6,6 +6,14 @@ use super::input::BindingMode;
 use super::topology::Topologies;
 use super::{Problem, Recipe};
 
+/// The recipe that serves a class.
+pub(super) struct ServedRecipe {
+    /// The recipe; or the reason why there is none.
+    pub recipe: Result<Arc<Recipe>, String>,
+    /// The recipe is that of the last valid version of the config.
+    pub last_good: bool,
+}
+
 /// A class that the orchestrator serves.
 #[derive(Clone, Debug)]
 pub struct Class {

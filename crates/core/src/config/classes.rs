@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use super::accounts::Accounts;
 use super::checked::Checked;
+use super::class::ServedRecipe;
 pub use super::class::{Class, ClassLookup, Verdict};
-use super::effective_config::EffectiveConfig;
-use super::external_provisioner::{self, ExternalProvisioner, ExternalProvisioners};
+use super::external_provisioner::{self, ExternalProvisioner, ExternalProvisioners, ReplacingConfigs};
 pub use super::identity::Identity;
 pub use super::input::{
-    BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, Revision, Stored, effective_config_of,
+    BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, NewRevision, Revision, Stored, effective_config_of,
     effective_config_with,
 };
+use super::problem::ConfigProblem;
 use super::topology::Topologies;
-use super::{Problem, Recipe, SourceRule, capability, keys, script, slips};
+use super::{Problem, Recipe, SourceRule, capability, common_mistakes, keys, script};
 use crate::object::ObjectName;
 
 /// All classes and all verdicts.
@@ -28,9 +29,9 @@ pub struct Classes {
     /// The verdict on each ConfigMap that is meant for this orchestrator.
     pub verdicts: BTreeMap<ObjectName, Verdict>,
     /// The problems of a valid config with one StorageClass. They do not affect other classes.
-    pairs: Vec<(ObjectName, Problem)>,
+    pairs: Vec<ConfigProblem>,
     /// The recipes in use whose revision is not stored yet, or not as the newest.
-    pub revisions_to_write: Vec<(EffectiveConfig, i64)>,
+    pub revisions_to_write: Vec<NewRevision>,
 }
 
 impl Classes {
@@ -114,7 +115,7 @@ pub fn classes<'a>(
         table.ours.insert(name.to_owned(), class);
     }
     warn_of_external_provisioners(&mut table, &inputs, left_to_others);
-    for (config, problem) in std::mem::take(&mut table.pairs) {
+    for ConfigProblem { config, problem } in std::mem::take(&mut table.pairs) {
         refuse(&mut table, configs[&config], problem);
     }
     for verdict in table.verdicts.values_mut() {
@@ -135,9 +136,9 @@ struct Inputs<'a, 'c> {
 
 /// The configs that ask for classes.
 struct Claimants<'c> {
-    /// Those with a label, by the class that the label names.
+    /// The configs with a label, by the class that the label names.
     labelled: BTreeMap<&'c str, &'c Config>,
-    /// Those that replace the external provisioner of a driver, by the driver.
+    /// The configs that replace the external provisioner of a driver, by the driver.
     general: BTreeMap<&'c str, &'c Config>,
 }
 
@@ -146,8 +147,8 @@ struct Claimants<'c> {
 fn claimants<'c>(table: &mut Classes, configs: &BTreeMap<&'c ObjectName, &'c Config>) -> Claimants<'c> {
     let mut by_age: Vec<&'c Config> = configs.values().copied().collect();
     by_age.sort_by_key(|config| (&config.created, &config.uid));
-    let (general, second) = external_provisioner::replacing_configs(&by_age);
-    second.into_iter().for_each(|(config, problem)| refuse(table, config, problem));
+    let ReplacingConfigs { serving: general, refused } = external_provisioner::replacing_configs(&by_age);
+    refused.into_iter().for_each(|refused| refuse(table, configs[&refused.config], refused.problem));
     let mut labelled: BTreeMap<&str, &Config> = BTreeMap::new();
     for config in by_age {
         let Some(class) = config.class.as_deref() else { continue };
@@ -220,8 +221,7 @@ fn own_class(table: &mut Classes, inputs: &Inputs<'_, '_>, object: &ClassObject,
     }
 }
 
-/// Warns where an external provisioner keeps classes from a config, or where one runs in a namespace that does not
-/// count.
+/// Warns if an external provisioner keeps classes from a config, or runs in a namespace that does not count.
 fn warn_of_external_provisioners(table: &mut Classes, inputs: &Inputs<'_, '_>, left_to_others: Vec<LeftToOther<'_>>) {
     let mut by_driver: BTreeMap<(&ObjectName, &String), Vec<&String>> = BTreeMap::new();
     for LeftToOther { config, driver, class } in left_to_others {
@@ -277,9 +277,9 @@ fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
             config.name.namespace, config.name.name, config.name.name
         )));
     }
-    verdict.warnings.extend(slips::without_account(&config.data));
-    verdict.warnings.extend(config.slips.iter().cloned());
-    verdict.warnings.extend(slips::in_data(&config.data));
+    verdict.warnings.extend(common_mistakes::without_account(&config.data));
+    verdict.warnings.extend(config.label_mistakes.iter().cloned());
+    verdict.warnings.extend(common_mistakes::in_data(&config.data));
     verdict
 }
 
@@ -292,7 +292,7 @@ fn warn(table: &mut Classes, config: &Config, key: &str, message: String) {
 }
 
 fn no_config(identity: &Identity, object: &ClassObject) -> String {
-    if let Some(meant) = slips::meant_as_config(&object.parameters) {
+    if let Some(meant) = common_mistakes::meant_as_config(&object.parameters) {
         return format!(
             "no provisioner config serves the class, and its parameter `{meant}` names none; did you mean `{CONFIG_PARAMETER}`?"
         );
@@ -341,21 +341,23 @@ fn serve(
     class: &str,
     recipe: Checked,
     revisions: &BTreeMap<String, Revision>,
-) -> (Result<Arc<Recipe>, String>, bool) {
+) -> ServedRecipe {
     let refused = table.verdicts.get(&config.name).is_some_and(|verdict| !verdict.problems.is_empty());
+    let now = |recipe| ServedRecipe { recipe, last_good: false };
+    let before = |recipe| ServedRecipe { recipe: Ok(recipe), last_good: true };
     let served = match recipe {
         _ if refused => match last_good(revisions, &config.name, class) {
-            Some(recipe) => (Ok(recipe), true),
-            None => (Err(format!("the provisioner config {} has errors; its events name them", config.name)), false),
+            Some(recipe) => before(recipe),
+            None => now(Err(format!("the provisioner config {} has errors; its events name them", config.name))),
         },
         Ok(recipe) => {
             let newest = newest(revisions, &config.name, class);
             if newest.is_none_or(|newest| newest.effective_config != recipe.effective_config) {
-                table
-                    .revisions_to_write
-                    .push((recipe.effective_config.clone(), newest.map_or(1, |newest| newest.number + 1)));
+                let number = newest.map_or(1, |newest| newest.number + 1);
+                let effective_config = recipe.effective_config.clone();
+                table.revisions_to_write.push(NewRevision { effective_config, number });
             }
-            (Ok(recipe), false)
+            now(Ok(recipe))
         }
         // The config is valid, but not together with this StorageClass.
         Err(problems) => match last_good(revisions, &config.name, class) {
@@ -364,24 +366,22 @@ fn serve(
                     message: format!("{} (with the parameters of StorageClass `{class}`)", problem.message),
                     ..problem.clone()
                 };
-                table.pairs.extend(problems.iter().map(|problem| (config.name.clone(), with(problem))));
-                (Ok(recipe), true)
+                let of_config = |problem| ConfigProblem { config: config.name.clone(), problem };
+                table.pairs.extend(problems.iter().map(|problem| of_config(with(problem))));
+                before(recipe)
             }
-            None => (
-                Err(format!(
-                    "the StorageClass does not fit the provisioner config {}: {}",
-                    config.name,
-                    super::joined(&problems)
-                )),
-                false,
-            ),
+            None => now(Err(format!(
+                "the StorageClass does not fit the provisioner config {}: {}",
+                config.name,
+                super::joined(&problems)
+            ))),
         },
     };
     let verdict = table.verdicts.entry(config.name.clone()).or_default();
-    if served.0.is_ok() {
+    if served.recipe.is_ok() {
         verdict.classes.push(class.to_owned());
     }
-    verdict.last_good |= served.1;
+    verdict.last_good |= served.last_good;
     served
 }
 
@@ -393,7 +393,7 @@ fn class_with_object(
 ) -> Class {
     let recipe = effective_config_with(config, object).and_then(|effective_config| effective_config.checked());
     let is_ours = config.replaces() != Some(object.provisioner.as_str());
-    table.verdicts.entry(config.name.clone()).or_default().warnings.extend(slips::in_class(object, is_ours));
+    table.verdicts.entry(config.name.clone()).or_default().warnings.extend(common_mistakes::in_class(object, is_ours));
     if object.allow_expansion && recipe.as_ref().is_ok_and(|recipe| !recipe.can(capability::EXPAND)) {
         warn(
             table,
@@ -417,7 +417,7 @@ fn class_with_object(
             ),
         );
     }
-    let (recipe, last_good) = serve(table, config, &object.name, recipe, revisions);
+    let ServedRecipe { recipe, last_good } = serve(table, config, &object.name, recipe, revisions);
     Class {
         name: object.name.clone(),
         has_object: true,
@@ -473,7 +473,7 @@ fn label_only_class(
             ),
         );
     }
-    let (recipe, last_good) = serve(table, config, name, recipe, revisions);
+    let ServedRecipe { recipe, last_good } = serve(table, config, name, recipe, revisions);
     Class {
         name: name.to_owned(),
         has_object: false,

@@ -286,7 +286,7 @@ fn each_version_in_use_is_recorded_once() {
         table
             .revisions_to_write
             .into_iter()
-            .map(|(effective_config, number)| (effective_config.data["zone"].clone(), number))
+            .map(|revision| (revision.effective_config.data["zone"].clone(), revision.number))
             .collect()
     };
     assert_eq!(unkept(vec![]), [("west".to_owned(), 1)]);
@@ -300,7 +300,7 @@ fn each_version_in_use_is_recorded_once() {
 fn the_service_token_is_never_recorded() {
     let table = table(&[&config("a", Some("silver"), &[("service-token", "hush")])], &[]);
     assert!(recipe(&table, "silver").service_token);
-    assert!(!serde_json::json!(table.revisions_to_write[0].0).to_string().contains("hush"));
+    assert!(!serde_json::json!(table.revisions_to_write[0].effective_config).to_string().contains("hush"));
     let warned = crate::config::joined(&verdict(&table, "a").warnings);
     assert!(
         warned.contains("kubectl -n admin create secret generic a-token --from-literal=SERVICE_TOKEN=…"),
@@ -416,9 +416,9 @@ fn a_class_may_name_its_file_system_as_other_provisioners_do() {
 }
 
 #[test]
-fn slips_are_in_the_verdict_and_refuse_nothing() {
-    let slips = vec![Problem::new("", "its label `storageclass` has no effect")];
-    let config = Config { slips, ..config("a", Some("silver"), &[("timout", "5m"), ("server", "nas ")]) };
+fn common_mistakes_are_in_the_verdict_and_refuse_nothing() {
+    let label_mistakes = vec![Problem::new("", "its label `storageclass` has no effect")];
+    let config = Config { label_mistakes, ..config("a", Some("silver"), &[("timout", "5m"), ("server", "nas ")]) };
     let class = object("silver", &[("fs-typ", "xfs"), ("export", "/a\r"), ("password", "x")]);
     let table = table(&[&config], &[&class]);
     let verdict = &table.verdicts[&config.name];

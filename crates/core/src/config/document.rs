@@ -99,52 +99,80 @@ struct Metadata {
     annotations: Texts,
 }
 
+/// The documents of a file.
+#[derive(Debug, Default)]
+pub struct Documents {
+    /// The documents that could be read.
+    pub read: Vec<Document>,
+    /// The parts that could not be read.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A part of a file that is one document.
+struct Part<'a> {
+    /// The number of lines before it.
+    offset: u64,
+    text: &'a str,
+}
+
+/// A document that could be read, perhaps with problems.
+struct ReadDocument {
+    document: Document,
+    /// The problems that did not prevent its reading.
+    problems: Vec<Unreadable>,
+}
+
+impl From<Document> for ReadDocument {
+    fn from(document: Document) -> Self {
+        ReadDocument { document, problems: Vec::new() }
+    }
+}
+
 /// Divides a file into its documents and reads each. An unreadable document does not hide the others.
-pub fn read(text: &str) -> (Vec<Document>, Vec<Unreadable>) {
-    let mut documents = Vec::new();
-    let mut unreadable = Vec::new();
-    for (offset, part) in parts(text) {
+pub fn read(text: &str) -> Documents {
+    let mut documents = Documents::default();
+    for Part { offset, text: part } in parts(text) {
         let blank = part.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
         if blank {
             continue;
         }
         match read_one(part, offset) {
-            Ok((document, slips)) => {
-                documents.push(document);
-                unreadable.extend(slips);
+            Ok(ReadDocument { document, problems }) => {
+                documents.read.push(document);
+                documents.unreadable.extend(problems);
             }
-            Err(errors) => unreadable.extend(errors),
+            Err(errors) => documents.unreadable.extend(errors),
         }
     }
-    (documents, unreadable)
+    documents
 }
 
-/// Divides a stream into documents, each with the number of lines before it.
-fn parts(text: &str) -> Vec<(u64, &str)> {
+/// Divides a stream into documents.
+fn parts(text: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let (mut start, mut start_line, mut position) = (0, 0, 0);
     for (number, line) in text.split_inclusive('\n').enumerate() {
         if line.trim_end() == "---" || line.starts_with("--- ") {
-            parts.push((start_line, &text[start..position]));
+            parts.push(Part { offset: start_line, text: &text[start..position] });
             start = position + line.len();
             start_line = number as u64 + 1;
         }
         position += line.len();
     }
-    parts.push((start_line, &text[start..]));
+    parts.push(Part { offset: start_line, text: &text[start..] });
     parts
 }
 
-/// Reads a document. Returns it with the problems that do not prevent its reading.
-fn read_one(text: &str, offset: u64) -> Result<(Document, Vec<Unreadable>), Vec<Unreadable>> {
+/// Reads a document.
+fn read_one(text: &str, offset: u64) -> Result<ReadDocument, Vec<Unreadable>> {
     let at = |error: serde_saphyr::Error| {
         let line = error.location().map_or(1, |location| location.line());
         let message = error.without_snippet().to_string();
-        match slips(text, line, offset) {
-            slips if slips.is_empty() => {
+        match missing_spaces(text, line, offset) {
+            missing if missing.is_empty() => {
                 vec![Unreadable { line: offset + line, problem: Problem::new("", message) }]
             }
-            slips => slips,
+            missing => missing,
         }
     };
     let options = || serde_saphyr::options! { with_snippet: false };
@@ -155,24 +183,24 @@ fn read_one(text: &str, offset: u64) -> Result<(Document, Vec<Unreadable>), Vec<
             let object_ref = object_ref()?;
             let (lines, odd) = (Lines::of_keys(offset, &object_ref.data), object_ref.no_texts(text, offset));
             let map = ConfigMap::from_yaml(text, options()).map_err(|error| or_else(&odd, || at(error)))?;
-            Ok((Document::Config(Box::new(map), lines), odd))
+            Ok(ReadDocument { document: Document::Config(Box::new(map), lines), problems: odd })
         }
         Some("StorageClass") => {
             let object_ref = object_ref()?;
             let (lines, odd) = (Lines::of_keys(offset, &object_ref.parameters), object_ref.no_texts(text, offset));
             let class = StorageClass::from_yaml(text, options()).map_err(|error| or_else(&odd, || at(error)))?;
-            Ok((Document::Class(Box::new(class), lines), odd))
+            Ok(ReadDocument { document: Document::Class(Box::new(class), lines), problems: odd })
         }
         Some("PersistentVolumeClaim") => {
             let claim = PersistentVolumeClaim::from_yaml(text, options()).map_err(at)?;
-            Ok((Document::Claim(Box::new(claim)), Vec::new()))
+            Ok(Document::Claim(Box::new(claim)).into())
         }
         Some("ServiceAccount") => {
             let Metadata { name, namespace, .. } = object_ref()?.metadata;
             let name = ObjectName::new(namespace.unwrap_or_default(), name.unwrap_or_default());
-            Ok((Document::Account(name), Vec::new()))
+            Ok(Document::Account(name).into())
         }
-        Some(other) => Ok((Document::Other(other.to_owned(), offset + 1), Vec::new())),
+        Some(other) => Ok(Document::Other(other.to_owned(), offset + 1).into()),
         None => Err(vec![Unreadable {
             line: offset + 1,
             problem: Problem::new("", "has no `kind`; is this a Kubernetes object?"),
@@ -257,11 +285,13 @@ fn is_number(source: &str) -> bool {
 
 /// Finds lines like `key:value`, without a space after the colon, which YAML reads as one word. The parser reports such
 /// a line itself or a later one, never an earlier one. The next lines may have the same mistake.
-fn slips(text: &str, near: u64, offset: u64) -> Vec<Unreadable> {
+fn missing_spaces(text: &str, near: u64, offset: u64) -> Vec<Unreadable> {
     let upto = usize::try_from(near).unwrap_or(usize::MAX).saturating_add(1);
     let lines = || text.lines().enumerate();
-    let Some((first, _)) = lines().take(upto).find(|(_, line)| slip(line).is_some()) else { return Vec::new() };
-    let found = lines().skip(first).map_while(|(number, line)| Some((number, slip(line)?)));
+    let Some((first, _)) = lines().take(upto).find(|(_, line)| missing_space(line).is_some()) else {
+        return Vec::new();
+    };
+    let found = lines().skip(first).map_while(|(number, line)| Some((number, missing_space(line)?)));
     found
         .map(|(number, (key, value))| Unreadable {
             line: offset + number as u64 + 1,
@@ -274,7 +304,7 @@ fn slips(text: &str, near: u64, offset: u64) -> Vec<Unreadable> {
 }
 
 /// Returns key and value of a line with that mistake.
-fn slip(line: &str) -> Option<(&str, &str)> {
+fn missing_space(line: &str) -> Option<(&str, &str)> {
     let (key, value) = line.trim_start().split_once(':')?;
     let keyish =
         !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/'));
@@ -290,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_missing_space_is_reported_with_its_line() {
-        let (documents, unreadable) = read(SEED);
+        let Documents { read: documents, unreadable } = read(SEED);
         assert!(documents.is_empty());
         assert_eq!(unreadable[0].line, 12);
         assert!(
@@ -300,7 +330,7 @@ mod tests {
         let lines: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
         assert_eq!(lines, [(12, "service-token"), (13, "use-nfs-server"), (14, "zone")], "all errors at once");
         let last_only = SEED.replace("token:2", "token: 2").replace("server:1", "server: 1");
-        let (_, unreadable) = read(&last_only);
+        let Documents { unreadable, .. } = read(&last_only);
         assert_eq!(unreadable[0].line, 14);
         assert!(unreadable[0].problem.to_string().contains("write `zone: west`"), "{unreadable:?}");
     }
@@ -311,7 +341,7 @@ mod tests {
             "# first\n---\nkind: StorageClass\nmetadata: {{name: a}}\nprovisioner: x\n---\n{}",
             SEED.replace("token:2", "token: 2").replace("server:1", "server: 1").replace("zone:w", "zone: w")
         );
-        let (documents, unreadable) = read(&text);
+        let Documents { read: documents, unreadable } = read(&text);
         assert!(unreadable.is_empty(), "{unreadable:?}");
         let Document::Config(map, lines) = &documents[1] else { panic!("{documents:?}") };
         assert_eq!(map.data.as_ref().unwrap()["zone"], "west");
@@ -331,7 +361,7 @@ mod tests {
             "5", "0777", "0o17", "0x1F", "0b11", "08", "1_000", "1e3", "1.5", ".5", "1.", "+5", "-5", "true", "True",
             "FALSE", "on", "Off", "yes", "NO", "y", "N",
         ] {
-            let (documents, unreadable) = read(&with(&format!("retries: {value}  # a comment")));
+            let Documents { read: documents, unreadable } = read(&with(&format!("retries: {value}  # a comment")));
             let told: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
             assert_eq!(told, [(5, "retries")], "{value}");
             let message = &unreadable[0].problem.message;
@@ -360,7 +390,7 @@ mod tests {
             "nan",
             "infinity",
         ] {
-            let (documents, unreadable) = read(&with(&format!("retries: {value}")));
+            let Documents { read: documents, unreadable } = read(&with(&format!("retries: {value}")));
             assert_eq!(unreadable, [], "{value}");
             assert_eq!(documents.len(), 1, "{value}");
         }
@@ -375,7 +405,7 @@ mod tests {
             ("zone: null", "zone", "has no value"),
             ("command: [a, b]", "command", "is a list"),
         ] {
-            let (_, unreadable) = read(&with(line));
+            let Documents { unreadable, .. } = read(&with(line));
             assert_eq!((unreadable.len(), unreadable[0].problem.key.as_str()), (1, key), "{unreadable:?}");
             assert!(
                 unreadable[0].problem.message.contains(says) && (5..=6).contains(&unreadable[0].line),
@@ -388,7 +418,7 @@ mod tests {
     fn labels_and_parameters_must_be_texts_too() {
         let map = "kind: ConfigMap\nmetadata:\n  name: a\n  labels: {storage-class: 1}\n  annotations:\n    a: on\n";
         let class = "kind: StorageClass\nmetadata: {name: a}\nprovisioner: x\nparameters:\n  size: 5\n";
-        let (documents, unreadable) = read(&format!("{map}---\n{class}"));
+        let Documents { read: documents, unreadable } = read(&format!("{map}---\n{class}"));
         let told: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
         assert_eq!(told, [(4, "metadata.labels.storage-class"), (6, "metadata.annotations.a"), (12, "size")]);
         let Document::Class(_, lines) = &documents[1] else { panic!("{documents:?}") };

@@ -13,6 +13,7 @@ use super::former_deployment::{self, Deployment};
 use super::identity::Identity;
 use super::input::Config;
 use super::keys;
+use super::problem::ConfigProblem;
 use super::values::list;
 use crate::object::ObjectName;
 use crate::text::line;
@@ -157,24 +158,33 @@ impl Whereabouts {
     }
 }
 
-/// Returns the configs without a label that replace a driver, by the driver's name. Such a config serves all classes of
-/// its driver that no label names. If two configs replace one driver, the older serves, and the second list has the
-/// problem of the newer.
-pub fn replacing_configs<'a>(by_age: &[&'a Config]) -> (BTreeMap<&'a str, &'a Config>, Vec<(&'a Config, Problem)>) {
-    let (mut first, mut second) = (BTreeMap::<&str, &Config>::new(), Vec::new());
+/// The configs without a label that replace a driver.
+#[derive(Debug)]
+pub(super) struct ReplacingConfigs<'a> {
+    /// The config that serves each driver, by the driver's name.
+    pub serving: BTreeMap<&'a str, &'a Config>,
+    /// The problems of the others.
+    pub refused: Vec<ConfigProblem>,
+}
+
+/// Returns the configs without a label that replace a driver. Such a config serves all classes of its driver that no
+/// label names. If two configs replace one driver, the older serves.
+pub(super) fn replacing_configs<'a>(by_age: &[&'a Config]) -> ReplacingConfigs<'a> {
+    let (mut serving, mut refused) = (BTreeMap::<&str, &Config>::new(), Vec::new());
     for config in by_age.iter().copied().filter(|config| config.class.is_none()) {
         let Some(driver) = config.replaces() else { continue };
-        let Some(older) = first.get(driver) else {
-            first.insert(driver, config);
+        let Some(older) = serving.get(driver) else {
+            serving.insert(driver, config);
             continue;
         };
         let why = format!(
             "the older ConfigMap {} replaces the provisioner of {driver} already and stays in use; remove one of the two, or give this one the label `storage-class` with one class of that driver",
             older.name
         );
-        second.push((config, Problem::new(keys::REPLACES_PROVISIONER.name, why)));
+        let problem = Problem::new(keys::REPLACES_PROVISIONER.name, why);
+        refused.push(ConfigProblem { config: config.name.clone(), problem });
     }
-    (first, second)
+    ReplacingConfigs { serving, refused }
 }
 
 /// The states of all external provisioners.
@@ -193,8 +203,8 @@ pub struct LeaseCheck {
     pub provisioner: ExternalProvisioner,
     /// A held Lease with the driver's name in a namespace that does not count.
     pub elsewhere: Option<ObjectName>,
-    /// The Deployments in which a provisioner that is no CSI driver was looked for, if the cluster has none of these. Then
-    /// nothing shows that the provisioner is stopped.
+    /// The Deployments of a provisioner that is no CSI driver, if the cluster has none of them. Then nothing shows that
+    /// the provisioner is stopped.
     pub missing: BTreeSet<ObjectName>,
 }
 
@@ -348,8 +358,8 @@ pub struct LeaseWatch {
 }
 
 impl LeaseWatch {
-    /// Returns the result of all Leases with the driver's name, of which those in `namespaces` count. `now` never goes
-    /// back.
+    /// Returns the result of all Leases with the driver's name. Only Leases in `namespaces` count. `now` never
+    /// decreases.
     pub fn check(&mut self, leases: &[Lease], namespaces: &BTreeSet<String>, now: Duration) -> LeaseCheck {
         self.leases.retain(|name, _| leases.iter().any(|lease| lease.name == *name));
         let mut found = LeaseCheck::from(ExternalProvisioner::Gone);

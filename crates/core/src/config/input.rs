@@ -32,7 +32,7 @@ pub struct Config {
     /// The verdict in its annotation.
     pub verdict: Option<String>,
     /// Probable mistakes in its labels.
-    pub slips: Vec<Problem>,
+    pub label_mistakes: Vec<Problem>,
 }
 
 impl From<&ConfigMap> for Config {
@@ -45,7 +45,7 @@ impl From<&ConfigMap> for Config {
             class: label(names::LABEL_STORAGE_CLASS).filter(|class| !class.is_empty()),
             data: map.data.clone().unwrap_or_default(),
             verdict: map.metadata.annotations.as_ref().and_then(|a| a.get(names::VERDICT).cloned()),
-            slips: labels::in_labels(&map.metadata),
+            label_mistakes: labels::in_labels(&map.metadata),
         }
     }
 }
@@ -129,6 +129,15 @@ pub struct Revision {
     pub effective_config: EffectiveConfig,
     /// The time of its creation, in seconds since 1970.
     pub created: i64,
+}
+
+/// A revision that is not stored yet.
+#[derive(Clone, Debug)]
+pub struct NewRevision {
+    /// The effective config.
+    pub effective_config: EffectiveConfig,
+    /// The number of the revision.
+    pub number: i64,
 }
 
 /// A stored script.

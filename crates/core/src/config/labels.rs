@@ -1,4 +1,4 @@
-//! Slips in the labels by which a ConfigMap becomes a config and names its class.
+//! Common mistakes in the labels by which a ConfigMap becomes a config and names its class.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::keys;
 use super::spelling::{letters, reads_like};
 use crate::object::is_dns_name;
 
-/// Finds slips in the labels by which a ConfigMap names its class.
+/// Finds common mistakes in the labels by which a ConfigMap names its class.
 pub fn in_labels(metadata: &ObjectMeta) -> Vec<Problem> {
     let label = names::LABEL_STORAGE_CLASS;
     let said = |message: String| Problem::new("", message);

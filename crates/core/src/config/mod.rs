@@ -5,11 +5,12 @@
 //!   nothing else.
 //! - [`classes`] decides which config serves which class, from their [`input`]. A [`class`] is its result.
 //! - [`external_provisioner`] knows the external provisioners of others that would serve the same class.
-//! - [`slips`] and [`labels`] find values that are valid, but probably mistakes, by their [`spelling`].
+//! - [`common_mistakes`] and [`labels`] find values that are valid, but probably mistakes, by their [`spelling`].
 //! - [`effective_config`] is the form in which a recipe is stored, in revisions and on volumes. [`checked`] turns it into a recipe
 //!   again.
 //! - [`current_program`] replaces the program of a stored recipe by that of its class.
 //! - [`script`] is the shell program of a config that needs no image of its own.
+//! - [`modify`] has the VolumeAttributesClasses, whose parameters a modify run gives a volume.
 //! - [`document`] reads the files that `validate` and `render` get.
 
 pub mod accounts;
@@ -18,6 +19,7 @@ pub mod check;
 pub mod checked;
 pub mod class;
 pub mod classes;
+pub mod common_mistakes;
 pub mod current_program;
 pub mod document;
 pub mod effective_config;
@@ -27,12 +29,12 @@ pub mod identity;
 pub mod input;
 pub mod keys;
 pub mod labels;
+pub mod modify;
 pub mod pool;
 mod problem;
 mod recipe;
 pub mod script;
 mod settings;
-pub mod slips;
 pub mod spelling;
 pub mod topology;
 pub mod values;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::limits;
+use crate::object::ObjectName;
 use crate::text::printable;
 
 /// The largest length of a key in a ConfigMap.
@@ -31,6 +32,15 @@ impl fmt::Display for Problem {
             key => write!(f, "{}: {}", printable(key, LONGEST_KEY), self.message),
         }
     }
+}
+
+/// A problem of one of several configs.
+#[derive(Clone, Debug)]
+pub(super) struct ConfigProblem {
+    /// The name of the config.
+    pub config: ObjectName,
+    /// The problem.
+    pub problem: Problem,
 }
 
 /// Joins all problems in one line, for events and annotations. Counts those for which there is no room.

@@ -112,7 +112,7 @@ fn known(s: &ClusterObservation) -> HashSet<String> {
         add(volume.claim_uid.as_deref());
         add(volume.volume_id_annotation.as_deref());
         add(volume.name.strip_prefix(names::PV_PREFIX));
-        add(volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()));
+        add(volume.claim_ref_uid());
     }
     s.jobs.iter().for_each(|job| add(Some(&job.run_labels.id)));
     s.pods.iter().for_each(|pod| add(Some(&pod.run_labels.id)));
@@ -197,10 +197,9 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
     let living: HashSet<&str> =
         after.claims.iter().filter(|c| !c.terminating).map(|claim| claim.uid.as_str()).collect();
     let in_use = |volume: &&Arc<Volume>| {
-        let claim = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).unwrap_or_default();
         volume.belongs_to(&after.identity)
             && !volume.terminating
-            && living.contains(claim)
+            && volume.claim_ref_uid().is_some_and(|uid| living.contains(uid))
             && there_before.contains(volume.uid.as_str())
     };
     after

@@ -28,7 +28,7 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
         return None;
     }
     if claim.phase == ClaimPhase::Lost {
-        let (detail, remedy) = lost(w, claim);
+        let LostClaim { detail, remedy } = lost(w, claim);
         return finding(FindingKind::ClaimLost, detail, remedy);
     }
     let look = || format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
@@ -55,32 +55,43 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
     if claim.is_bound() || claim.terminating || claim.volume_name.is_some() {
         return None;
     }
-    let (why, since) = stuck(w, claim, class)?;
+    let StuckClaim { why, since } = stuck(w, claim, class)?;
     finding(FindingKind::ClaimStuck, why, look()).map(|found| found.since(since))
 }
 
+/// A claim that Kubernetes calls `Lost`.
+struct LostClaim {
+    /// The reason.
+    detail: String,
+    /// What to do.
+    remedy: String,
+}
+
 /// Returns the reason why Kubernetes calls a claim `Lost`, and the remedy.
-fn lost(w: &Lookups<'_>, claim: &Claim) -> (String, String) {
+fn lost(w: &Lookups<'_>, claim: &Claim) -> LostClaim {
     let name = claim.volume_name.as_deref().unwrap_or_default();
     let Some(volume) = w.volumes.get(name) else {
         let remedy = "restore the PersistentVolume from a backup of the API, or delete the claim";
-        return (format!("its volume {name} does not exist"), remedy.to_owned());
+        return LostClaim { detail: format!("its volume {name} does not exist"), remedy: remedy.to_owned() };
     };
-    match volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty() && reference.uid != claim.uid) {
-        Some(reference) if reference.name == claim.name => {
+    let other_uid = volume.claim_ref_uid().filter(|uid| *uid != claim.uid);
+    match volume.claim_ref.as_ref().zip(other_uid) {
+        Some((reference, uid)) if reference.name == claim.name => {
             let detail = format!(
-                "its volume {name} exists, but is reserved for another UID of the claim, {}, as in a backup",
-                reference.uid
+                "its volume {name} exists, but is reserved for another UID of the claim, {uid}, as in a backup"
             );
-            (detail, format!("reserve the volume for the claim of this name: {}", reserve(name)))
+            let remedy = format!("reserve the volume for the claim of this name: {}", reserve(name));
+            LostClaim { detail, remedy }
         }
-        Some(reference) => {
+        Some((reference, _)) => {
             let detail = format!("its volume {name} is reserved for another claim, {}", reference.name);
-            (detail, format!("delete the claim, or find out whose volume it is: kubectl describe pv {name}"))
+            let remedy = format!("delete the claim, or find out whose volume it is: kubectl describe pv {name}");
+            LostClaim { detail, remedy }
         }
         None => {
             let detail = format!("its volume {name} exists, but Kubernetes has not bound the claim again yet");
-            (detail, format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name))
+            let remedy = format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
+            LostClaim { detail, remedy }
         }
     }
 }
@@ -112,27 +123,38 @@ fn without_config(w: &Lookups<'_>, claim: &Claim, lookup: ClassLookup<'_>) -> Op
     }
 }
 
+/// A claim that gets no volume.
+struct StuckClaim {
+    /// The reason.
+    why: String,
+    /// The time since when, in seconds since 1970.
+    since: i64,
+}
+
 /// Returns the reason why a claim gets no volume, and the time since when.
-fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<(String, i64)> {
+fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<StuckClaim> {
+    let stuck = |why: String, since: i64| Some(StuckClaim { why, since });
     if w.now - claim.created < STUCK_AFTER {
         return None;
     }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
-        Err(why) => return Some((why.clone(), claim.created)),
+        Err(why) => return stuck(why.clone(), claim.created),
     };
     if let Err(why) = admit(claim, recipe, claim.is_pool_request(&w.s.identity.namespace)) {
-        return Some((why, claim.created));
+        return stuck(why, claim.created);
     }
     let stamp = claim.own_stamp()?;
     if let Some(failure) = &claim.last_failure {
-        return Some((format!("attempt {} failed: {}", failure.attempt, failure.message), failure.at));
+        return stuck(format!("attempt {} failed: {}", failure.attempt, failure.message), failure.at);
     }
     if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
         return None;
     }
     let began = stamp.began()?.as_second();
     let patience = i64::try_from(recipe.timeout.as_secs()).unwrap_or(i64::MAX).saturating_add(STUCK_AFTER);
-    (w.now.saturating_sub(began) > patience)
-        .then(|| (format!("attempt {} began long ago and has not ended", stamp.attempt), began))
+    if w.now.saturating_sub(began) <= patience {
+        return None;
+    }
+    stuck(format!("attempt {} began long ago and has not ended", stamp.attempt), began)
 }

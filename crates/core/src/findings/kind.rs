@@ -1,4 +1,4 @@
-//! The kinds of findings: each stands here once, with its documentation and severity.
+//! The kinds of findings, each with its documentation and severity.
 //!
 //! The tables of `docs/troubleshooting.md` are printed from here.
 

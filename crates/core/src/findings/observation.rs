@@ -9,8 +9,8 @@ use crate::config::classes::{Classes, Identity};
 use crate::model::claim::Claim;
 use crate::model::snapshot::{Content, Snapshot};
 use crate::model::volume::Volume;
-use crate::node::Node;
 use crate::object::ObjectName;
+use crate::run::node::Node;
 use crate::run::view::{Job, Pod};
 
 /// All data on which findings rest.

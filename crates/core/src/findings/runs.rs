@@ -6,8 +6,8 @@ use super::observation::Lookups;
 use crate::config::effective_config::{hash_of, revision_name};
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
-use crate::run::batch::Member;
 use crate::run::job::JOB_TTL;
+use crate::run::member::Member;
 use crate::run::view::LabelledOperation;
 use crate::run::view::{Job, Pod};
 

@@ -33,8 +33,8 @@ pub(super) fn content(w: &Lookups<'_>, content: &Content) -> Option<Finding> {
             finding(FindingKind::ContentHeld, detail, without_protection(CONTENT, "", &content.name)).since(failure.at),
         );
     }
-    let is_its = |snapshot: &&Snapshot| snapshot.uid == content.snapshot_uid;
-    let bound = !content.snapshot_uid.is_empty();
+    let is_its = |snapshot: &&Snapshot| content.snapshot_uid.as_ref() == Some(&snapshot.uid);
+    let bound = content.snapshot_uid.is_some();
     if bound && w.snapshots.get(&content.snapshot).copied().filter(is_its).is_none() {
         let detail = format!("its VolumeSnapshot {} does not exist", content.snapshot);
         let remedy = format!("kubectl delete {CONTENT} {}", content.name);

@@ -18,8 +18,8 @@ use crate::config::effective_config::EffectiveConfig;
 use crate::config::external_provisioner::ExternalProvisioners;
 use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume, adoption_mark};
-use crate::node::Node;
 use crate::object::ObjectName;
+use crate::run::node::Node;
 use crate::run::view::{Job, Pod};
 
 const NOW: i64 = 2_000_000;

@@ -33,7 +33,7 @@ enum Owner<'a> {
 }
 
 fn owner<'a>(w: &Lookups<'a>, volume: &Volume) -> Owner<'a> {
-    let reference = volume.claim_ref.as_ref().map(|reference| reference.uid.as_str()).filter(|uid| !uid.is_empty());
+    let reference = volume.claim_ref_uid();
     if volume.is_adopted() && reference.is_none() {
         return Owner::None;
     }
@@ -104,7 +104,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
         ),
         Owner::Gone | Owner::BoundToOtherVolume(_) => {
             let problem = cannot_be_deleted(w, volume).or_else(|| stuck_deletion(w, volume));
-            let (kind, detail, since) = problem?;
+            let Problem { kind, detail, since } = problem?;
             let remedy = match kind {
                 FindingKind::VolumeHeld | FindingKind::NodeGone => by_hand(volume),
                 _ => keep_or_let_go(volume),
@@ -264,33 +264,49 @@ fn in_use(
     None
 }
 
-type Problem = (FindingKind, String, Option<i64>);
+/// A problem of a deletion.
+struct Problem {
+    kind: FindingKind,
+    detail: String,
+    /// The time since when, in seconds since 1970, where it is known.
+    since: Option<i64>,
+}
+
+impl Problem {
+    fn new(kind: FindingKind, detail: impl Into<String>) -> Self {
+        Problem { kind, detail: detail.into(), since: None }
+    }
+
+    fn since(kind: FindingKind, detail: String, since: i64) -> Self {
+        Problem { kind, detail, since: Some(since) }
+    }
+}
 
 /// Returns the problem that prevents each delete run.
 fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
     match volume.volume_id() {
-        None => return Some((FindingKind::VolumeMisnamed, "it has no volume id".into(), None)),
+        None => return Some(Problem::new(FindingKind::VolumeMisnamed, "it has no volume id")),
         Some(id) if volume.name != names::pv_name(id) => {
             let detail = format!("its id is {id}, but the volume with that id is named {}", names::pv_name(id));
-            return Some((FindingKind::VolumeMisnamed, detail, None));
+            return Some(Problem::new(FindingKind::VolumeMisnamed, detail));
         }
         Some(_) => {}
     }
     if volume.is_adopted() {
-        return provenance(volume).err().map(|why| (FindingKind::VolumeUnreadable, why, None));
+        return provenance(volume).err().map(|why| Problem::new(FindingKind::VolumeUnreadable, why));
     }
     let jobs = w.jobs_by_id.get(volume.volume_id().unwrap_or_default());
     let provisions = |job: &&Job| job.run_labels.operation == Operation::Provision;
     if !volume.was_made_by_our_run(jobs.into_iter().flatten().any(provisions)) {
         let detail = "it was never adopted, and no run is known to have made it";
-        return Some((FindingKind::VolumeNotAdopted, detail.to_owned(), None));
+        return Some(Problem::new(FindingKind::VolumeNotAdopted, detail));
     }
     let told = jobs
         .into_iter()
         .flatten()
         .any(|job| hash_of(&job.recipe_version).is_some_and(|hash| w.s.recipes.contains(hash)));
     let detail = "it was never adopted, and no Job is left that tells how it was made";
-    (!told).then(|| (FindingKind::VolumeNotAdopted, detail.to_owned(), None))
+    (!told).then(|| Problem::new(FindingKind::VolumeNotAdopted, detail))
 }
 
 /// Returns the problem of a stuck deletion.
@@ -299,18 +315,19 @@ fn stuck_deletion(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
         let detail = format!(
             "its storage was on node {host}, which does not exist; the config's `node-gone` says what happens next"
         );
-        return Some((FindingKind::NodeGone, detail, None));
+        return Some(Problem::new(FindingKind::NodeGone, detail));
     }
     let failure = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     if let Some(failure) = failure {
         let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
-        return Some((FindingKind::VolumeHeld, detail, Some(failure.at)));
+        return Some(Problem::since(FindingKind::VolumeHeld, detail, failure.at));
     }
     let jobs = w.jobs_by_id.get(volume.volume_id()?)?;
     let slow = jobs
         .iter()
         .find(|job| job.volume.as_deref() == Some(&volume.name) && !job.is_over && w.now - job.created > STUCK_AFTER)?;
-    Some((FindingKind::VolumeHeld, format!("its delete run, Job {}, does not end", slow.name), Some(slow.created)))
+    let detail = format!("its delete run, Job {}, does not end", slow.name);
+    Some(Problem::since(FindingKind::VolumeHeld, detail, slow.created))
 }
 
 fn provenance(volume: &Volume) -> Result<(), String> {
@@ -326,7 +343,8 @@ fn provenance(volume: &Volume) -> Result<(), String> {
 /// Returns the only host that reaches a volume, if no node is that host.
 fn node_is_gone<'a>(w: &Lookups<'_>, volume: &'a Volume) -> Option<&'a str> {
     let host = volume.affinity.as_deref().and_then(only_host)?;
-    let is =
-        |node: &crate::node::Node| node.name == host || node.labels.get(names::HOSTNAME).is_some_and(|l| l == host);
+    let is = |node: &crate::run::node::Node| {
+        node.name == host || node.labels.get(names::HOSTNAME).is_some_and(|l| l == host)
+    };
     (!w.s.nodes.iter().any(|node| is(node))).then_some(host)
 }

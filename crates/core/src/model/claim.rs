@@ -10,11 +10,11 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpe
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::data_source::DataSource;
-use super::metadata::{self, ClaimMetadata};
+use super::expand_status::ExpandStatus;
+use super::metadata::{self, ClaimMetadata, Finalizers};
 use super::modify_status::ModifyStatus;
 use super::node_list::{distinct, nodes};
 use super::phase::ClaimPhase;
-use super::resize_status::ResizeStatus;
 use super::volume::Volume;
 pub use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_generation, volume_id, volume_ids};
 use crate::limits;
@@ -105,9 +105,9 @@ pub struct Claim {
     /// The size in the claim's status, in bytes.
     pub capacity: Option<u64>,
     /// The resize in progress, by the claim's status.
-    pub resize: Option<Box<ResizeStatus>>,
+    pub expand_status: Option<Box<ExpandStatus>>,
     /// The attributes that the volume has or must get, by the claim's status.
-    pub modification: Option<Box<ModifyStatus>>,
+    pub modify_status: Option<Box<ModifyStatus>>,
     /// The requested access modes.
     pub access_modes: Vec<String>,
     /// The volume mode.
@@ -241,7 +241,7 @@ impl From<&PersistentVolumeClaim> for Claim {
         let foreign_metadata_bytes = metadata::foreign_metadata_bytes(metadata);
         let heavy = foreign_metadata_bytes > limits::METADATA;
         let texts = if phase == ClaimPhase::Bound || heavy { BTreeMap::new() } else { metadata::metadata(metadata) };
-        let (finalizers, finalizers_whole) = metadata::finalizers(metadata);
+        let Finalizers { kept: finalizers, complete: finalizers_whole } = metadata::finalizers(metadata);
         let claim = Claim {
             name: ObjectName::of(metadata),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -271,8 +271,8 @@ impl From<&PersistentVolumeClaim> for Claim {
                 .status
                 .as_ref()
                 .and_then(|status| quantity::bytes(&status.capacity.as_ref()?.get("storage")?.0).ok()),
-            resize: claim.status.as_ref().and_then(ResizeStatus::of),
-            modification: claim.status.as_ref().and_then(ModifyStatus::of),
+            expand_status: claim.status.as_ref().and_then(ExpandStatus::of),
+            modify_status: claim.status.as_ref().and_then(ModifyStatus::of),
             access_modes: distinct(spec.access_modes.unwrap_or_default()),
             volume_mode: VolumeMode::of(spec.volume_mode.as_deref()),
             has_selector: spec.selector.is_some(),

@@ -15,7 +15,7 @@ pub struct ForeignMetadata {
     pub driver: Option<String>,
     /// The namespaces of the Secrets that the volume names; empty for that of its claim.
     pub secret_namespaces: Vec<String>,
-    /// The mount options, also those in the old annotation.
+    /// The mount options, including the options in the old annotation.
     pub mount_options: Vec<String>,
     /// The owners, as `Kind name`. When an owner is gone, Kubernetes deletes the volume.
     pub owners: Vec<String>,

@@ -33,17 +33,26 @@ fn is_of_kubectl(key: &str) -> bool {
     key.starts_with("kubectl.kubernetes.io/")
 }
 
-/// Returns the finalizers of an object, and whether the list is complete. If there are very many, the list has those of
+/// The finalizers of an object.
+pub(super) struct Finalizers {
+    /// The finalizers that the cache keeps.
+    pub kept: Vec<String>,
+    /// The object has no others.
+    pub complete: bool,
+}
+
+/// Returns the finalizers of an object. If there are very many, the list has those of
 /// the orchestrator and of Kubernetes, and some others.
-pub fn finalizers(metadata: &ObjectMeta) -> (Vec<String>, bool) {
+pub(super) fn finalizers(metadata: &ObjectMeta) -> Finalizers {
     let all = metadata.finalizers.as_deref().unwrap_or_default();
     if all.iter().map(|finalizer| finalizer.len() + limits::ENTRY).sum::<usize>() <= limits::FINALIZERS {
-        return (all.to_vec(), true);
+        return Finalizers { kept: all.to_vec(), complete: true };
     }
     let known = [names::CLAIM_FINALIZER, names::CLAIM_PROTECTION, names::SNAPSHOT_FINALIZER];
     let (ours, others): (Vec<&String>, Vec<_>) = all.iter().partition(|finalizer| known.contains(&finalizer.as_str()));
     let others = others.into_iter().filter(|finalizer| finalizer.len() <= limits::NAME);
-    (ours.into_iter().take(known.len()).chain(others.take(limits::FINALIZERS / 1024)).cloned().collect(), false)
+    let kept = ours.into_iter().take(known.len()).chain(others.take(limits::FINALIZERS / 1024));
+    Finalizers { kept: kept.cloned().collect(), complete: false }
 }
 
 /// Returns the labels and annotations that an image could get.

@@ -2,20 +2,31 @@
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 
+use crate::status_reason::StatusReason;
+
 pub(super) const MODIFYING: &str = "ModifyingVolume";
 pub(super) const ERROR: &str = "ModifyVolumeError";
+
+/// A change of attributes that has begun, as a claim's status shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ModifyTarget {
+    /// The class whose attributes the volume must get; `None` for no class.
+    pub class: Option<String>,
+    /// The state of the change, in the words of Kubernetes.
+    pub state: String,
+}
 
 /// The attributes in a claim's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModifyStatus {
     /// The class whose attributes the volume has.
     pub(super) current: Option<String>,
-    /// The class whose attributes the volume must get, and the state of that change.
-    pub(super) target: Option<(String, String)>,
+    /// The change that has begun.
+    pub(super) target: Option<ModifyTarget>,
     /// A run is in progress, or due.
     pub(super) modifying: bool,
-    /// The reason and the message of the last failure.
-    pub(super) error: Option<(String, String)>,
+    /// The last failure.
+    pub(super) error: Option<StatusReason>,
 }
 
 impl ModifyStatus {
@@ -24,8 +35,9 @@ impl ModifyStatus {
         let modify = status.modify_volume_status.as_ref();
         let mut found = ModifyStatus {
             current: status.current_volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
-            target: modify.map(|modify| {
-                (modify.target_volume_attributes_class_name.clone().unwrap_or_default(), modify.status.clone())
+            target: modify.map(|modify| ModifyTarget {
+                class: modify.target_volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
+                state: modify.status.clone(),
             }),
             ..ModifyStatus::default()
         };
@@ -33,7 +45,7 @@ impl ModifyStatus {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             match condition.type_.as_str() {
                 MODIFYING => found.modifying = true,
-                ERROR => found.error = Some((text(&condition.reason), text(&condition.message))),
+                ERROR => found.error = Some(StatusReason::new(text(&condition.reason), text(&condition.message))),
                 _ => {}
             }
         }

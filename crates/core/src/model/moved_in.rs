@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct MovedIn {
     /// The path of the storage, in the volume source.
     pub path: String,
-    /// The provisioner that made the volume; empty for storage that an admin has imported.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub from: String,
+    /// The provisioner that made the volume; `None` for storage that an admin has imported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// The size of the volume when it moved in, in bytes.
     pub size: u64,
     /// The finalizers that the volume lost when it moved in.

@@ -39,9 +39,9 @@ impl ObjectRef {
     /// Names the object on which the user of a content looks. This is the VolumeSnapshot, or the content itself if it is
     /// bound to none.
     pub fn content(content: &Content) -> Self {
-        match content.snapshot_uid.is_empty() {
-            false => Self { kind: "VolumeSnapshot", name: content.snapshot.clone(), uid: content.snapshot_uid.clone() },
-            true => Self::content_itself(content),
+        match &content.snapshot_uid {
+            Some(uid) => Self { kind: "VolumeSnapshot", name: content.snapshot.clone(), uid: uid.clone() },
+            None => Self::content_itself(content),
         }
     }
 

@@ -11,7 +11,7 @@ use self::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::config::classes::Identity;
 use crate::config::effective_config::EffectiveConfig;
 use crate::limits;
-use crate::model::metadata;
+use crate::model::metadata::{self, Finalizers};
 use crate::object::ObjectName;
 use crate::run::failure::{LastFailure, MAX_ATTEMPTS};
 use crate::run::view::seconds;
@@ -143,8 +143,8 @@ pub struct Content {
     pub status_handle: Option<String>,
     /// The VolumeSnapshot of the content.
     pub snapshot: ObjectName,
-    /// The UID of that VolumeSnapshot; empty until it is bound.
-    pub snapshot_uid: String,
+    /// The UID of that VolumeSnapshot; `None` until it is bound.
+    pub snapshot_uid: Option<String>,
     /// The mode of the snapshot's volume.
     pub volume_mode: Option<VolumeMode>,
     /// The class of the content.
@@ -186,7 +186,7 @@ impl Content {
 
     /// Returns the snapshot id. For a snapshot that the orchestrator made, this is the UID of the VolumeSnapshot.
     pub fn id(&self) -> &str {
-        self.handle.as_deref().unwrap_or(&self.snapshot_uid)
+        self.handle.as_deref().or(self.snapshot_uid.as_deref()).unwrap_or_default()
     }
 
     /// Returns the id with which a restore finds the snapshot. For a snapshot of another driver this is the handle in
@@ -198,7 +198,10 @@ impl Content {
 
     /// Returns the id by which the Jobs of the content are found. A handle that somebody wrote may be no valid name.
     pub fn run_id(&self) -> &str {
-        if self.handle.is_some() { &self.uid } else { &self.snapshot_uid }
+        match self.handle {
+            Some(_) => &self.uid,
+            None => self.snapshot_uid.as_deref().unwrap_or_default(),
+        }
     }
 
     /// Returns the provenance of the snapshot.
@@ -232,7 +235,7 @@ impl From<&VolumeSnapshot> for Snapshot {
         let metadata = &snapshot.metadata;
         let source = &snapshot.spec.source;
         let status = snapshot.status.clone().unwrap_or_default();
-        let (finalizers, finalizers_whole) = metadata::finalizers(metadata);
+        let Finalizers { kept: finalizers, complete: finalizers_whole } = metadata::finalizers(metadata);
         let name = |text: &String| cut(text, limits::NAME).into_owned();
         Snapshot {
             name: ObjectName::of(metadata),
@@ -281,7 +284,7 @@ impl From<&VolumeSnapshotContent> for Content {
             handle: spec.source.snapshot_handle.clone(),
             status_handle: status.snapshot_handle.clone(),
             snapshot: ObjectName::new(&spec.volume_snapshot_ref.namespace, &spec.volume_snapshot_ref.name),
-            snapshot_uid: spec.volume_snapshot_ref.uid.clone().unwrap_or_default(),
+            snapshot_uid: spec.volume_snapshot_ref.uid.clone().filter(|uid| !uid.is_empty()),
             volume_mode: spec.source_volume_mode.as_deref().map(VolumeMode::from),
             class: spec.volume_snapshot_class_name.clone(),
             attempt: if attempt < MAX_ATTEMPTS { attempt } else { 0 },

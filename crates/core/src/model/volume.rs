@@ -12,8 +12,8 @@ use super::moved_in::MovedIn;
 use super::node_list::nodes;
 use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_ids};
 use super::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
-use crate::attributes::Attributes;
 use crate::config::effective_config::EffectiveConfig;
+use crate::config::modify::Attributes;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::failure::LastFailure;
 use crate::run::member;
@@ -37,8 +37,8 @@ pub struct Provenance {
 pub struct Reference {
     /// The name of the claim.
     pub name: ObjectName,
-    /// The UID of the claim; empty while the volume is reserved by name alone.
-    pub uid: String,
+    /// The UID of the claim; `None` while the volume is reserved by name alone.
+    pub uid: Option<String>,
 }
 
 /// A PersistentVolume, with the fields that the orchestrator needs.
@@ -180,25 +180,29 @@ impl Volume {
 
     /// Returns the attributes of the volume. An annotation on a volume that was never adopted does not count.
     pub fn attributes(&self) -> &Attributes {
-        static NONE: Attributes = Attributes { class: String::new(), parameters: std::collections::BTreeMap::new() };
+        static NONE: Attributes = Attributes { class: None, parameters: std::collections::BTreeMap::new() };
         self.applied.as_ref().filter(|_| self.is_adopted()).map_or(&NONE, |applied| &applied.attributes)
+    }
+
+    /// Returns the UID in the claimRef. A volume that is reserved by name alone has none.
+    pub fn claim_ref_uid(&self) -> Option<&str> {
+        self.claim_ref.as_ref()?.uid.as_deref()
     }
 
     /// Returns the hash of a pooled volume, if the volume is one. Only the orchestrator writes it, when it adopts a
     /// volume.
     pub fn pool_hash(&self) -> Option<&str> {
-        let reserved = self.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty());
-        self.pool.as_deref().filter(|_| reserved && self.is_adopted())
+        self.pool.as_deref().filter(|_| self.claim_ref_uid().is_none() && self.is_adopted())
     }
 
     /// Checks whether the volume was pooled and is drained.
     pub fn is_drained(&self) -> bool {
-        self.claim_ref.as_ref().is_some_and(|reference| reference.uid == names::NO_CLAIM_UID)
+        self.claim_ref_uid() == Some(names::NO_CLAIM_UID)
     }
 
     /// Checks whether somebody has removed the claimRef: an adopted volume had one, with a UID.
     pub fn claim_ref_was_removed(&self) -> bool {
-        self.is_adopted() && self.claim_ref.as_ref().is_none_or(|reference| reference.uid.is_empty())
+        self.is_adopted() && self.claim_ref_uid().is_none()
     }
 
     /// Returns the number of the delete run that is due or in progress.
@@ -334,7 +338,7 @@ impl From<&PersistentVolume> for Volume {
                     reference.namespace.clone().unwrap_or_default(),
                     reference.name.clone().unwrap_or_default(),
                 ),
-                uid: reference.uid.clone().unwrap_or_default(),
+                uid: reference.uid.clone().filter(|uid| !uid.is_empty()),
             }),
             former_claim: annotation(names::JOB_CLAIM)
                 .filter(|_| spec.claim_ref.is_none())

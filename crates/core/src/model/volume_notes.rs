@@ -3,7 +3,7 @@
 
 use flex_contract::exit::Reaction;
 
-use crate::attributes::Attributes;
+use crate::config::modify::Attributes;
 use crate::run::failure::MAX_ATTEMPTS;
 
 /// The last failed expand run, as the volume stores it.

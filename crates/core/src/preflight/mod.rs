@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::config::classes::{Classes, Identity};
 use crate::findings::Finding;
-use crate::policies::{INSTALL, Policy, PolicyKind, PolicyState};
+use crate::policies::{CheckedPolicy, INSTALL, PolicyKind};
 
 /// The oldest Kubernetes that the orchestrator works with: major and minor version.
 pub const OLDEST: (u32, u32) = (1, 33);
@@ -141,11 +141,11 @@ pub fn policy_kinds(served: impl Fn(PolicyKind) -> bool) -> Line {
 }
 
 /// Judges the installed policies: a line for each that has no effect, or one for all.
-pub fn policies(states: &[(&'static Policy, PolicyState)]) -> Vec<Line> {
+pub fn policies(states: &[CheckedPolicy]) -> Vec<Line> {
     const CHECK: &str = "policies";
-    let off = states.iter().filter(|(_, state)| !state.is_installed());
+    let off = states.iter().filter(|checked| !checked.state.is_installed());
     let lines: Vec<_> = off
-        .map(|(policy, state)| {
+        .map(|CheckedPolicy { policy, state }| {
             Line::warning(CHECK, format!("{} is {}: {}", policy.name, state.describe(), policy.without), INSTALL)
         })
         .collect();
@@ -165,7 +165,7 @@ pub fn snapshot_kinds(served: bool) -> Line {
     }
 }
 
-/// Objects that bear a name which the orchestrator would use.
+/// Objects with a name that the orchestrator would use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TakenNames {
     /// A CSIDriver has the provisioner's name, and another program made it.

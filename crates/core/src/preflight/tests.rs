@@ -7,7 +7,7 @@ use super::*;
 use crate::config::Problem;
 use crate::config::classes::Verdict;
 use crate::object::ObjectName;
-use crate::policies::POLICIES;
+use crate::policies::{POLICIES, PolicyState};
 
 fn identity() -> Identity {
     Identity {
@@ -82,11 +82,12 @@ fn rights_are_described_by_resource() {
 
 #[test]
 fn each_policy_without_effect_has_a_line() {
-    let all = |state: PolicyState| POLICIES.iter().map(|policy| (policy, state.clone())).collect::<Vec<_>>();
+    let checked = |policy, state: &PolicyState| CheckedPolicy { policy, state: state.clone() };
+    let all = |state: PolicyState| POLICIES.iter().map(|policy| checked(policy, &state)).collect::<Vec<_>>();
     assert_eq!(policies(&all(PolicyState::Installed)).iter().map(|line| line.mark).collect::<Vec<_>>(), [Mark::Ok]);
     let mut states = all(PolicyState::Limited);
-    states[0].1 = PolicyState::Missing;
-    states[1].1 = PolicyState::Differs("spec.variables".into());
+    states[0].state = PolicyState::Missing;
+    states[1].state = PolicyState::Differs("spec.variables".into());
     let lines = policies(&states);
     assert_eq!(lines.len(), 2);
     assert!(lines[0].found.contains(POLICIES[0].name) && lines[0].found.contains(POLICIES[0].without));

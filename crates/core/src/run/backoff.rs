@@ -14,8 +14,12 @@ pub fn delay(recipe: &Recipe, attempt: u32) -> i64 {
     if attempt > recipe.retries {
         return seconds(LONG_DELAY.max(recipe.backoff.max));
     }
-    let doubled = recipe.backoff.initial.saturating_mul(1 << attempt.saturating_sub(1).min(20));
-    seconds(doubled.min(recipe.backoff.max))
+    seconds(doubled(recipe.backoff.initial, attempt.saturating_sub(1), recipe.backoff.max))
+}
+
+/// Doubles a delay this many times, up to the maximum.
+pub fn doubled(initial: Duration, times: u32, max: Duration) -> Duration {
+    initial.saturating_mul(1 << times.min(20)).min(max)
 }
 
 /// Returns the delay after a failure with this reaction, in seconds. A failure that a retry would repeat has the longest delay.
@@ -49,7 +53,7 @@ pub fn due_after(recorded: i64, delay: i64, now: i64) -> i64 {
     if recorded > now.saturating_add(CLOCK_SKEW) { now } else { recorded.saturating_add(delay) }
 }
 
-/// Limits a time of a node's clock, so that a delay can be counted from it. That clock may be wrong, or the time
+/// Limits a time of a node's clock, so that a delay can be counted from it. The clock may be wrong, or the time
 /// missing.
 pub fn clamp_to_recent(at: i64, now: i64) -> i64 {
     at.clamp(now - 60, now)
@@ -58,6 +62,14 @@ pub fn clamp_to_recent(at: i64, now: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_delay_doubles_up_to_its_maximum() {
+        let (initial, max) = (Duration::from_secs(10), Duration::from_secs(300));
+        let delays = [0, 1, 4, 5, u32::MAX].map(|times| doubled(initial, times, max).as_secs());
+        assert_eq!(delays, [10, 20, 160, 300, 300]);
+        assert_eq!(doubled(Duration::MAX, 3, max), max);
+    }
 
     #[test]
     fn a_time_that_no_clock_has_shown_delays_nothing() {

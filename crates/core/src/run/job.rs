@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use super::job_name::{name, prefix};
 use super::mounts;
-pub use super::pod::RunTarget;
+pub use super::pod::{ContentRef, RunTarget};
 use super::pod::{PodInput, SERVICE_TOKEN, pod, seconds};
 use super::script;
 use super::template;
@@ -25,11 +25,11 @@ pub const JOB_TTL: Duration = Duration::from_secs(3600);
 
 /// Builds the Job of one attempt.
 pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
-    let id = target.content.as_ref().map_or(&request.volume_id, |(_, id)| id);
+    let id = target.content.as_ref().map_or(&request.volume_id, |content| &content.id);
     let labels = labels(request, id);
     let claim = ObjectName::new(&request.claim.namespace, &request.claim.name).to_string();
     let volume = target.volume.clone().map(|volume| (names::JOB_VOLUME, volume));
-    let content = target.content.clone().map(|(content, _)| (names::JOB_CONTENT, content));
+    let content = target.content.clone().map(|content| (names::JOB_CONTENT, content.name));
     let size = (request.operation == Operation::Expand).then(|| (names::JOB_SIZE, request.size_bytes.to_string()));
     let attributes =
         target.attributes.as_ref().map(|attributes| (names::ATTRIBUTES, serde_json::json!(attributes).to_string()));
@@ -48,11 +48,12 @@ pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
         sight: mounts::sight([request]),
     };
     let name = name(request.operation, id, request.attempt, &target.scope);
-    of_pod(recipe, target, name, (labels, annotations.clone()), &input, annotations)
+    let metadata = RunMetadata { labels, job: annotations.clone(), pod: annotations };
+    with_metadata(recipe, target, name, metadata, &input)
 }
 
 /// Returns the labels of a run's Job and pod, with an id.
-pub(super) fn labels(request: &RunRequest, id: &str) -> BTreeMap<String, String> {
+pub(crate) fn labels(request: &RunRequest, id: &str) -> BTreeMap<String, String> {
     [
         (names::LABEL_INSTANCE, request.instance.clone()),
         (names::LABEL_CLASS, label_value(&request.storage_class)),
@@ -66,16 +67,26 @@ pub(super) fn labels(request: &RunRequest, id: &str) -> BTreeMap<String, String>
     .collect()
 }
 
+/// The labels and annotations of a run's Job and pod.
+pub(crate) struct RunMetadata {
+    /// The labels, which both have.
+    pub labels: BTreeMap<String, String>,
+    /// The annotations of the Job.
+    pub job: BTreeMap<String, String>,
+    /// The annotations of the pod.
+    pub pod: BTreeMap<String, String>,
+}
+
 /// Builds a Job with these labels and annotations, and the data for its pod.
-pub(super) fn of_pod(
+pub(crate) fn with_metadata(
     recipe: &Recipe,
     target: &RunTarget,
     name: String,
-    (mut labels, annotations): (BTreeMap<String, String>, BTreeMap<String, String>),
+    metadata: RunMetadata,
     input: &PodInput,
-    of_pod: BTreeMap<String, String>,
 ) -> Job {
-    let generated = pod(recipe, input, target, labels.clone(), of_pod);
+    let mut labels = metadata.labels;
+    let generated = pod(recipe, input, target, labels.clone(), metadata.pod);
     let mut template = match &recipe.pod_template {
         Some(partial) => template::merge(partial.clone(), generated),
         None => generated,
@@ -89,7 +100,7 @@ pub(super) fn of_pod(
             name: Some(name),
             namespace: Some(target.namespace.clone()),
             labels: Some(labels),
-            annotations: Some(annotations),
+            annotations: Some(metadata.job),
             ..ObjectMeta::default()
         },
         spec: Some(JobSpec {
@@ -130,4 +141,4 @@ fn is_secret(volume: &Volume) -> bool {
 
 #[cfg(test)]
 #[path = "job_tests.rs"]
-pub(super) mod tests;
+pub(crate) mod tests;

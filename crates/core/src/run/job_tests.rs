@@ -4,7 +4,7 @@ use crate::config::RunAsUser;
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::topology::Topologies;
 
-pub(in crate::run) fn recipe(data: &[(&str, &str)]) -> Recipe {
+pub(crate) fn recipe(data: &[(&str, &str)]) -> Recipe {
     let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let effective_config = EffectiveConfig {
         config: ObjectName::new("admin", "silver"),
@@ -16,7 +16,7 @@ pub(in crate::run) fn recipe(data: &[(&str, &str)]) -> Recipe {
     effective_config.recipe().unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
-pub(in crate::run) fn request(recipe: &Recipe) -> RunRequest {
+pub(crate) fn request(recipe: &Recipe) -> RunRequest {
     RunRequest {
         operation: Operation::Provision,
         volume_id: "0d9c2f0e-0000-4000-8000-000000000001".into(),
@@ -59,7 +59,7 @@ pub(in crate::run) fn request(recipe: &Recipe) -> RunRequest {
     }
 }
 
-pub(in crate::run) fn run_target(node: Option<&str>) -> RunTarget {
+pub(crate) fn run_target(node: Option<&str>) -> RunTarget {
     RunTarget { namespace: "admin".into(), node: node.map(str::to_owned), ..RunTarget::default() }
 }
 

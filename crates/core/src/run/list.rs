@@ -6,7 +6,7 @@ use flex_contract::request::RunRequest;
 use k8s_openapi::api::batch::v1::Job;
 
 use super::job::{RunTarget, job};
-use super::request::of_class;
+use super::request::{AttemptStart, of_class};
 use crate::config::Recipe;
 use crate::config::classes::Identity;
 use crate::object::hash;
@@ -16,9 +16,10 @@ pub(super) const LIST_JOB_TTL: i32 = 600;
 
 /// Builds the Job of a list run on a node, or on any node. `ts`, RFC 3339, is the time of its creation.
 pub fn list(recipe: &Recipe, node: Option<&str>, identity: &Identity, kube_api: &str, ts: &str) -> Job {
+    let start = AttemptStart { attempt: 1, ts: ts.to_owned() };
     let request = RunRequest {
         node_name: node.unwrap_or_default().to_owned(),
-        ..of_class(Operation::List, recipe, identity, kube_api, (1, ts.to_owned()))
+        ..of_class(Operation::List, recipe, identity, kube_api, start)
     };
     let target =
         RunTarget { namespace: recipe.config.namespace.clone(), node: node.map(str::to_owned), ..RunTarget::default() };

@@ -8,7 +8,7 @@ use flex_contract::operation::Operation;
 use serde::{Deserialize, Serialize};
 
 use super::job_name;
-use crate::attributes::Attributes;
+use crate::config::modify::Attributes;
 use crate::object::{ObjectName, hash};
 
 /// The object of a member.
@@ -78,7 +78,7 @@ pub fn operation(text: &str) -> Option<Operation> {
 
 /// Reads the members of a batch from the annotations of its pod. Returns none for a single run, and if they cannot be
 /// read.
-pub(super) fn members(annotations: Option<&BTreeMap<String, String>>) -> Arc<[Member]> {
+pub(crate) fn members(annotations: Option<&BTreeMap<String, String>>) -> Arc<[Member]> {
     let text = annotations.and_then(|annotations| annotations.get(names::BATCH));
     text.and_then(|text| serde_json::from_str::<Vec<Member>>(text).ok()).unwrap_or_default().into()
 }

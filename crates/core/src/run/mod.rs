@@ -2,23 +2,23 @@
 //!
 //! - [`job`] builds the Job: its name, and its pod with the admin's [`template`] under it.
 //! - [`state`] derives the state of a run from its Job and pods. [`stuck`] knows why a run does not start.
-//! - [`batch`] is one run for several claims or volumes, its [`member`]s, and [`collect`] decides when it begins.
+//! - [`member`] lists the members of a [`batch`](crate::batch), which is one run for several claims or volumes.
+//! - [`node`] says whether a pod can run on a node.
 //! - [`list`] lists a backend, for no volume. [`crate::capacity`] has runs that report free space.
 //! - [`late_runs`] cleans up after runs whose claim or snapshot is gone.
 
 pub mod backoff;
-pub mod batch;
-pub mod collect;
 pub mod failure;
 pub mod job;
 mod job_name;
 pub mod late_runs;
 pub mod list;
 pub mod member;
-mod mounts;
+pub(crate) mod mounts;
 pub mod move_in;
+pub mod node;
 pub mod phase;
-mod pod;
+pub(crate) mod pod;
 pub mod request;
 pub mod script;
 pub mod slot_wait;

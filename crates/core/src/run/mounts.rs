@@ -16,7 +16,7 @@ pub(super) const EXISTING_VOLUME: &str = "flex-existing-";
 
 /// The part of the storage that a run sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Sight {
+pub(crate) enum Sight {
     /// The whole storage, read-only.
     All,
     /// These directories.
@@ -25,7 +25,7 @@ pub(super) enum Sight {
 
 /// A directory of the storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Directory {
+pub(crate) struct Directory {
     name: String,
     /// The folder of the directory, if it has moved in. No other storage has it.
     only_in: Option<String>,
@@ -44,7 +44,7 @@ enum State {
 
 /// Returns the part that a run with these requests of one operation sees. An id that the orchestrator cannot have
 /// written becomes no path, so that the image finds no directory.
-pub(super) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> Sight {
+pub(crate) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> Sight {
     use State::{Exists, MayBeMissing};
     let mut directories: Vec<Directory> = Vec::new();
     for request in requests {
@@ -135,7 +135,7 @@ pub(super) fn restrict(template: &mut PodTemplateSpec, paths: &[String], sight: 
     container.volume_mounts = Some(observed);
 }
 
-/// Returns where a directory that exists is on the node, in the storage with this path, if it is in that storage.
+/// Returns the path of an existing directory on the node, if the directory is in the storage with this path.
 fn place_of(directory: &Directory, base: &str, is_only: bool) -> Option<String> {
     let path = format!("{base}/{}", directory.name);
     match &directory.state {

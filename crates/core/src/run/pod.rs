@@ -18,8 +18,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::mounts::Sight;
-use crate::attributes::Attributes;
 use crate::config::keys;
+use crate::config::modify::Attributes;
 use crate::config::topology::Topologies;
 use crate::config::{Recipe, RunAsUser};
 
@@ -50,22 +50,39 @@ pub struct RunTarget {
     pub scope: String,
     /// The volume of a delete, expand or modify run, where there is one.
     pub volume: Option<String>,
-    /// The VolumeSnapshotContent of a run for a snapshot, and the id by which its Jobs are found.
-    pub content: Option<(String, String)>,
+    /// The VolumeSnapshotContent of a run for a snapshot.
+    pub content: Option<ContentRef>,
     /// The attributes that the run must give its volume.
     pub attributes: Option<Attributes>,
     /// Leaves out what may be gone with the config: ServiceAccount, tokens, pull secrets.
     pub without_account: bool,
 }
 
+/// The VolumeSnapshotContent that a run is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContentRef {
+    /// The name of the content.
+    pub name: String,
+    /// The id by which the Jobs of the content are found.
+    pub id: String,
+}
+
+/// A property that is only a file.
+pub(crate) struct PropertyFile {
+    /// The variable that has the path of the file.
+    pub variable: &'static str,
+    /// The property.
+    pub property: Property,
+}
+
 /// The data that a pod gets.
-pub(super) struct PodInput {
+pub(crate) struct PodInput {
     /// The operation of the run.
     pub operation: Operation,
     /// The properties that are both environment variables and files.
     pub properties: Vec<Property>,
-    /// A property that is only a file, with the variable that has its path.
-    pub file: Option<(&'static str, Property)>,
+    /// A property that is only a file.
+    pub file: Option<PropertyFile>,
     /// The part of a storage that the pod sees, where the storage has a directory for each volume.
     pub sight: Sight,
 }
@@ -132,7 +149,7 @@ impl<'a> References<'a> {
 
 /// Returns the properties that are files.
 fn files(input: &PodInput) -> impl Iterator<Item = &Property> {
-    input.properties.iter().chain(input.file.as_ref().map(|(_, file)| file))
+    input.properties.iter().chain(input.file.as_ref().map(|file| &file.property))
 }
 
 /// Builds the volumes of the pod, each with the place where the container sees it.
@@ -275,8 +292,8 @@ fn environment(recipe: &Recipe, input: &PodInput, references: &References<'_>) -
     };
     let text = |name: String, value: &str| EnvVar { name, value: Some(literal(value)), ..EnvVar::default() };
     let mut env: Vec<EnvVar> = input.properties.iter().map(|property| text(property.env(), &property.value)).collect();
-    if let Some((variable, file)) = &input.file {
-        env.push(text((*variable).to_owned(), &format!("{}/{}", names::PROPERTY_DIR, file.name)));
+    if let Some(PropertyFile { variable, property }) = &input.file {
+        env.push(text((*variable).to_owned(), &format!("{}/{}", names::PROPERTY_DIR, property.name)));
     }
     if !recipe.storage_mounts.is_empty() {
         env.push(text(storage::VARIABLE.to_owned(), &recipe.storage_mounts.join(",")));

@@ -4,24 +4,32 @@ use flex_contract::operation::Operation;
 use flex_contract::request::{ClaimRef, RunRequest};
 use flex_contract::volume_mode::VolumeMode;
 
-use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::config::modify::Attributes;
 
-/// Builds a request of a class, still without a claim, volume or snapshot. `ts`, RFC 3339, is the time when the attempt
-/// began.
+/// The attempt that a run makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptStart {
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+    /// The time when the attempt began, RFC 3339.
+    pub ts: String,
+}
+
+/// Builds a request of a class, still without a claim, volume or snapshot.
 pub fn of_class(
     operation: Operation,
     recipe: &Recipe,
     identity: &Identity,
     kube_api: &str,
-    (attempt, ts): (u32, String),
+    start: AttemptStart,
 ) -> RunRequest {
     RunRequest {
         operation,
         volume_id: String::new(),
-        provision_ts: ts,
-        attempt,
+        provision_ts: start.ts,
+        attempt: start.attempt,
         pv_name: String::new(),
         claim: ClaimRef::default(),
         storage_class: recipe.class.clone(),
@@ -58,7 +66,7 @@ pub fn of_class(
 /// Returns a request with attributes. Attributes that do not fit the recipe any more are left out, so that the volume
 /// can still be deleted.
 pub fn with_attributes(request: RunRequest, attributes: &Attributes, recipe: &Recipe) -> RunRequest {
-    let (attributes_class, class) = (attributes.class.clone(), recipe.parameters.clone());
+    let (attributes_class, class) = (attributes.class.clone().unwrap_or_default(), recipe.parameters.clone());
     match attributes.over(recipe) {
         Ok(parameters) => {
             RunRequest { attributes_class, attributes: attributes.parameters.clone(), parameters, ..request }

@@ -7,6 +7,7 @@ use super::phase::PodPhase;
 use super::stuck::{explain, strip_random_suffix};
 use super::view::{Job, Pod, START_ERRORS, WarningEvent};
 use crate::limits;
+use crate::status_reason::StatusReason;
 use crate::text::line;
 
 /// The reason of a run whose Job the API server refuses.
@@ -23,6 +24,15 @@ pub struct Cause {
     pub reason: String,
     /// A message of one or two sentences.
     pub message: String,
+}
+
+/// The refusal of a run's Job by the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRefusal {
+    /// The cause.
+    pub cause: Cause,
+    /// When the next try makes sense.
+    pub reaction: Reaction,
 }
 
 impl Cause {
@@ -129,10 +139,10 @@ fn deadline_message(
     warning_events: &[&WarningEvent],
 ) -> String {
     let event = warning_events.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
-    let kept = pod.and_then(|pod| pod.stuck.clone()).or(event.map(|c| (c.reason.clone(), c.message.clone())));
+    let kept = pod.and_then(|pod| pod.stuck.clone()).or(event.map(|c| StatusReason::new(&c.reason, &c.message)));
     match (said, kept) {
         (Some(said), _) => format!("the image did not end within `timeout`; its last words: {said}"),
-        (None, Some((reason, message))) => {
+        (None, Some(StatusReason { reason, message })) => {
             format!("the pod did not start within `timeout`: {reason}: {}", termination_message(&message))
         }
         (None, None) if never_started(Some(job), pods) => {
@@ -181,7 +191,7 @@ fn stuck(job: &Job, pod: Option<&Pod>, warning_events: &[&WarningEvent]) -> Opti
     if pod.is_over() || (pod.started && pod.stuck.is_none()) {
         return None;
     }
-    if let Some((reason, message)) = &pod.stuck {
+    if let Some(StatusReason { reason, message }) = &pod.stuck {
         let message = termination_message(message);
         return Some(RunState::Stuck { cause: Cause::new(reason, explain(reason, &message)), since: pod.created });
     }

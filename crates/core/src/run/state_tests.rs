@@ -106,7 +106,7 @@ fn a_deadline_names_what_kept_the_pod_from_starting() {
         Job { failed: Some(JobEnd { reason: "DeadlineExceeded".into(), message: String::new(), at: 120 }), ..job() };
     let (message, _, pods_ended) = failed(state(
         Some(&late),
-        &[&Pod { stuck: Some(("Unschedulable".into(), "0/1 nodes".into())), terminating: true, ..pod("Pending") }],
+        &[&Pod { stuck: Some(StatusReason::new("Unschedulable", "0/1 nodes")), terminating: true, ..pod("Pending") }],
         &[],
     ));
     assert!(message.contains("did not start within `timeout`: Unschedulable: 0/1 nodes"), "{message}");
@@ -149,7 +149,7 @@ fn a_container_that_may_not_be_root_says_which_key_permits_it() {
     for texts in
         ["container's runAsUser breaks non-root policy", "container has runAsNonRoot and image will run as root"]
     {
-        let refused = Pod { stuck: Some(("CreateContainerConfigError".into(), texts.into())), ..pod("Pending") };
+        let refused = Pod { stuck: Some(StatusReason::new("CreateContainerConfigError", texts)), ..pod("Pending") };
         let RunState::Stuck { cause, .. } = state(Some(&job()), &[&refused], &[]) else { panic!() };
         assert!(cause.message.contains("`run-as-user: \"0\"`"), "{cause:?}");
     }
@@ -158,14 +158,14 @@ fn a_container_that_may_not_be_root_says_which_key_permits_it() {
 #[test]
 fn a_user_that_is_a_word_gets_the_key_for_its_number() {
     let texts = "container has runAsNonRoot and image has non-numeric user (app), cannot verify user is non-root";
-    let refused = Pod { stuck: Some(("CreateContainerConfigError".into(), texts.into())), ..pod("Pending") };
+    let refused = Pod { stuck: Some(StatusReason::new("CreateContainerConfigError", texts)), ..pod("Pending") };
     let RunState::Stuck { cause, .. } = state(Some(&job()), &[&refused], &[]) else { panic!() };
     assert!(cause.message.contains("number as `run-as-user`") && !cause.message.contains("as root"), "{cause:?}");
 }
 
 #[test]
 fn the_reason_why_a_pod_does_not_start_is_reported() {
-    let pull = Pod { stuck: Some(("ErrImagePull".into(), "not found".into())), ..pod("Pending") };
+    let pull = Pod { stuck: Some(StatusReason::new("ErrImagePull", "not found")), ..pod("Pending") };
     let RunState::Stuck { cause, .. } = state(Some(&job()), &[&pull], &[]) else { panic!() };
     assert!(cause.message.contains("look at `image`") && cause.message.contains("not found"), "{cause:?}");
 

@@ -14,8 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::member::{self, Member};
 use super::phase::PodPhase;
 use super::pod::required_node;
-use crate::attributes::Attributes;
+use crate::config::modify::Attributes;
 use crate::object::ObjectName;
+use crate::status_reason::StatusReason;
 
 /// The operation of a run, as the label of its Job or pod has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -265,8 +266,8 @@ pub struct Pod {
     pub message: String,
     /// The pod is terminating.
     pub terminating: bool,
-    /// The reason and the message of a pod that does not start.
-    pub stuck: Option<(String, String)>,
+    /// What Kubernetes says of a pod that does not start.
+    pub stuck: Option<StatusReason>,
     /// The time since when the pod does not start, in seconds since 1970.
     pub created: i64,
     /// The end of the image, or of a container before it.
@@ -338,7 +339,7 @@ impl From<&core::Pod> for Pod {
         let scheduled = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
         if let Some(condition) = scheduled {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
-            view.stuck = Some((text(&condition.reason), text(&condition.message)));
+            view.stuck = Some(StatusReason::new(text(&condition.reason), text(&condition.message)));
         }
         let init = status.init_container_statuses.iter().flatten();
         let main = status.container_statuses.iter().flatten();
@@ -347,7 +348,7 @@ impl From<&core::Pod> for Pod {
             if let Some(waiting) = &state.waiting
                 && let Some(reason) = waiting.reason.as_deref().filter(|reason| STUCK.contains(reason))
             {
-                view.stuck = Some((reason.to_owned(), waiting.message.clone().unwrap_or_default()));
+                view.stuck = Some(StatusReason::new(reason, waiting.message.clone().unwrap_or_default()));
             }
             view.started |= state.running.is_some() || (state.terminated.is_some() && !has_not_started(container));
             // The image's own end counts most, then the end of a failed container before it. Kubernetes invents an end

@@ -1,414 +1,298 @@
-//! Decides when the snapshot of a VolumeSnapshotContent is stored and deleted: a pure function of the observation and
-//! the time.
+//! Decides which content a VolumeSnapshot gets, and its status: a pure function of the observation.
 //!
-//! The [rules](Rule) say when it takes which step.
+//! The [rules](Rule) say when it takes which step. "Its content" is the content that refers to the VolumeSnapshot by its
+//! UID.
 //!
-//! The source is protected as long as the content exists and is not ready. The decision about the source's claim ends
-//! the protection.
+//! An error that is in the status before there is a content stays. The snapshot-controller writes its own error
+//! whenever it finds another, and both would write forever. As soon as there is a content, both write what the content
+//! says.
 
-mod rule;
-
-use flex_contract::exit::Reaction;
 use flex_contract::names;
-use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
-use flex_contract::reason::Reason;
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
-use crate::config::{NodeGone, Recipe};
-use crate::model::data_source::SourceUser;
-use crate::model::snapshot::CAPABILITY;
 use crate::model::snapshot::Content;
-use crate::model::snapshot::SnapshotProvenance;
-use crate::node::{NodeState, NodeStates, unreachable_message};
-use crate::rules::Rule as _;
-use crate::run::backoff::{clamp_to_recent, delay, delay_after, due_after, not_before};
-use crate::run::failure::LastFailure;
-use crate::run::slot_wait::until_slot_is_free;
-use crate::run::state::{Cause, RunState};
-use crate::run::view::Job;
+use crate::model::snapshot::Of;
+use crate::model::snapshot::Snapshot;
+use crate::model::snapshot::Status;
+use crate::model::volume::Volume;
+use crate::rules::{self, Rule as _};
 
-pub use self::rule::{Decision, Rule, Step};
-
-/// The state of a content's VolumeSnapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SnapshotState {
-    /// The content is bound to no VolumeSnapshot.
-    Unbound,
-    /// The VolumeSnapshot exists.
-    Alive,
-    /// The VolumeSnapshot is terminating.
-    Terminating,
-    /// The cache does not have the VolumeSnapshot.
-    NotCached,
-    /// The API does not have the VolumeSnapshot.
-    NotFound,
+/// The class of a VolumeSnapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotClassLookup<'a> {
+    /// The class belongs to another driver, or does not exist.
+    NotOurs,
+    /// The class is the orchestrator's, with this policy.
+    Ours {
+        /// The deletion policy.
+        policy: &'a ReclaimPolicy,
+    },
+    /// The VolumeSnapshot names no class. The default of the orchestrator's driver, or the reason why there is none.
+    Unnamed(Result<&'a str, String>),
 }
 
-/// The source of a snapshot run, and its recipe.
+/// The claim of which a VolumeSnapshot is made.
 #[derive(Clone, Debug)]
-pub struct RunSource<'a> {
-    /// The provenance of the source.
-    pub provenance: &'a SnapshotProvenance,
-    /// The recipe in that provenance.
-    pub recipe: &'a Recipe,
-    /// The claim of the source is terminating.
-    pub is_terminating: bool,
-    /// The claim of the source is protected for this snapshot.
-    pub is_protected: bool,
-    /// The class has a free slot for a run.
-    pub has_slot: bool,
+pub enum SourceClaim<'a> {
+    /// The claim is bound to this volume, which this orchestrator made.
+    Ours(&'a Volume),
+    /// The volume of the claim belongs to somebody else.
+    Foreign,
+    /// The claim has no volume, for this reason.
+    Unbound(String),
 }
 
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The content.
-    pub content: &'a Content,
+    /// The VolumeSnapshot.
+    pub snapshot: &'a Snapshot,
+    /// The class of the VolumeSnapshot.
+    pub class: SnapshotClassLookup<'a>,
+    /// The source, if the VolumeSnapshot is made of a claim.
+    pub source: SourceClaim<'a>,
+    /// The content with the VolumeSnapshot's content name.
+    pub content: Option<&'a Content>,
     /// The content belongs to the orchestrator's driver, and to no other instance.
-    pub ours: bool,
-    /// The content was just read or written, and does not come from the cache.
-    pub fresh: bool,
-    /// The VolumeSnapshot of the content.
-    pub snapshot: SnapshotState,
-    /// The source of a run, or the reason why there can be no run.
-    pub source: Result<RunSource<'a>, String>,
-    /// The recipe by which the snapshot was made, or the reason why it is not known.
-    pub recipe: Result<&'a Recipe, String>,
-    /// The node of the snapshot, if that matters.
-    pub origin_node: &'a str,
-    /// The snapshot Jobs of the content.
-    pub jobs: &'a [&'a Job],
-    /// The run of the last attempt.
-    pub run: RunState,
-    /// A pod of a snapshot run may still be running.
-    pub has_running_pods: bool,
-    /// The nodes of all pods that may still be running, whatever their run.
-    pub nodes_with_pods: &'a [String],
-    /// The states of the nodes that the content and its pods depend on.
-    pub node_states: &'a NodeStates,
-    /// The class's present treatment of nodes that are gone.
-    pub node_gone: NodeGone,
-    /// The delete-snapshot run with the number [`delete_attempt`].
-    pub delete_run: RunState,
-    /// The claims for which the content is kept.
-    pub source_users: &'a [SourceUser],
+    pub content_ours: bool,
+    /// A quorum read found no content of the VolumeSnapshot.
+    pub no_content: bool,
 }
 
-fn needs_manual_cleanup(rule: Rule, why: &str) -> Decision {
-    let message = format!(
-        "the snapshot cannot be deleted: {why}; clean up by hand, then annotate its VolumeSnapshotContent with {}={}",
-        names::ABANDON,
-        names::ABANDON_YES
-    );
-    rule.warn(reason::SNAPSHOT_DELETE_FAILED, message)
+/// The next step for a VolumeSnapshot.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Step {
+    /// Does nothing. The next event brings a new decision.
+    #[default]
+    Nothing,
+    /// Adds the finalizer.
+    AddFinalizer,
+    /// Writes the default class on the VolumeSnapshot.
+    SetClass {
+        /// The name of the class.
+        class: String,
+    },
+    /// Creates the content to which the VolumeSnapshot is bound.
+    CreateContent {
+        /// The deletion policy.
+        policy: ReclaimPolicy,
+    },
+    /// Writes the VolumeSnapshot's UID on the content that names it.
+    BindContent,
+    /// Writes the state of the content into the status.
+    Mirror(Status),
+    /// Writes into the status why there is no content.
+    Refuse {
+        /// The reason.
+        why: String,
+    },
+    /// Deletes the content. The stored snapshot is deleted before the content is gone.
+    DeleteContent,
+    /// Asks the API, not the cache, whether there is a content, and decides again.
+    ConfirmNoContent,
+    /// Removes the finalizer.
+    RemoveFinalizer,
 }
 
-/// Returns the last failure of an operation.
-fn last(content: &Content, operation: Operation) -> Option<&LastFailure> {
-    content.last_failure.as_ref().filter(|failure| failure.operation == operation)
+/// The rules of a VolumeSnapshot, in their order: the first that holds applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+pub enum Rule {
+    /// The VolumeSnapshot is terminating, and has no finalizer of the orchestrator. Does nothing.
+    KeptByOtherFinalizers,
+    /// The VolumeSnapshot and its content are terminating. Waits until the content is gone.
+    ContentTerminating,
+    /// The VolumeSnapshot is terminating, and its content is not ready, or its policy is Delete. Deletes the content.
+    DeleteContent,
+    /// The VolumeSnapshot is terminating, and its content stays. Removes the finalizer.
+    ContentRetained,
+    /// The VolumeSnapshot is terminating, and the cache has no content of it. Asks the API.
+    ConfirmNoContent,
+    /// The VolumeSnapshot is terminating, and has no content. Removes the finalizer.
+    NoContentLeft,
+    /// The VolumeSnapshot names neither a claim nor a content. Does nothing.
+    NoSource,
+    /// The content, the class, or the volume of the claim belongs to another driver. Does nothing.
+    NotOurs,
+    /// The claim has a CSI volume. Does nothing: the snapshot-controller serves it.
+    CsiVolume,
+    /// The VolumeSnapshot names no class, and its claim has a volume of the orchestrator. Writes the default class.
+    SetDefaultClass,
+    /// The VolumeSnapshot names no class, and there is no default. Writes that into the status, and emits an event.
+    NoDefaultClass,
+    /// The content of that name belongs to another snapshot. Writes that into the status, and emits an event.
+    ContentOfOther,
+    /// The claim has a volume of another driver. Writes that into the status, and emits an event.
+    VolumeOfOther,
+    /// The claim has no volume that can be used. Writes that into the status, and emits an event.
+    NoVolume,
+    /// The VolumeSnapshot has or can get a content, and has no finalizer. Adds the finalizer.
+    ProtectSnapshot,
+    /// The VolumeSnapshot is of a claim, and has no content. Creates the content.
+    CreateContent,
+    /// The VolumeSnapshot names a content that does not exist. Writes that into the status, and emits an event.
+    ContentMissing,
+    /// The VolumeSnapshot names a content that is terminating. Writes that into the status, and emits an event.
+    UnboundContentTerminating,
+    /// The VolumeSnapshot names a content that is not bound. Binds it.
+    BindContent,
+    /// The status differs from that of the content. Writes the content's, with an event when it is ready.
+    MirrorStatus,
+    /// The status is that of the content. Does nothing.
+    StatusCurrent,
 }
 
-/// Returns the number of the delete-snapshot run that is due or in progress.
-pub fn delete_attempt(content: &Content) -> u32 {
-    last(content, Operation::DeleteSnapshot).map_or(1, |failure| failure.attempt.saturating_add(1))
-}
+rules::table!(Rule, Step, "snapshot");
 
-/// Decides the next step for a content. `now` is in seconds since 1970.
-pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
-    let content = o.content;
-    if !o.ours {
-        return unprotect_source(o).unwrap_or_else(|| Rule::NotOurs.nothing());
+/// A decision about a VolumeSnapshot.
+pub type Decision = rules::Decision<Rule>;
+
+/// Decides the next step for a VolumeSnapshot.
+pub fn decide(o: &Observed<'_>) -> Decision {
+    let snapshot = o.snapshot;
+    if snapshot.terminating {
+        return if snapshot.has_finalizer() { terminating(o) } else { Rule::KeptByOtherFinalizers.nothing() };
     }
-    if content.terminating {
-        return if content.is_kept() { terminating(o, now) } else { Rule::KeptByOtherFinalizers.nothing() };
-    }
-    match (content.handle.is_some(), content.ready) {
-        (true, _) if !content.has_finalizer() => Rule::ProtectContent.step(Step::AddFinalizer),
-        (true, false) => Rule::ExistingSnapshot.step(Step::MarkReady { size: None }),
-        (_, true) => finished(o),
-        (false, false) => making(o, now),
+    match &snapshot.of {
+        Of::Claim(_) => dynamic(o),
+        Of::Content(name) => existing(o, name),
+        Of::Nothing => Rule::NoSource.nothing(),
     }
 }
 
-/// Decides about a content that is ready.
-fn finished(o: &Observed<'_>) -> Decision {
-    if let Some(unprotect) = unprotect_source(o) {
-        return unprotect;
-    }
-    match o.jobs.iter().find(|job| job.is_over && !job.terminating) {
-        Some(job) => Rule::JobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }),
-        None => Rule::Ready.nothing(),
-    }
+/// Returns the content of the VolumeSnapshot: it has the right name and refers to the VolumeSnapshot.
+fn own<'a>(o: &Observed<'a>) -> Option<&'a Content> {
+    o.content
+        .filter(|content| content.snapshot_uid.as_ref() == Some(&o.snapshot.uid) && content.snapshot == o.snapshot.name)
 }
 
-/// Decides to remove the finalizers of claims for which the content is kept without need.
-fn unprotect_source(o: &Observed<'_>) -> Option<Decision> {
-    let claims: Vec<_> =
-        o.source_users.iter().filter(|claim| claim.in_progress.is_none()).map(|claim| claim.uid.clone()).collect();
-    (!claims.is_empty()).then(|| Rule::UnprotectContent.step(Step::UnprotectSource { claims }))
-}
-
-/// Decides about a terminating content with a finalizer.
-fn terminating(o: &Observed<'_>, now: i64) -> Decision {
-    let content = o.content;
-    if content.abandoned {
-        let message = "abandoned by annotation: the provisioner does not delete the stored snapshot";
-        let decision = Rule::Abandoned.step(Step::RemoveFinalizer);
-        return decision.with_warning(reason::STORAGE_ABANDONED, message);
-    }
-    match o.snapshot {
-        SnapshotState::NotCached => return Rule::ConfirmSnapshotGone.step(Step::ConfirmSnapshot),
-        SnapshotState::Alive => {
-            let message = format!(
-                "the VolumeSnapshotContent {} stays as long as its VolumeSnapshot exists; delete that",
-                content.name
-            );
-            return Rule::SnapshotExists.warn(reason::SNAPSHOT_IN_USE, message);
+/// Decides about a terminating VolumeSnapshot with the finalizer.
+fn terminating(o: &Observed<'_>) -> Decision {
+    match own(o) {
+        Some(content) if content.terminating => Rule::ContentTerminating.nothing(),
+        Some(content) if !content.ready || content.policy == ReclaimPolicy::Delete => {
+            Rule::DeleteContent.step(Step::DeleteContent)
         }
-        SnapshotState::Unbound | SnapshotState::Terminating | SnapshotState::NotFound => {}
-    }
-    if let Some(unprotect) = unprotect_source(o) {
-        return unprotect;
-    }
-    let filling: Vec<_> =
-        o.source_users.iter().filter_map(|claim| claim.in_progress.as_ref()).map(ToString::to_string).collect();
-    if !filling.is_empty() {
-        let message = format!("the snapshot stays until these claims are filled from it: {}", filling.join(", "));
-        return Rule::RestoreInProgress.nothing().with_event(reason::SNAPSHOT_IN_USE, message);
-    }
-    if let Some(stop) = stopping(o) {
-        return stop;
-    }
-    if content.provenance.is_none() && content.handle.is_none() {
-        return Rule::NothingStored.step(Step::RemoveFinalizer);
-    }
-    if content.policy != ReclaimPolicy::Delete && content.ready {
-        return Rule::DeletedButRetained.step(Step::RemoveFinalizer);
-    }
-    match &o.recipe {
-        Ok(recipe) => deleting(o, recipe, now),
-        Err(why) => needs_manual_cleanup(Rule::ProvenanceUnknown, why),
+        Some(_) => Rule::ContentRetained.step(Step::RemoveFinalizer),
+        // A content that does not seem bound may have been bound a moment ago.
+        None if !o.no_content => Rule::ConfirmNoContent.step(Step::ConfirmNoContent),
+        None => Rule::NoContentLeft.step(Step::RemoveFinalizer),
     }
 }
 
-/// Ends the runs that must end before the snapshot is deleted.
-fn stopping(o: &Observed<'_>) -> Option<Decision> {
-    if let Some(job) = o.jobs.iter().find(|job| !job.terminating) {
-        return Some(Rule::StopSnapshotRun.step(Step::RemoveJob { job: job.name.clone() }));
-    }
-    let goes_on = !matches!(o.run, RunState::NotCached) || o.has_running_pods || !o.jobs.is_empty();
-    goes_on.then(|| waiting(o, Rule::SnapshotRunEnding, reason::SNAPSHOT_DELETE_FAILED))
+/// Emits an event that the VolumeSnapshot cannot be bound, and writes the error if the status has none.
+fn refused(rule: Rule, o: &Observed<'_>, why: String) -> Decision {
+    let status = &o.snapshot.status;
+    let step = match status.error.is_none() && status.ready != Some(true) {
+        true => Step::Refuse { why: why.clone() },
+        false => Step::Nothing,
+    };
+    rule.step(step).with_warning(reason::SNAPSHOT_FAILED, why)
 }
 
-/// Waits. Emits an event if a pod is on a node that does not answer.
-fn waiting(o: &Observed<'_>, rule: Rule, reason: &'static Reason) -> Decision {
-    match o.node_states.first_not_reachable(o.nodes_with_pods) {
-        Some(node) => rule.warn(reason, unreachable_message(node)),
-        None => rule.nothing(),
+/// Decides about a snapshot that is to be made.
+fn dynamic(o: &Observed<'_>) -> Decision {
+    let snapshot = o.snapshot;
+    if let Some(content) = own(o) {
+        // The content of a CSI volume belongs to the snapshot-controller.
+        let ours = o.content_ours && (snapshot.has_finalizer() || content.instance.is_some());
+        return if ours { bound(o, content) } else { Rule::NotOurs.nothing() };
+    }
+    let policy = match (&o.class, &o.source) {
+        (SnapshotClassLookup::NotOurs, _) => return Rule::NotOurs.nothing(),
+        (_, SourceClaim::Ours(volume)) if volume.source_kind == Some("csi") => return Rule::CsiVolume.nothing(),
+        (SnapshotClassLookup::Ours { policy }, _) => (*policy).to_owned(),
+        (SnapshotClassLookup::Unnamed(Ok(class)), SourceClaim::Ours(_)) => {
+            return Rule::SetDefaultClass.step(Step::SetClass { class: (*class).to_owned() });
+        }
+        (SnapshotClassLookup::Unnamed(Err(why)), SourceClaim::Ours(_)) => {
+            return refused(Rule::NoDefaultClass, o, why.clone());
+        }
+        (SnapshotClassLookup::Unnamed(_), _) => return Rule::NotOurs.nothing(),
+    };
+    if o.content.is_some() {
+        let name = names::content_name(&snapshot.uid);
+        let why = format!("the VolumeSnapshotContent {name} belongs to another snapshot; find out who made it");
+        return refused(Rule::ContentOfOther, o, why);
+    }
+    match &o.source {
+        SourceClaim::Ours(_) if !snapshot.has_finalizer() => Rule::ProtectSnapshot.step(Step::AddFinalizer),
+        SourceClaim::Ours(_) => Rule::CreateContent.step(Step::CreateContent { policy }),
+        SourceClaim::Foreign => refused(
+            Rule::VolumeOfOther,
+            o,
+            "the driver of the snapshot's class did not make the claim's volume; name a VolumeSnapshotClass of the driver that made it".into(),
+        ),
+        SourceClaim::Unbound(why) => refused(Rule::NoVolume, o, why.clone()),
     }
 }
 
-/// Decides by the state of the delete-snapshot run.
-fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
-    let failed = last(o.content, Operation::DeleteSnapshot);
-    let attempt = delete_attempt(o.content);
-    match &o.delete_run {
-        RunState::NotCached => {
-            let due = failed.map_or(now, |failure| failure.next_deletion(recipe, now));
-            match now < due {
-                true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
-                false => start(o, attempt),
+/// Decides about an existing snapshot of somebody else.
+fn existing(o: &Observed<'_>, name: &str) -> Decision {
+    let snapshot = o.snapshot;
+    let Some(content) = o.content else {
+        return match &o.class {
+            SnapshotClassLookup::Ours { .. } => {
+                let why = format!("the VolumeSnapshotContent {name} does not exist; the provisioner waits for it");
+                refused(Rule::ContentMissing, o, why)
             }
-        }
-        RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. } => {
-            waiting(o, Rule::DeleteRunInProgress, reason::SNAPSHOT_DELETE_FAILED)
-        }
-        RunState::Stuck { cause, .. } => {
-            let message = format!("delete-snapshot run: {}", o.node_states.why_stuck(o.origin_node, &cause.message));
-            Rule::DeleteRunStuck.warn(reason::SNAPSHOT_DELETE_FAILED, message)
-        }
-        RunState::Succeeded => Rule::StorageDeleted.step(Step::RemoveFinalizer),
-        RunState::Failed { cause, at, .. } => {
-            let failure = LastFailure::of_deleting_run(
-                Operation::DeleteSnapshot,
-                attempt,
-                clamp_to_recent(*at, now),
-                cause,
-                failed,
-            );
-            let failure = failure.with_recipe(recipe);
-            let message = format!(
-                "delete-snapshot run {attempt} failed: {}; next try in {} s",
-                cause.message,
-                delay(recipe, attempt)
-            );
-            let decision = Rule::DeleteRunFailed.step(Step::RecordFailure(failure));
-            decision.with_warning(reason::SNAPSHOT_DELETE_FAILED, message)
-        }
-    }
-}
-
-/// Starts a delete-snapshot run on its node. If that node is gone, follows the class's `node-gone`.
-fn start(o: &Observed<'_>, attempt: u32) -> Decision {
-    let node = o.origin_node;
-    let begin = |on_any_node| Step::StartDelete { attempt, on_any_node };
-    match (o.node_states.state(node), o.node_gone) {
-        (NodeState::Reachable | NodeState::Unreachable, _) => Rule::DeleteRunDue.step(begin(false)),
-        (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node: node.to_owned() }),
-        (NodeState::NotFound, NodeGone::RunElsewhere) => Rule::NodeGoneRunElsewhere.step(begin(true)),
-        (NodeState::NotFound, NodeGone::Forget) => {
-            let message = format!("node {node} is gone, and with it the snapshot that it stored (node-gone: forget)");
-            let decision = Rule::NodeGoneForget.step(Step::RemoveFinalizer);
-            decision.with_warning(reason::STORAGE_ABANDONED, message)
-        }
-        (NodeState::NotFound, NodeGone::Hold) => {
-            let why = format!(
-                "node {node}, which stores the snapshot, is gone; the provisioner deletes the snapshot when the node is back; else set `node-gone` in the provisioner config"
-            );
-            needs_manual_cleanup(Rule::NodeGoneHold, &why)
-        }
-    }
-}
-
-/// Decides about a content that is not ready.
-fn making(o: &Observed<'_>, now: i64) -> Decision {
-    let content = o.content;
-    let begun = content.attempt > 0 && content.provenance.is_some();
-    if begun && !content.has_finalizer() {
-        return Rule::ProtectContent.step(Step::AddFinalizer);
-    }
-    let failed = last(content, Operation::Snapshot);
-    let in_progress = begun && failed.is_none_or(|failure| failure.attempt < content.attempt);
-    let absent = o.run == RunState::NotCached && o.jobs.iter().all(|job| job.run_labels.attempt != content.attempt);
-    match o.snapshot {
-        SnapshotState::NotCached => return Rule::ConfirmSnapshotGone.step(Step::ConfirmSnapshot),
-        SnapshotState::NotFound if content.provenance.is_none() && content.instance.is_some() => {
-            return Rule::SnapshotGone.step(Step::DeleteContent);
-        }
-        SnapshotState::NotFound | SnapshotState::Terminating if !in_progress || absent => {
-            return Rule::SnapshotTerminating.nothing();
-        }
-        SnapshotState::Unbound => return Rule::Unbound.nothing(),
-        SnapshotState::NotFound | SnapshotState::Terminating | SnapshotState::Alive => {}
-    }
-    if in_progress && !absent {
-        return running(o, now);
-    }
-    let source = match able(o) {
-        Ok(source) => source,
-        Err(why) => return reporting(Rule::NotPossible, content, why),
+            SnapshotClassLookup::NotOurs | SnapshotClassLookup::Unnamed(_) => Rule::NotOurs.nothing(),
+        };
     };
-    if !in_progress {
-        return attempt(o, source, failed, now);
+    if !o.content_ours {
+        return Rule::NotOurs.nothing();
     }
-    match (source.is_protected, o.fresh) {
-        (false, _) => Rule::ProtectSource.step(Step::ProtectSource),
-        (true, false) => Rule::ConfirmContent.step(Step::Refresh),
-        (true, true) => Rule::RunDue.step(Step::StartRun),
+    if content.handle.is_none() {
+        let why = format!(
+            "the VolumeSnapshotContent {name} was made for another snapshot; a VolumeSnapshot can only name a content that has a snapshotHandle"
+        );
+        return refused(Rule::ContentOfOther, o, why);
     }
-}
-
-/// Decides when the next attempt begins.
-fn attempt(o: &Observed<'_>, source: &RunSource<'_>, failed: Option<&LastFailure>, now: i64) -> Decision {
-    let content = o.content;
-    if let Some(wait) = not_due(content, failed, source.recipe, now) {
-        return wait;
+    let named = content.snapshot == snapshot.name;
+    if !named || content.snapshot_uid.as_ref().is_some_and(|uid| *uid != snapshot.uid) {
+        let why = format!("the VolumeSnapshotContent {name} is for VolumeSnapshot {}", content.snapshot);
+        return refused(Rule::ContentOfOther, o, why);
     }
-    if o.has_running_pods || o.jobs.iter().any(|job| !job.is_over) {
-        return waiting(o, Rule::EarlierRunEnding, reason::SNAPSHOT_FAILED);
-    }
-    if !source.has_slot {
-        return until_slot_is_free(Rule::NoFreeSlot.step(Step::WaitForSlot), content.created, now);
-    }
-    let attempt = content.attempt.max(failed.map_or(0, |failure| failure.attempt)).saturating_add(1);
-    Rule::AttemptDue.step(Step::Stamp { attempt, provenance: Box::new(source.provenance.clone()) })
-}
-
-/// Returns the source of a run, or the reason why there can be no run.
-fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o RunSource<'a>, String> {
-    let source = o.source.as_ref().map_err(String::clone)?;
-    if !source.recipe.can(CAPABILITY) {
-        return Err(format!(
-            "no snapshot can be made: the provisioner config {} does not declare that its image can make snapshots (`capabilities: {CAPABILITY}`)",
-            source.recipe.config
-        ));
-    }
-    let begun = o.content.made_by().filter(|made_by| made_by.volume_id != source.provenance.volume_id);
-    if let Some(made_by) = begun {
-        return Err(format!(
-            "a run began to snapshot the volume {}, but its claim is gone, and another claim now has that name; delete the VolumeSnapshot, and create a new one",
-            made_by.pv_name
-        ));
-    }
-    if source.is_terminating && !source.is_protected {
-        return Err("the source claim of the snapshot is being deleted".into());
-    }
-    Ok(source)
-}
-
-/// Writes into the status why the content is not ready, and emits an event.
-fn reporting(rule: Rule, content: &Content, error: String) -> Decision {
-    let step = match content.error.as_ref() == Some(&error) {
-        true => Step::Nothing,
-        false => Step::WriteStatus { error: error.clone() },
-    };
-    rule.step(step).with_warning(reason::SNAPSHOT_FAILED, error)
-}
-
-/// Waits after a failed attempt.
-fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now: i64) -> Option<Decision> {
-    let failure = failed?;
-    // A new version of the config is tried at once.
-    let is_newer = || content.made_by().is_none_or(|made_by| made_by.effective_config != recipe.effective_config);
-    let wait = match failure.reaction {
-        Reaction::Never if is_newer() => 0,
-        reaction => delay_after(reaction, recipe, failure.attempt),
-    };
-    let due = due_after(failure.at, wait, now);
-    if content.error.as_ref() != Some(&failure.message) {
-        return Some(Rule::ReportFailure.step(Step::WriteStatus { error: failure.message.clone() }));
-    }
-    (now < due).then(|| Rule::AttemptNotDue.nothing().requeue_at(due))
-}
-
-/// Decides by the state of the snapshot run.
-fn running(o: &Observed<'_>, now: i64) -> Decision {
-    match &o.run {
-        RunState::NotCached | RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. } => {
-            waiting(o, Rule::RunInProgress, reason::SNAPSHOT_FAILED)
+    match (content.terminating, snapshot.has_finalizer(), content.snapshot_uid.is_none()) {
+        (true, _, true) => {
+            let why = format!("the VolumeSnapshotContent {name} is being deleted");
+            refused(Rule::UnboundContentTerminating, o, why)
         }
-        RunState::Stuck { cause, .. } => reporting(Rule::RunStuck, o.content, cause.message.clone()),
-        RunState::Succeeded => {
-            Rule::RunSucceeded.step(Step::MarkReady { size: o.content.made_by().map(|made_by| made_by.size) })
-        }
-        RunState::Failed { cause, reaction, at, .. } => {
-            failed_run(o.content, cause, *reaction, o.recipe.as_ref().ok().copied(), clamp_to_recent(*at, now))
-        }
+        (false, false, _) => Rule::ProtectSnapshot.step(Step::AddFinalizer),
+        (false, true, true) => Rule::BindContent.step(Step::BindContent),
+        (_, _, false) => bound(o, content),
     }
 }
 
-/// Records that an attempt has failed, or that its Job could not be created.
-pub fn failed_run(content: &Content, cause: &Cause, reaction: Reaction, recipe: Option<&Recipe>, at: i64) -> Decision {
-    let attempt = content.attempt;
-    let failure = LastFailure {
-        operation: Operation::Snapshot,
-        attempt,
-        at,
-        reaction,
-        reason: cause.reason.clone(),
-        message: cause.message.clone(),
-        without_account: false,
-        recipe_version: String::new(),
-        unstarted_attempts: 0,
-    };
-    let next = match (reaction, recipe) {
-        (Reaction::Never, _) => not_before("the provisioner config changes"),
-        (_, Some(recipe)) => format!("next try in {} s", delay(recipe, attempt)),
-        (_, None) => "next try when there is a provisioner config".to_owned(),
-    };
-    let message = format!("snapshot run {attempt} failed: {}; {next}", cause.message);
-    Rule::RunFailed.step(Step::RecordFailure(failure)).with_warning(reason::SNAPSHOT_FAILED, message)
+/// Decides about a VolumeSnapshot with its content.
+fn bound(o: &Observed<'_>, content: &Content) -> Decision {
+    if !o.snapshot.has_finalizer() && !content.terminating {
+        return Rule::ProtectSnapshot.step(Step::AddFinalizer);
+    }
+    let before = &o.snapshot.status;
+    let status = mirrored(content, before);
+    if status == *before {
+        return Rule::StatusCurrent.nothing();
+    }
+    let becomes_ready = status.ready == Some(true) && before.ready != Some(true);
+    let decision = Rule::MirrorStatus.step(Step::Mirror(status));
+    match becomes_ready {
+        true => decision.with_event(reason::SNAPSHOT_READY, "the snapshot can be restored"),
+        false => decision,
+    }
+}
+
+/// Returns the status of a VolumeSnapshot for its content. A time and size in the old status stay, because nobody may
+/// change them.
+pub fn mirrored(content: &Content, before: &Status) -> Status {
+    Status {
+        content: Some(content.name.clone()),
+        ready: Some(content.ready),
+        made_at: before.made_at.or(content.made_at),
+        size: before.size.filter(|size| *size > 0).or(content.size).or(before.size),
+        error: content.error.clone(),
+    }
 }
 
 #[cfg(test)]

@@ -1,442 +1,275 @@
-//! Tests of the rules.
+//! Tests of the rules, and a test that two writers of one status stop writing.
+
+use flex_contract::policy::ReclaimPolicy;
+use proptest::prelude::*;
 
 use super::*;
-use crate::config::effective_config::EffectiveConfig;
 use crate::object::ObjectName;
 
-const NOW: i64 = 1_000_000;
 const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
-const NODE: &str = "n1";
 
-fn effective_config(data: &[(&str, &str)]) -> EffectiveConfig {
-    let all = [("image", "x"), ("backoff", "10s..60s")].iter().chain(data);
-    let data = all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    EffectiveConfig {
-        config: ObjectName::new("admin", "silver"),
-        class: "silver".into(),
-        data,
-        ..EffectiveConfig::default()
-    }
-}
-
-/// Returns a recipe with or without `capabilities: snapshot`, also where no config may declare it.
-fn recipe(able: bool) -> Recipe {
-    let recipe = effective_config(&[]).recipe().unwrap();
-    Recipe { capabilities: able.then(|| CAPABILITY.to_owned()).into_iter().collect(), ..recipe }
-}
-
-fn provenance() -> SnapshotProvenance {
-    SnapshotProvenance {
-        effective_config: effective_config(&[]),
-        origin_node: NODE.into(),
-        volume_id: "v".into(),
-        pv_name: "pvc-v".into(),
-        size: 1 << 30,
-        volume_mode: "Filesystem".into(),
-    }
-}
-
-fn content() -> Content {
-    Content {
-        name: names::content_name(UID),
-        uid: "c".into(),
+fn snapshot(of: Of) -> Snapshot {
+    Snapshot {
+        name: ObjectName::new("team", "monday"),
+        uid: UID.into(),
         resource_version: "1".into(),
-        created: NOW,
         terminating: false,
         finalizers: Vec::new(),
-        instance: Some("default".into()),
-        driver: "flex".into(),
-        policy: "Delete".into(),
-        handle: None,
-        status_handle: None,
-        snapshot: ObjectName::new("team", "monday"),
-        snapshot_uid: UID.into(),
-        volume_mode: None,
-        class: None,
-        attempt: 0,
-        provenance: None,
-        last_failure: None,
-        abandoned: false,
-        ready: false,
-        made_at: None,
-        size: None,
-        error: None,
+        finalizers_whole: true,
+        class: Some("c".into()),
+        of,
+        status: Status::default(),
     }
 }
 
-fn failure(operation: Operation, attempt: u32, reaction: Reaction) -> LastFailure {
-    let (reason, message) = ("ExitCode".to_owned(), "the array is on fire".to_owned());
-    LastFailure {
-        operation,
-        attempt,
-        at: NOW,
-        reaction,
-        reason,
-        message,
-        without_account: false,
-        recipe_version: String::new(),
-        unstarted_attempts: 0,
-    }
+fn content(handle: Option<&str>) -> Content {
+    let spec = serde_json::json!({
+        "metadata": { "name": handle.map_or_else(|| names::content_name(UID), |_| "theirs".into()), "labels": { names::LABEL_INSTANCE: "default" } },
+        "spec": {
+            "deletionPolicy": "Delete", "driver": "flex", "source": { "snapshotHandle": handle },
+            "volumeSnapshotRef": { "namespace": "team", "name": "monday", "uid": UID },
+        },
+    });
+    Content::from(&serde_json::from_value::<crate::model::snapshot::api::VolumeSnapshotContent>(spec).unwrap())
+}
+
+fn volume(csi: bool) -> Volume {
+    let source =
+        if csi { serde_json::json!({ "csi": { "driver": "d", "volumeHandle": "h" } }) } else { serde_json::json!({}) };
+    let volume = serde_json::json!({ "metadata": { "name": "pvc-v" }, "spec": source });
+    Volume::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolume>(volume).unwrap())
 }
 
 #[derive(Clone, Debug)]
 struct World {
-    content: Content,
-    ours: bool,
-    fresh: bool,
-    snapshot: SnapshotState,
-    source: Result<(), String>,
-    able: bool,
-    is_terminating: bool,
-    is_protected: bool,
-    has_slot: bool,
-    known: bool,
-    jobs: Vec<Job>,
-    run: RunState,
-    has_running_pods: bool,
-    node_states: NodeStates,
-    node_gone: NodeGone,
-    delete_run: RunState,
-    source_users: Vec<SourceUser>,
+    snapshot: Snapshot,
+    class: SnapshotClassLookup<'static>,
+    source: Result<Option<Volume>, String>,
+    content: Option<Content>,
+    content_ours: bool,
+    no_content: bool,
 }
 
-/// Returns a content that was just created.
-fn new() -> World {
+fn new(of: Of) -> World {
     World {
-        content: content(),
-        ours: true,
-        fresh: false,
-        snapshot: SnapshotState::Alive,
-        source: Ok(()),
-        able: true,
-        is_terminating: false,
-        is_protected: false,
-        has_slot: true,
-        known: true,
-        jobs: Vec::new(),
-        run: RunState::NotCached,
-        has_running_pods: false,
-        node_states: NodeStates([(NODE.to_owned(), NodeState::Reachable)].into()),
-        node_gone: NodeGone::Hold,
-        delete_run: RunState::NotCached,
-        source_users: Vec::new(),
+        snapshot: snapshot(of),
+        class: SnapshotClassLookup::Ours { policy: &ReclaimPolicy::Delete },
+        source: Ok(Some(volume(false))),
+        content: None,
+        content_ours: true,
+        no_content: false,
     }
 }
 
-/// Returns a content whose first attempt is stamped.
-fn begun() -> World {
-    let mut world = new();
-    world.content.finalizers = vec![names::SNAPSHOT_FINALIZER.into()];
-    (world.content.attempt, world.content.provenance) = (1, Some(serde_json::json!(provenance()).to_string()));
+fn of_claim() -> World {
+    new(Of::Claim("a".into()))
+}
+
+fn of_content() -> World {
+    let mut world = new(Of::Content("theirs".into()));
+    world.content = Some(content(Some("h")));
     world
-}
-
-fn ready() -> World {
-    let mut world = begun();
-    world.content.ready = true;
-    world
-}
-
-/// Deletes the content and its VolumeSnapshot.
-fn terminating(mut world: World) -> World {
-    world.content.terminating = true;
-    world.snapshot = SnapshotState::Terminating;
-    world
-}
-
-fn job(attempt: u32, is_over: bool) -> Job {
-    let run_labels =
-        crate::run::view::RunLabels { operation: "snapshot".into(), id: UID.into(), attempt, class: "c".into() };
-    Job { name: ObjectName::new("admin", format!("snapshot-{UID}-{attempt}")), run_labels, is_over, ..Job::default() }
-}
-
-fn failed(pods_ended: bool) -> RunState {
-    RunState::Failed { cause: Cause::new("ExitCode", "busy"), reaction: Reaction::Retry, at: NOW, pods_ended }
-}
-
-fn claim(uid: &str, in_progress: bool) -> SourceUser {
-    SourceUser { uid: uid.into(), in_progress: in_progress.then(|| ObjectName::new("team", uid)) }
 }
 
 impl World {
-    fn decide(&self, now: i64) -> Decision {
-        let (recipe, provenance) = (recipe(self.able), provenance());
-        let jobs: Vec<&Job> = self.jobs.iter().collect();
-        decide(
-            &Observed {
-                content: &self.content,
-                ours: self.ours,
-                fresh: self.fresh,
-                snapshot: self.snapshot,
-                source: self.source.clone().map(|()| RunSource {
-                    provenance: &provenance,
-                    recipe: &recipe,
-                    is_terminating: self.is_terminating,
-                    is_protected: self.is_protected,
-                    has_slot: self.has_slot,
-                }),
-                recipe: if self.known { Ok(&recipe) } else { Err("lost".into()) },
-                origin_node: NODE,
-                jobs: &jobs,
-                run: self.run.clone(),
-                has_running_pods: self.has_running_pods,
-                nodes_with_pods: &[],
-                node_states: &self.node_states,
-                node_gone: self.node_gone,
-                delete_run: self.delete_run.clone(),
-                source_users: &self.source_users,
+    fn decide(&self) -> Decision {
+        decide(&Observed {
+            snapshot: &self.snapshot,
+            class: self.class.clone(),
+            source: match &self.source {
+                Ok(Some(volume)) => SourceClaim::Ours(volume),
+                Ok(None) => SourceClaim::Foreign,
+                Err(why) => SourceClaim::Unbound(why.clone()),
             },
-            now,
-        )
+            content: self.content.as_ref(),
+            content_ours: self.content_ours,
+            no_content: self.no_content,
+        })
     }
 
     /// Returns the step, which is that of a rule.
     #[track_caller]
     fn step(&self, rule: Rule) -> Step {
-        let decision = self.decide(NOW);
+        let decision = self.decide();
         assert_eq!(decision.rule, rule, "{decision:?}");
         decision.step
     }
 
     #[track_caller]
-    fn waits(&self, rule: Rule) {
-        assert_eq!(self.decide(NOW), rule.nothing());
-    }
-
-    #[track_caller]
-    fn says(&self, texts: &str) {
-        let decision = self.decide(NOW);
-        let said = decision.event.map(|tell| tell.message).unwrap_or_default();
-        assert!(said.contains(texts), "{:?}: {said}", decision.step);
+    fn rests(&self, rule: Rule) {
+        assert_eq!(self.decide(), rule.nothing());
     }
 
     fn with(mut self, change: impl FnOnce(&mut World)) -> World {
         change(&mut self);
         self
     }
-}
 
-#[test]
-fn contents_of_others_are_left_alone() {
-    new().with(|w| w.ours = false).waits(Rule::NotOurs);
-    // A claim that was restored from the content does not keep it any longer.
-    let filled = || {
-        new().with(|w| (w.ours, w.source_users) = (false, vec![SourceUser { uid: "copy".into(), in_progress: None }]))
-    };
-    for world in [filled(), terminating(filled())] {
-        let step = Step::UnprotectSource { claims: vec!["copy".into()] };
-        assert_eq!(world.step(Rule::UnprotectContent), step);
+    fn held(self) -> World {
+        self.with(|w| w.snapshot.finalizers = vec![names::SNAPSHOT_FINALIZER.into()])
     }
-    terminating(new()).waits(Rule::KeptByOtherFinalizers);
-    let theirs = terminating(new()).with(|w| w.content.finalizers = vec![names::CONTENT_FINALIZER.into()]);
-    assert_eq!(
-        theirs.step(Rule::NothingStored),
-        Step::RemoveFinalizer,
-        "the snapshot-controller leaves its finalizer to whoever stored it"
-    );
-}
 
-#[test]
-fn a_terminating_content_waits_for_its_snapshot_and_for_restores() {
-    let abandoned = terminating(ready()).with(|w| w.content.abandoned = true);
-    assert_eq!(abandoned.step(Rule::Abandoned), Step::RemoveFinalizer);
-    let missing = terminating(ready()).with(|w| w.snapshot = SnapshotState::NotCached);
-    assert_eq!(missing.step(Rule::ConfirmSnapshotGone), Step::ConfirmSnapshot);
-    let alive = terminating(ready()).with(|w| w.snapshot = SnapshotState::Alive);
-    assert_eq!(alive.step(Rule::SnapshotExists), Step::Nothing);
-    alive.says("as long as its VolumeSnapshot exists");
-    let filling = terminating(ready()).with(|w| w.source_users = vec![claim("a", true), claim("b", false)]);
-    assert_eq!(filling.step(Rule::UnprotectContent), Step::UnprotectSource { claims: vec!["b".into()] });
-    let filling = filling.with(|w| w.source_users.truncate(1));
-    assert_eq!(filling.step(Rule::RestoreInProgress), Step::Nothing);
-    filling.says("filled from it: team/a");
-}
-
-#[test]
-fn a_run_ends_before_its_snapshot_is_deleted() {
-    let running = terminating(begun()).with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::MayBeRunning));
-    assert_eq!(running.step(Rule::StopSnapshotRun), Step::RemoveJob { job: job(1, false).name });
-    let stopping = running.clone().with(|w| w.jobs[0].terminating = true);
-    stopping.waits(Rule::SnapshotRunEnding);
-    let pod = terminating(begun()).with(|w| w.has_running_pods = true);
-    pod.waits(Rule::SnapshotRunEnding);
-    let over = terminating(ready()).with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
-    assert_eq!(
-        over.step(Rule::StopSnapshotRun),
-        Step::RemoveJob { job: job(1, true).name },
-        "a later one is then known to be late"
-    );
-}
-
-#[test]
-fn a_deletion_follows_the_policy_and_needs_the_provenance() {
-    let unbegun = terminating(begun()).with(|w| w.content.provenance = None);
-    assert_eq!(unbegun.step(Rule::NothingStored), Step::RemoveFinalizer);
-    let retained = |world: World| terminating(world).with(|w| w.content.policy = "Retain".into());
-    assert_eq!(retained(ready()).step(Rule::DeletedButRetained), Step::RemoveFinalizer);
-    let half_made = retained(begun()).step(Rule::DeleteRunDue);
-    assert_eq!(half_made, Step::StartDelete { attempt: 1, on_any_node: false });
-    let lost = terminating(ready()).with(|w| w.known = false);
-    assert_eq!(lost.step(Rule::ProvenanceUnknown), Step::Nothing);
-    lost.says("cannot be deleted: lost; clean up by hand");
-}
-
-#[test]
-fn a_policy_decides_about_a_snapshot_on_a_deleted_node() {
-    let world = |state, node_gone| {
-        terminating(ready())
-            .with(|w| (w.node_states, w.node_gone) = (NodeStates([(NODE.to_owned(), state)].into()), node_gone))
-    };
-    let missing = world(NodeState::NotCached, NodeGone::Hold);
-    assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: NODE.into() });
-    world(NodeState::NotFound, NodeGone::Hold).says("node n1, which stores the snapshot, is gone");
-    assert_eq!(world(NodeState::NotFound, NodeGone::Hold).step(Rule::NodeGoneHold), Step::Nothing);
-    assert_eq!(world(NodeState::NotFound, NodeGone::Forget).step(Rule::NodeGoneForget), Step::RemoveFinalizer);
-    let elsewhere = Step::StartDelete { attempt: 1, on_any_node: true };
-    assert_eq!(world(NodeState::NotFound, NodeGone::RunElsewhere).step(Rule::NodeGoneRunElsewhere), elsewhere);
-}
-
-#[test]
-fn a_failed_deletion_is_repeated_at_the_pace_of_the_class() {
-    let world = terminating(ready());
-    assert_eq!(world.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
-    let run = |state| world.clone().with(|w| w.delete_run = state);
-    run(RunState::MayBeRunning).waits(Rule::DeleteRunInProgress);
-    run(failed(false)).waits(Rule::DeleteRunInProgress);
-    let stuck = RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW };
-    assert_eq!(run(stuck.clone()).step(Rule::DeleteRunStuck), Step::Nothing);
-    run(stuck).says("delete-snapshot run: no such image");
-    assert_eq!(run(RunState::Succeeded).step(Rule::StorageDeleted), Step::RemoveFinalizer);
-    let Step::RecordFailure(failure) = run(failed(true)).step(Rule::DeleteRunFailed) else { panic!("it failed") };
-    assert_eq!((failure.operation, failure.attempt), (Operation::DeleteSnapshot, 1));
-    run(failed(true)).says("delete-snapshot run 1 failed: busy; next try in 10 s");
-    let waits = world.with(|w| w.content.last_failure = Some(failure));
-    assert_eq!(waits.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 10));
-    let start = Step::StartDelete { attempt: 2, on_any_node: false };
-    assert_eq!(waits.decide(NOW + 10), Rule::DeleteRunDue.step(start.clone()));
-    let of_future = waits.with(|w| w.content.last_failure.as_mut().unwrap().at = NOW + 86_400);
-    assert_eq!(of_future.decide(NOW), Rule::DeleteRunDue.step(start), "no clock has shown that time");
-}
-
-#[test]
-fn a_content_with_an_existing_snapshot_becomes_ready_without_a_run() {
-    let existing = new().with(|w| w.content.handle = Some("h".into()));
-    assert_eq!(existing.step(Rule::ProtectContent), Step::AddFinalizer);
-    assert_eq!(
-        begun().with(|w| w.content.finalizers.clear()).step(Rule::ProtectContent),
-        Step::AddFinalizer,
-        "the snapshot-controller took it off"
-    );
-    let held = existing.with(|w| w.content.finalizers = vec![names::SNAPSHOT_FINALIZER.into()]);
-    assert_eq!(held.step(Rule::ExistingSnapshot), Step::MarkReady { size: None });
-    held.clone().with(|w| w.content.ready = true).waits(Rule::Ready);
-    let gone = terminating(held).with(|w| w.snapshot = SnapshotState::NotFound);
-    assert_eq!(gone.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
-    ready().waits(Rule::Ready);
-    let done = ready().with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
-    assert_eq!(done.step(Rule::JobNotNeeded), Step::RemoveJob { job: job(1, true).name });
-    let filled = ready().with(|w| w.source_users = vec![claim("a", false)]);
-    assert_eq!(filled.step(Rule::UnprotectContent), Step::UnprotectSource { claims: vec!["a".into()] });
-    ready().with(|w| w.source_users = vec![claim("a", true)]).waits(Rule::Ready);
-}
-
-#[test]
-fn no_run_begins_for_a_terminating_snapshot() {
-    let missing = new().with(|w| w.snapshot = SnapshotState::NotCached);
-    assert_eq!(missing.step(Rule::ConfirmSnapshotGone), Step::ConfirmSnapshot);
-    let gone = new().with(|w| w.snapshot = SnapshotState::NotFound);
-    assert_eq!(gone.step(Rule::SnapshotGone), Step::DeleteContent);
-    // Somebody else made the content.
-    gone.with(|w| w.content.instance = None).waits(Rule::SnapshotTerminating);
-    for state in [SnapshotState::Terminating, SnapshotState::NotFound] {
-        let world = begun().with(|w| (w.snapshot, w.is_protected, w.fresh) = (state, true, true));
-        world.waits(Rule::SnapshotTerminating);
+    fn terminating(self) -> World {
+        self.with(|w| w.snapshot.terminating = true)
     }
-    new().with(|w| w.snapshot = SnapshotState::Unbound).waits(Rule::Unbound);
-}
 
-#[test]
-fn an_attempt_does_not_continue_with_another_claim_of_the_same_name() {
-    let old = SnapshotProvenance { volume_id: "old".into(), pv_name: "pvc-old".into(), ..provenance() };
-    for kept in [false, true] {
-        let world = begun().with(|w| {
-            w.content.provenance = Some(serde_json::json!(old).to_string());
-            (w.is_protected, w.fresh) = (kept, true);
-        });
-        assert!(matches!(world.step(Rule::NotPossible), Step::WriteStatus { .. }));
-        world.says("snapshot the volume pvc-old, but its claim is gone");
+    fn bound(self) -> World {
+        self.with(|w| w.content = Some(content(None)))
+    }
+
+    #[track_caller]
+    fn refuses(&self, rule: Rule, says: &str) {
+        let decision = self.decide();
+        assert_eq!(decision.rule, rule, "{decision:?}");
+        let Step::Refuse { why } = &decision.step else { panic!("{:?}", decision.step) };
+        assert!(why.contains(says), "{why}");
+        assert_eq!(&decision.event.unwrap().message, why);
+        // An earlier error stays, also if the snapshot-controller wrote it.
+        let told = self.clone().with(|w| w.snapshot.status.error = Some("cannot find CSI".into())).decide();
+        assert_eq!((told.step, told.event.unwrap().message.contains(says)), (Step::Nothing, true));
     }
 }
 
 #[test]
-fn the_status_says_once_why_no_run_begins() {
-    type Spoilt = fn(&mut World);
-    let cases: [(Spoilt, &str); 3] = [
-        (|w| w.source = Err("claim team/a is not bound".into()), "is not bound"),
-        (
-            |w| w.able = false,
-            "admin/silver does not declare that its image can make snapshots (`capabilities: snapshot`)",
-        ),
-        (|w| w.is_terminating = true, "is being deleted"),
-    ];
-    for (change, says) in cases {
-        let world = new().with(change);
-        let Step::WriteStatus { error } = world.step(Rule::NotPossible) else { panic!("{says}") };
-        assert!(error.contains(says), "{error}");
-        assert_eq!(world.with(|w| w.content.error = Some(error)).step(Rule::NotPossible), Step::Nothing);
+fn a_snapshot_is_deleted_after_its_content() {
+    of_claim().bound().terminating().rests(Rule::KeptByOtherFinalizers);
+    let world = of_claim().held().terminating();
+    assert_eq!(world.step(Rule::ConfirmNoContent), Step::ConfirmNoContent);
+    assert_eq!(world.clone().with(|w| w.no_content = true).step(Rule::NoContentLeft), Step::RemoveFinalizer);
+    let bound = world.bound();
+    assert_eq!(bound.step(Rule::DeleteContent), Step::DeleteContent);
+    bound.clone().with(|w| w.content.as_mut().unwrap().terminating = true).rests(Rule::ContentTerminating);
+    let retained = bound.with(|w| w.content.as_mut().unwrap().policy = "Retain".into());
+    assert_eq!(retained.step(Rule::DeleteContent), Step::DeleteContent, "nothing is there to be retained");
+    let ready = retained.clone().with(|w| w.content.as_mut().unwrap().ready = true);
+    assert_eq!(ready.step(Rule::ContentRetained), Step::RemoveFinalizer);
+    let theirs = retained.with(|w| w.content.as_mut().unwrap().snapshot_uid = Some("other".into()));
+    // The content may have been bound a moment ago.
+    assert_eq!(theirs.step(Rule::ConfirmNoContent), Step::ConfirmNoContent);
+    assert_eq!(theirs.with(|w| w.no_content = true).step(Rule::NoContentLeft), Step::RemoveFinalizer);
+}
+
+#[test]
+fn snapshots_of_others_are_left_alone() {
+    for world in [of_claim(), of_claim().held()] {
+        world.clone().with(|w| w.class = SnapshotClassLookup::NotOurs).rests(Rule::NotOurs);
+        world.with(|w| w.source = Ok(Some(volume(true)))).rests(Rule::CsiVolume);
     }
-    let kept = begun().with(|w| (w.is_terminating, w.is_protected, w.fresh) = (true, true, true));
-    assert_eq!(kept.step(Rule::RunDue), Step::StartRun, "what is kept can still be read");
+    let csi = of_claim().bound().with(|w| w.content.as_mut().unwrap().instance = None);
+    // The snapshot-controller made its content.
+    csi.rests(Rule::NotOurs);
+    of_content().with(|w| w.content_ours = false).rests(Rule::NotOurs);
+    new(Of::Nothing).rests(Rule::NoSource);
 }
 
 #[test]
-fn the_next_attempt_follows_by_backoff() {
-    let stamp = |attempt| Rule::AttemptDue.step(Step::Stamp { attempt, provenance: Box::new(provenance()) });
-    assert_eq!(new().decide(NOW), stamp(1));
-    let noted = |reaction| begun().with(|w| w.content.last_failure = Some(failure(Operation::Snapshot, 1, reaction)));
-    let world = noted(Reaction::Retry);
-    assert_eq!(world.step(Rule::ReportFailure), Step::WriteStatus { error: "the array is on fire".into() });
-    let told = world.with(|w| w.content.error = Some("the array is on fire".into()));
-    assert_eq!(told.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 10));
-    assert_eq!(told.decide(NOW + 10), stamp(2));
-    let waits = told.with(|w| w.jobs = vec![job(1, false)]);
-    assert_eq!(waits.decide(NOW + 10), Rule::EarlierRunEnding.nothing(), "its Job is not over");
-    let never = noted(Reaction::Never).with(|w| w.content.error = Some("the array is on fire".into()));
-    assert_eq!(never.decide(NOW + 60).rule, Rule::AttemptNotDue);
-    assert_eq!(never.decide(NOW + 1800), stamp(2));
+fn a_content_is_created_unless_something_prevents_it() {
+    assert_eq!(of_claim().step(Rule::ProtectSnapshot), Step::AddFinalizer);
+    assert_eq!(of_claim().held().step(Rule::CreateContent), Step::CreateContent { policy: "Delete".into() });
+    let unnamed = of_claim().with(|w| w.class = SnapshotClassLookup::Unnamed(Ok("d")));
+    assert_eq!(unnamed.step(Rule::SetDefaultClass), Step::SetClass { class: "d".into() });
+    // It may be anybody's.
+    unnamed.with(|w| w.source = Ok(None)).rests(Rule::NotOurs);
+    of_claim()
+        .with(|w| w.class = SnapshotClassLookup::Unnamed(Err("none is the default".into())))
+        .refuses(Rule::NoDefaultClass, "none is the default");
+    of_claim().with(|w| w.source = Ok(None)).refuses(Rule::VolumeOfOther, "did not make the claim's volume");
+    of_claim().with(|w| w.source = Err("is not bound".into())).refuses(Rule::NoVolume, "is not bound");
+    of_claim()
+        .bound()
+        .with(|w| w.content.as_mut().unwrap().snapshot_uid = Some("other".into()))
+        .refuses(Rule::ContentOfOther, "belongs to another snapshot");
 }
 
 #[test]
-fn a_run_waits_for_a_slot_of_its_class() {
-    let full = new().with(|w| w.has_slot = false);
-    let decision = full.decide(NOW);
-    assert_eq!(decision, Rule::NoFreeSlot.step(Step::WaitForSlot).requeue_at(NOW + 30));
-    let later = full.decide(NOW + 31);
-    let (tell, again) = (later.event.expect("it has waited for long"), later.requeue_at);
-    assert!(!tell.warning && tell.message.contains("`max-in-flight`") && again == Some(NOW + 61), "{tell:?}");
-    let begun = begun().with(|w| (w.has_slot, w.is_protected, w.fresh) = (false, true, true));
-    assert_eq!(begun.step(Rule::RunDue), Step::StartRun, "what is begun has its place");
-    let step = terminating(begun).step(Rule::DeleteRunDue);
-    assert_eq!(step, Step::StartDelete { attempt: 1, on_any_node: false }, "to delete takes none");
+fn a_content_that_exists_is_bound() {
+    let unbound = of_content().with(|w| w.content.as_mut().unwrap().snapshot_uid = None);
+    assert_eq!(unbound.step(Rule::ProtectSnapshot), Step::AddFinalizer);
+    assert_eq!(unbound.clone().held().step(Rule::BindContent), Step::BindContent);
+    assert!(matches!(of_content().held().step(Rule::MirrorStatus), Step::Mirror(_)));
+    of_content()
+        .with(|w| w.content = None)
+        .refuses(Rule::ContentMissing, "VolumeSnapshotContent theirs does not exist");
+    of_content()
+        .with(|w| w.content = Some(content(None)))
+        .refuses(Rule::ContentOfOther, "was made for another snapshot");
+    of_content()
+        .with(|w| w.content.as_mut().unwrap().snapshot.name = "b".into())
+        .refuses(Rule::ContentOfOther, "is for VolumeSnapshot team/b");
+    of_content()
+        .with(|w| w.content.as_mut().unwrap().snapshot_uid = Some("b".into()))
+        .refuses(Rule::ContentOfOther, "is for VolumeSnapshot team/monday");
+    unbound
+        .with(|w| w.content.as_mut().unwrap().terminating = true)
+        .refuses(Rule::UnboundContentTerminating, "is being deleted");
 }
 
 #[test]
-fn a_run_begins_when_its_source_is_protected() {
-    assert_eq!(begun().step(Rule::ProtectSource), Step::ProtectSource);
-    assert_eq!(begun().with(|w| w.is_protected = true).step(Rule::ConfirmContent), Step::Refresh);
-    let due = begun().with(|w| (w.is_protected, w.fresh) = (true, true));
-    assert_eq!(due.step(Rule::RunDue), Step::StartRun);
-    let run = |state| due.clone().with(|w| (w.jobs, w.run) = (vec![job(1, false)], state));
-    run(RunState::MayBeRunning).waits(Rule::RunInProgress);
-    run(failed(false)).waits(Rule::RunInProgress);
-    assert_eq!(run(RunState::Succeeded).step(Rule::RunSucceeded), Step::MarkReady { size: Some(1 << 30) });
-    let stuck = run(RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW });
-    assert!(matches!(stuck.step(Rule::RunStuck), Step::WriteStatus { .. }));
-    stuck.says("no such image");
-    let Step::RecordFailure(failure) = run(failed(true)).step(Rule::RunFailed) else { panic!("it failed") };
-    assert_eq!((failure.operation, failure.attempt, failure.at), (Operation::Snapshot, 1, NOW));
-    run(failed(true)).says("snapshot run 1 failed: busy; next try in 10 s");
+fn the_status_follows_the_content() {
+    let world = of_claim().bound().held().with(|w| {
+        w.snapshot.status.error = Some("cannot find CSI PersistentVolumeSource".into());
+        let content = w.content.as_mut().unwrap();
+        (content.ready, content.size, content.made_at) = (true, Some(1 << 30), Some(7));
+    });
+    let decision = world.decide();
+    assert_eq!(decision.rule, Rule::MirrorStatus);
+    let Step::Mirror(status) = decision.step else { panic!("{:?}", decision.step) };
+    let content = Some(names::content_name(UID));
+    assert_eq!(status, Status { content, ready: Some(true), made_at: Some(7), size: Some(1 << 30), error: None });
+    assert_eq!(decision.event.unwrap().reason, reason::SNAPSHOT_READY);
+    world.with(|w| w.snapshot.status = status).rests(Rule::StatusCurrent);
 }
 
-#[path = "decide_properties.rs"]
-mod properties;
+/// Returns the status that the snapshot-controller writes for a content (`updateSnapshotStatus`, external-snapshotter
+/// 8.7).
+fn upstream(content: &Content, before: &Status) -> Status {
+    Status {
+        content: before.content.clone().or_else(|| Some(content.name.clone())),
+        ready: Some(content.ready),
+        made_at: before.made_at.or(content.made_at),
+        size: before.size.filter(|size| *size > 0).or(content.size).or(before.size),
+        error: content.error.clone(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_snapshot_controller_and_the_orchestrator_agree_on_the_status(
+        (ready, before_ready) in any::<(bool, Option<bool>)>(),
+        (size, before_size) in (prop::option::of(0u64..3), prop::option::of(0u64..3)),
+        (made_at, before_at) in (prop::option::of(0i64..3), prop::option::of(0i64..3)),
+        (error, before_error) in (prop::option::of("[ab]"), prop::option::of("[ab]")),
+        ours_first in any::<bool>(),
+    ) {
+        let mut content = content(None);
+        (content.ready, content.size, content.made_at, content.error) = (ready, size, made_at, error);
+        let before = Status { content: None, ready: before_ready, made_at: before_at, size: before_size, error: before_error };
+        let (first, second): (fn(&_, &_) -> _, fn(&_, &_) -> _) = if ours_first { (mirrored, upstream) } else { (upstream, mirrored) };
+        let written = first(&content, &before);
+        prop_assert_eq!(&second(&content, &written), &written);
+        prop_assert_eq!(&first(&content, &written), &written);
+    }
+
+    #[test]
+    fn each_step_is_taken_once(held in any::<bool>(), bound in any::<bool>(), error in any::<bool>(), terminating in any::<bool>(), source in 0..3u8) {
+        let mut world = if bound { of_claim().bound() } else { of_claim() };
+        world = if held { world.held() } else { world };
+        world.snapshot.status.error = error.then(|| "e".to_owned());
+        world.snapshot.terminating = terminating;
+        world.source = match source { 0 => Ok(None), 1 => Err("w".into()), _ => Ok(Some(volume(false))) };
+        for _ in 0..8 {
+            match world.decide().step {
+                Step::Nothing | Step::RemoveFinalizer => return Ok(()),
+                Step::AddFinalizer => world = world.held(),
+                Step::SetClass { .. } => world.class = SnapshotClassLookup::Ours { policy: &ReclaimPolicy::Delete },
+                Step::CreateContent { .. } => world = world.bound(),
+                Step::BindContent => world.content.as_mut().unwrap().snapshot_uid = Some(UID.into()),
+                Step::Mirror(status) => world.snapshot.status = status,
+                Step::Refuse { why } => (world.snapshot.status.error, world.snapshot.status.ready) = (Some(why), Some(false)),
+                Step::DeleteContent => world.content = None,
+                Step::ConfirmNoContent => world.no_content = true,
+            }
+        }
+        prop_assert!(false, "it does not come to rest: {world:?}");
+    }
+}

@@ -11,10 +11,10 @@ use flex_contract::reason;
 
 use crate::config::{NodeGone, Recipe};
 use crate::model::volume::{Volume, is_run_id};
-use crate::node::{NodeState, NodeStates, unreachable_message, without};
 use crate::rules::Rule as _;
 use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
+use crate::run::node::{NodeState, NodeStates, unreachable_message, without};
 use crate::run::state::RunState;
 use crate::volume::in_place_run::{POD_END_POLL, UnfinishedRun};
 use crate::volume::observed::{ClaimState, Observed};
@@ -113,7 +113,7 @@ fn released(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> D
             removed => removed.with_warning(reason::STORAGE_ABANDONED, message),
         };
     }
-    match (o.expansion.runs.unfinished(), o.modification.runs.unfinished()) {
+    match (o.expand.runs.unfinished(), o.modify.runs.unfinished()) {
         (Some(UnfinishedRun::StopJob(job)), _) => {
             return Rule::StopExpandRun.step(Step::Expand(expand::Step::RemoveJob { job }));
         }
@@ -141,14 +141,14 @@ fn earlier(decision: Decision, other: &Decision) -> Decision {
 
 /// Decides about size and attributes, one after the other, because a volume has only one run at a time.
 fn change_in_place(o: &Observed<'_>, now: i64) -> Decision {
-    let attributes = || modify::decide(o.volume, &o.modification, now).map(Decision::from);
+    let attributes = || modify::decide(o.volume, &o.modify, now).map(Decision::from);
     let unchanged = || Rule::InUse.nothing();
-    if o.modification.runs.is_in_progress() {
+    if o.modify.runs.is_in_progress() {
         return attributes().unwrap_or_else(unchanged);
     }
-    let size = expand::decide(o.volume, &o.expansion, now).map(Decision::from);
+    let size = expand::decide(o.volume, &o.expand, now).map(Decision::from);
     let is_busy = |size: &Decision| !matches!(size.step, Step::Nothing | Step::Expand(expand::Step::Nothing));
-    if size.as_ref().is_some_and(is_busy) || o.expansion.runs.is_in_progress() {
+    if size.as_ref().is_some_and(is_busy) || o.expand.runs.is_in_progress() {
         return size.unwrap_or_else(unchanged);
     }
     match (size, attributes()) {
@@ -260,8 +260,8 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     }
 }
 
-/// Marks a node as clean. After the last one, the volume is deleted if its policy says so; `storage` says what became of
-/// the storage on that node.
+/// Marks a node as clean. After the last node, the volume is deleted if its policy says so. `storage` says whether the
+/// storage on the node was deleted or abandoned.
 fn node_clean(o: &Observed<'_>, node: &str, storage: Storage) -> Decision {
     if nodes_to_clean(o.volume, o.claim, o.origin_node).iter().any(|other| other != node) || o.claim.is_in_use() {
         return Rule::NodeCleaned.step(Step::MarkNodeClean { nodes: without(&o.volume.nodes_with_storage, node) });

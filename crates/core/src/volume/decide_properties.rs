@@ -40,12 +40,12 @@ prop_compose! {
         places in prop::collection::btree_map(select(names_of(&["a", "b", "c"])), states(), 0..3),
         origin_node in select(vec!["", "a", "c"]),
         node_gone in select(vec![NodeGone::Hold, NodeGone::Forget, NodeGone::RunElsewhere]),
-        growing in prop::option::weighted(0.2, any::<bool>()),
+        expanding in prop::option::weighted(0.2, any::<bool>()),
         modifying in prop::option::weighted(0.2, any::<bool>()),
     ) -> World {
         let (held, terminating, abandoned, pods_alive) = flags;
         let job = |terminating| Job { terminating, ..Job::default() };
-        let (growing, modifying) = (growing.map(job), modifying.map(job));
+        let (expanding, modifying) = (expanding.map(job), modifying.map(job));
         let mut volume = if held { volume(policy) } else { unheld(policy) };
         volume.name = name;
         volume.volume_id_annotation = id.map(str::to_owned);
@@ -58,7 +58,7 @@ prop_compose! {
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes_with_storage = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, claim, recipe, has_provision_job, has_running_provision_pods: pods_alive, node_states: NodeStates(places), origin_node, node_gone, delete_run_state, growing, modifying }
+        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, claim, recipe, has_provision_job, has_running_provision_pods: pods_alive, node_states: NodeStates(places), origin_node, node_gone, delete_run_state, expanding, modifying }
     }
 }
 
@@ -148,7 +148,7 @@ proptest! {
         let todo = nodes_to_clean(volume, world.claim, world.origin_node);
         prop_assert!(!alive || !todo.iter().any(|node| node == world.origin_node), "where a volume lives, nothing is deleted");
         let restored = volume.is_restored() && !volume.abandoned;
-        let by_uid = volume.claim_ref.as_ref().is_some_and(|of| !of.uid.is_empty());
+        let by_uid = volume.claim_ref_uid().is_some();
         // The claim, which is not observed here, may be adopting the volume now.
         let told = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::NotCached && by_uid);
         if told {
@@ -159,7 +159,7 @@ proptest! {
             return Ok(());
         }
         // While the storage is deleted, no run changes it.
-        if (world.growing.is_some() || world.modifying.is_some()) && released && !(volume.abandoned && deletes) {
+        if (world.expanding.is_some() || world.modifying.is_some()) && released && !(volume.abandoned && deletes) {
             let stops = matches!(decision.step, Step::Expand(expand::Step::RemoveJob { .. }) | Step::Modify(modify::Step::RemoveJob { .. }));
             let waits = decision.step == Step::Nothing && decision.requeue_at.is_some();
             prop_assert!(stops || waits);

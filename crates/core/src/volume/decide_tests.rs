@@ -53,7 +53,7 @@ struct World {
     /// The claim, for the decision about the size.
     size_claim: Option<Claim>,
     /// The Job of an expand run in progress.
-    growing: Option<Job>,
+    expanding: Option<Job>,
     /// The Job of a modify run in progress.
     modifying: Option<Job>,
 }
@@ -76,15 +76,15 @@ impl World {
         let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
         let working = |all| runs_of(all, self.has_running_provision_pods);
-        let runs: Vec<_> = self.growing.iter().map(|job| InPlaceRun { job, state: RunState::MayBeRunning }).collect();
-        let expansion = expand::Observed {
+        let runs: Vec<_> = self.expanding.iter().map(|job| InPlaceRun { job, state: RunState::MayBeRunning }).collect();
+        let expand = expand::Observed {
             quota_error: None,
             claim: self.size_claim.as_ref(),
             recipe: recipe.clone(),
             runs: working(&runs),
         };
         let runs: Vec<_> = self.modifying.iter().map(|job| InPlaceRun { job, state: RunState::MayBeRunning }).collect();
-        let modification = modify::Observed {
+        let modify = modify::Observed {
             claim: None,
             recipe: recipe.clone(),
             requested_attributes: Err(String::new()),
@@ -103,8 +103,8 @@ impl World {
             node_gone: self.node_gone,
             delete_run_state: self.delete_run_state.clone(),
             delete_job: self.delete_job.as_ref(),
-            expansion,
-            modification,
+            expand,
+            modify,
         };
         decide(&o, now)
     }
@@ -145,7 +145,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         delete_run_state: RunState::NotCached,
         delete_job: None,
         size_claim: None,
-        growing: None,
+        expanding: None,
         modifying: None,
     }
 }
@@ -205,7 +205,8 @@ fn a_bound_volume_with_policy_delete_gets_the_finalizer() {
 }
 
 fn reference(uid: &str, name: &str) -> crate::model::volume::Reference {
-    crate::model::volume::Reference { name: ObjectName::new("team", name), uid: uid.into() }
+    let uid = Some(uid.to_owned()).filter(|uid| !uid.is_empty());
+    crate::model::volume::Reference { name: ObjectName::new("team", name), uid }
 }
 
 /// Returns a volume as a backup tool restores it: without status and UIDs.
@@ -326,12 +327,12 @@ fn an_expand_run_is_stopped_before_a_deletion() {
         let terminating = Job { name: name.clone(), terminating: true, ..Job::default() };
         let goes_on = Job { name: name.clone(), ..Job::default() };
         let world =
-            World { growing: Some(goes_on), delete_run_state: RunState::Succeeded, ..world(volume(policy), claim) };
+            World { expanding: Some(goes_on), delete_run_state: RunState::Succeeded, ..world(volume(policy), claim) };
         assert_eq!(world.step(Rule::StopExpandRun), Step::Expand(expand::Step::RemoveJob { job: name }));
-        let world = World { growing: Some(terminating.clone()), ..world };
+        let world = World { expanding: Some(terminating.clone()), ..world };
         assert_eq!(world.decide(NOW), Rule::InPlaceRunEnding.nothing().requeue_at(NOW + 5));
         let goes_on = Job { terminating: false, ..terminating.clone() };
-        let world = World { growing: None, modifying: Some(goes_on.clone()), ..world };
+        let world = World { expanding: None, modifying: Some(goes_on.clone()), ..world };
         assert_eq!(world.step(Rule::StopModifyRun), Step::Modify(modify::Step::RemoveJob { job: goes_on.name }));
         let world = World { modifying: Some(terminating), ..world };
         assert_eq!(world.decide(NOW), Rule::InPlaceRunEnding.nothing().requeue_at(NOW + 5));

@@ -16,17 +16,17 @@ use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::config::Recipe;
 use crate::model::claim::Claim;
-use crate::model::resize::ResizeUpdate;
+use crate::model::expand_update::ExpandUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::FailedExpansion;
-use crate::node::unreachable_message;
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
 use crate::rules::{self, Rule as _};
 use crate::run::backoff::clamp_to_recent;
-use crate::run::state::{Cause, RunState};
+use crate::run::node::unreachable_message;
+use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
-use crate::volume::in_place_run::{InPlaceRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
+use crate::volume::in_place_run::{FailedStart, InPlaceRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
@@ -56,7 +56,7 @@ pub enum Step {
     #[default]
     Nothing,
     /// Writes the state of the expansion into the claim's status.
-    WriteStatus(ResizeUpdate),
+    WriteStatus(ExpandUpdate),
     /// Creates the Job of a run.
     Start {
         /// The number of the run.
@@ -148,7 +148,7 @@ pub fn requested_size(volume: &Volume, claim: &Claim) -> Option<u64> {
 /// Checks whether a bound claim does not say in its status that it has the requested size.
 pub fn needs_status_update(volume: &Volume, claim: &Claim) -> bool {
     claim.is_bound()
-        && (claim.resize.is_some()
+        && (claim.expand_status.is_some()
             || requested_size(volume, claim).is_some()
             || volume.size.as_ref().is_ok_and(|size| claim.capacity.is_some_and(|reported| reported < *size)))
 }
@@ -165,7 +165,7 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
     running(volume, claim, o, requested_size).or_else(|| ended(volume, o, size, requested_size, now)).or_else(|| {
         match requested_size {
             None => reached(volume, claim, o, size),
-            Some(requested_size) => Some(grow(volume, claim, o, requested_size, now)),
+            Some(requested_size) => Some(larger_request(volume, claim, o, requested_size, now)),
         }
     })
 }
@@ -180,13 +180,13 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
         Progress::Stuck(job, cause) => {
             let size = size_of(job);
             let message = format!("the run to {} does not progress: {}", text(size), cause.message);
-            let report = ResizeUpdate::InProgress { size, error: Some(cause.message.clone()) };
+            let report = ExpandUpdate::InProgress { size, error: Some(cause.message.clone()) };
             reporting(Rule::RunStuck, claim, report).with_warning(reason::RESIZE_FAILED, message)
         }
         Progress::Running(job) => {
             let size = size_of(job);
             let error = last(volume, size).map(|failed| failed.message.clone());
-            let waiting = reporting(Rule::RunInProgress, claim, ResizeUpdate::InProgress { size, error });
+            let waiting = reporting(Rule::RunInProgress, claim, ExpandUpdate::InProgress { size, error });
             match o.runs.node_not_reachable {
                 Some(node) => waiting.with_warning(reason::RESIZE_FAILED, unreachable_message(node)),
                 None => waiting,
@@ -196,7 +196,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
 }
 
 /// Decides to write a report, unless it is already written.
-fn reporting(rule: Rule, claim: &Claim, report: ResizeUpdate) -> Decision {
+fn reporting(rule: Rule, claim: &Claim, report: ExpandUpdate) -> Decision {
     rule.step(if report.is_written(claim) { Step::Nothing } else { Step::WriteStatus(report) })
 }
 
@@ -223,9 +223,9 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
             if !pods_ended {
                 return Some(Rule::FailedRunEnding.nothing());
             }
-            let target = (job.run_labels.attempt, size_of(job));
+            let ended = ExpandRun { attempt: job.run_labels.attempt, size: size_of(job) };
             let failed =
-                failure(volume, target, job.recipe_version.clone(), cause, *reaction, clamp_to_recent(*at, now));
+                failure(volume, ended, job.recipe_version.clone(), cause, *reaction, clamp_to_recent(*at, now));
             let event = failure_event(&failed, o.recipe.as_ref().ok().copied());
             return Some(Decision { event: Some(event), ..Rule::RunFailed.step(Step::Record(failed)) });
         }
@@ -233,10 +233,19 @@ fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u6
     None
 }
 
+/// An expand run, by its number and its target size.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpandRun {
+    /// The number of the run.
+    pub attempt: u32,
+    /// The target size, in bytes.
+    pub size: u64,
+}
+
 /// Makes the note of a failed run.
 fn failure(
     volume: &Volume,
-    (attempt, size): (u32, u64),
+    ExpandRun { attempt, size }: ExpandRun,
     recipe_version: String,
     cause: &Cause,
     reaction: Reaction,
@@ -260,15 +269,14 @@ fn failure(
 /// Makes the note and the event of a run that has failed because its Job could not be created.
 pub fn failed_start(
     volume: &Volume,
-    run: (u32, u64),
+    run: ExpandRun,
     recipe: &Recipe,
-    cause: &Cause,
-    reaction: Reaction,
+    refusal: &JobRefusal,
     now: i64,
-) -> (FailedExpansion, NewEvent) {
-    let failed = failure(volume, run, recipe.version(), cause, reaction, now);
-    let event = failure_event(&failed, Some(recipe));
-    (failed, event)
+) -> FailedStart<FailedExpansion> {
+    let note = failure(volume, run, recipe.version(), &refusal.cause, refusal.reaction, now);
+    let event = failure_event(&note, Some(recipe));
+    FailedStart { note, event }
 }
 
 /// Makes the event about a failed run.
@@ -286,16 +294,16 @@ fn failure_event(failed: &FailedExpansion, recipe: Option<&Recipe>) -> NewEvent 
 /// Decides when the volume has the requested size.
 fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Option<Decision> {
     let behind = claim.capacity.is_some_and(|reported| reported < size);
-    let begun = claim.resize.as_ref().is_some_and(|resize| resize.is_of_storage());
-    let file_system_pending = claim.resize.as_ref().is_some_and(|resize| resize.file_system_pending);
+    let begun = claim.expand_status.as_ref().is_some_and(|status| status.is_of_storage());
+    let file_system_pending = claim.expand_status.as_ref().is_some_and(|status| status.file_system_pending);
     if volume.kubelet_finishes_resize && behind && (begun || !file_system_pending) {
         let message = format!("the storage has {}; its file system grows when a pod uses the volume", text(size));
-        let decision = Rule::FileSystemPending.step(Step::WriteStatus(ResizeUpdate::FileSystemPending { size }));
+        let decision = Rule::FileSystemPending.step(Step::WriteStatus(ExpandUpdate::FileSystemPending { size }));
         return Some(decision.with_event(reason::RESIZE_ON_NODE, message));
     }
     if begun || (behind && !volume.kubelet_finishes_resize) {
         let message = format!("the volume has {}", text(size));
-        let decision = Rule::RequestReached.step(Step::WriteStatus(ResizeUpdate::Finished { size }));
+        let decision = Rule::RequestReached.step(Step::WriteStatus(ExpandUpdate::Finished { size }));
         return Some(decision.with_event(reason::RESIZE_SUCCEEDED, message));
     }
     (volume.last_failed_expansion.is_some() && o.runs.all.is_empty())
@@ -303,7 +311,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
 }
 
 /// Decides when the claim requests a larger volume.
-fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, now: i64) -> Decision {
+fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, now: i64) -> Decision {
     let not_supported =
         |why: String| Rule::NotSupported.warn(reason::RESIZE_FAILED, format!("the volume cannot grow: {why}"));
     let recipe = match &o.recipe {
@@ -333,12 +341,12 @@ fn grow(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, n
     }
     let failed = last(volume, requested_size);
     let error = failed.map(|failed| failed.message.clone());
-    let report = ResizeUpdate::InProgress { size: requested_size, error };
+    let report = ExpandUpdate::InProgress { size: requested_size, error };
     if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
         let due = due(failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
         if now < due {
             let report = match failed.reaction {
-                Reaction::Never => ResizeUpdate::Infeasible { size: requested_size, error: failed.message.clone() },
+                Reaction::Never => ExpandUpdate::Infeasible { size: requested_size, error: failed.message.clone() },
                 Reaction::Retry | Reaction::NoCapacity => report,
             };
             return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);

@@ -18,10 +18,10 @@ prop_compose! {
         report in prop::option::of((1u64..6, 0usize..4).prop_map(|(size, kind)| {
             let (size, error) = (size * GI, "disk on fire".to_owned());
             match kind {
-                0 => ResizeUpdate::InProgress { size, error: None },
-                1 => ResizeUpdate::InProgress { size, error: Some(error) },
-                2 => ResizeUpdate::Infeasible { size, error },
-                _ => ResizeUpdate::FileSystemPending { size },
+                0 => ExpandUpdate::InProgress { size, error: None },
+                1 => ExpandUpdate::InProgress { size, error: Some(error) },
+                2 => ExpandUpdate::Infeasible { size, error },
+                _ => ExpandUpdate::FileSystemPending { size },
             }
         })),
         (starting, pods_alive, on_node, terminating) in (prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), prop::bool::weighted(0.1)),
@@ -69,7 +69,7 @@ proptest! {
                 prop_assert!(*target == wish && wish > size);
                 prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
                 prop_assert!(volume.last_failed_expansion.as_ref().is_none_or(|failed| failed.attempt < *attempt));
-                let traced = [None, Some("disk on fire".to_owned())].map(|error| ResizeUpdate::InProgress { size: wish, error });
+                let traced = [None, Some("disk on fire".to_owned())].map(|error| ExpandUpdate::InProgress { size: wish, error });
                 prop_assert!(traced.iter().any(|report| report.is_written(claim)), "a run without its trace");
                 prop_assert!(world.recipe.as_ref().unwrap().can(CAPABILITY));
             }

@@ -43,7 +43,7 @@ fn claim(requested: u64) -> Claim {
 }
 
 /// Returns the claim with the status of a report.
-fn message(claim: Claim, report: &ResizeUpdate) -> Claim {
+fn message(claim: Claim, report: &ExpandUpdate) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     let conditions = status["conditions"].as_array_mut().unwrap();
     conditions.retain(|condition| condition.get("$patch").is_none());
@@ -52,7 +52,7 @@ fn message(claim: Claim, report: &ResizeUpdate) -> Claim {
     }
     let with: PersistentVolumeClaim = serde_json::from_value(json!({ "status": status })).unwrap();
     let with = Claim::from(&with);
-    Claim { resize: with.resize, capacity: with.capacity.or(claim.capacity), ..claim }
+    Claim { expand_status: with.expand_status, capacity: with.capacity.or(claim.capacity), ..claim }
 }
 
 fn recipe(data: &[(&str, &str)]) -> Recipe {
@@ -76,7 +76,8 @@ fn failed(reaction: Reaction, pods_ended: bool) -> RunState {
 
 fn note(attempt: u32, size: u64, reaction: Reaction) -> Option<Box<FailedExpansion>> {
     let cause = Cause::new("ExitCode", "disk on fire");
-    let note = failure(&volume(""), (attempt, size * GI), recipe(&[]).version(), &cause, reaction, NOW);
+    let note =
+        failure(&volume(""), ExpandRun { attempt, size: size * GI }, recipe(&[]).version(), &cause, reaction, NOW);
     Some(Box::new(note))
 }
 
@@ -142,7 +143,7 @@ impl World {
         World { runs: runs.to_vec(), ..self.clone() }
     }
 
-    fn after(&self, report: &ResizeUpdate) -> World {
+    fn after(&self, report: &ExpandUpdate) -> World {
         World { claim: self.claim.clone().map(|claim| message(claim, report)), ..self.clone() }
     }
 }
@@ -153,8 +154,8 @@ fn world(requested: u64) -> World {
     World { volume, claim, recipe, runs: vec![], is_starting: false, has_running_pods: false, node_not_reachable: None }
 }
 
-fn in_progress(size: u64) -> ResizeUpdate {
-    ResizeUpdate::InProgress { size: size * GI, error: None }
+fn in_progress(size: u64) -> ExpandUpdate {
+    ExpandUpdate::InProgress { size: size * GI, error: None }
 }
 
 #[test]
@@ -186,7 +187,7 @@ fn a_stuck_run_ends_when_another_size_is_requested() {
 #[test]
 fn a_stuck_run_is_reported() {
     let world = world(3).with(&[(job(1, 3), stuck())]);
-    let report = ResizeUpdate::InProgress { size: 3 * GI, error: Some("no such image".into()) };
+    let report = ExpandUpdate::InProgress { size: 3 * GI, error: Some("no such image".into()) };
     assert_eq!(world.step(Rule::RunStuck), Step::WriteStatus(report.clone()));
     assert_eq!(world.said(), "the run to 3Gi does not progress: no such image");
     assert_eq!(world.after(&report).step(Rule::RunStuck), Step::Nothing);
@@ -226,7 +227,7 @@ fn a_failure_is_recorded_once() {
     assert!(world.with(&[(job(1, 3), failed(Reaction::Never, true))]).said().contains("a retry would fail, too"));
 
     world.volume.last_failed_expansion = Some(Box::new(recorded));
-    let report = ResizeUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) };
+    let report = ExpandUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(world.step(Rule::AttemptNotDue), Step::WriteStatus(report));
     world.runs = vec![(job(1, 3), failed(Reaction::Retry, true)), (job(2, 3), failed(Reaction::Retry, true))];
     let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
@@ -246,7 +247,7 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
     let terminating = Job { terminating: true, ..job(1, 3) };
     assert_eq!(
         world.with(&[(terminating, RunState::Succeeded)]).step(Rule::RequestReached),
-        Step::WriteStatus(ResizeUpdate::Finished { size: 3 * GI })
+        Step::WriteStatus(ExpandUpdate::Finished { size: 3 * GI })
     );
 }
 
@@ -254,13 +255,13 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
 fn a_reached_size_is_reported_once() {
     let mut world = world(3).after(&in_progress(3));
     world.volume.size = Ok(3 * GI);
-    assert_eq!(world.step(Rule::RequestReached), Step::WriteStatus(ResizeUpdate::Finished { size: 3 * GI }));
+    assert_eq!(world.step(Rule::RequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: 3 * GI }));
     assert_eq!(world.decide(NOW).event.unwrap().reason, reason::RESIZE_SUCCEEDED);
     // A request that was taken back has left a record.
     let back = World { volume: volume("nfs: {server: s, path: /p}"), claim: Some(claim(1)), ..world.clone() };
     let back = back.after(&in_progress(3));
-    assert_eq!(back.step(Rule::RequestReached), Step::WriteStatus(ResizeUpdate::Finished { size: GI }));
-    let finished = world.after(&ResizeUpdate::Finished { size: 3 * GI });
+    assert_eq!(back.step(Rule::RequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: GI }));
+    let finished = world.after(&ExpandUpdate::Finished { size: 3 * GI });
     finished.rests();
 }
 
@@ -271,20 +272,20 @@ fn the_kubelet_finishes_the_resize_of_a_file_system() {
         world.volume = Volume { size: Ok(3 * GI), ..volume(source) };
         assert_eq!(
             world.step(Rule::FileSystemPending),
-            Step::WriteStatus(ResizeUpdate::FileSystemPending { size: 3 * GI }),
+            Step::WriteStatus(ExpandUpdate::FileSystemPending { size: 3 * GI }),
             "{source}"
         );
-        let pending = world.after(&ResizeUpdate::FileSystemPending { size: 3 * GI });
+        let pending = world.after(&ExpandUpdate::FileSystemPending { size: 3 * GI });
         pending.rests();
-        pending.after(&ResizeUpdate::Finished { size: 3 * GI }).rests();
+        pending.after(&ExpandUpdate::Finished { size: 3 * GI }).rests();
         // The kubelet was faster, and left the orchestrator's conditions.
         let mut fast = world.clone();
         fast.claim.as_mut().unwrap().capacity = Some(3 * GI);
-        assert_eq!(fast.step(Rule::RequestReached), Step::WriteStatus(ResizeUpdate::Finished { size: 3 * GI }));
+        assert_eq!(fast.step(Rule::RequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: 3 * GI }));
     }
     let mut directory = world(3).after(&in_progress(3));
     directory.volume = Volume { size: Ok(3 * GI), ..volume("local: {path: /d}") };
-    assert_eq!(directory.step(Rule::RequestReached), Step::WriteStatus(ResizeUpdate::Finished { size: 3 * GI }));
+    assert_eq!(directory.step(Rule::RequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: 3 * GI }));
 }
 
 #[test]
@@ -339,11 +340,11 @@ fn a_failed_run_is_repeated_after_its_delay() {
             panic!("{reaction:?}")
         };
         assert_eq!((rule, requeue_at), (Rule::AttemptNotDue, Some(NOW + pause)));
-        let infeasible = matches!(report, ResizeUpdate::Infeasible { .. });
+        let infeasible = matches!(report, ExpandUpdate::Infeasible { .. });
         assert_eq!(infeasible, reaction == Reaction::Never);
         let waiting = world.after(&report);
         assert_eq!(waiting.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + pause));
-        let due = waiting.after(&ResizeUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) });
+        let due = waiting.after(&ExpandUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) });
         assert_eq!(due.decide(NOW + pause), Rule::AttemptDue.step(Step::Start { attempt: 8, size: 3 * GI }));
     }
 }
@@ -359,7 +360,7 @@ fn another_request_or_recipe_does_not_wait() {
         assert_eq!(reported.step(Rule::AttemptDue), Step::Start { attempt: 8, size: requested * GI });
     }
     let fixed = World { recipe: Ok(recipe(&[("image", "fixed")])), ..failed };
-    let again = ResizeUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) };
+    let again = ExpandUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) };
     assert_eq!(fixed.step(Rule::AttemptReported), Step::WriteStatus(again.clone()));
     assert_eq!(fixed.after(&again).step(Rule::AttemptDue), Step::Start { attempt: 8, size: 3 * GI });
 }

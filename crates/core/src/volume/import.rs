@@ -1,6 +1,4 @@
-//! Data that exist and become a volume: what an admin's command writes for them.
-
-use std::collections::BTreeMap;
+//! The objects that an admin's command writes to make existing data a volume.
 
 use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
@@ -14,16 +12,17 @@ use crate::config::{Placement, Recipe};
 use crate::model::moved_in::MovedIn;
 use crate::model::volume::{Provenance, Volume};
 use crate::object::{ObjectName, hash};
+use crate::run::node::NodeLabels;
 
-/// Data that shall become a volume.
+/// Data that are to become a volume.
 #[derive(Clone, Debug)]
 pub struct Import<'a> {
     /// The absolute path, on the node or on the server.
     pub path: &'a str,
-    /// The NFS server; empty for a path on a node.
-    pub server: &'a str,
+    /// The NFS server; `None` for a path on a node.
+    pub server: Option<&'a str>,
     /// The node, with its labels; `None` for data that each node reaches.
-    pub node: Option<(&'a str, &'a BTreeMap<String, String>)>,
+    pub node: Option<NodeLabels<'a>>,
     /// The claim that the volume gets.
     pub claim: &'a ObjectName,
     /// The size, in bytes.
@@ -60,18 +59,18 @@ impl Imported {
     }
 }
 
-/// Builds the objects for data that shall be served by a recipe.
+/// Builds the objects for data that a recipe is to serve.
 ///
 /// # Errors
 /// If the recipe cannot serve them. The text is for the admin.
 pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<Imported, String> {
     let on_node = recipe.placement == Placement::SelectedNode;
     let node = match (on_node, of.node, of.server) {
-        (_, Some(_), server) if !server.is_empty() => return Err("data on a server have no node".to_owned()),
+        (_, Some(_), Some(_)) => return Err("data on a server have no node".to_owned()),
         (true, None, _) => {
             return Err(format!("the config {} makes volumes on nodes: name the node with --node", recipe.config));
         }
-        (false, Some((node, _)), _) => {
+        (false, Some(NodeLabels { node, .. }), _) => {
             return Err(format!(
                 "the data are on the node {node}, but runs of the config {} may be on any node: use a config with `placement: selected-node`",
                 recipe.config
@@ -80,12 +79,12 @@ pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<I
         (_, node, _) => node,
     };
     let source = match of.server {
-        "" if allows(recipe, "local") => json!({ "local": { "path": of.path } }),
-        "" => json!({ "hostPath": { "path": of.path, "type": "Directory" } }),
-        server => json!({ "nfs": { "server": server, "path": of.path } }),
+        None if allows(recipe, "local") => json!({ "local": { "path": of.path } }),
+        None => json!({ "hostPath": { "path": of.path, "type": "Directory" } }),
+        Some(server) => json!({ "nfs": { "server": server, "path": of.path } }),
     };
-    let affinity = node.map(|(name, labels)| {
-        let host = labels.get(names::HOSTNAME).map_or(name, String::as_str);
+    let affinity = node.map(|NodeLabels { node, labels }| {
+        let host = labels.get(names::HOSTNAME).map_or(node, String::as_str);
         json!({ "required": { "nodeSelectorTerms": [{
             "matchExpressions": [{ "key": names::HOSTNAME, "operator": "In", "values": [host] }],
         }] } })
@@ -93,28 +92,43 @@ pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<I
     if affinity.is_none() && source.get("local").is_some() {
         return Err("data on a node need --node, and data on a server need --server".to_owned());
     }
-    let at = node.map_or(of.server, |(name, _)| name);
+    let at = node.map(|node| node.node).or(of.server).unwrap_or_default();
     let id = id(&format!("{}\0{at}\0{}", recipe.config, of.path));
-    let origin_node = if on_node { node.map_or("", |(name, _)| name) } else { "" };
+    let origin_node = if on_node { node.map_or("", |node| node.node) } else { "" };
     let moved_in = MovedIn { path: of.path.to_owned(), size: of.size, ..MovedIn::default() };
     let provenance = Provenance {
         effective_config: recipe.effective_config.clone(),
         origin_node: origin_node.to_owned(),
         moved_in: Some(moved_in),
     };
-    let (volume, claim) = objects(of, recipe, identity, (&id, &provenance, source, affinity));
+    let storage = StorageSpec { source, affinity };
+    let ObjectTexts { volume, claim } = objects(of, recipe, identity, &id, &provenance, storage);
     let checked: PersistentVolume = serde_json::from_value(volume.clone()).map_err(|error| error.to_string())?;
     verify_moved_in_source(&Volume::from(&checked), recipe, of.path)?;
     Ok(Imported { id, provenance, claim: serde_json::from_value(claim).map_err(|error| error.to_string())?, volume })
 }
 
-/// Builds volume and claim as JSON. The UID of the claim is missing.
+/// The parts of a volume's spec that say where its storage is.
+struct StorageSpec {
+    source: Value,
+    affinity: Option<Value>,
+}
+
+/// Volume and claim as JSON.
+struct ObjectTexts {
+    volume: Value,
+    claim: Value,
+}
+
+/// Builds volume and claim. The UID of the claim is missing.
 fn objects(
     of: &Import<'_>,
     recipe: &Recipe,
     identity: &Identity,
-    (id, provenance, source, affinity): (&str, &Provenance, Value, Option<Value>),
-) -> (Value, Value) {
+    id: &str,
+    provenance: &Provenance,
+    StorageSpec { source, affinity }: StorageSpec,
+) -> ObjectTexts {
     let storage = json!({ "storage": quantity(of.size) });
     let finalizers: Vec<_> =
         (of.policy == ReclaimPolicy::Delete).then_some(names::VOLUME_FINALIZER).into_iter().collect();
@@ -155,7 +169,7 @@ fn objects(
             "volumeName": names::pv_name(id),
         },
     });
-    (volume, claim)
+    ObjectTexts { volume, claim }
 }
 
 fn allows(recipe: &Recipe, kind: &str) -> bool {

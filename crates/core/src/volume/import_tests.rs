@@ -10,11 +10,11 @@ fn recipe(data: &[(&str, &str)]) -> Recipe {
 }
 
 fn imported(path: &str, server: &str, node: Option<&str>, recipe: &Recipe) -> Result<Imported, String> {
-    let labels = BTreeMap::from([(names::HOSTNAME.to_owned(), "host-1".to_owned())]);
+    let labels = std::collections::BTreeMap::from([(names::HOSTNAME.to_owned(), "host-1".to_owned())]);
     let of = Import {
         path,
-        server,
-        node: node.map(|name| (name, &labels)),
+        server: Some(server).filter(|server| !server.is_empty()),
+        node: node.map(|node| NodeLabels { node, labels: &labels }),
         claim: &ObjectName::new("team", "data"),
         size: 3 << 30,
         access_modes: &["ReadWriteOnce".to_owned()],
@@ -34,7 +34,7 @@ fn a_directory_of_a_node_becomes_a_volume_there_and_its_claim_names_it() {
     let volume = Volume::from(&object);
     assert_eq!((volume.volume_id(), volume.name.as_str()), (Some(made.id.as_str()), names::pv_name(&made.id).as_str()));
     assert_eq!((volume.reclaim_policy.clone(), volume.has_finalizer()), (ReclaimPolicy::Retain, false));
-    assert_eq!(volume.claim_ref.as_ref().unwrap().uid, "uid");
+    assert_eq!(volume.claim_ref_uid(), Some("uid"));
     assert!(
         volume.belongs_to(&Identity::of_tests()) && volume.is_restored(),
         "nothing is done with it before it has the mark"

@@ -8,6 +8,7 @@ use crate::model::claim::Claim;
 use crate::model::phase::ClaimPhase;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
+use crate::rules::NewEvent;
 use crate::run::backoff::{delay, delay_after, due_after, not_before};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
@@ -115,6 +116,15 @@ pub(super) enum UnfinishedRun {
     StopJob(ObjectName),
     /// All Jobs are terminating or gone, and a pod may still run.
     Ending,
+}
+
+/// A run that has failed because its Job could not be created.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailedStart<N> {
+    /// The note about it, for the volume.
+    pub note: N,
+    /// The event about it.
+    pub event: NewEvent,
 }
 
 /// Returns the claim if it exists and is bound to the volume, and the volume is adopted and not terminating. Only then

@@ -15,20 +15,22 @@ use flex_contract::exit::Reaction;
 use flex_contract::reason;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
-use crate::attributes::{Attributes, CAPABILITY};
 use crate::config::Recipe;
+use crate::config::modify::{Attributes, CAPABILITY};
 use crate::model::claim::Claim;
-use crate::model::modification::ModifyUpdate;
+use crate::model::modify_update::ModifyUpdate;
 use crate::model::volume::Volume;
 use crate::model::volume_notes::{AppliedAttributes, PendingModification};
-use crate::node::unreachable_message;
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
 use crate::rules::{self, Rule as _};
 use crate::run::backoff::clamp_to_recent;
-use crate::run::state::{Cause, RunState};
+use crate::run::node::unreachable_message;
+use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
-use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
+use crate::volume::in_place_run::{
+    FailedStart, InPlaceRun, InPlaceRuns, POD_END_POLL, Progress, bound_claim, due, next_try,
+};
 
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
@@ -123,16 +125,9 @@ rules::table!(Rule, Step, "volume");
 /// A decision about a volume's attributes.
 pub type Decision = rules::Decision<Rule>;
 
-/// Returns the class that a claim requests; empty for none.
-pub fn requested_class(claim: &Claim) -> &str {
-    claim.attributes_class.as_deref().unwrap_or_default()
-}
-
 /// Checks whether the volume has the requested attributes, as far as is known. A class cannot be removed.
 fn has_request(volume: &Volume, claim: &Claim) -> bool {
-    let class = volume.attributes().class.as_str();
-    let requested_class = requested_class(claim);
-    requested_class == class || requested_class.is_empty()
+    claim.attributes_class.is_none() || claim.attributes_class == volume.attributes().class
 }
 
 /// Checks whether a run may have left the volume in between.
@@ -173,7 +168,7 @@ fn reporting(rule: Rule, claim: &Claim, report: ModifyUpdate) -> Decision {
 
 /// Reports that the request cannot be met, and emits an event.
 fn pending(rule: Rule, claim: &Claim, why: String) -> Decision {
-    reporting(rule, claim, ModifyUpdate::Pending { class: requested_class(claim).to_owned() })
+    reporting(rule, claim, ModifyUpdate::Pending { class: claim.attributes_class.clone() })
         .with_warning(reason::MODIFY_FAILED, why)
 }
 
@@ -189,7 +184,7 @@ fn last<'a>(volume: &'a Volume, attributes: &Attributes) -> Option<&'a PendingMo
 fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision> {
     let is_wanted = |job: &Job| match has_request(volume, claim) {
         true => target_of(job) == *volume.attributes(),
-        false => target_of(job).class == requested_class(claim),
+        false => target_of(job).class == claim.attributes_class,
     };
     Some(match o.runs.progress(&o.recipe, is_wanted)? {
         Progress::Starting => Rule::RunStarting.nothing(),
@@ -239,8 +234,9 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
         RunState::Failed { pods_ended: false, .. } if is_unrecorded(&run) => Some(Rule::FailedRunEnding.nothing()),
         RunState::Failed { cause, reaction, at, .. } if is_unrecorded(&run) => {
             let target = target_of(run.job);
-            let (number, recipe_version) = ((run.job.run_labels.attempt, &target), run.job.recipe_version.clone());
-            let note = failure(volume, number, recipe_version, cause, *reaction, clamp_to_recent(*at, now));
+            let ended = ModifyRun { attempt: run.job.run_labels.attempt, target: &target };
+            let recipe_version = run.job.recipe_version.clone();
+            let note = failure(volume, ended, recipe_version, cause, *reaction, clamp_to_recent(*at, now));
             let has_unknown_attributes = *reaction != Reaction::Never || note.has_unknown_attributes;
             let note = PendingModification { has_unknown_attributes, ..note };
             let event = failure_event(&note, &target, o.recipe.as_ref().ok().copied());
@@ -250,10 +246,19 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
     })
 }
 
+/// A modify run, by its number and its target attributes.
+#[derive(Clone, Copy, Debug)]
+pub struct ModifyRun<'a> {
+    /// The number of the run.
+    pub attempt: u32,
+    /// The target attributes.
+    pub target: &'a Attributes,
+}
+
 /// Makes the note of a failed run.
 fn failure(
     volume: &Volume,
-    (attempt, target): (u32, &Attributes),
+    ModifyRun { attempt, target }: ModifyRun<'_>,
     recipe_version: String,
     cause: &Cause,
     reaction: Reaction,
@@ -282,18 +287,17 @@ fn failure(
     }
 }
 
-/// Makes the note and the event of a run that has failed without a change because its Job could not be created.
+/// Makes the note and the event of a run whose Job could not be created. Such a run has changed nothing.
 pub fn failed_start(
     volume: &Volume,
-    run: (u32, &Attributes),
+    run: ModifyRun<'_>,
     recipe: &Recipe,
-    cause: &Cause,
-    reaction: Reaction,
+    refusal: &JobRefusal,
     now: i64,
-) -> (PendingModification, NewEvent) {
-    let note = failure(volume, run, recipe.version(), cause, reaction, now);
-    let event = failure_event(&note, run.1, Some(recipe));
-    (note, event)
+) -> FailedStart<PendingModification> {
+    let note = failure(volume, run, recipe.version(), &refusal.cause, refusal.reaction, now);
+    let event = failure_event(&note, run.target, Some(recipe));
+    FailedStart { note, event }
 }
 
 /// Makes the event about a failed run.

@@ -28,7 +28,7 @@ prop_compose! {
         runs in prop::collection::vec(runs(1..6, classes(), job, failed), 0..3),
         note in prop::option::of(notes()),
         report in prop::option::of((classes(), 0usize..5).prop_map(|(class, kind)| {
-            let (class, error) = (class.to_owned(), "array on fire".to_owned());
+            let (class, error) = (named(class), "array on fire".to_owned());
             match kind {
                 0 => ModifyUpdate::Pending { class },
                 1 => ModifyUpdate::Modifying { class, error: None },
@@ -62,11 +62,11 @@ proptest! {
     #[test]
     fn no_decision_breaks_an_invariant(world in worlds()) {
         let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
-        let (has, wanted) = (volume.attributes(), requested_class(claim));
+        let (has, wanted) = (volume.attributes(), &claim.attributes_class);
         let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
         let goes_on = is_any_in_progress(&world.runs);
         let Some(decision) = world.decided(NOW) else {
-            prop_assert!(settled && finished(&has.class).is_written(claim), "a dead end");
+            prop_assert!(settled && finished(has.class.as_deref().unwrap_or_default()).is_written(claim), "a dead end");
             return Ok(());
         };
         match &decision.step {
@@ -78,7 +78,7 @@ proptest! {
             Step::Start { attempt, attributes } => {
                 let alive = world.is_starting || world.has_running_pods || world.has_other_running_pods;
                 prop_assert!(!goes_on && !alive && !claim.terminating, "one run at a time");
-                prop_assert!(attributes.class == wanted || attributes == has);
+                prop_assert!(attributes.class == *wanted || attributes == has);
                 prop_assert!(attributes != has || has_unknown_attributes(volume), "a run for nothing");
                 prop_assert!(world.runs.iter().all(|(job, _)| job.run_labels.attempt < *attempt));
                 let note = volume.pending_modification.as_ref().expect("a run without its trace on the volume");

@@ -13,11 +13,13 @@ use flex_contract::names;
 const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 
 fn attributes(class: &str) -> Attributes {
-    let parameters = match class {
-        "" => Default::default(),
-        class => [("iops".to_owned(), class.len().to_string())].into(),
-    };
-    Attributes { class: class.to_owned(), parameters }
+    let Some(class) = named(class) else { return Attributes::default() };
+    Attributes { parameters: [("iops".to_owned(), class.len().to_string())].into(), class: Some(class) }
+}
+
+/// Returns the name of a class; `None` for the empty one.
+fn named(class: &str) -> Option<String> {
+    Some(class.to_owned()).filter(|class| !class.is_empty())
 }
 
 /// Returns an adopted volume with the attributes of a class, or none.
@@ -56,11 +58,11 @@ fn message(claim: Claim, report: &ModifyUpdate) -> Claim {
     let mut status = report.status("2026-01-01T00:00:00Z");
     status["conditions"].as_array_mut().unwrap().retain(|condition| condition.get("$patch").is_none());
     if status.get("currentVolumeAttributesClassName").is_none() {
-        let current = claim.modification.as_ref().and_then(|modification| modification.current().map(str::to_owned));
+        let current = claim.modify_status.as_ref().and_then(|status| status.current().map(str::to_owned));
         status["currentVolumeAttributesClassName"] = json!(current);
     }
     let with: PersistentVolumeClaim = serde_json::from_value(json!({ "status": status })).unwrap();
-    Claim { modification: Claim::from(&with).modification, ..claim }
+    Claim { modify_status: Claim::from(&with).modify_status, ..claim }
 }
 
 fn recipe(data: &[(&str, &str)]) -> Recipe {
@@ -89,7 +91,14 @@ fn failed(reaction: Reaction, pods_ended: bool) -> RunState {
 fn note(attempt: u32, class: &str, reaction: Reaction) -> PendingModification {
     let cause = Cause::new("ExitCode", "array on fire");
     let before = volume("", None);
-    let note = failure(&before, (attempt, &attributes(class)), recipe(&[]).version(), &cause, reaction, NOW);
+    let note = failure(
+        &before,
+        ModifyRun { attempt, target: &attributes(class) },
+        recipe(&[]).version(),
+        &cause,
+        reaction,
+        NOW,
+    );
     PendingModification { has_unknown_attributes: reaction != Reaction::Never, ..note }
 }
 
@@ -98,11 +107,11 @@ fn begins(run: u32, class: &str) -> PendingModification {
 }
 
 fn modifying(class: &str) -> ModifyUpdate {
-    ModifyUpdate::Modifying { class: class.into(), error: None }
+    ModifyUpdate::Modifying { class: named(class), error: None }
 }
 
 fn finished(class: &str) -> ModifyUpdate {
-    ModifyUpdate::Finished { class: class.into() }
+    ModifyUpdate::Finished { class: named(class) }
 }
 
 #[derive(Clone, Debug)]
@@ -218,7 +227,7 @@ fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
     let edited = World { recipe: Ok(recipe(&[("image", "y")])), ..stuck("", "gold", "gold") };
     assert_eq!(edited.step(Rule::StuckRunOutdated), given_up);
     let error = Some("no such image".to_owned());
-    let report = ModifyUpdate::Modifying { class: "gold".into(), error };
+    let report = ModifyUpdate::Modifying { class: named("gold"), error };
     assert_eq!(stuck("", "gold", "gold").step(Rule::RunStuck), Step::WriteStatus(report));
     assert!(stuck("", "gold", "gold").said().contains("VolumeAttributesClass gold does not progress: no such image"));
 }
@@ -328,7 +337,7 @@ fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
 #[test]
 fn an_unavailable_class_is_reported_as_pending() {
     let missing = World { requested_attributes: Err("there is no gold".into()), ..world("", "gold") };
-    let pending = ModifyUpdate::Pending { class: "gold".into() };
+    let pending = ModifyUpdate::Pending { class: named("gold") };
     assert_eq!(missing.step(Rule::RequestNotAvailable), Step::WriteStatus(pending.clone()));
     let message = missing.after(&pending);
     assert_eq!((message.step(Rule::RequestNotAvailable), message.said()), (Step::Nothing, "there is no gold".into()));
@@ -351,14 +360,14 @@ fn no_run_begins_for_a_terminating_claim() {
 fn the_next_run_waits_unless_request_or_recipe_changes() {
     let waits = world("silver", "gold").noted(note(3, "gold", Reaction::Retry));
     let error = Some("array on fire".to_owned());
-    let report = ModifyUpdate::Modifying { class: "gold".into(), error };
+    let report = ModifyUpdate::Modifying { class: named("gold"), error };
     assert_eq!(waits.step(Rule::AttemptNotDue), Step::WriteStatus(report.clone()));
     let reported = waits.after(&report);
     assert_eq!(reported.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 2));
     let due = reported.decide(NOW + 2);
     assert!(due.rule == Rule::AttemptRecorded && matches!(due.step, Step::Record(_)), "{due:?}");
     let never = world("silver", "gold").noted(note(3, "gold", Reaction::Never));
-    let infeasible = ModifyUpdate::Infeasible { class: "gold".into(), error: "array on fire".into() };
+    let infeasible = ModifyUpdate::Infeasible { class: named("gold"), error: "array on fire".into() };
     assert_eq!(never.step(Rule::AttemptNotDue), Step::WriteStatus(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(LONG_DELAY)));
     // Another request is tried at once.

@@ -2,7 +2,7 @@
 
 use crate::config::{NodeGone, Recipe};
 use crate::model::volume::Volume;
-use crate::node::NodeStates;
+use crate::run::node::NodeStates;
 use crate::run::state::RunState;
 use crate::run::view::Job;
 use crate::volume::{expand, modify};
@@ -59,7 +59,7 @@ pub struct Observed<'a> {
     /// The Job of that delete run.
     pub delete_job: Option<&'a Job>,
     /// The observation about the volume's size.
-    pub expansion: expand::Observed<'a>,
+    pub expand: expand::Observed<'a>,
     /// The observation about the volume's attributes.
-    pub modification: modify::Observed<'a>,
+    pub modify: modify::Observed<'a>,
 }

@@ -15,10 +15,10 @@ pub type Places = BTreeMap<String, Place>;
 /// The place of a volume's storage, in its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The server; empty for storage on a node.
-    pub server: String,
-    /// The host name of the only node that has the storage; empty if several may have it.
-    pub node: String,
+    /// The server; `None` for storage on a node.
+    pub server: Option<String>,
+    /// The host name of the only node that has the storage; `None` if several may have it.
+    pub node: Option<String>,
     /// The path.
     pub path: String,
 }
@@ -40,12 +40,12 @@ impl Place {
     /// Returns the place of a volume on a node or on an NFS server.
     pub fn of(spec: &PersistentVolumeSpec) -> Option<Place> {
         let required = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
-        let node = required.and_then(affinity::only_host).unwrap_or_default().to_owned();
-        let on_node = |path: &String| Place { server: String::new(), node: node.clone(), path: path.clone() };
+        let node = required.and_then(affinity::only_host).map(str::to_owned);
+        let on_node = |path: &String| Place { server: None, node: node.clone(), path: path.clone() };
         let host_path = spec.host_path.as_ref().map(|source| on_node(&source.path));
         let local = spec.local.as_ref().map(|source| on_node(&source.path));
         let nfs = spec.nfs.as_ref();
-        let nfs = nfs.map(|nfs| Place { server: nfs.server.clone(), node: String::new(), path: nfs.path.clone() });
+        let nfs = nfs.map(|nfs| Place { server: Some(nfs.server.clone()), node: None, path: nfs.path.clone() });
         host_path.or(local).or(nfs).or_else(|| spec.csi.as_ref().and_then(of_csi))
     }
 
@@ -55,13 +55,13 @@ impl Place {
         if !one.starts_with(&two) && !two.starts_with(&one) {
             return Overlap::None;
         }
-        let on_other_node = !self.node.is_empty() && !other.node.is_empty() && self.node != other.node;
-        match (self.server.is_empty(), other.server.is_empty()) {
-            (true, true) if on_other_node => Overlap::OtherNode,
-            (true, true) => Overlap::Same,
-            (false, false) if host(&self.server) == host(&other.server) => Overlap::Same,
-            (false, false) => Overlap::OtherServer,
-            _ => Overlap::None,
+        let on_other_node = self.node.as_ref().zip(other.node.as_ref()).is_some_and(|(one, two)| one != two);
+        match (&self.server, &other.server) {
+            (None, None) if on_other_node => Overlap::OtherNode,
+            (None, None) => Overlap::Same,
+            (Some(one), Some(two)) if host(one) == host(two) => Overlap::Same,
+            (Some(_), Some(_)) => Overlap::OtherServer,
+            (None, Some(_)) | (Some(_), None) => Overlap::None,
         }
     }
 }
@@ -69,9 +69,9 @@ impl Place {
 /// Returns the place as people write it.
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.server.as_str() {
-            "" => write!(f, "{}", self.path),
-            server => write!(f, "{server}:{}", self.path),
+        match &self.server {
+            None => write!(f, "{}", self.path),
+            Some(server) => write!(f, "{server}:{}", self.path),
         }
     }
 }
@@ -85,7 +85,7 @@ fn of_csi(source: &CSIPersistentVolumeSource) -> Option<Place> {
         Some(inner) => format!("{share}/{inner}"),
         None => share.clone(),
     };
-    Some(Place { server: server.clone(), node: String::new(), path })
+    Some(Place { server: Some(server.clone()), node: None, path })
 }
 
 fn parts(path: &str) -> Vec<&str> {
@@ -97,12 +97,22 @@ fn host(server: &str) -> String {
     server.trim_matches(['[', ']']).trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// Returns the other volume that has the most certain files in common with a place, and how certain they are.
-pub fn neighbour<'a>(places: &'a Places, volume: &str, place: &Place) -> Option<(&'a str, Overlap)> {
+/// Another volume that may have files in common with a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour<'a> {
+    /// The name of the volume.
+    pub volume: &'a str,
+    /// The files that both may have in common.
+    pub overlap: Overlap,
+}
+
+/// Returns the other volume that most certainly has files in common with a place.
+pub fn neighbour<'a>(places: &'a Places, volume: &str, place: &Place) -> Option<Neighbour<'a>> {
     let others = places.iter().filter(|(other, _)| *other != volume);
-    let overlaps = others.map(|(other, at)| (other.as_str(), at.overlap(place)));
+    let overlaps = others.map(|(other, at)| Neighbour { volume: other.as_str(), overlap: at.overlap(place) });
     // Among equally certain ones the first by name counts. So a repeated command names the same volume.
-    overlaps.filter(|(_, overlap)| *overlap != Overlap::None).reduce(|a, b| if b.1 > a.1 { b } else { a })
+    let overlaps = overlaps.filter(|other| other.overlap != Overlap::None);
+    overlaps.reduce(|a, b| if b.overlap > a.overlap { b } else { a })
 }
 
 /// Checks that no other volume may have the files at a place, before an admin confirms it.
@@ -111,7 +121,7 @@ pub fn neighbour<'a>(places: &'a Places, volume: &str, place: &Place) -> Option<
 /// If another volume may have them. The text is for the admin.
 pub fn verify_alone(places: &Places, volume: &str, place: &Place) -> Result<(), String> {
     match neighbour(places, volume, place) {
-        Some((other, Overlap::Same | Overlap::OtherServer)) => Err(format!(
+        Some(Neighbour { volume: other, overlap: Overlap::Same | Overlap::OtherServer }) => Err(format!(
             "volume {other} may have the same files at {place}: delete the one of the two that does not belong there"
         )),
         _ => Ok(()),
@@ -128,7 +138,8 @@ mod tests {
     use super::*;
 
     fn place(server: &str, node: &str, path: &str) -> Place {
-        Place { server: server.into(), node: node.into(), path: path.into() }
+        let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        Place { server: some(server), node: some(node), path: path.into() }
     }
 
     #[test]
@@ -182,7 +193,7 @@ mod tests {
             ("c".into(), place("nas", "", "/e/x")),
         ]);
         let own = place("nas", "", "/e/x");
-        assert_eq!(neighbour(&places, "c", &own), Some(("b", Overlap::Same)));
+        assert_eq!(neighbour(&places, "c", &own), Some(Neighbour { volume: "b", overlap: Overlap::Same }));
         assert!(verify_alone(&places, "c", &own).unwrap_err().contains("volume b may have the same files at nas:/e/x"));
         let far = Places::from([("a".into(), place("", "node-2", "/srv/x"))]);
         assert_eq!(verify_alone(&far, "c", &place("", "node-1", "/srv/x")), Ok(()));

@@ -3,22 +3,21 @@
 use flex_contract::operation::Operation;
 use flex_contract::request::{ClaimRef, RunRequest};
 
-use crate::attributes::Attributes;
 use crate::config::Recipe;
 use crate::config::classes::Identity;
+use crate::config::modify::Attributes;
 use crate::model::volume::Volume;
-use crate::run::request::of_class;
-use crate::run::request::with_attributes;
+use crate::run::request::{AttemptStart, of_class, with_attributes};
 
 /// Builds the request of a delete run from the data on the volume. `source` is the volume's spec as JSON; `node` is
-/// where storage is deleted; `run` is the attempt and the time when it began.
+/// where storage is deleted.
 pub fn request(
     volume: &Volume,
     node: &str,
     recipe: &Recipe,
     identity: &Identity,
     kube_api: &str,
-    run: (u32, String),
+    start: AttemptStart,
     source: String,
 ) -> RunRequest {
     let reference = volume.claim_ref.clone().unwrap_or_default();
@@ -28,7 +27,7 @@ pub fn request(
         claim: ClaimRef {
             namespace: env_text(reference.name.namespace),
             name: env_text(reference.name.name),
-            uid: env_text(reference.uid),
+            uid: env_text(reference.uid.unwrap_or_default()),
         },
         storage_class: env_text(volume.class.clone()),
         size_bytes: volume.size.clone().unwrap_or_default(),
@@ -38,7 +37,7 @@ pub fn request(
         node_name: node.to_owned(),
         moved_in_path: if source.is_empty() { String::new() } else { volume.moved_in_path() },
         volume_source: source,
-        ..with_attributes(of_class(Operation::Delete, recipe, identity, kube_api, run), volume.attributes(), recipe)
+        ..with_attributes(of_class(Operation::Delete, recipe, identity, kube_api, start), volume.attributes(), recipe)
     }
 }
 
@@ -50,7 +49,7 @@ pub fn expand(request: RunRequest, size: u64) -> RunRequest {
 /// Turns the request into that of a modify run, to other attributes than the volume has.
 pub fn modify(request: RunRequest, volume: &Volume, recipe: &Recipe, attributes: &Attributes) -> RunRequest {
     let old = volume.attributes();
-    let (old_attributes_class, old_attributes) = (old.class.clone(), old.parameters.clone());
+    let (old_attributes_class, old_attributes) = (old.class.clone().unwrap_or_default(), old.parameters.clone());
     RunRequest {
         operation: Operation::Modify,
         old_attributes_class,

@@ -21,17 +21,17 @@ const NODE_PATHS: &str = "node-paths";
 const SERVER: &str = "server";
 const EXPORT: &str = "export";
 
-/// Checks that a directory may be imported for a recipe, beside all configs.
+/// Checks that a directory may be imported for a recipe, beside all configs. Without a server, it is on a node.
 ///
 /// # Errors
 /// If the directory contains, equals or lies in a path of a config, other than directly in one of its own. The text is
 /// for the admin.
 pub fn verify_unreserved<'a>(
-    (path, server): (&str, &str),
+    path: &str,
+    server: Option<&str>,
     own: &Recipe,
     configs: impl IntoIterator<Item = &'a Config>,
 ) -> Result<(), String> {
-    let is_served = !server.is_empty();
     let roots: Vec<Root> = configs.into_iter().flat_map(|config| roots(config, server)).collect();
     let is_own = |root: &Root| root.config == own.config;
     let is_own_path = |path: &[&str]| roots.iter().any(|root| is_own(root) && parts(&root.path) == path);
@@ -41,7 +41,7 @@ pub fn verify_unreserved<'a>(
         let root_parts = parts(&root.path);
         // Configs may share a directory, whose volumes have names of one kind. The images of an export find their
         // volumes by records, in each folder of it.
-        let shares = match is_served {
+        let shares = match server.is_some() {
             true => is_own_path(&root_parts),
             false => folder == root_parts && is_own_path(folder),
         };
@@ -59,7 +59,7 @@ pub fn verify_unreserved<'a>(
 }
 
 /// Returns the paths that a config uses on nodes, or on a server.
-fn roots(config: &Config, server: &str) -> Vec<Root> {
+fn roots(config: &Config, server: Option<&str>) -> Vec<Root> {
     let root = |key: &'static str, path: &str, is_limit| Root {
         config: config.name.clone(),
         key,
@@ -67,7 +67,7 @@ fn roots(config: &Config, server: &str) -> Vec<Root> {
         is_limit,
     };
     let value = |key: &str| config.data.get(key).map_or("", |value| value.trim());
-    if !server.is_empty() {
+    if let Some(server) = server {
         let is_there = value(SERVER).trim_matches(['[', ']']).eq_ignore_ascii_case(server.trim_matches(['[', ']']));
         return (is_there && !value(EXPORT).is_empty())
             .then(|| root(EXPORT, value(EXPORT), false))
@@ -103,10 +103,15 @@ mod tests {
         Config { name: ObjectName::new("admin", name), data, ..Config::default() }
     }
 
-    fn verified(at: (&str, &str), own: &Config, others: &[&Config]) -> Result<(), String> {
+    fn verified(path: &str, server: Option<&str>, own: &Config, others: &[&Config]) -> Result<(), String> {
         let effective_config =
             EffectiveConfig { config: own.name.clone(), data: own.data.clone(), ..EffectiveConfig::default() };
-        verify_unreserved(at, &effective_config.recipe().unwrap(), [own].into_iter().chain(others.iter().copied()))
+        verify_unreserved(
+            path,
+            server,
+            &effective_config.recipe().unwrap(),
+            [own].into_iter().chain(others.iter().copied()),
+        )
     }
 
     #[test]
@@ -129,7 +134,7 @@ mod tests {
             ("/mounted/photos", Some("storage-mounts")),
             ("/mounted", Some("storage-mounts")),
         ] {
-            let verified = verified((path, ""), &own, &[&same, &other, &mounts]);
+            let verified = verified(path, None, &own, &[&same, &other, &mounts]);
             match says {
                 None => assert_eq!(verified, Ok(()), "{path}"),
                 Some(says) => assert!(verified.is_err_and(|why| why.contains(says)), "{path}"),
@@ -154,7 +159,7 @@ mod tests {
             ("/exports/data/inner", false),
             ("/exports/data/inner/photos", false),
         ] {
-            assert_eq!(verified((path, "nas"), &own, &others).is_ok(), is_free, "{path}");
+            assert_eq!(verified(path, Some("nas"), &own, &others).is_ok(), is_free, "{path}");
         }
     }
 }

@@ -27,8 +27,8 @@ impl Volume {
     pub fn was_made_by_our_run(&self, has_provision_job: bool) -> bool {
         let reserved = self.claim_ref.as_ref();
         let placeholder =
-            || reserved.is_some_and(|of| of.uid.is_empty() && Some(of.name.name.as_str()) == self.volume_id());
-        let released = || self.phase.is_claim_gone() && reserved.is_some_and(|of| !of.uid.is_empty());
+            || reserved.is_some_and(|of| of.uid.is_none() && Some(of.name.name.as_str()) == self.volume_id());
+        let released = || self.phase.is_claim_gone() && self.claim_ref_uid().is_some();
         self.provenance.is_none() && (has_provision_job || placeholder() || released())
     }
 
@@ -45,9 +45,9 @@ impl Volume {
 pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     let volume = o.volume;
     let reserved = volume.claim_ref.as_ref();
-    let has_uid = reserved.is_some_and(|reference| !reference.uid.is_empty());
+    let has_uid = volume.claim_ref_uid().is_some();
     let being_adopted = match o.claim {
-        ClaimState::Alive => o.expansion.claim.is_none_or(may_adopt),
+        ClaimState::Alive => o.expand.claim.is_none_or(may_adopt),
         ClaimState::NotCached => has_uid,
         _ => false,
     };
@@ -55,7 +55,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
         return None;
     }
     let requested = |claim: &Claim| super::expand::requested_size(volume, claim).is_some();
-    if o.claim == ClaimState::Alive && o.expansion.claim.is_some_and(requested) {
+    if o.claim == ClaimState::Alive && o.expand.claim.is_some_and(requested) {
         let step = Step::Expand(super::expand::Step::Nothing);
         return Some(Rule::RestoredNotExpanded.step(step).with_warning(reason::RESIZE_FAILED, unchanged(volume)));
     }

@@ -102,7 +102,7 @@ pub fn is_deleted_at_once(volume: &Volume) -> bool {
     volume.phase.is_claim_gone() && volume.reclaim_policy == ReclaimPolicy::Delete
 }
 
-/// Writes the command that reserves a volume for the claim that its claimRef names, whatever the UID of that claim is.
+/// Writes the command that reserves a volume for the claim in its claimRef, whatever the UID of that claim is.
 pub fn reserve(volume: &str) -> String {
     format!("kubectl patch pv {volume} --type json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef/uid\"}}]'")
 }

@@ -103,7 +103,7 @@ impl Connection {
 }
 
 impl Pool {
-    /// Reads Cinder's description. `infinite` and `unknown` may stand in place of numbers.
+    /// Reads Cinder's description. `infinite` and `unknown` may be in place of numbers.
     fn of_capabilities(capabilities: &Value) -> Self {
         let number = |key: &str| capabilities[key].as_f64();
         let total = number("total_capacity_gb").unwrap_or(0.0);

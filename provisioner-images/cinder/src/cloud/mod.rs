@@ -24,7 +24,7 @@ const FILES: [&str; 4] = ["cloud.conf", "cloud-config", "clouds.yaml", "clouds.y
 ///
 /// # Errors
 /// If something is missing or wrong. The message has file, key and remedy. The run is repeated soon, because no event
-/// tells when a Secret is mended.
+/// reports when a Secret is corrected.
 pub fn read(env: impl Fn(&str) -> Option<String>) -> Result<Cloud, Failure> {
     let text = |name: &str| env(name).filter(|value| !value.is_empty());
     let secrets = text(flex_image_kit::secrets::DIRECTORY_VARIABLE)

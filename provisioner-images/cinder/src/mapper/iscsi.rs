@@ -21,16 +21,17 @@ impl Mapper for Iscsi {
 
     fn map(&self, data: &Value, target: &Target<'_>) -> Result<Mapped, Failure> {
         let paths = paths(data);
-        let Some((portal, iqn, lun)) = paths.first().cloned() else {
+        let Some(IscsiPath { portal, iqn, lun }) = paths.first().cloned() else {
             return Err(lacking("iscsi", "target_portal, target_iqn and target_lun"));
         };
         let lun = i32::try_from(lun).map_err(|_| lacking("iscsi", "LUN that Kubernetes can name"))?;
         // The kubelet supports one target with several portals. Paths to other targets are left out: one path is
         // enough.
         let mut portals: Vec<String> = Vec::new();
-        for (other, its_iqn, its_lun) in &paths[1..] {
-            if *its_iqn == iqn && *its_lun == i64::from(lun) && *other != portal && !portals.contains(other) {
-                portals.push(other.clone());
+        for other in &paths[1..] {
+            let same_target = other.iqn == iqn && other.lun == i64::from(lun);
+            if same_target && other.portal != portal && !portals.contains(&other.portal) {
+                portals.push(other.portal.clone());
             }
         }
         let secret = chap(data)?;
@@ -51,19 +52,28 @@ impl Mapper for Iscsi {
     }
 }
 
-/// Returns all portals with their targets and LUNs: the single one first, then those of the plural form.
-fn paths(data: &Value) -> Vec<(String, String, i64)> {
+/// A path to the volume.
+#[derive(Clone)]
+struct IscsiPath {
+    portal: String,
+    /// The name of the target.
+    iqn: String,
+    lun: i64,
+}
+
+/// Returns all paths: the single one first, then those of the plural form.
+fn paths(data: &Value) -> Vec<IscsiPath> {
     let mut paths = Vec::new();
     if let (Some(portal), Some(iqn), Some(lun)) =
         (text(data, "target_portal"), text(data, "target_iqn"), data["target_lun"].as_i64())
     {
-        paths.push((portal, iqn, lun));
+        paths.push(IscsiPath { portal, iqn, lun });
     }
     let texts = |key: &str| data[key].as_array().cloned().unwrap_or_default();
     let (portals, iqns, luns) = (texts("target_portals"), texts("target_iqns"), texts("target_luns"));
     for ((portal, iqn), lun) in portals.iter().zip(&iqns).zip(&luns) {
         if let (Some(portal), Some(iqn), Some(lun)) = (portal.as_str(), iqn.as_str(), lun.as_i64()) {
-            paths.push((portal.to_owned(), iqn.to_owned(), lun));
+            paths.push(IscsiPath { portal: portal.to_owned(), iqn: iqn.to_owned(), lun });
         }
     }
     paths

@@ -38,18 +38,24 @@ impl Mapper for Rbd {
     }
 }
 
+/// The login of the kubelet at Ceph.
+#[derive(Default)]
+struct Login {
+    /// The Secret with Ceph's key.
+    secret_ref: Option<SecretReference>,
+    /// The contents of that Secret, if it is the volume's own.
+    secret: Option<Credentials>,
+}
+
 /// Returns the Secret with Ceph's key: the volume's own if Cinder returns the key, or the admin's.
-fn login(
-    data: &Value,
-    user: &str,
-    target: &Target<'_>,
-) -> Result<(Option<SecretReference>, Option<Credentials>), Failure> {
+fn login(data: &Value, user: &str, target: &Target<'_>) -> Result<Login, Failure> {
     if let Some(name) = &target.parameters.ceph_secret {
-        return Ok((Some(SecretReference { name: Some(name.clone()), ..target.secret.clone() }), None));
+        let secret_ref = SecretReference { name: Some(name.clone()), ..target.secret.clone() };
+        return Ok(Login { secret_ref: Some(secret_ref), secret: None });
     }
     let key = text(data, "keyring").and_then(|keyring| key_of(&keyring));
     let (kind, data) = match (key, data["auth_enabled"].as_bool() != Some(false), target.parameters.rbd_form) {
-        (None, false, RbdForm::InTree) => return Ok((None, None)),
+        (None, false, RbdForm::InTree) => return Ok(Login::default()),
         (None, _, _) => {
             return Err(Failure::config(format!(
                 "Cinder does not tell the key of Ceph's user `{user}`: make a Secret with it (userID and userKey for rbd-form csi, \
@@ -62,7 +68,7 @@ fn login(
         }
         (Some(key), _, RbdForm::InTree) => ("kubernetes.io/rbd", BTreeMap::from([("key".to_owned(), key)])),
     };
-    Ok((Some(target.secret.clone()), Some(Credentials { kind, data })))
+    Ok(Login { secret_ref: Some(target.secret.clone()), secret: Some(Credentials { kind, data }) })
 }
 
 /// Returns the key in a keyring, or the text itself.
@@ -75,8 +81,6 @@ fn key_of(keyring: &str) -> Option<String> {
     let mut keys = lines.filter(|(key, _)| key.trim() == "key");
     keys.next().and_then(|(_, value)| some(value.trim()))
 }
-
-type Login = (Option<SecretReference>, Option<Credentials>);
 
 fn csi(pool: &str, image: &str, login: Login, data: &Value, target: &Target<'_>) -> Result<Mapped, Failure> {
     let parameters = target.parameters;
@@ -93,7 +97,7 @@ fn csi(pool: &str, image: &str, login: Login, data: &Value, target: &Target<'_>)
         // The driver did not make the image: the image's name is the handle.
         ("staticVolume", "true"),
     ];
-    let (secret_ref, secret) = login;
+    let Login { secret_ref, secret } = login;
     let source = CSIPersistentVolumeSource {
         driver: parameters.ceph_driver.clone(),
         volume_handle: image.to_owned(),
@@ -124,7 +128,7 @@ fn in_tree(
     if monitors.is_empty() {
         return Err(lacking("rbd", "hosts and ports"));
     }
-    let (secret_ref, secret) = login;
+    let Login { secret_ref, secret } = login;
     let source = RBDPersistentVolumeSource {
         monitors,
         image: image.to_owned(),

@@ -11,7 +11,7 @@ pub use image_run::{ONE, TWO};
 use openstack::{Cinder, Options, Project};
 use serde_json::Value;
 
-/// The Cinder without Keystone that all tests share.
+/// Returns the Cinder without Keystone that all tests share.
 pub fn cinder() -> &'static Cinder {
     static CINDER: OnceLock<Cinder> = OnceLock::new();
     CINDER.get_or_init(|| Cinder::start(Options::default()))
@@ -53,7 +53,7 @@ impl Run {
         Self::at(cinder().port(), &project.id, id)
     }
 
-    /// The same, at a port.
+    /// Makes the same run, for a Cinder at a port.
     pub fn at(port: u16, project: &str, id: &str) -> Self {
         Self::without_cloud(id)
             .with("OS_CINDER_ENDPOINT", &format!("http://127.0.0.1:{port}/v2"))
@@ -61,7 +61,7 @@ impl Run {
             .with("OS_TENANT_NAME", project)
     }
 
-    /// The same, without the address of a Cinder.
+    /// Makes the same run, without the address of a Cinder.
     pub fn without_cloud(id: &str) -> Self {
         let stage = Stage::new(env!("CARGO_BIN_EXE_cinder-provisioner"));
         let secrets = stage.path("secrets").display().to_string();

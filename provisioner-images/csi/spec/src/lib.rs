@@ -2,7 +2,7 @@
 //! services.
 //!
 //! The code is generated from the `csi.proto` of the Go module `github.com/container-storage-interface/spec`. A test
-//! generates it again and compares. That file describes the fields and their meaning.
+//! generates it again and compares. The file `csi.proto` describes the fields and their meaning.
 
 /// The package `csi.v1`.
 #[allow(missing_docs, clippy::all, clippy::too_many_lines, deprecated)]

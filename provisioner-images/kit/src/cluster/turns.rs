@@ -1,12 +1,12 @@
-//! Requests that go out one after the other, so that they share a connection.
+//! Requests that are sent one after the other, so that they share a connection.
 
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-/// The time after which a request does not wait for its turn any more. It then goes over another connection, so that one
-/// slow answer does not delay all volumes.
+/// The time after which a request does not wait for its turn any more. The client then sends the request over another
+/// connection, so that one slow answer does not delay all volumes.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
 /// The order of requests. HTTP/1.1 sends one request at a time over a connection.
@@ -14,17 +14,17 @@ const LONGEST_WAIT: Duration = Duration::from_millis(200);
 pub(super) struct Turns(Option<Semaphore>);
 
 impl Turns {
-    /// Lets all requests go at once.
+    /// Sends all requests at once.
     pub(super) const fn none() -> Self {
         Self(None)
     }
 
-    /// Lets one request go at a time, while answers are quick.
+    /// Sends one request at a time, while answers are quick.
     pub(super) fn one_by_one() -> Self {
         Self(Some(Semaphore::new(1)))
     }
 
-    /// Makes a request when its turn has come.
+    /// Makes a request when it is its turn.
     pub(super) async fn take<T>(&self, request: impl Future<Output = T>) -> T {
         let Some(turns) = &self.0 else { return request.await };
         let _turn = tokio::time::timeout(LONGEST_WAIT, turns.acquire()).await;

@@ -52,12 +52,13 @@ pub(super) async fn run(
     // The file is only in memory, because the image may have no writable place.
     let texts = File::from(memfd_create("words", MemfdFlags::CLOEXEC).map_err(|error| no_process(error.into()))?);
     let seat = desk.map(|desk| desk.seat(member)).transpose().map_err(no_process)?;
-    let (mut output, mut child) = start(each, member, seat.as_ref(), &texts).map_err(no_process)?;
+    let Started { mut output, mut child } = start(each, member, seat.as_ref(), &texts).map_err(no_process)?;
     let mut log = Log { number, line: Vec::new(), end: Vec::new() };
     let ended = attend(each, &mut child, &mut output, &mut log, stop).await;
     while let Ok(Ok(true)) = timeout(DRAIN, log.follow(&mut output)).await {}
     log.print();
-    let (status, stopped_for) = ended.map_err(|error| Failure::retry(format!("its end was missed: {error}")))?;
+    let Ended { status, stopped_for } =
+        ended.map_err(|error| Failure::retry(format!("its end was missed: {error}")))?;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
     if code == exit::OK {
         return Ok(());
@@ -73,12 +74,20 @@ pub(super) async fn run(
     }
 }
 
-fn start(
-    each: &Each,
-    member: &MemberVariables,
-    seat: Option<&Seat>,
-    texts: &File,
-) -> io::Result<(pipe::Receiver, Child)> {
+/// A process that was started.
+struct Started {
+    output: pipe::Receiver,
+    child: Child,
+}
+
+/// The end of a process.
+struct Ended {
+    status: ExitStatus,
+    /// The time limit, if the process exceeded it.
+    stopped_for: Option<Duration>,
+}
+
+fn start(each: &Each, member: &MemberVariables, seat: Option<&Seat>, texts: &File) -> io::Result<Started> {
     let (reader, writer) = io::pipe()?;
     let mut command = Command::new(&each.command[0]);
     command
@@ -94,18 +103,18 @@ fn start(
         .process_group(0);
     // The ends for writing are closed here too, so that the output ends with its writers.
     let child = command.spawn()?;
-    Ok((pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?, child))
+    Ok(Started { output: pipe::Receiver::from_owned_fd(OwnedFd::from(reader))?, child })
 }
 
 /// Waits for the end of the process, and follows the output. Stops the process with all its children at its time limit
-/// or at the signal to stop. Returns the time limit if the process exceeded it.
+/// or at the signal to stop.
 async fn attend(
     each: &Each,
     child: &mut Child,
     output: &mut pipe::Receiver,
     log: &mut Log,
     mut stop: Stop,
-) -> io::Result<(ExitStatus, Option<Duration>)> {
+) -> io::Result<Ended> {
     let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     // A process that has just ended cannot be stopped, and need not be.
     let kill = |signal| group.map(|group| kill_process_group(group, signal).is_ok());
@@ -119,7 +128,7 @@ async fn attend(
             }
         };
         tokio::select! {
-            status = child.wait() => return Ok((status?, too_long)),
+            status = child.wait() => return Ok(Ended { status: status?, stopped_for: too_long }),
             more = log.follow(output), if open => open = more.unwrap_or(false),
             () = stop.told(), if !asked => {
                 kill(Signal::TERM);

@@ -1,4 +1,4 @@
-//! From the typed arguments to the facts about the volume. All problems are reported at once.
+//! The step from the typed arguments to the facts about the volume. All problems are reported at once.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// The name that the local-path provisioner gives to the directory of the claim `team/data`.
+/// Returns the name that the local-path provisioner gives to the directory of the claim `team/data`.
 fn named() -> String {
     format!("pvc-{ID}_team_data")
 }

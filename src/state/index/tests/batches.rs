@@ -7,16 +7,18 @@ use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
 
 use super::{ManualClock, timed};
+use crate::batch::decide::{STAMP_TIMEOUT, Step, decide};
+use crate::batch::{self, Member, MemberObject};
 use crate::config::Recipe;
 use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::run::batch::{self, Member, MemberObject};
-use crate::run::collect::{STAMP_TIMEOUT, Step, decide};
 use crate::run::job::RunTarget;
 use crate::run::view::{Job, Pod, RunLabels};
-use crate::state::index::{BatchEntry, EXPECTATION_TIMEOUT, Index, SlotRequest, WatchChange, WorkItem};
+use crate::state::index::{
+    AttemptToBatch, BatchEntry, DeletionToBatch, EXPECTATION_TIMEOUT, Index, SlotRequest, WatchChange, Woken, WorkItem,
+};
 
 const WINDOW: Duration = Duration::from_millis(50);
 
@@ -67,14 +69,14 @@ fn collected(index: &mut Index, name: &str) -> (Step, Vec<BatchEntry>, Vec<WorkI
     if matches!(step, Step::Wait(_)) {
         return (step, Vec::new(), Vec::new());
     }
-    let (entries, woken) = index.close_batch(name);
+    let Woken { value: entries, items: woken } = index.close_batch(name);
     (if entries.is_empty() { Step::Forget } else { step }, entries, woken)
 }
 
 fn join(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
     let (claim, job) = (claim(uid), job_name(uid));
     assert!(index.acquire_slot(&job, &SlotRequest::claim(&claim.name), recipe));
-    index.join_batch(&claim, recipe, (&job, &[], "t"))
+    index.join_batch(&claim, recipe, &AttemptToBatch { job: &job, nodes: &[], ts: "t" })
 }
 
 /// Returns the Job of a batch, as a watch shows it.
@@ -128,7 +130,7 @@ fn the_first_claim_has_a_run_of_its_own_and_the_next_ones_join_a_batch() {
     let second = join(&mut index, "d", &recipe).unwrap();
     assert_ne!(first, second, "the first may have two");
     let (step, ..) = collected(&mut index, &first);
-    assert!(matches!(step, Step::Wait(_)), "nobody has come");
+    assert!(matches!(step, Step::Wait(_)), "nobody has arrived");
     assert!(index.add_entry(&first, entry("b", &recipe)));
     assert!(index.is_expected(&job_name("b")), "it is not begun again");
     assert!(matches!(collected(&mut index, &first).0, Step::Wait(_)));
@@ -146,7 +148,7 @@ fn copies_and_claims_of_other_versions_join_no_batch() {
     join(&mut index, "a", &two);
     let mut copy = claim("c");
     copy.data_source = Some(crate::model::data_source::DataSource::Claim(ObjectName::new("team", "o")));
-    assert_eq!(index.join_batch(&copy, &two, (&job_name("c"), &[], "t")), None);
+    assert_eq!(index.join_batch(&copy, &two, &AttemptToBatch { job: &job_name("c"), nodes: &[], ts: "t" }), None);
     let first = join(&mut index, "d", &two).unwrap();
     assert_ne!(join(&mut index, "e", &recipe("3")).unwrap(), first, "of another version");
     hands.pass(WINDOW);
@@ -269,7 +271,7 @@ fn an_open_batch_is_rebuilt_from_the_stamps() {
     }
     assert!(!index.has_missed_batch(&stamped("a", batch, &recipe), &recipe));
     assert!(index.add_entry(batch, entry("a", &recipe)));
-    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "the other is to come");
+    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "the other has not arrived");
     assert!(index.add_entry(batch, entry("b", &recipe)));
     assert_eq!(collected(&mut index, batch).1.len(), 2);
     let other = "provision-batch-1123456789abcdef";
@@ -332,8 +334,11 @@ fn a_batch_uses_a_slot_for_each_member() {
     let (_, mut index) = timed();
     index.change_job(WatchChange::Apply(job("provision-batch-0123456789abcdef", &["a", "b", "c"])));
     let recipe = recipe("3");
-    let room = index.slots.free(&recipe, false, &index.facts).expect("a hundred may be in flight");
-    assert_eq!((index.runs_in_flight("c"), room.free, room.namespaces.1), (3, 97, [("team".into(), 3)].into()));
+    let free_slots = index.slots.free(&recipe, false, &index.facts).expect("a hundred may be in flight");
+    assert_eq!(
+        (index.runs_in_flight("c"), free_slots.free, free_slots.namespaces.used),
+        (3, 97, [("team".into(), 3)].into())
+    );
 }
 
 #[test]
@@ -378,7 +383,7 @@ fn to_be_deleted(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
 fn join_deletion(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
     let (volume, job) = (volume(uid, None), format!("delete-{uid}-1-abcdef"));
     assert!(index.acquire_slot(&job, &SlotRequest::volume(&volume, Operation::Delete), recipe));
-    index.join_deletion(&volume, recipe, (&job, None, "t"))
+    index.join_deletion(&volume, recipe, &DeletionToBatch { job: &job, node: None, ts: "t" })
 }
 
 #[test]
@@ -434,7 +439,7 @@ fn a_batch_of_deletions_is_rebuilt_from_the_annotations_of_volumes() {
     assert!(index.is_shut_out_of_batch(batch, Operation::Provision, &recipe, None), "a claim cannot join them");
     index.add_entry(batch, to_be_deleted("b", &recipe));
     index.add_entry(batch, to_be_deleted("d", &recipe));
-    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "one is to come");
+    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "one has not arrived");
     assert!(
         index.change_volume(WatchChange::Delete(ObjectName::new("", "pvc-c"))).contains(&WorkItem::Batch(batch.into()))
     );

@@ -235,7 +235,7 @@ fn a_pool_gives_way_to_claims_without_quota() {
     drained.metadata.labels.as_mut().unwrap().remove(names::LABEL_POOL);
     drained.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().uid = Some(names::NO_CLAIM_UID.into());
     index.change_volume(WatchChange::Apply((&drained).into()));
-    assert_eq!(steps(&mut index), [], "its room is coming");
+    assert_eq!(steps(&mut index), [], "its quota is about to be free");
     drained.spec.as_mut().unwrap().persistent_volume_reclaim_policy = Some("Retain".into());
     index.change_volume(WatchChange::Apply((&drained).into()));
     assert_eq!(steps(&mut index), [Step::Drain("pvc-a".into())], "it stays, by an admin's will");

@@ -28,7 +28,7 @@ fn counted(index: &Index, class: &str) -> ClassUsage {
     for volume in index.volumes().filter(|volume| volume.class == class && volume.belongs_to(&index.facts.identity)) {
         counted.extend(volume.volume_id().map(str::to_owned));
         counted.extend(volume.claim_uid.clone());
-        let reference = volume.claim_ref.as_ref().filter(|reference| !reference.uid.is_empty());
+        let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_some());
         let claim = volume.claim_uid.as_ref().and_then(|uid| index.facts.cache.claims.name_of(uid));
         let namespace = reference.map(|reference| &reference.name).or(claim).map(|name| name.namespace.as_str());
         taken.add(namespace.unwrap_or_default(), index.quota.bytes_of(&volume, &index.facts));
@@ -197,7 +197,7 @@ impl Deed {
                 }
             }
             Deed::Grow { claim, size } => {
-                index.charge_expansion(&names::pv_name(&uid(claim, false)), u64::from(size) << 30);
+                index.charge_expand(&names::pv_name(&uid(claim, false)), u64::from(size) << 30);
             }
             Deed::Growth { claim, size, end } => {
                 let id = uid(claim, false);
@@ -344,9 +344,9 @@ fn each_namespace_has_its_own_quota_and_growing_volumes_count_with_their_new_siz
     index.change_volume(WatchChange::Apply(volume.clone()));
     let gi = |count: u64| count << 30;
     assert_eq!(index.quota_error(&two, &recipe), None);
-    assert_eq!(index.expansion_quota_error(&volume, &one, gi(3), &recipe), None, "it does not count itself");
-    assert!(index.expansion_quota_error(&volume, &one, gi(4), &recipe).is_some());
-    index.charge_expansion(&volume.name, gi(3));
+    assert_eq!(index.expand_quota_error(&volume, &one, gi(3), &recipe), None, "it does not count itself");
+    assert!(index.expand_quota_error(&volume, &one, gi(4), &recipe).is_some());
+    index.charge_expand(&volume.name, gi(3));
     let why = index.quota_error(&two, &recipe).expect("the charged size counts");
     assert!(why.contains("namespace t may have at most 3Gi") && why.contains("3Gi are used"), "{why}");
     let elsewhere = shared_claim("u", "two", false);

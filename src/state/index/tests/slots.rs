@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{CLASS, index, name, recipe, with_limits};
 use crate::model::claim::Claim;
-use crate::node::Node;
 use crate::object::ObjectName;
+use crate::run::node::Node;
 use crate::run::view::{Job, Pod, RunLabels};
 use crate::state::index::{Index, SlotRequest, WatchChange, WorkItem};
 
@@ -115,12 +115,12 @@ fn snapshots_wait_in_the_same_queue_as_claims() {
     assert!(!index.has_slot(&claim, &recipe) && !index.acquire_slot("snapshot-t-1", &other, &recipe));
     index.wait_for_slot(&other, &recipe);
     let woken = index.change_job(WatchChange::Apply(Job { is_over: true, ..snapshot }));
-    assert!(woken.contains(&claim.key) && !woken.contains(&other.key), "{woken:?}");
+    assert!(woken.contains(&claim.item) && !woken.contains(&other.item), "{woken:?}");
     assert!(index.acquire_slot("provision-a-1", &claim, &recipe));
     let provision = run("provision", "a");
     index.change_job(WatchChange::Apply(provision.clone()));
     let woken = index.change_job(WatchChange::Delete(provision.name));
-    assert!(woken.contains(&other.key), "{woken:?}");
+    assert!(woken.contains(&other.item), "{woken:?}");
     let deletion = run("delete-snapshot", "s");
     index.change_job(WatchChange::Apply(deletion.clone()));
     assert!(!index.acquire_slot("snapshot-t-1", &other, &recipe), "a deletion uses a slot");
@@ -187,8 +187,8 @@ fn the_next_item_is_woken_when_one_before_it_leaves_the_queue() {
         assert!(index.wait_for_slot(&asks(claim), &recipe).is_empty(), "there is no place");
     }
     index.cancel_expectation("a");
-    assert!(index.stop_waiting_for_slot(&asks("b").key).contains(&asks("c").key), "b had the next");
+    assert!(index.stop_waiting_for_slot(&asks("b").item).contains(&asks("c").item), "b had the next");
     index.wait_for_slot(&asks("b"), &recipe);
     assert!(!index.acquire_slot("d", &asks("d"), &recipe));
-    assert_eq!(index.wait_for_slot(&asks("d"), &recipe), [asks("c").key], "nobody has told it yet");
+    assert_eq!(index.wait_for_slot(&asks("d"), &recipe), [asks("c").item], "nobody has told it yet");
 }

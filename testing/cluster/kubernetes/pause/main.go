@@ -10,7 +10,7 @@ import (
 func main() {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM)
-	// It is process 1 of pods that share a process namespace: whoever is left behind there must be reaped.
+	// In pods that share a process namespace, pause is process 1, and must reap the processes that lost their parent.
 	child := make(chan os.Signal, 1)
 	signal.Notify(child, syscall.SIGCHLD)
 	for {

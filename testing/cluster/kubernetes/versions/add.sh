@@ -16,7 +16,7 @@ minor=${release%.*} staging=v0.${release#1.}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# k8s.io/kubernetes takes some modules from its own source tree. Each is published as v0.MINOR.PATCH as well.
+# k8s.io/kubernetes takes some modules from its own source tree. Kubernetes publishes each as v0.MINOR.PATCH as well.
 file=$(go mod download -json "k8s.io/kubernetes@v$release" | sed -n 's/^.*"GoMod": "\(.*\)",$/\1/p')
 [[ -f $file ]] || fail "there is no module k8s.io/kubernetes@v$release" "go list -m -versions k8s.io/kubernetes shows those that there are"
 {

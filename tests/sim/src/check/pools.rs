@@ -31,7 +31,7 @@ pub fn ready(store: &Store, world: &World, class: &str) -> usize {
     volumes.filter(|volume| is_ready(volume) && of_class(volume) && there(volume)).count()
 }
 
-/// Checks the end: each pool is full, and no pool request is left. A quota may leave no room for the pool.
+/// Checks the end: each pool is full, and no pool request is left. A quota may leave nothing for the pool.
 pub fn check_end(store: &Store, world: &World) -> Vec<(Guarantee, String)> {
     let mut wrong = Vec::new();
     // Another claim uses the volume that was made for it; the request is deleted with that claim.

@@ -29,7 +29,7 @@ pub(super) enum Act {
         wrong: bool,
     },
     Remove,
-    Grow,
+    Expand,
     /// Gives the volume its attributes, or leaves it half modified.
     Modify {
         whole: bool,
@@ -202,10 +202,10 @@ impl World {
                 1 => vec![Act::Remove, Act::Exit(1)],
                 _ => vec![Act::Hang],
             },
-            (Operation::Expand, false) => vec![Act::Grow, Act::Exit(0)],
+            (Operation::Expand, false) => vec![Act::Expand, Act::Exit(0)],
             (Operation::Expand, true) => match rng.below(3) {
                 0 => vec![Act::Exit(code)],
-                1 => vec![Act::Grow, Act::Exit(1)],
+                1 => vec![Act::Expand, Act::Exit(1)],
                 _ => vec![Act::Hang],
             },
             (Operation::Modify, false) => vec![Act::Modify { whole: true }, Act::Exit(0)],
@@ -301,7 +301,7 @@ impl World {
                 line(|| format!("backend: {:?} is removed", process.storage_key));
                 self.changed |= self.backend.remove(&process.storage_key);
             }
-            Act::Grow => {
+            Act::Expand => {
                 if !self.backend.contains(&process.storage_key) {
                     process.acts = vec![Act::Exit(65)];
                 }

@@ -1,7 +1,6 @@
 //! The steps of the demo.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,7 +39,7 @@ pub async fn show(cluster: &Cluster, name: &str, root: &Path) -> Result<()> {
     let mut story = Story { cluster, client, recorder, root, chapter: 0 };
     story.clear().await?;
     story.configs().await?;
-    let before = directories()?;
+    let before = volumes();
     println!("     directories of volumes on the node: {}", count(&before));
 
     let hostpath = story.with_a_storage_class().await?;
@@ -311,10 +310,12 @@ impl Story<'_> {
             }
             line(began, gone?, "PersistentVolume gone");
             run.context("no delete run was observed")?;
-            ensure!(!is_volume(&shown.directory), "{} still exists", shown.directory.display());
+            let name = shown.directory.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let exists = volumes().iter().any(|names| names.contains(name));
+            ensure!(!exists, "{} still exists", shown.directory.display());
             println!("     {} is empty, and belongs to no volume", shown.directory.display());
         }
-        let after = directories()?;
+        let after = volumes();
         println!("     directories of volumes on the node: {}, before: {}", count(&after), count(before));
         // Another cluster of this machine may have the same directories.
         let alone = machine::names_in(Path::new("/run/flex-cluster"))?.len() == 1;
@@ -401,19 +402,9 @@ fn alive(records: &[Record], kind: Kind) -> BTreeSet<String> {
     names
 }
 
-fn directories() -> Result<Vec<BTreeSet<String>>> {
-    let volumes = |directory: &str| {
-        let names = machine::names_in(Path::new(directory))?;
-        Ok(names.into_iter().filter(|name| is_volume(&Path::new(directory).join(name))).collect())
-    };
-    DIRECTORIES.iter().map(|directory| volumes(directory)).collect()
-}
-
-/// Returns whether this is more than an empty directory that the DaemonSet is going to remove.
-fn is_volume(path: &Path) -> bool {
-    let Ok(found) = std::fs::symlink_metadata(path) else { return false };
-    let nobodys = found.is_dir() && matches!(found.permissions().mode() & 0o7777, 0o1000 | 0o1700);
-    !nobodys || std::fs::read_dir(path).is_ok_and(|mut inner| inner.next().is_some())
+/// Returns the volumes on the node, for each of the classes.
+fn volumes() -> Vec<BTreeSet<String>> {
+    DIRECTORIES.iter().map(|directory| cluster::volumes_in(directory)).collect()
 }
 
 fn count(directories: &[BTreeSet<String>]) -> usize {

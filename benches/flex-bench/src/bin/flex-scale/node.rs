@@ -59,7 +59,7 @@ impl Node {
         Node::join_with(cluster, namespace, image).await
     }
 
-    /// The same, with another client of the images.
+    /// Does the same, with another client of the images.
     ///
     /// # Errors
     /// The API server does not take it.

@@ -148,7 +148,7 @@ impl Plane {
         self.start_orchestrator(program, &self.kubeconfig(audit::ORCHESTRATOR, &["system:masters"])?).await
     }
 
-    /// The same with the rights of an account.
+    /// Does the same with the rights of an account.
     ///
     /// # Errors
     /// The orchestrator does not start, or refuses the class.
@@ -232,7 +232,7 @@ impl Plane {
         self.burst_as(&self.client, how, size).await
     }
 
-    /// The same by the client of a user.
+    /// Does the same by the client of a user.
     ///
     /// # Errors
     /// The API server refuses a claim, or they are not bound in a long time.

@@ -62,7 +62,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// A table of the means, with the difference in percent.
+    /// Returns a table of the means, with the difference in percent.
     pub fn table(&self) -> String {
         let mut text = format!(
             "CPU of the API server in bursts of {} claims in batches, {PAIRS} of each kind in turns:\n\n\

@@ -181,7 +181,8 @@ fn memory(results: &Results) -> String {
     if let Some(standing) = &results.standing {
         let _ = writeln!(
             text,
-            "Started among {} bound claims and as many volumes: ready after {:.2} s; by half a minute later {:.1} MiB at most, {:.2} s of CPU.",
+            "A process that starts among {} bound claims and as many volumes is ready after {:.2} s.\n\
+             Until half a minute later it uses at most {:.1} MiB, and {:.2} s of CPU.",
             show::number(standing.claims),
             standing.ready_s,
             standing.peak_mib,
@@ -194,7 +195,7 @@ fn memory(results: &Results) -> String {
             text,
             "\n{} volumes were made in batches in {:.0} s ({:.1} a second), and deleted at once in {:.0} s ({:.1} a second).  \n\
              Meanwhile {} claims arrived, one a second, each with a pod: they were bound after {:.2} s (p50) and {:.2} s (p99). \
-             Before, with nothing else to do, it was {:.2} s and {:.2} s.",
+             Without other work, it was {:.2} s and {:.2} s.",
             show::number(drain.volumes),
             drain.made_s,
             rate(drain.made_s),
@@ -253,8 +254,9 @@ fn markdown(results: &Results) -> String {
          - Requests are counted in the API server's audit log in the same time; Leases are left out, events are included.\n  \
            Requests of the kubelet are those of the simulated node, and others are those of this program.\n\
          - For the memory with many claims in progress, the node is paused until there are pods for all claims.\n\
-         - For the start among many claims, those are copies of a claim and volume that were bound before, and nothing \
-         else runs.\n\
+         - For the start among many claims, these claims and volumes are copies of a claim and volume that were bound \
+         before.\n  \
+           Nothing else runs.\n\
          - flex-provisioner at commit {}. {}.\n",
         target_table(results),
         bursts(results),

@@ -14,17 +14,17 @@ use crate::model::affinity;
 use crate::model::claim::{Binding, Claim};
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
-use crate::node::without;
 use crate::rules::Rule as _;
+use crate::run::node::without;
 
 /// Checks whether another claim has the volume: the claimRef names it with a UID.
 pub(super) fn is_claimed_by_other(o: &Observed<'_>, volume: &Volume) -> bool {
-    volume.claim_ref.as_ref().is_some_and(|reference| !reference.uid.is_empty() && reference.uid != o.claim.uid)
+    volume.claim_ref_uid().is_some_and(|uid| uid != o.claim.uid)
 }
 
 /// Checks whether this claim has the volume: the claimRef has its UID, and not only its name.
 pub(super) fn is_claimed_by_this(o: &Observed<'_>, volume: &Volume) -> bool {
-    volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == o.claim.uid)
+    volume.claim_ref_uid() == Some(&o.claim.uid)
 }
 
 /// Checks whether the volume is terminating without the orchestrator's finalizer. A finalizer cannot be added any more.
@@ -52,7 +52,7 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
             ),
         ));
     };
-    let (provenance, nodes) = provenance(o, recipe, volume);
+    let Origin { provenance, nodes } = origin(o, recipe, volume);
     let kept = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
     // If no node is known any more, the node that was written when one was known stays.
     let known = || known_nodes(o.claim).next().is_some();
@@ -105,7 +105,7 @@ pub(super) fn transfer_to_other(o: &Observed<'_>, volume: &Volume) -> Decision {
     // A volume with another name could not be deleted by the id later.
     match o.recipe_of_attempt().filter(|_| volume.name == names::pv_name(&o.claim.volume_id())) {
         Some(recipe) => {
-            let (provenance, nodes) = provenance(o, recipe, volume);
+            let Origin { provenance, nodes } = origin(o, recipe, volume);
             let volume = volume.name.clone();
             let message = format!("volume {volume} was made for this claim, but claim {by} has taken it");
             Rule::TransferToOtherClaim
@@ -132,8 +132,8 @@ pub(super) fn wait_for_admin(volume: &Volume) -> Decision {
 
 /// Checks whether another claim has taken a volume of this claim's runs, also if the transfer is half done.
 pub(super) fn was_taken_from(o: &Observed<'_>, volume: &Volume) -> bool {
-    let reference = volume.claim_ref.as_ref().map(|reference| &reference.uid);
-    let half_way = volume.volume_id_annotation == Some(o.claim.volume_id()) && volume.claim_uid.as_ref() == reference;
+    let names_its_taker = volume.claim_uid.as_deref() == volume.claim_ref_uid();
+    let half_way = volume.volume_id_annotation == Some(o.claim.volume_id()) && names_its_taker;
     volume.name == names::pv_name(&o.claim.volume_id())
         && is_claimed_by_other(o, volume)
         && (o.claim.may_own(volume) || half_way)
@@ -148,8 +148,15 @@ pub(super) fn transferred<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
     })
 }
 
-/// Returns the provenance of a volume, and the nodes where its storage is or may have been left.
-fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance, Vec<String>) {
+/// The origin of a volume.
+struct Origin {
+    provenance: Provenance,
+    /// The nodes where its storage is or may have been left.
+    nodes: Vec<String>,
+}
+
+/// Returns the origin of a volume.
+fn origin(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> Origin {
     let node = made_on(o.claim, recipe, volume);
     let provenance = Provenance {
         effective_config: recipe.effective_config.clone(),
@@ -157,7 +164,7 @@ fn provenance(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> (Provenance
         moved_in: volume.moved_in(),
     };
     let nodes = leftover_nodes(o, volume, &provenance);
-    (provenance, nodes)
+    Origin { provenance, nodes }
 }
 
 /// Returns the node of a volume, where the class makes volumes on nodes. Any of several attempts may have made the

@@ -238,8 +238,8 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
 }
 
-/// Waits for a run. A claim in a batch gets no event while all goes fast, because an event for each of many claims costs
-/// more than it tells. After [`SLOW_BATCH`] its user learns what is in progress.
+/// Waits for a run. A claim in a batch gets no event while the batch is fast, because an event for each of many claims
+/// costs more than it helps. After [`SLOW_BATCH`] an event says what is in progress.
 fn in_progress(o: &Observed<'_>, now: i64) -> Decision {
     let wait = wait_for_run(o, Rule::RunInProgress);
     let began = o.claim.own_stamp().and_then(Stamp::began);

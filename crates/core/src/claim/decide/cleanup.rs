@@ -10,10 +10,10 @@ use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::waits::wait_for_run;
 use crate::config::{NodeGone, Recipe};
-use crate::node::{NodeState, without};
 use crate::rules::Rule as _;
 use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
+use crate::run::node::{NodeState, without};
 use crate::run::state::{Cause, RunState};
 
 /// Decides about the delete run that is due on one of the claim's nodes.

@@ -8,8 +8,8 @@ use super::step::Step;
 use crate::config::Recipe;
 use crate::model::data_source::DataSource;
 use crate::model::data_source::SourceUser;
-use crate::node::NodeState;
 use crate::rules::Rule as _;
+use crate::run::node::NodeState;
 
 /// Leaves a claim to others if they fill it and bring its volume.
 pub(super) fn leave_to_populator(o: &Observed<'_>) -> Option<Decision> {

@@ -26,7 +26,7 @@ pub(super) fn original_on(node: &'static str) -> Original {
         name: names::pv_name(OF),
         class: "silver".into(),
         size: Ok(1 << 30),
-        claim_ref: Some(Reference { name, uid: OF.into() }),
+        claim_ref: Some(Reference { name, uid: Some(OF.into()) }),
         ..adopted_volume()
     };
     Original { claim: Some(claim), volume: Some(volume), ours: true, node, granted: true }

@@ -20,7 +20,7 @@ use crate::config::classes::{BindingMode, Class};
 use crate::rules::Rule as _;
 use crate::run::backoff::{delay, delay_after, due_after, not_before, seconds};
 use crate::run::failure::LastFailure;
-use crate::run::state::{Cause, RunState};
+use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::stuck::StuckReason;
 
 /// The time after which a pod whose image cannot be pulled is given up. A new attempt pulls again.
@@ -63,8 +63,9 @@ fn is_newer_config(o: &Observed<'_>, class: &Class) -> bool {
 
 /// Records a failed attempt, because its Job could not be created. A Job that the API server calls malformed never
 /// existed, so that the attempt has left nothing.
-pub fn failed_start(o: &Observed<'_>, class: &Class, cause: Cause, reaction: Reaction, now: i64) -> Decision {
-    record(o, class, Rule::JobRefused, (cause, reaction, now), reaction == Reaction::Never)
+pub fn failed_start(o: &Observed<'_>, class: &Class, refusal: JobRefusal, now: i64) -> Decision {
+    let JobRefusal { cause, reaction } = refusal;
+    record(o, class, Rule::JobRefused, Failure { cause, reaction, at: now }, reaction == Reaction::Never)
 }
 
 /// Records by a rule that the attempt has failed, and says what follows.
@@ -76,14 +77,22 @@ pub(super) fn record_failure(
     reaction: Reaction,
     at: i64,
 ) -> Decision {
-    record(o, class, rule, (cause, reaction, at), o.runs.never_started)
+    record(o, class, rule, Failure { cause, reaction, at }, o.runs.never_started)
+}
+
+/// The end of an attempt that has failed.
+struct Failure {
+    cause: Cause,
+    reaction: Reaction,
+    /// The time, in seconds since 1970.
+    at: i64,
 }
 
 fn record(
     o: &Observed<'_>,
     class: &Class,
     rule: Rule,
-    (cause, reaction, at): (Cause, Reaction, i64),
+    Failure { cause, reaction, at }: Failure,
     never_started: bool,
 ) -> Decision {
     let attempt = o.attempt();
@@ -126,7 +135,7 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
     };
     let delayed = class.binding == BindingMode::WaitForFirstConsumer;
     if can_reschedule(o, class) && failure.reaction == Reaction::NoCapacity {
-        return no_room(o, failure);
+        return no_capacity(o, failure);
     }
     if delayed && claim.selected_node.is_none() {
         return Rule::WaitForReschedule.nothing();
@@ -148,8 +157,8 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
     confirm_then(o, next(o, class, recipe, Rule::AttemptDue, now))
 }
 
-/// Decides about an attempt that the selected node had no room for.
-fn no_room(o: &Observed<'_>, failure: &LastFailure) -> Decision {
+/// Decides about an attempt that the selected node had no capacity for.
+fn no_capacity(o: &Observed<'_>, failure: &LastFailure) -> Decision {
     // The next selected node gets an attempt, even if the scheduler selects the same again.
     let failure = LastFailure { reaction: Reaction::Retry, ..failure.clone() };
     let Some(node) = &o.claim.selected_node else {

@@ -61,7 +61,7 @@ fn the_job_of_the_last_attempt_is_stopped_before_the_next() {
 }
 
 #[test]
-fn a_claim_is_rescheduled_if_its_node_has_no_room() {
+fn a_claim_is_rescheduled_if_its_node_has_no_capacity() {
     let mut world = delayed(failed_with(Reaction::NoCapacity), Some("a"));
     let decision = world.decide_by(Rule::NoRoomOnNode, NOW);
     let Step::Reschedule { failure: Some(noted) } = decision.step else { panic!("{:?}", decision.step) };

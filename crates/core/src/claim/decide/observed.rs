@@ -8,7 +8,7 @@ use crate::model::claim::{Binding, Claim};
 use crate::model::data_source::SourceUser;
 use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
-use crate::node::NodeStates;
+use crate::run::node::NodeStates;
 use crate::run::state::RunState;
 use crate::run::view::Job;
 

@@ -12,8 +12,8 @@ use super::step::Step;
 use crate::config::classes::{BindingMode, Class};
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
-use crate::node::{NodeState, NodeStates};
 use crate::rules::Rule as _;
+use crate::run::node::{NodeState, NodeStates};
 
 /// Returns the nodes where an attempt that begins now may leave storage. The last is the node of its run.
 ///
@@ -41,7 +41,7 @@ fn next_node<'a>(o: &Observed<'a>, class: &Class, recipe: &Recipe) -> Result<&'a
     let last = || o.claim.nodes_with_storage.last().filter(|_| o.nodes.choice.last && o.claim.own_stamp().is_some());
     let next = || o.nodes.choice.next.as_ref();
     // A failed attempt may have left storage on its node. So the next attempt is there too, unless the node has no
-    // room.
+    // capacity.
     let node = if had_no_capacity(o) { next().or_else(last) } else { last().or_else(next) };
     node.map(String::as_str).ok_or_else(|| {
         format!(
@@ -73,7 +73,7 @@ pub(super) fn ignored_node_message(o: &Observed<'_>, class: &Class, recipe: &Rec
     })
 }
 
-/// Checks whether the last attempt found no room on its node.
+/// Checks whether the last attempt found no capacity on its node.
 fn had_no_capacity(o: &Observed<'_>) -> bool {
     let attempt = o.claim.own_stamp().map(|stamp| stamp.attempt);
     let last = o.claim.last_failure.as_ref().filter(|last| last.operation == Operation::Provision);

@@ -9,7 +9,6 @@ use super::step::Step;
 use super::waits::succeeded;
 use crate::model::claim::Binding;
 use crate::model::phase::VolumePhase;
-use crate::model::volume::Reference;
 use crate::rules::Rule as _;
 
 /// Decides about a claim that the PV controller bound to the pooled volume that was assigned to it.
@@ -67,9 +66,8 @@ pub(super) fn complete_pool_request(o: &Observed<'_>) -> Option<Decision> {
 
 /// Returns a volume that another claim's runs made, that this claim has taken, and that is adopted for this claim.
 pub(super) fn assigned<'a>(o: &Observed<'a>) -> Option<&'a Candidate<'a>> {
-    let own = |reference: &Reference| reference.uid == o.claim.uid;
     o.volumes.all.iter().find(|Candidate { volume, .. }| {
-        let names_it = volume.claim_ref.as_ref().is_some_and(own) && volume.claim_uid.as_ref() == Some(&o.claim.uid);
+        let names_it = volume.claim_ref_uid() == Some(&o.claim.uid) && volume.claim_uid.as_ref() == Some(&o.claim.uid);
         volume.name != names::pv_name(&o.claim.volume_id()) && volume.is_adopted() && names_it
     })
 }

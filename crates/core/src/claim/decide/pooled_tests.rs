@@ -5,7 +5,7 @@ use super::*;
 /// Returns the volume of a request when it is ready.
 fn ready_volume() -> Volume {
     let pool_hash = recipe_with(&[]).effective_config.pool_hash();
-    let reference = Reference { name: ObjectName::new("own", UID), uid: String::new() };
+    let reference = Reference { name: ObjectName::new("own", UID), uid: None };
     let pool_size = new().claim.size.ok();
     Volume { pool: Some(pool_hash), pool_size, claim_uid: None, claim_ref: Some(reference), ..adopted_volume() }
 }
@@ -87,7 +87,7 @@ fn the_volume_of_a_pool_request_is_adopted_and_the_request_is_completed() {
 #[test]
 fn a_pool_request_is_completed_when_a_claim_has_its_volume() {
     for uid in [Some("another"), None] {
-        let reference = Reference { name: ObjectName::new("team", "data"), uid: "another".into() };
+        let reference = Reference { name: ObjectName::new("team", "data"), uid: Some("another".into()) };
         let claim_uid = uid.map(str::to_owned);
         let given = Volume { pool: None, claim_uid, claim_ref: Some(reference), ..ready_volume() };
         let mut world = request(with_volume(stamped(1), given, &["claimRef"]));

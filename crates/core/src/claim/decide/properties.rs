@@ -35,7 +35,7 @@ impl World {
 
     /// Checks whether the volume is the claim's and is deleted as a volume, if it must be deleted.
     fn is_safe(&self, volume: &Volume) -> bool {
-        volume.claim_ref.as_ref().is_some_and(|reference| reference.uid == UID)
+        volume.claim_ref_uid() == Some(UID)
             && volume.volume_id_annotation.as_deref() == Some(UID)
             && volume.provenance.as_deref().is_some_and(|text| serde_json::from_str::<Provenance>(text).is_ok())
             && (volume.has_finalizer() || volume.reclaim_policy != ReclaimPolicy::Delete)
@@ -156,7 +156,7 @@ impl World {
         volume.provenance = Some(text);
         volume.provisioned_by = Some(names::DEFAULT_PROVISIONER.into());
         volume.instance = Some("default".into());
-        volume.claim_ref = Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() });
+        volume.claim_ref = Some(Reference { name: ObjectName::new("team", "data"), uid: Some(UID.into()) });
     }
 
     /// Makes the volume that of the claim which it names.
@@ -168,7 +168,7 @@ impl World {
             assert!(!volume.terminating, "the API takes no finalizer any more");
             volume.finalizers.push(names::VOLUME_FINALIZER.into());
         }
-        volume.claim_uid = volume.claim_ref.as_ref().map(|reference| reference.uid.clone());
+        volume.claim_uid = volume.claim_ref_uid().map(str::to_owned);
         volume.volume_id_annotation = Some(id);
         let text = serde_json::to_string(provenance).unwrap();
         volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
@@ -298,7 +298,7 @@ fn check(world: &World, decision: &Decision) {
         Step::TransferToOtherClaim { volume, .. } => {
             let (volume, _) = world.volume(volume);
             assert!(claim.has_finalizer() || !world.is_to_be_undone() && !claim.is_bound());
-            assert!(volume.claim_ref.as_ref().is_some_and(|r| !r.uid.is_empty() && r.uid != UID), "nobody has it");
+            assert!(volume.claim_ref_uid().is_some_and(|uid| uid != UID), "nobody has it");
             assert!(volume.name == names::pv_name(UID) && !world.has_transferred());
         }
         Step::Bind { volume } => check_binding(world, volume),
@@ -339,8 +339,8 @@ fn check_volume_name(world: &World, volume: &str) {
 
 fn check_reschedule(world: &World, failure: Option<&LastFailure>) {
     let claim = &world.claim;
-    let no_room = claim.last_failure.as_ref().is_some_and(|last| last.reaction == Reaction::NoCapacity);
-    assert!(failure.is_none() || no_room && failure.is_some_and(|f| f.reaction == Reaction::Retry));
+    let no_capacity = claim.last_failure.as_ref().is_some_and(|last| last.reaction == Reaction::NoCapacity);
+    assert!(failure.is_none() || no_capacity && failure.is_some_and(|f| f.reaction == Reaction::Retry));
     assert!(claim.selected_node.is_some() && !world.is_to_be_undone());
     assert!(claim.own_stamp().is_none() || !world.is_alive(), "one attempt at a time");
 }
@@ -398,7 +398,7 @@ fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &
         mismatches.is_empty() || volume.is_adopted() || world.is_to_be_undone() || claim.terminating,
         "a wrong volume is made the claim's"
     );
-    assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
+    assert!(volume.claim_ref_uid().is_none_or(|uid| uid == UID), "theft");
     let holdable = !volume.terminating || volume.has_finalizer() || policy(provenance) != ReclaimPolicy::Delete;
     assert!(holdable, "the API takes no finalizer any more");
     assert!(!world.is_safe(volume) || volume.claim_uid.as_deref() == Some(UID));
@@ -435,7 +435,7 @@ fn check_delete(world: &World, attempt: u32, node: &str, on_any_node: bool) {
         let ours = volume.name == names::pv_name(UID);
         let last = bound_to_ours || volume.phase == VolumePhase::Bound;
         assert!(!ours || last && volume.terminating && !volume.has_finalizer(), "its volume would be deleted");
-        assert!(volume.claim_ref.as_ref().is_none_or(|r| r.uid.is_empty() || r.uid == UID), "theft");
+        assert!(volume.claim_ref_uid().is_none_or(|uid| uid == UID), "theft");
     }
 }
 

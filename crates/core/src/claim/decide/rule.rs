@@ -62,13 +62,13 @@ pub enum Rule {
     /// No container of the attempt has run, and this is not recorded. Records it before the Job is deleted, because the
     /// proof vanishes with the Job.
     RecordNeverStarted,
-    /// A provision Job of a claim that is to be undone is left. Deletes the Job, which stops its pod.
+    /// A provision Job of a claim that the orchestrator must undo is left. Deletes the Job, which stops its pod.
     StopProvisionJob,
     /// A process may run on a node that does not answer. Emits an event, and waits for the node.
     NodeUnreachable,
-    /// A provision Job of a claim that is to be undone is terminating. Waits for its end.
+    /// A provision Job of a claim that the orchestrator must undo is terminating. Waits for its end.
     ProvisionJobTerminating,
-    /// A provision pod of a claim that is to be undone may still run. Waits for its end.
+    /// A provision pod of a claim that the orchestrator must undo may still run. Waits for its end.
     WaitForPods,
     /// The volume that another claim took already belongs to that claim. Removes the finalizer.
     ReleaseAfterTransfer,
@@ -224,7 +224,7 @@ pub enum Rule {
     RunStuck,
     /// The image was not pulled in time. Records that the attempt failed.
     ImagePullTimeout,
-    /// The node did not admit the pod in time. Records that the node had no room.
+    /// The node did not admit the pod in time. Records that the node had no capacity.
     NodeAdmissionTimeout,
     /// The image exited 0, and it is not certain that it made no volume. Asks the API.
     ConfirmNoVolumeMade,
@@ -246,9 +246,9 @@ pub enum Rule {
     StopSidecars,
     /// The image failed a moment ago, and another container of its pod still runs. Waits for its end.
     SidecarsTerminating,
-    /// The selected node had no room. Removes it from the claim, so that the scheduler selects another.
+    /// The selected node had no capacity. Removes it from the claim, so that the scheduler selects another.
     NoRoomOnNode,
-    /// The node had no room, and somebody else has removed it from the claim. Records a failure like others.
+    /// The node had no capacity, and somebody else has removed it from the claim. Records a failure like others.
     NoRoomOnRemovedNode,
     /// The attempt failed, and the scheduler has not selected a node again. Waits.
     WaitForReschedule,

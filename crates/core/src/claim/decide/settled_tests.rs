@@ -25,7 +25,7 @@ fn a_bound_volume_without_a_complete_adoption_is_adopted() {
 
 #[test]
 fn a_volume_without_the_uid_of_a_bound_claim_is_adopted_only_if_the_claim_still_exists() {
-    let by_name = Reference { name: ObjectName::new("team", "data"), uid: String::new() };
+    let by_name = Reference { name: ObjectName::new("team", "data"), uid: None };
     for claim_ref in [None, Some(by_name)] {
         let restored = Volume { claim_ref, adoption_mark: None, ..adopted_volume() };
         let read = bound(with_volume(stamped(1), restored, &[]), &names::pv_name(UID));

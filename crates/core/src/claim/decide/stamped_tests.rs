@@ -253,7 +253,7 @@ fn an_attempt_leaves_a_node_that_takes_no_runs() {
 #[test]
 fn a_claim_with_an_uncertain_stamp_checks_the_quota_again() {
     let full = World { quota_error: Some("full"), ..new() };
-    assert_eq!(full.decide_by(Rule::QuotaReached, NOW).requeue_at, None, "its room is an event");
+    assert_eq!(full.decide_by(Rule::QuotaReached, NOW).requeue_at, None, "an event says when the quota allows it");
     let unsure = World { has_pending_charge: true, ..full };
     assert_eq!(
         unsure.decide_by(Rule::QuotaReached, NOW).requeue_at,
@@ -356,7 +356,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     assert_eq!((volume, &provenance.effective_config), (names::pv_name(UID), &recipe_with(&[]).effective_config));
     assert!(decision.event.unwrap().message.contains("but claim b/thief has taken it"));
     // After a crash between the two writes, the transfer is continued.
-    let thief = taken_volume().claim_ref.map(|reference| reference.uid);
+    let thief = taken_volume().claim_ref.and_then(|reference| reference.uid);
     let half = Volume { claim_uid: thief, volume_id_annotation: Some(UID.into()), ..taken_volume() };
     let half_way = with_volume(stamped(1), half.clone(), &["claimRef"]);
     assert!(matches!(half_way.step(Rule::TransferToOtherClaim), Step::TransferToOtherClaim { .. }));

@@ -15,11 +15,11 @@ use crate::config::{NodeGone, Recipe};
 use crate::model::claim::{Binding, Claim, Stamp};
 use crate::model::data_source::{DataSource, SourceUser};
 use crate::model::volume::{Provenance, Reference, Volume};
-use crate::node::{NodeState, NodeStates};
 use crate::object::ObjectName;
 use crate::rules::Rule as _;
 use crate::run::backoff::delay;
 use crate::run::failure::LastFailure;
+use crate::run::node::{NodeState, NodeStates};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::{Job, RunLabels};
 
@@ -375,7 +375,7 @@ fn adopted_volume() -> Volume {
         volume_id_annotation: Some(UID.into()),
         adoption_mark: Some(crate::model::volume::adoption_mark(&serde_json::to_string(&provenance).unwrap())),
         provenance: Some(serde_json::to_string(&provenance).unwrap()),
-        claim_ref: Some(Reference { name: ObjectName::new("team", "data"), uid: UID.into() }),
+        claim_ref: Some(Reference { name: ObjectName::new("team", "data"), uid: Some(UID.into()) }),
         ..volume()
     }
 }
@@ -387,7 +387,7 @@ fn known_volume() -> Volume {
 
 /// Returns a volume of the claim that another claim has taken.
 fn taken_volume() -> Volume {
-    Volume { claim_ref: Some(Reference { name: ObjectName::new("b", "thief"), uid: "t".into() }), ..volume() }
+    Volume { claim_ref: Some(Reference { name: ObjectName::new("b", "thief"), uid: Some("t".into()) }), ..volume() }
 }
 
 fn vanishing_volume() -> Volume {

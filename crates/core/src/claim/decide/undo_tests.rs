@@ -153,7 +153,9 @@ fn an_attempt_without_a_possible_job_needs_no_delete_run() {
     let started = |attempt, reaction| {
         let world = stamped(attempt);
         let cause = Cause::new("JobRefused", "malformed");
-        let decision = world.observed(|o| super::super::failed_start(o, &world.class, cause, reaction, NOW));
+        let decision = world.observed(|o| {
+            super::super::failed_start(o, &world.class, crate::run::state::JobRefusal { cause, reaction }, NOW)
+        });
         assert_eq!(decision.rule, Rule::JobRefused);
         let Step::RecordFailure { failure } = decision.step else { panic!("{decision:?}") };
         failure

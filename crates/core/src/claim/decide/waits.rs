@@ -7,8 +7,8 @@ use super::observed::Observed;
 use super::rule::{Decision, Rule};
 use super::step::Step;
 use crate::model::volume::Volume;
-use crate::node::unreachable_message;
 use crate::rules::Rule as _;
+use crate::run::node::unreachable_message;
 
 /// Waits by a rule for the end of a run. If its pod is on a node that does not answer, emits an event instead.
 pub(super) fn wait_for_run(o: &Observed<'_>, rule: Rule) -> Decision {

@@ -94,8 +94,10 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
             volume.volume_id_annotation = some(id);
             volume.finalizers = if held { vec![names::VOLUME_FINALIZER.into()] } else { vec![] };
             volume.provisioned_by = provisioned.then(|| "somebody".into());
-            volume.claim_ref =
-                (reference != "none").then(|| Reference { name: ObjectName::new("ns", "c"), uid: reference });
+            volume.claim_ref = (reference != "none").then(|| Reference {
+                name: ObjectName::new("ns", "c"),
+                uid: Some(reference).filter(|uid| !uid.is_empty()),
+            });
         }
         // The check of a volume would find the same.
         let mut mismatches = Vec::new();
@@ -105,7 +107,7 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
         if volume.claim_uid.as_ref().is_some_and(|uid| uid != UID) {
             mismatches.push("annotation".into());
         }
-        if volume.claim_ref.as_ref().is_some_and(|r| !r.uid.is_empty() && r.uid != UID) {
+        if volume.claim_ref_uid().is_some_and(|uid| uid != UID) {
             mismatches.push("claimRef".into());
         }
         if extra {
@@ -176,7 +178,7 @@ prop_compose! {
     }
 }
 
-/// What is known beside the objects, in the order in which `worlds` takes it.
+/// The facts beside the objects, in the order in which `worlds` takes them.
 type Flags = (bool, bool, bool, bool, Binding, Option<RemovedJob>, bool, (bool, bool, bool), Option<&'static str>);
 
 fn flags() -> impl Strategy<Value = Flags> {

@@ -1,4 +1,4 @@
-//! The check of the key `storage-mounts`: whether the config's `pod-template` allows what the key promises.
+//! The check of the key `storage-mounts`: whether the config's `pod-template` allows the mounts that the key names.
 
 use flex_contract::names::CONTAINER;
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};

@@ -1,4 +1,4 @@
-//! The check of the key `resources`: what the API server would refuse in each Job is refused in the config.
+//! The check of the key `resources`: it refuses values that the API server would refuse in each Job.
 
 use flex_contract::quantity;
 use k8s_openapi::api::core::v1::ResourceRequirements;

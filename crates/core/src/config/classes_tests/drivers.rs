@@ -1,6 +1,7 @@
 //! Tests of configs that replace the external provisioner of a driver.
 
 use super::*;
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::external_provisioner::LeaseCheck;
 
 /// Returns a StorageClass that was written for a driver's own provisioner.

@@ -1,4 +1,4 @@
-//! What the table says of a key.
+//! The entry of a key in the table.
 
 /// One key of a provisioner config.
 #[derive(Clone, Copy, Debug)]

@@ -455,7 +455,7 @@ keys! {
         affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
 
-    /// The limit for all volumes of the pool together, those that are requested included.
+    /// The limit for all volumes of the pool together, also those that are only requested.
     POOL_MAX_BYTES = "pool-max-bytes", Pools {
         value: "a size", default: "no limit of its own", example: "2Ti", section: "",
         errors: [("much", "is not a size")],

@@ -88,7 +88,7 @@ fn storage_at_the_place_of_a_volume_is_known_by_whatever_id() {
 fn storage_that_moved_in_is_missed_only_if_the_list_could_name_it() {
     let missing = |kind: &'static str, name: &str| {
         let cluster = Cluster::with(&[("placement", "any")]).bound().volume(|volume| {
-            let moved_in = Some(MovedIn { path: format!("/srv/{name}"), from: "x".into(), ..MovedIn::default() });
+            let moved_in = Some(MovedIn { path: format!("/srv/{name}"), from: Some("x".into()), ..MovedIn::default() });
             let data = effective_config(&[("placement", "any")]);
             let provenance =
                 json!(Provenance { effective_config: data, origin_node: String::new(), moved_in }).to_string();

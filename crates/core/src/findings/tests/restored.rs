@@ -17,7 +17,7 @@ fn a_restored_volume_reserved_for_a_former_uid_is_a_finding() {
     let former = |v: &mut Volume| {
         gone(v);
         (v.adoption_mark, v.source_kind) = (None, Some("nfs"));
-        v.claim_ref.as_mut().unwrap().uid = OTHER.into();
+        v.claim_ref.as_mut().unwrap().uid = Some(OTHER.into());
     };
     let lost = || {
         let spec = json!({ "volumeName": names::pv_name(UID) });
@@ -37,7 +37,7 @@ fn a_restored_volume_reserved_for_a_former_uid_is_a_finding() {
     };
     let claim = only(&lost().volume(others), FindingKind::ClaimLost);
     assert!(claim.detail.contains("another claim, team/other") && !claim.remedy.contains("patch"), "{claim:#?}");
-    let mended = |v: &mut Volume| v.claim_ref.as_mut().unwrap().uid.clear();
+    let mended = |v: &mut Volume| v.claim_ref.as_mut().unwrap().uid = None;
     let claim = only(&lost().volume(mended), FindingKind::ClaimLost);
     assert!(claim.detail.contains("has not bound the claim again yet"), "{claim:#?}");
 }

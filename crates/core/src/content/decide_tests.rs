@@ -1,0 +1,442 @@
+//! Tests of the rules.
+
+use super::*;
+use crate::config::effective_config::EffectiveConfig;
+use crate::object::ObjectName;
+
+const NOW: i64 = 1_000_000;
+const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
+const NODE: &str = "n1";
+
+fn effective_config(data: &[(&str, &str)]) -> EffectiveConfig {
+    let all = [("image", "x"), ("backoff", "10s..60s")].iter().chain(data);
+    let data = all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    EffectiveConfig {
+        config: ObjectName::new("admin", "silver"),
+        class: "silver".into(),
+        data,
+        ..EffectiveConfig::default()
+    }
+}
+
+/// Returns a recipe with or without `capabilities: snapshot`, also where no config may declare it.
+fn recipe(able: bool) -> Recipe {
+    let recipe = effective_config(&[]).recipe().unwrap();
+    Recipe { capabilities: able.then(|| CAPABILITY.to_owned()).into_iter().collect(), ..recipe }
+}
+
+fn provenance() -> SnapshotProvenance {
+    SnapshotProvenance {
+        effective_config: effective_config(&[]),
+        origin_node: NODE.into(),
+        volume_id: "v".into(),
+        pv_name: "pvc-v".into(),
+        size: 1 << 30,
+        volume_mode: "Filesystem".into(),
+    }
+}
+
+fn content() -> Content {
+    Content {
+        name: names::content_name(UID),
+        uid: "c".into(),
+        resource_version: "1".into(),
+        created: NOW,
+        terminating: false,
+        finalizers: Vec::new(),
+        instance: Some("default".into()),
+        driver: "flex".into(),
+        policy: "Delete".into(),
+        handle: None,
+        status_handle: None,
+        snapshot: ObjectName::new("team", "monday"),
+        snapshot_uid: Some(UID.into()),
+        volume_mode: None,
+        class: None,
+        attempt: 0,
+        provenance: None,
+        last_failure: None,
+        abandoned: false,
+        ready: false,
+        made_at: None,
+        size: None,
+        error: None,
+    }
+}
+
+fn failure(operation: Operation, attempt: u32, reaction: Reaction) -> LastFailure {
+    let (reason, message) = ("ExitCode".to_owned(), "the array is on fire".to_owned());
+    LastFailure {
+        operation,
+        attempt,
+        at: NOW,
+        reaction,
+        reason,
+        message,
+        without_account: false,
+        recipe_version: String::new(),
+        unstarted_attempts: 0,
+    }
+}
+
+#[derive(Clone, Debug)]
+struct World {
+    content: Content,
+    ours: bool,
+    fresh: bool,
+    snapshot: SnapshotState,
+    source: Result<(), String>,
+    able: bool,
+    is_terminating: bool,
+    is_protected: bool,
+    has_slot: bool,
+    known: bool,
+    jobs: Vec<Job>,
+    run: RunState,
+    has_running_pods: bool,
+    node_states: NodeStates,
+    node_gone: NodeGone,
+    delete_run: RunState,
+    source_users: Vec<SourceUser>,
+}
+
+/// Returns a content that was just created.
+fn new() -> World {
+    World {
+        content: content(),
+        ours: true,
+        fresh: false,
+        snapshot: SnapshotState::Alive,
+        source: Ok(()),
+        able: true,
+        is_terminating: false,
+        is_protected: false,
+        has_slot: true,
+        known: true,
+        jobs: Vec::new(),
+        run: RunState::NotCached,
+        has_running_pods: false,
+        node_states: NodeStates([(NODE.to_owned(), NodeState::Reachable)].into()),
+        node_gone: NodeGone::Hold,
+        delete_run: RunState::NotCached,
+        source_users: Vec::new(),
+    }
+}
+
+/// Returns a content whose first attempt is stamped.
+fn begun() -> World {
+    let mut world = new();
+    world.content.finalizers = vec![names::SNAPSHOT_FINALIZER.into()];
+    (world.content.attempt, world.content.provenance) = (1, Some(serde_json::json!(provenance()).to_string()));
+    world
+}
+
+fn ready() -> World {
+    let mut world = begun();
+    world.content.ready = true;
+    world
+}
+
+/// Deletes the content and its VolumeSnapshot.
+fn terminating(mut world: World) -> World {
+    world.content.terminating = true;
+    world.snapshot = SnapshotState::Terminating;
+    world
+}
+
+fn job(attempt: u32, is_over: bool) -> Job {
+    let run_labels =
+        crate::run::view::RunLabels { operation: "snapshot".into(), id: UID.into(), attempt, class: "c".into() };
+    Job { name: ObjectName::new("admin", format!("snapshot-{UID}-{attempt}")), run_labels, is_over, ..Job::default() }
+}
+
+fn failed(pods_ended: bool) -> RunState {
+    RunState::Failed { cause: Cause::new("ExitCode", "busy"), reaction: Reaction::Retry, at: NOW, pods_ended }
+}
+
+fn claim(uid: &str, in_progress: bool) -> SourceUser {
+    SourceUser { uid: uid.into(), in_progress: in_progress.then(|| ObjectName::new("team", uid)) }
+}
+
+impl World {
+    fn decide(&self, now: i64) -> Decision {
+        let (recipe, provenance) = (recipe(self.able), provenance());
+        let jobs: Vec<&Job> = self.jobs.iter().collect();
+        decide(
+            &Observed {
+                content: &self.content,
+                ours: self.ours,
+                fresh: self.fresh,
+                snapshot: self.snapshot,
+                source: self.source.clone().map(|()| RunSource {
+                    provenance: &provenance,
+                    recipe: &recipe,
+                    is_terminating: self.is_terminating,
+                    is_protected: self.is_protected,
+                    has_slot: self.has_slot,
+                }),
+                recipe: if self.known { Ok(&recipe) } else { Err("lost".into()) },
+                origin_node: NODE,
+                jobs: &jobs,
+                run: self.run.clone(),
+                has_running_pods: self.has_running_pods,
+                nodes_with_pods: &[],
+                node_states: &self.node_states,
+                node_gone: self.node_gone,
+                delete_run: self.delete_run.clone(),
+                source_users: &self.source_users,
+            },
+            now,
+        )
+    }
+
+    /// Returns the step, which is that of a rule.
+    #[track_caller]
+    fn step(&self, rule: Rule) -> Step {
+        let decision = self.decide(NOW);
+        assert_eq!(decision.rule, rule, "{decision:?}");
+        decision.step
+    }
+
+    #[track_caller]
+    fn waits(&self, rule: Rule) {
+        assert_eq!(self.decide(NOW), rule.nothing());
+    }
+
+    #[track_caller]
+    fn says(&self, texts: &str) {
+        let decision = self.decide(NOW);
+        let said = decision.event.map(|tell| tell.message).unwrap_or_default();
+        assert!(said.contains(texts), "{:?}: {said}", decision.step);
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut World)) -> World {
+        change(&mut self);
+        self
+    }
+}
+
+#[test]
+fn contents_of_others_are_left_alone() {
+    new().with(|w| w.ours = false).waits(Rule::NotOurs);
+    // A claim that was restored from the content does not keep it any longer.
+    let filled = || {
+        new().with(|w| (w.ours, w.source_users) = (false, vec![SourceUser { uid: "copy".into(), in_progress: None }]))
+    };
+    for world in [filled(), terminating(filled())] {
+        let step = Step::UnprotectSource { claims: vec!["copy".into()] };
+        assert_eq!(world.step(Rule::UnprotectContent), step);
+    }
+    terminating(new()).waits(Rule::KeptByOtherFinalizers);
+    let theirs = terminating(new()).with(|w| w.content.finalizers = vec![names::CONTENT_FINALIZER.into()]);
+    assert_eq!(
+        theirs.step(Rule::NothingStored),
+        Step::RemoveFinalizer,
+        "the snapshot-controller leaves its finalizer to whoever stored it"
+    );
+}
+
+#[test]
+fn a_terminating_content_waits_for_its_snapshot_and_for_restores() {
+    let abandoned = terminating(ready()).with(|w| w.content.abandoned = true);
+    assert_eq!(abandoned.step(Rule::Abandoned), Step::RemoveFinalizer);
+    let missing = terminating(ready()).with(|w| w.snapshot = SnapshotState::NotCached);
+    assert_eq!(missing.step(Rule::ConfirmSnapshotGone), Step::ConfirmSnapshot);
+    let alive = terminating(ready()).with(|w| w.snapshot = SnapshotState::Alive);
+    assert_eq!(alive.step(Rule::SnapshotExists), Step::Nothing);
+    alive.says("as long as its VolumeSnapshot exists");
+    let filling = terminating(ready()).with(|w| w.source_users = vec![claim("a", true), claim("b", false)]);
+    assert_eq!(filling.step(Rule::UnprotectContent), Step::UnprotectSource { claims: vec!["b".into()] });
+    let filling = filling.with(|w| w.source_users.truncate(1));
+    assert_eq!(filling.step(Rule::RestoreInProgress), Step::Nothing);
+    filling.says("filled from it: team/a");
+}
+
+#[test]
+fn a_run_ends_before_its_snapshot_is_deleted() {
+    let running = terminating(begun()).with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::MayBeRunning));
+    assert_eq!(running.step(Rule::StopSnapshotRun), Step::RemoveJob { job: job(1, false).name });
+    let stopping = running.clone().with(|w| w.jobs[0].terminating = true);
+    stopping.waits(Rule::SnapshotRunEnding);
+    let pod = terminating(begun()).with(|w| w.has_running_pods = true);
+    pod.waits(Rule::SnapshotRunEnding);
+    let over = terminating(ready()).with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
+    assert_eq!(
+        over.step(Rule::StopSnapshotRun),
+        Step::RemoveJob { job: job(1, true).name },
+        "a later one is then known to be late"
+    );
+}
+
+#[test]
+fn a_deletion_follows_the_policy_and_needs_the_provenance() {
+    let unbegun = terminating(begun()).with(|w| w.content.provenance = None);
+    assert_eq!(unbegun.step(Rule::NothingStored), Step::RemoveFinalizer);
+    let retained = |world: World| terminating(world).with(|w| w.content.policy = "Retain".into());
+    assert_eq!(retained(ready()).step(Rule::DeletedButRetained), Step::RemoveFinalizer);
+    let half_made = retained(begun()).step(Rule::DeleteRunDue);
+    assert_eq!(half_made, Step::StartDelete { attempt: 1, on_any_node: false });
+    let lost = terminating(ready()).with(|w| w.known = false);
+    assert_eq!(lost.step(Rule::ProvenanceUnknown), Step::Nothing);
+    lost.says("cannot be deleted: lost; clean up by hand");
+}
+
+#[test]
+fn a_policy_decides_about_a_snapshot_on_a_deleted_node() {
+    let world = |state, node_gone| {
+        terminating(ready())
+            .with(|w| (w.node_states, w.node_gone) = (NodeStates([(NODE.to_owned(), state)].into()), node_gone))
+    };
+    let missing = world(NodeState::NotCached, NodeGone::Hold);
+    assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: NODE.into() });
+    world(NodeState::NotFound, NodeGone::Hold).says("node n1, which stores the snapshot, is gone");
+    assert_eq!(world(NodeState::NotFound, NodeGone::Hold).step(Rule::NodeGoneHold), Step::Nothing);
+    assert_eq!(world(NodeState::NotFound, NodeGone::Forget).step(Rule::NodeGoneForget), Step::RemoveFinalizer);
+    let elsewhere = Step::StartDelete { attempt: 1, on_any_node: true };
+    assert_eq!(world(NodeState::NotFound, NodeGone::RunElsewhere).step(Rule::NodeGoneRunElsewhere), elsewhere);
+}
+
+#[test]
+fn a_failed_deletion_is_repeated_at_the_pace_of_the_class() {
+    let world = terminating(ready());
+    assert_eq!(world.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
+    let run = |state| world.clone().with(|w| w.delete_run = state);
+    run(RunState::MayBeRunning).waits(Rule::DeleteRunInProgress);
+    run(failed(false)).waits(Rule::DeleteRunInProgress);
+    let stuck = RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW };
+    assert_eq!(run(stuck.clone()).step(Rule::DeleteRunStuck), Step::Nothing);
+    run(stuck).says("delete-snapshot run: no such image");
+    assert_eq!(run(RunState::Succeeded).step(Rule::StorageDeleted), Step::RemoveFinalizer);
+    let Step::RecordFailure(failure) = run(failed(true)).step(Rule::DeleteRunFailed) else { panic!("it failed") };
+    assert_eq!((failure.operation, failure.attempt), (Operation::DeleteSnapshot, 1));
+    run(failed(true)).says("delete-snapshot run 1 failed: busy; next try in 10 s");
+    let waits = world.with(|w| w.content.last_failure = Some(failure));
+    assert_eq!(waits.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 10));
+    let start = Step::StartDelete { attempt: 2, on_any_node: false };
+    assert_eq!(waits.decide(NOW + 10), Rule::DeleteRunDue.step(start.clone()));
+    let of_future = waits.with(|w| w.content.last_failure.as_mut().unwrap().at = NOW + 86_400);
+    assert_eq!(of_future.decide(NOW), Rule::DeleteRunDue.step(start), "no clock has shown that time");
+}
+
+#[test]
+fn a_content_with_an_existing_snapshot_becomes_ready_without_a_run() {
+    let existing = new().with(|w| w.content.handle = Some("h".into()));
+    assert_eq!(existing.step(Rule::ProtectContent), Step::AddFinalizer);
+    assert_eq!(
+        begun().with(|w| w.content.finalizers.clear()).step(Rule::ProtectContent),
+        Step::AddFinalizer,
+        "the snapshot-controller took it off"
+    );
+    let held = existing.with(|w| w.content.finalizers = vec![names::SNAPSHOT_FINALIZER.into()]);
+    assert_eq!(held.step(Rule::ExistingSnapshot), Step::MarkReady { size: None });
+    held.clone().with(|w| w.content.ready = true).waits(Rule::Ready);
+    let gone = terminating(held).with(|w| w.snapshot = SnapshotState::NotFound);
+    assert_eq!(gone.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
+    ready().waits(Rule::Ready);
+    let done = ready().with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
+    assert_eq!(done.step(Rule::JobNotNeeded), Step::RemoveJob { job: job(1, true).name });
+    let filled = ready().with(|w| w.source_users = vec![claim("a", false)]);
+    assert_eq!(filled.step(Rule::UnprotectContent), Step::UnprotectSource { claims: vec!["a".into()] });
+    ready().with(|w| w.source_users = vec![claim("a", true)]).waits(Rule::Ready);
+}
+
+#[test]
+fn no_run_begins_for_a_terminating_snapshot() {
+    let missing = new().with(|w| w.snapshot = SnapshotState::NotCached);
+    assert_eq!(missing.step(Rule::ConfirmSnapshotGone), Step::ConfirmSnapshot);
+    let gone = new().with(|w| w.snapshot = SnapshotState::NotFound);
+    assert_eq!(gone.step(Rule::SnapshotGone), Step::DeleteContent);
+    // Somebody else made the content.
+    gone.with(|w| w.content.instance = None).waits(Rule::SnapshotTerminating);
+    for state in [SnapshotState::Terminating, SnapshotState::NotFound] {
+        let world = begun().with(|w| (w.snapshot, w.is_protected, w.fresh) = (state, true, true));
+        world.waits(Rule::SnapshotTerminating);
+    }
+    new().with(|w| w.snapshot = SnapshotState::Unbound).waits(Rule::Unbound);
+}
+
+#[test]
+fn an_attempt_does_not_continue_with_another_claim_of_the_same_name() {
+    let old = SnapshotProvenance { volume_id: "old".into(), pv_name: "pvc-old".into(), ..provenance() };
+    for kept in [false, true] {
+        let world = begun().with(|w| {
+            w.content.provenance = Some(serde_json::json!(old).to_string());
+            (w.is_protected, w.fresh) = (kept, true);
+        });
+        assert!(matches!(world.step(Rule::NotPossible), Step::WriteStatus { .. }));
+        world.says("snapshot the volume pvc-old, but its claim is gone");
+    }
+}
+
+#[test]
+fn the_status_says_once_why_no_run_begins() {
+    type Spoilt = fn(&mut World);
+    let cases: [(Spoilt, &str); 3] = [
+        (|w| w.source = Err("claim team/a is not bound".into()), "is not bound"),
+        (
+            |w| w.able = false,
+            "admin/silver does not declare that its image can make snapshots (`capabilities: snapshot`)",
+        ),
+        (|w| w.is_terminating = true, "is being deleted"),
+    ];
+    for (change, says) in cases {
+        let world = new().with(change);
+        let Step::WriteStatus { error } = world.step(Rule::NotPossible) else { panic!("{says}") };
+        assert!(error.contains(says), "{error}");
+        assert_eq!(world.with(|w| w.content.error = Some(error)).step(Rule::NotPossible), Step::Nothing);
+    }
+    let kept = begun().with(|w| (w.is_terminating, w.is_protected, w.fresh) = (true, true, true));
+    assert_eq!(kept.step(Rule::RunDue), Step::StartRun, "what is kept can still be read");
+}
+
+#[test]
+fn the_next_attempt_follows_by_backoff() {
+    let stamp = |attempt| Rule::AttemptDue.step(Step::Stamp { attempt, provenance: Box::new(provenance()) });
+    assert_eq!(new().decide(NOW), stamp(1));
+    let noted = |reaction| begun().with(|w| w.content.last_failure = Some(failure(Operation::Snapshot, 1, reaction)));
+    let world = noted(Reaction::Retry);
+    assert_eq!(world.step(Rule::ReportFailure), Step::WriteStatus { error: "the array is on fire".into() });
+    let told = world.with(|w| w.content.error = Some("the array is on fire".into()));
+    assert_eq!(told.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 10));
+    assert_eq!(told.decide(NOW + 10), stamp(2));
+    let waits = told.with(|w| w.jobs = vec![job(1, false)]);
+    assert_eq!(waits.decide(NOW + 10), Rule::EarlierRunEnding.nothing(), "its Job is not over");
+    let never = noted(Reaction::Never).with(|w| w.content.error = Some("the array is on fire".into()));
+    assert_eq!(never.decide(NOW + 60).rule, Rule::AttemptNotDue);
+    assert_eq!(never.decide(NOW + 1800), stamp(2));
+}
+
+#[test]
+fn a_run_waits_for_a_slot_of_its_class() {
+    let full = new().with(|w| w.has_slot = false);
+    let decision = full.decide(NOW);
+    assert_eq!(decision, Rule::NoFreeSlot.step(Step::WaitForSlot).requeue_at(NOW + 30));
+    let later = full.decide(NOW + 31);
+    let (tell, again) = (later.event.expect("it has waited for long"), later.requeue_at);
+    assert!(!tell.warning && tell.message.contains("`max-in-flight`") && again == Some(NOW + 61), "{tell:?}");
+    let begun = begun().with(|w| (w.has_slot, w.is_protected, w.fresh) = (false, true, true));
+    assert_eq!(begun.step(Rule::RunDue), Step::StartRun, "what is begun has its place");
+    let step = terminating(begun).step(Rule::DeleteRunDue);
+    assert_eq!(step, Step::StartDelete { attempt: 1, on_any_node: false }, "to delete takes none");
+}
+
+#[test]
+fn a_run_begins_when_its_source_is_protected() {
+    assert_eq!(begun().step(Rule::ProtectSource), Step::ProtectSource);
+    assert_eq!(begun().with(|w| w.is_protected = true).step(Rule::ConfirmContent), Step::Refresh);
+    let due = begun().with(|w| (w.is_protected, w.fresh) = (true, true));
+    assert_eq!(due.step(Rule::RunDue), Step::StartRun);
+    let run = |state| due.clone().with(|w| (w.jobs, w.run) = (vec![job(1, false)], state));
+    run(RunState::MayBeRunning).waits(Rule::RunInProgress);
+    run(failed(false)).waits(Rule::RunInProgress);
+    assert_eq!(run(RunState::Succeeded).step(Rule::RunSucceeded), Step::MarkReady { size: Some(1 << 30) });
+    let stuck = run(RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW });
+    assert!(matches!(stuck.step(Rule::RunStuck), Step::WriteStatus { .. }));
+    stuck.says("no such image");
+    let Step::RecordFailure(failure) = run(failed(true)).step(Rule::RunFailed) else { panic!("it failed") };
+    assert_eq!((failure.operation, failure.attempt, failure.at), (Operation::Snapshot, 1, NOW));
+    run(failed(true)).says("snapshot run 1 failed: busy; next try in 10 s");
+}
+
+#[path = "decide_properties.rs"]
+mod properties;

@@ -1,0 +1,69 @@
+//! The request to an image for a snapshot.
+
+use flex_contract::operation::Operation;
+use flex_contract::request::{ClaimRef, RunRequest, Snapshot};
+
+use crate::config::Recipe;
+use crate::config::classes::Identity;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::SnapshotProvenance;
+use crate::run::request::{AttemptStart, of_class};
+
+/// The provenance of a snapshot, with the recipe of its runs.
+#[derive(Clone, Debug)]
+pub struct SnapshotBasis {
+    /// The provenance that the content has, or will get.
+    pub provenance: SnapshotProvenance,
+    /// The recipe of the runs.
+    pub recipe: Recipe,
+}
+
+/// The volume of which a snapshot is taken, as a run gets it.
+#[derive(Clone, Debug, Default)]
+pub struct SourceVolume {
+    /// The claim of the volume, where it is known.
+    pub claim: ClaimRef,
+    /// The spec of the volume as JSON.
+    pub spec: String,
+}
+
+/// Builds the request of a snapshot or delete-snapshot run from the provenance on the content.
+pub fn request(
+    operation: Operation,
+    content: &Content,
+    SnapshotBasis { provenance, recipe }: &SnapshotBasis,
+    identity: &Identity,
+    kube_api: &str,
+    start: AttemptStart,
+    source: SourceVolume,
+) -> RunRequest {
+    RunRequest {
+        volume_id: provenance.volume_id.clone(),
+        pv_name: provenance.pv_name.clone(),
+        claim: source.claim,
+        size_bytes: provenance.size,
+        snapshot: Some(Snapshot {
+            id: content.id().to_owned(),
+            namespace: content.snapshot.namespace.clone(),
+            name: content.snapshot.name.clone(),
+            ..snapshot_properties(content)
+        }),
+        volume_mode: provenance.volume_mode.as_str().into(),
+        node_name: provenance.origin_node.clone(),
+        volume_source: source.spec,
+        ..of_class(operation, recipe, identity, kube_api, start)
+    }
+}
+
+/// Describes the snapshot for a provision run that restores it.
+pub fn snapshot_properties(content: &Content) -> Snapshot {
+    let made_by = content.made_by();
+    let provenance = made_by.as_ref();
+    Snapshot {
+        id: content.source_id().to_owned(),
+        of: provenance.map(|made_by| made_by.volume_id.clone()).unwrap_or_default(),
+        size_bytes: content.size.or(provenance.map(|made_by| made_by.size)),
+        node: provenance.map(|made_by| made_by.origin_node.clone()).unwrap_or_default(),
+        ..Snapshot::default()
+    }
+}

@@ -1,0 +1,145 @@
+# shellcheck shell=sh
+# Block volumes of this image: a file with all blocks in the directory of the volume, and a loop device for it.
+# `provision.sh` reads this file, and sets the variables `devices`, `base` and `bases`.
+
+# Sets `loops` to the loop devices whose file's path ends with this pattern. The kernel writes this path for the open
+# file. A pod that has the device can change the name that losetup shows, but not this path.
+find_loops() {
+    loops=
+    blocks=$(ls /sys/block 2>&1) || fail retry "on node ${POD_NODE:-?}: $blocks"
+    for block in $blocks; do
+        case $block in loop*) ;; *) continue ;; esac
+        file=
+        { read -r file <"/sys/block/$block/loop/backing_file"; } 2>/dev/null || :
+        # shellcheck disable=SC2254  # a pattern, of our own words and an id
+        case $file in */$1 | */$1" (deleted)") loops="$loops /dev/$block" ;; esac
+    done
+}
+
+# Attaches the image file of the volume $1 to a device, and names the device by a link that vanishes when the node
+# restarts. After the restart another file may get the number of the device, and a volume that named the number would give
+# its pods the data of others.
+attach() {
+    name=$1
+    why=$(mkdir -p "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    find_loops "$name/disk"
+    if [ -z "$loops" ]; then
+        why=$(cd "$base" && losetup -f "$name/disk" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+        find_loops "$name/disk"
+    fi
+    # Another process may have attached the file just now. Both keep the device that has the name, else the first.
+    linked=$(readlink "$devices/$name" 2>/dev/null) || linked=
+    first=
+    for loop in $loops; do
+        if [ -z "$first" ] || [ "$loop" = "$linked" ]; then first=$loop; fi
+    done
+    [ -n "$first" ] || fail retry "on node ${POD_NODE:-?}: $name/disk has no loop device"
+    hold "$first"
+    # From here on, no other file can get the number of the device.
+    find_loops "$name/disk"
+    case " $loops " in
+        *" $first "*) ;;
+        *)
+            let_go "${first##*/}"
+            fail retry "on node ${POD_NODE:-?}: $first is not the device of $name/disk any more"
+            ;;
+    esac
+    for loop in $loops; do
+        [ "$loop" != "$first" ] || continue
+        losetup -d "$loop" 2>/dev/null || :
+        let_go "${loop##*/}"
+    done
+    if [ "$linked" != "$first" ]; then
+        name_device
+    fi
+    # The volume may have been deleted meanwhile.
+    [ -e "$base/$name/disk" ] || rm -f "$devices/$name"
+}
+
+# Holds the device open by a second device, which no pod gets. A pod can detach the device that it has. The number would
+# then go to the next file, and the pod, or the volume's name, would lead there. A device that is held stays until both
+# are detached.
+hold() {
+    find_loops ".hold-$name-${1##*/}"
+    [ -z "$loops" ] || return 0
+    node=$devices/.hold-$name-${1##*/}
+    why=$(
+        exec 2>&1
+        IFS=: read -r major minor <"/sys/block/${1##*/}/dev"
+        rm -f "$node" && mknod "$node" b "$major" "$minor" && losetup -r -f "$node"
+    ) || fail retry "on node ${POD_NODE:-?}: $1 cannot be held open: $why"
+}
+
+# Links the volume `name` to its device, and removes links of other volumes to that device.
+name_device() {
+    why=$(ln -sfn "$first" "$devices/$name" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    links=$(ls -l "$devices" 2>&1) || fail retry "on node ${POD_NODE:-?}: $links"
+    printf '%s\n' "$links" | while IFS= read -r line; do
+        case $line in *" -> $first") ;; *) continue ;; esac
+        other=${line% -> *}
+        other=${other##* }
+        [ "$other" = "$name" ] || rm -f "${devices:?}/$other"
+    done
+}
+
+# Detaches the device $1 of the volume `name`. A device in use vanishes with its last user. The hold ends last, so that
+# the number does not become another file's before.
+release() {
+    why=$(losetup -d "$1" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    let_go "${1##*/}"
+}
+
+# Ends all holds of the devices $1, a pattern, of the volume `name`.
+let_go() {
+    find_loops ".hold-$name-$1"
+    for loop in $loops; do
+        why=$(losetup -d "$loop" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    done
+    for node in $(ls -A "$devices" 2>/dev/null || :); do
+        # shellcheck disable=SC2254  # a pattern, as above
+        case $node in ".hold-$name-"$1) rm -f "$devices/$node" ;; esac
+    done
+}
+
+# Detaches the device of the volume $1, whose directory may have been renamed for $2 already.
+detach() {
+    name=$1
+    rm -f "$devices/$name"
+    find_loops "$name/disk"
+    own=$loops
+    find_loops ".deleting-$2/disk"
+    for loop in $own $loops; do
+        release "$loop"
+    done
+    let_go 'loop*'
+}
+
+# Gives the image file in the directory $1 its size, with all blocks, so that the promised space exists. Sizes are whole
+# pages, because a device has no half sectors.
+sized() {
+    size=0
+    [ ! -f "$1/disk" ] || size=$(stat -c %s "$1/disk")
+    [ "$size" -lt "$SIZE_BYTES" ] || return 0
+    why=$(fallocate -l $(((SIZE_BYTES + 4095) / 4096 * 4096)) "$1/disk" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+}
+
+# Flushes the device of the volume $1 to its file.
+flushed() {
+    [ -n "$devices" ] || return 0
+    find_loops "$1/disk"
+    for loop in $loops; do
+        blockdev --flushbufs "$loop" || fail retry "on node ${POD_NODE:-?}: the data written to $loop cannot be flushed"
+    done
+}
+
+# Attaches all image files. After a restart of the node, no file has a device. A DaemonSet runs this function on each node.
+attach_all() {
+    [ -n "$devices" ] || fail config "devices is not set: there is nothing to attach"
+    for one in $bases; do
+        use "$one"
+        names=$(ls -1A "$one" 2>&1) || fail retry "on node ${POD_NODE:-?}: $names"
+        for name in $names; do
+            if is_id "$name" && [ -f "$one/$name/disk" ]; then attach "$name"; fi
+        done
+    done
+}
