@@ -18,6 +18,7 @@ mod logs;
 mod name;
 mod out;
 mod render;
+mod rights;
 mod run;
 mod shell;
 mod status;

@@ -91,7 +91,7 @@ fn print(found: Option<&InCluster>) {
     say!("{:<14} {:<16} DETAILS", "COMPONENT", "VERSION");
     let row = |component: &str, version: &str, details: &str| say!("{component:<14} {version:<16} {details}");
     row("client", OWN, "this command");
-    row("contract", flex_contract::VERSION, "between orchestrator and images");
+    row("contract", &flex_contract::VERSION.to_string(), "between orchestrator and images");
     if let Some(found) = found {
         row("kubernetes", &found.kubernetes, "the API server");
         row("orchestrator", found.version.as_deref().unwrap_or("-"), &describe(found));

@@ -1,17 +1,21 @@
 //! An API server that knows the answers of a test, and a kubeconfig for it.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
+use axum::Router;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use serde_json::{Value, json};
 
 use super::Answer;
 
 /// The status and the text of an answer, for paths that begin with a text.
 type Known = (&'static str, u16, String);
+
+/// The path of questions about the rights of accounts.
+pub const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// A server that answers until the test ends.
 pub struct Server {
@@ -21,18 +25,30 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server. The first known path that fits answers; all others do not exist.
-    pub fn start(known: Vec<Known>) -> Self {
+    /// Starts a server. The first known path that fits answers; all others do not exist. Unless the test knows better,
+    /// each account has each right.
+    pub fn start(mut known: Vec<Known>) -> Self {
+        known.push((REVIEWS, 201, review(true)));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        listener.set_nonblocking(true).expect("a listener can be polled");
         let address = format!("http://{}", listener.local_addr().expect("it is bound"));
         let folder = tempfile::tempdir().expect("a folder can be made");
         let heads = Arc::new(Mutex::new(Vec::new()));
-        let (known, seen) = (Arc::new(known), heads.clone());
+        let seen = heads.clone();
+        let answer = async move |method: Method, uri: Uri, headers: HeaderMap| {
+            seen.lock().expect("no request has failed").push(head(&method, &uri, &headers));
+            let path = uri.to_string();
+            let found = known.iter().find(|(start, ..)| path.starts_with(start));
+            let (code, text) = found.map_or((404, status(404, "NotFound")), |(_, code, text)| (*code, text.clone()));
+            let kind = if text.starts_with('{') { "application/json" } else { "text/plain" };
+            (StatusCode::from_u16(code).expect("a status"), [(header::CONTENT_TYPE, kind)], text)
+        };
         std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (known, seen) = (known.clone(), seen.clone());
-                std::thread::spawn(move || serve(&stream, &known, &seen));
-            }
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).expect("it can be polled");
+                axum::serve(listener, Router::new().fallback(answer)).await
+            })
         });
         Server { address, folder, heads }
     }
@@ -65,40 +81,15 @@ impl Server {
     }
 }
 
-/// Answers the requests of a connection until its client leaves.
-fn serve(mut stream: &TcpStream, known: &[Known], seen: &Mutex<Vec<String>>) {
-    let mut reader = BufReader::new(stream);
-    loop {
-        let (mut head, mut length) = (String::new(), 0);
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line).unwrap_or_default() == 0 {
-                return;
-            }
-            if let Some(bytes) = line.to_lowercase().strip_prefix("content-length:") {
-                length = bytes.trim().parse().unwrap_or_default();
-            }
-            if line.trim().is_empty() {
-                break;
-            }
-            head.push_str(&line);
-        }
-        let mut body = vec![0; length];
-        if reader.read_exact(&mut body).is_err() {
-            return;
-        }
-        let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-        seen.lock().expect("no server has failed").push(head);
-        let missing = status(404, "NotFound");
-        let found = known.iter().find(|(start, ..)| path.starts_with(start));
-        let (code, text) = found.map_or((404, &missing), |(_, code, text)| (*code, text));
-        let kind = if text.starts_with('{') { "application/json" } else { "text/plain" };
-        let answer =
-            format!("HTTP/1.1 {code} X\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n{text}", text.len());
-        if stream.write_all(answer.as_bytes()).is_err() {
-            return;
-        }
-    }
+/// Returns the first line and the headers of a request.
+fn head(method: &Method, uri: &Uri, headers: &HeaderMap) -> String {
+    let lines = headers.iter().map(|(name, value)| format!("\r\n{name}: {}", value.to_str().unwrap_or_default()));
+    format!("{method} {uri}{}", lines.collect::<String>())
+}
+
+/// The answer to a question about the rights of an account.
+pub fn review(allowed: bool) -> String {
+    json!({ "spec": {}, "status": { "allowed": allowed } }).to_string()
 }
 
 /// The answer of the API server to a request that it refuses.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::fake::{Server, deployment, list, status};
+use super::fake::{REVIEWS, Server, deployment, list, review, status};
 use super::run;
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments?";
@@ -10,10 +10,15 @@ const PODS: &str = "/apis/apps/v1/namespaces/";
 
 /// The answers to `vouch --all`, which reads much, and prints nothing where there is nothing.
 fn vouch(deployments: (u16, String)) -> Server {
-    let (code, text) = deployments;
+    vouch_with(deployments, true)
+}
+
+/// The same, for accounts of Deployments that have the rights of an orchestrator, or do not.
+fn vouch_with((code, text): (u16, String), allowed: bool) -> Server {
     let lists = ["/api/v1/", "/apis/storage.k8s.io/", "/apis/batch/", "/apis/apps/v1/namespaces/"];
     let lists = lists.map(|path| (path, 200, list(&[])));
-    Server::start([vec![(DEPLOYMENTS, code, text)], lists.to_vec()].concat())
+    let first = vec![(DEPLOYMENTS, code, text), (REVIEWS, 201, review(allowed))];
+    Server::start([first, lists.to_vec()].concat())
 }
 
 /// Returns the namespaces from which a command read stored configs: those of the orchestrators that it took for its own.
@@ -65,6 +70,14 @@ fn the_orchestrator_is_found_by_its_deployment() {
 }
 
 #[test]
+fn a_deployment_whose_account_has_no_rights_of_an_orchestrator_is_ignored() {
+    let strangers = vouch_with((200, list(&[deployment("strangers", &["--instance", "b"])])), false);
+    let answer = strangers.run(&["vouch", "--all"]);
+    assert_eq!((answer.err.as_str(), namespaces(&strangers)), ("", vec!["flex-provisioner".to_owned()]));
+    assert!(strangers.heads().iter().any(|head| head.starts_with(&format!("POST {REVIEWS}"))));
+}
+
+#[test]
 fn several_orchestrators_are_listed() {
     let two = vouch((200, list(&[deployment("b", &["--instance=y"]), deployment("a", &[])])));
     let answer = two.run(&["vouch", "--all"]);
@@ -81,7 +94,7 @@ fn several_orchestrators_are_listed() {
 fn a_user_who_may_not_list_deployments_gets_the_usual_names_and_is_told_so() {
     let forbidden = vouch((403, status(403, "Forbidden")));
     let answer = forbidden.run(&["vouch", "--all"]);
-    let note = "You may not list Deployments, so the orchestrator is taken to be instance default in namespace flex-provisioner: name another with --instance and --namespace.\n";
+    let note = "You may not list Deployments and ask for the rights of their accounts, so the command takes instance default in namespace flex-provisioner: name another with --instance and --namespace.\n";
     assert_eq!((answer.err.as_str(), namespaces(&forbidden)), (note, vec!["flex-provisioner".to_owned()]));
     let named = forbidden.run(&["vouch", "--all", "--instance", "default"]);
     assert_eq!(named.err, "");
@@ -167,11 +180,11 @@ fn the_version_of_the_client_needs_no_cluster() {
     let expected = format!(
         "COMPONENT      VERSION          DETAILS
 client         {OWN:<16} this command
-contract       {OWN:<16} between orchestrator and images
+contract       1                between orchestrator and images
 "
     );
     assert_eq!((answer.out, answer.err.as_str(), answer.code), (expected, "", Some(0)));
-    assert_eq!(super::json(&["version", "--client", "-o", "json"]), json!({ "client": OWN, "contract": OWN }));
+    assert_eq!(super::json(&["version", "--client", "-o", "json"]), json!({ "client": OWN, "contract": 1 }));
     let without = run(&["version"]);
     assert!(without.code == Some(1) && without.out.contains("client "), "{}{}", without.out, without.err);
     assert!(without.err.contains("no access to a cluster"), "{}", without.err);

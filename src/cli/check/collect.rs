@@ -4,10 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flex_contract::names;
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
-    SubjectAccessReviewSpec,
-};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
@@ -18,9 +15,11 @@ use super::args::CheckArgs;
 use super::pull;
 use crate::api::policies as live;
 use crate::cli::flags::SHIPPED_SHELL;
+use crate::cli::rights::has_right;
 use crate::cli::{beside, doctor};
 use crate::clock::Clock;
 use crate::config::classes::{Class, Classes, Identity};
+use crate::object::ObjectName;
 use crate::policies::{self, PolicyKind};
 use crate::preflight::rights::{self, Right, Scope};
 use crate::preflight::{self, ImageState, Line, TakenNames};
@@ -121,6 +120,7 @@ async fn rights_to_install(client: &Client, identity: &Identity) -> kube::Result
 
 /// Returns the rights that RBAC does not give to the orchestrator's account, grouped by resource.
 async fn rights_of_account(client: &Client, identity: &Identity, account: &str) -> kube::Result<Vec<String>> {
+    let account = &ObjectName::new(&identity.namespace, account);
     let questions = rights::of_orchestrator().into_iter().flat_map(|right| {
         let namespaces = match right.scope {
             Scope::Cluster => vec![None],
@@ -130,7 +130,7 @@ async fn rights_of_account(client: &Client, identity: &Identity, account: &str) 
         namespaces.into_iter().map(move |namespace| (right.clone(), namespace))
     });
     let missing: Vec<Option<Right>> = stream::iter(questions)
-        .map(|(right, namespace)| is_missing(client, identity, account, right, namespace))
+        .map(|(right, namespace)| is_missing(client, account, right, namespace))
         .buffered(REVIEWS)
         .try_collect()
         .await?;
@@ -140,31 +140,19 @@ async fn rights_of_account(client: &Client, identity: &Identity, account: &str) 
 /// Asks RBAC for a right of an account. Returns the right if the account does not have it.
 async fn is_missing(
     client: &Client,
-    identity: &Identity,
-    account: &str,
+    account: &ObjectName,
     right: Right,
     namespace: Option<String>,
 ) -> kube::Result<Option<Right>> {
-    let own = &identity.namespace;
-    let groups =
-        ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{own}"), "system:authenticated".into()];
-    let spec = SubjectAccessReviewSpec {
-        user: Some(format!("system:serviceaccount:{own}:{account}")),
-        groups: Some(groups.into()),
-        resource_attributes: Some(ResourceAttributes {
-            group: Some(right.group.clone()),
-            resource: Some(right.resource.clone()),
-            subresource: Some(right.subresource.clone()).filter(|subresource| !subresource.is_empty()),
-            verb: Some(right.verb.clone()),
-            namespace,
-            ..ResourceAttributes::default()
-        }),
-        ..SubjectAccessReviewSpec::default()
+    let asked = ResourceAttributes {
+        group: Some(right.group.clone()),
+        resource: Some(right.resource.clone()),
+        subresource: Some(right.subresource.clone()).filter(|subresource| !subresource.is_empty()),
+        verb: Some(right.verb.clone()),
+        namespace,
+        ..ResourceAttributes::default()
     };
-    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    let review = SubjectAccessReview { spec, ..Default::default() };
-    let answer = reviews.create(&PostParams::default(), &review).await?;
-    Ok((!answer.status.is_some_and(|status| status.allowed)).then_some(right))
+    Ok((!has_right(client, account, asked).await?).then_some(right))
 }
 
 async fn policy_lines(client: &Client, pre: bool) -> Vec<Line> {

@@ -6,6 +6,8 @@ use flex_contract::names;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 
+use crate::object::ObjectName;
+
 /// The names of an installed orchestrator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Orchestrator {
@@ -55,6 +57,16 @@ pub(super) fn orchestrator(deployment: &Deployment) -> Option<Orchestrator> {
         config_namespaces: configs.map(str::to_owned).collect(),
         shell_image: value("--shell-image", "FLEX_SHELL_IMAGE"),
     })
+}
+
+/// Returns the ServiceAccount of a Deployment's pods.
+pub(super) fn account(deployment: &Deployment) -> ObjectName {
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let name = pod.and_then(|pod| pod.service_account_name.clone()).filter(|name| !name.is_empty());
+    ObjectName {
+        namespace: deployment.metadata.namespace.clone().unwrap_or_default(),
+        name: name.unwrap_or_else(|| "default".to_owned()),
+    }
 }
 
 fn words(container: &Container) -> impl Iterator<Item = &String> {

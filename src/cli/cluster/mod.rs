@@ -8,11 +8,13 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use self::deployment::{Orchestrator, orchestrator};
+use self::deployment::{Orchestrator, account, orchestrator};
 use super::flags::{Names, Namespaces, instance_id, provisioner_name};
+use super::rights::has_right;
 use crate::api::client::{self, Access, Connection};
 use crate::config::classes::Identity;
 
@@ -87,7 +89,7 @@ impl Cluster {
     /// Returns the names of the orchestrator: those of the flags, then those in its Deployment, then the usual ones.
     ///
     /// # Errors
-    /// If Deployments cannot be listed for another reason than a missing right, or if several fit the flags.
+    /// If the Deployments or the rights of their accounts cannot be read for another reason than a missing right, or if several fit the flags.
     pub(super) async fn identity(&self, client: &Client) -> anyhow::Result<Identity> {
         match orchestrators(client, self.namespace.as_deref()).await {
             Ok(found) => self.chosen(found),
@@ -95,7 +97,7 @@ impl Cluster {
                 let identity = self.chosen(Vec::new())?;
                 if self.namespace.is_none() && self.instance.is_none() {
                     eprintln!(
-                        "You may not list Deployments, so the orchestrator is taken to be instance {} in namespace {}: name another with --instance and --namespace.",
+                        "You may not list Deployments and ask for the rights of their accounts, so the command takes instance {} in namespace {}: name another with --instance and --namespace.",
                         identity.instance, identity.namespace
                     );
                 }
@@ -147,6 +149,10 @@ impl Cluster {
 }
 
 /// Returns the orchestrators of the cluster, or of a namespace.
+///
+/// Every user can give a Deployment these labels, and lead an admin's command to other objects by its names. So a
+/// Deployment that was found in all namespaces counts only if its account has the right by which the admission policies
+/// know the orchestrator.
 async fn orchestrators(client: &Client, namespace: Option<&str>) -> kube::Result<Vec<Orchestrator>> {
     let api: Api<Deployment> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
@@ -155,9 +161,24 @@ async fn orchestrators(client: &Client, namespace: Option<&str>) -> kube::Result
     let mut found = Vec::new();
     for selector in SELECTORS {
         let listed = api.list(&ListParams::default().labels(selector)).await?;
-        found.extend(listed.items.iter().filter_map(orchestrator));
+        for deployment in &listed.items {
+            let Some(orchestrator) = orchestrator(deployment) else { continue };
+            if namespace.is_some() || has_right(client, &account(deployment), manage_claims()).await? {
+                found.push(orchestrator);
+            }
+        }
     }
     Ok(found)
+}
+
+/// Returns the right that only the orchestrator and admins have.
+fn manage_claims() -> ResourceAttributes {
+    ResourceAttributes {
+        group: Some("flex-provisioner.io".to_owned()),
+        resource: Some("claims".to_owned()),
+        verb: Some("manage".to_owned()),
+        ..ResourceAttributes::default()
+    }
 }
 
 #[cfg(test)]
