@@ -325,11 +325,15 @@ decisions() {
 }
 
 # The glossary names for each word a file of the source. Each file must exist.
+# The glossary names files by their whole path, and ARCHITECTURE also by the end of it.
 glossary() {
-    local file status=0
-    while read -r file; do
-        [[ -f $file ]] || { say "docs/glossary.md names $file, which is not there"; status=1; }
-    done < <(grep -oE '[a-z_/-]+\.rs' docs/glossary.md | sort -u)
+    local page file files status=0
+    files=$(git ls-files '*.rs')
+    for page in docs/glossary.md ARCHITECTURE.md; do
+        while read -r file; do
+            grep -q -E "(^|/)${file//./\\.}\$" <<<"$files" || { say "$page names $file, which is not there"; status=1; }
+        done < <(grep -oE '[a-z_/-]+\.rs' "$page" | sort -u)
+    done
     return "$status"
 }
 

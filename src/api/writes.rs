@@ -205,14 +205,14 @@ impl Writes {
         if meta.deletion_timestamp.is_some() && !is_held {
             self.ended(item);
         } else if let (Some(cluster), Some(version)) = (&self.cluster, &meta.resource_version) {
-            cluster.index().record_write(item, version);
+            cluster.index_mut().record_write(item, version);
         }
         Ok(V::from(&written.0))
     }
 
     /// Records that a write ended a claim or volume, which no watch has shown yet.
     fn ended(&self, item: WorkItem) {
-        self.cluster.iter().for_each(|cluster| cluster.index().ended(item.clone()));
+        self.cluster.iter().for_each(|cluster| cluster.index_mut().ended(item.clone()));
     }
 
     /// Returns the objects in which the orchestrator keeps recipes and scripts.

@@ -65,7 +65,7 @@ pub(super) struct ImportArgs {
     /// The access modes, comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "ReadWriteOnce")]
     access_modes: Vec<String>,
-    /// What becomes of the data when the claim is deleted.
+    /// Whether the data stay when the claim is deleted.
     #[arg(long, value_enum, default_value = "retain")]
     reclaim: Reclaim,
     /// Say that NFS servers with different names are different servers. Else volumes with one path are refused.

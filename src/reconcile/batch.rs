@@ -41,7 +41,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
             if matches!(unknown, WriteError::Conflict(_)) {
                 return Err(unknown);
             }
-            context.cluster.index().collect_again(name, &entries);
+            context.cluster.index_mut().collect_again(name, &entries);
             return Err(unknown);
         }
     };
@@ -62,7 +62,7 @@ struct NextStep {
 /// between would be in no batch.
 fn next_step(context: &Context, name: &str) -> NextStep {
     let forget = || Rule::NobodyLeft.step(Step::Forget);
-    let mut index = context.cluster.index();
+    let mut index = context.cluster.index_mut();
     let decision = index.observe_batch(name).map_or_else(forget, |observed| decide(&observed));
     let Woken { value: entries, items } = match decision.step {
         Step::Wait(_) => return NextStep { decision, entries: Vec::new() },
@@ -82,7 +82,7 @@ struct Creation<'a> {
 
 impl Drop for Creation<'_> {
     fn drop(&mut self) {
-        self.context.cluster.index().answered(self.name);
+        self.context.cluster.index_mut().answered(self.name);
     }
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Due<'a> {
 impl Context {
     /// Records that a stamped member has arrived for its batch. Returns whether the member must wait.
     pub(super) fn add_entry(&self, batch: &str, entry: BatchEntry) -> bool {
-        let has_joined = self.cluster.index().add_entry(batch, entry);
+        let has_joined = self.cluster.index_mut().add_entry(batch, entry);
         self.cluster.queue.add(WorkItem::Batch(batch.to_owned()));
         has_joined
     }
@@ -108,7 +108,8 @@ impl Context {
     pub(super) async fn join_deletion(&self, due: &Due<'_>) -> Result<Option<NotedVolume>, WriteError> {
         let Due { volume, recipe, node, job } = *due;
         let ts = self.timestamp();
-        let Some(batch) = self.cluster.index().join_deletion(volume, recipe, &DeletionToBatch { job, node, ts: &ts })
+        let Some(batch) =
+            self.cluster.index_mut().join_deletion(volume, recipe, &DeletionToBatch { job, node, ts: &ts })
         else {
             return Ok(None);
         };
@@ -131,14 +132,14 @@ impl Context {
         if job.batch.is_none() {
             return self.writes.remove_job(&job.name, &job.uid).await;
         }
-        if !self.cluster.index().detach_member(job) {
+        if !self.cluster.index_mut().detach_member(job) {
             let key = job.volume.clone().map(WorkItem::Volume).or(job.claim.clone().map(WorkItem::Claim));
             self.cluster.queue.add_all(key);
             return Ok(());
         }
         let removed = self.writes.remove_job(job.real_name(), &job.uid).await;
         if removed.is_err() {
-            self.cluster.index().attach_member(job);
+            self.cluster.index_mut().attach_member(job);
         }
         removed
     }

@@ -15,7 +15,7 @@ use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::rules::NewEvent;
 use crate::run::job::prefix;
-use crate::state::index::{CachedRun, WatchChange};
+use crate::state::index::CachedRun;
 
 /// Reconciles all segments.
 pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
@@ -83,7 +83,7 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
             let done = record.as_ref().map(|record| record.failures == 0);
             let written = writes.publish(&segment, answer, record.as_deref(), before.as_deref()).await?;
             // The cache learns of the write at once: no run may begin for a question that was just answered.
-            context.cluster.index().change_capacity(WatchChange::Apply(written));
+            context.cluster.index_mut().record_published(written);
             done.into_iter().for_each(|done| context.metrics.capacity_run(done));
         }
         Step::Start { segment, source, run } => {
@@ -114,7 +114,7 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
         Step::Switch { on } => {
             let before = context.cluster.index().driver();
             let driver = writes.switch(on, before.as_deref()).await?;
-            context.cluster.index().change_driver(WatchChange::Apply(driver));
+            context.cluster.index_mut().record_driver(driver);
         }
         Step::RemoveDriver => {
             let driver = context.cluster.index().driver();

@@ -20,7 +20,7 @@ const SWEEP: Duration = Duration::from_secs(15 * 60);
 
 /// Reconciles all configs.
 pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
-    let Woken { value: later, items } = context.cluster.index().serve_without_objects();
+    let Woken { value: later, items } = context.cluster.index_mut().serve_without_objects();
     context.cluster.queue.add_all(items);
     let classes = context.cluster.index().classes();
     // A failure of one config is reported on that config, and does not stop the others.
@@ -75,18 +75,18 @@ struct RevisionDeletion<'a> {
 impl<'a> RevisionDeletion<'a> {
     fn begin(context: &'a Context, hash: &'a str) -> Option<Self> {
         // The lock of the cache is released before the value exists, because dropping the value takes the lock.
-        let has_begun = context.cluster.index().begin_revision_deletion(hash);
+        let has_begun = context.cluster.index_mut().begin_revision_deletion(hash);
         has_begun.then(|| RevisionDeletion { context, hash })
     }
 
     fn forget(self) {
-        self.context.cluster.index().forget_revision(self.hash);
+        self.context.cluster.index_mut().forget_revision(self.hash);
     }
 }
 
 impl Drop for RevisionDeletion<'_> {
     fn drop(&mut self) {
-        let items = self.context.cluster.index().cancel_revision_deletion(self.hash);
+        let items = self.context.cluster.index_mut().cancel_revision_deletion(self.hash);
         // These are the items that waited for the revision. The configs are being reconciled now.
         self.context.cluster.queue.add_all(items.into_iter().filter(|item| *item != WorkItem::Configs));
     }

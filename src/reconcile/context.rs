@@ -112,7 +112,7 @@ impl Context {
     /// Takes a slot of the class for a run whose Job will have this name. Returns whether there was one. Without a free
     /// slot the item joins the queue, and its reconcile ends with [`Requeue::WaitingForSlot`].
     pub(super) fn acquire_slot(&self, job: &str, slot_request: &SlotRequest, recipe: &Recipe) -> bool {
-        if self.cluster.index().acquire_slot(job, slot_request, recipe) {
+        if self.cluster.index_mut().acquire_slot(job, slot_request, recipe) {
             return true;
         }
         tracing::debug!(job, "waits for a slot");
@@ -139,7 +139,7 @@ impl Context {
         })?;
         let name = job.metadata.name.as_deref().unwrap_or_default();
         // The expectation begins before the Job exists, because the watch may be faster than the answer.
-        self.cluster.index().expect_job(name);
+        self.cluster.index_mut().expect_job(name);
         let created = self.writes.create_job(&job).await;
         // After any other error the Job may exist.
         if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {

@@ -53,7 +53,7 @@ pub(super) async fn sweep(context: &Context) -> Result<Option<Duration>, WriteEr
     for ObservedScript { script, observed } in observed {
         let Decision { rule, step, requeue_at, .. } = decide(&observed, now);
         context.decided(&script.hash, rule, &step);
-        let note = |since| context.cluster.index().note_unnamed_script(&script.hash, since);
+        let note = |since| context.cluster.index_mut().note_unnamed_script(&script.hash, since);
         match step {
             // Somebody names it.
             Step::Keep if requeue_at.is_none() => note(None),

@@ -78,17 +78,17 @@ async fn drain(context: &Context, name: &str) -> Result<(), WriteError> {
     let volume = context.cluster.index().volume(name);
     let Some(volume) = volume.filter(|volume| volume.pool_hash().is_some()) else { return Ok(()) };
     context.writes.drain(&volume).await?;
-    context.cluster.index().expect_drained(name);
+    context.cluster.index_mut().expect_drained(name);
     Ok(())
 }
 
 async fn ask(context: &Context, recipe: &Arc<Recipe>, size: u64, count: usize) -> Result<(), WriteError> {
-    let names = context.cluster.index().expect_pool_requests(&recipe.class, size, count);
+    let names = context.cluster.index_mut().expect_pool_requests(&recipe.class, size, count);
     for (n, name) in names.iter().enumerate() {
         let Err(error) = context.writes.create_pool_request(name, recipe, size).await else { continue };
         // After any other error the request may exist.
         let unsure = usize::from(!matches!(error, WriteError::Refused { .. } | WriteError::NotFound { .. }));
-        let mut index = context.cluster.index();
+        let mut index = context.cluster.index_mut();
         names[n + unsure..].iter().for_each(|name| index.forget_pool_request(name));
         return Err(error);
     }

@@ -28,15 +28,15 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
                 Err(error) => {
                     // After any other error the probe may exist, and get its phase.
                     if matches!(error, WriteError::Refused { .. } | WriteError::NotFound { .. }) {
-                        context.cluster.index().give_up_probe();
+                        context.cluster.index_mut().give_up_probe();
                     }
                     return Err(error);
                 }
             },
             Step::DeleteProbe(name) => {
-                let uid = context.cluster.index().sync_probe(&name).unwrap_or_default();
+                let uid = context.cluster.index_mut().sync_probe(&name).unwrap_or_default();
                 context.writes.delete_probe(&name, &uid).await?;
-                context.cluster.index().probe_deleted(&name);
+                context.cluster.index_mut().probe_deleted(&name);
             }
             Step::GiveUpProbe => {
                 tracing::warn!("the PV controller did not see a volume in time; does the controller manager run?")
@@ -48,7 +48,7 @@ pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> 
 /// Decides the next step, and records it. The lock is held for both: a volume that arrives in between would count among
 /// those that existed before the new probe.
 fn next_step(context: &Context, name: &str) -> Decision {
-    let mut index = context.cluster.index();
+    let mut index = context.cluster.index_mut();
     let decision = decide(&index.observe_probes());
     match decision.step {
         Step::Create => index.begin_probe(name),

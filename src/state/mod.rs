@@ -31,6 +31,7 @@ mod watch_change;
 mod words;
 mod work_item;
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -51,6 +52,18 @@ pub struct ClusterState {
     ready: watch::Sender<bool>,
 }
 
+/// The locked index, which cannot be changed by this view.
+#[derive(Debug)]
+pub struct IndexView<'a>(MutexGuard<'a, Index>);
+
+impl Deref for IndexView<'_> {
+    type Target = Index;
+
+    fn deref(&self) -> &Index {
+        &self.0
+    }
+}
+
 impl ClusterState {
     /// Makes an empty index and queue.
     pub fn new(identity: Identity, clock: Clock) -> Self {
@@ -62,15 +75,20 @@ impl ClusterState {
         }
     }
 
-    /// Locks the index. Hold the lock briefly, and never across an `await`.
-    pub fn index(&self) -> MutexGuard<'_, Index> {
+    /// Locks the index for reading. Hold the lock briefly, and never across an `await`.
+    pub fn index(&self) -> IndexView<'_> {
+        IndexView(self.index_mut())
+    }
+
+    /// Locks the index for a change that concerns no other item: an entry in a ledger. Observations do not call this.
+    pub fn index_mut(&self) -> MutexGuard<'_, Index> {
         self.index.lock().expect("no code panics while it holds the index")
     }
 
     /// Updates the index, and requeues the items that the update returns.
     pub fn update<K: IntoIterator<Item = WorkItem>>(&self, update: impl FnOnce(&mut Index) -> K) {
-        let keys = update(&mut self.index());
-        self.queue.add_all(keys);
+        let items = update(&mut self.index_mut());
+        self.queue.add_all(items);
     }
 
     /// Sets the number of watches that will list. Call this before any watch starts, so that the first watch cannot

@@ -204,7 +204,7 @@ async fn a_script_is_removed_some_time_after_the_last_volume_that_names_it() {
         Context::new(identity, cluster.clone(), writes.clone(), events, Metrics::default(), String::new(), clock);
     writes.write_script(FIRST).await.unwrap();
     let object = is_kept(&ring, FIRST).await;
-    cluster.index().change_stored(WatchChange::Apply(stored(object.clone()).unwrap()));
+    cluster.index_mut().change_stored(WatchChange::Apply(stored(object.clone()).unwrap()));
     let provenance = json!({ "config": { "namespace": ADMIN, "name": "c" }, "class": "c", "script": hash(FIRST) });
     let volume = json!({
         "metadata": { "name": "old", "annotations": { names::PROVENANCE: provenance.to_string() } },
@@ -219,14 +219,14 @@ async fn a_script_is_removed_some_time_after_the_last_volume_that_names_it() {
     };
 
     // The cache shows the volume.
-    cluster.index().change_volume(WatchChange::Apply(Volume::from(&volume)));
+    cluster.index_mut().change_volume(WatchChange::Apply(Volume::from(&volume)));
     for _ in 0..3 {
         pass(2 * UNNAMED_TTL);
         sweep().await;
     }
     assert!(exists().await);
     // The cache lacks the volume, and the API has it.
-    cluster.index().change_volume(WatchChange::Delete(flex_provisioner::object::ObjectName::new("", "old")));
+    cluster.index_mut().change_volume(WatchChange::Delete(flex_provisioner::object::ObjectName::new("", "old")));
     for _ in 0..4 {
         pass(2 * UNNAMED_TTL);
         sweep().await;

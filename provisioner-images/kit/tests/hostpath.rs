@@ -381,10 +381,14 @@ fn a_base_path_without_rights_names_the_key_that_helps() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let command = node.command("provision", "", &[]);
-    // The script's text, because the image's own user may not reach the folder of the sources.
-    let script = fs::read_to_string(script()).unwrap();
+    // A copy, because the image's own user may not reach the folder of the sources.
+    let image = node.folder.path().join("image");
+    fs::create_dir(&image).unwrap();
+    for file in ["provision.sh", "devices.sh"] {
+        fs::copy(script().with_file_name(file), image.join(file)).unwrap();
+    }
     let mut unprivileged = Command::new(command.get_program());
-    unprivileged.arg("-c").arg(script).env_clear();
+    unprivileged.arg(image.join("provision.sh")).env_clear();
     unprivileged.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let log = node.folder.path().join("log");
     fs::write(&log, "").unwrap();

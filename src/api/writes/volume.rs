@@ -72,6 +72,13 @@ pub struct NotedVolume {
     pub source: String,
 }
 
+/// Checks whether somebody has set the policy of a volume to Retain since an earlier adoption. The PV controller may bind
+/// the claim between the two writes of an adoption. The second is then refused, and the volume is adopted again, after an
+/// admin may have seen the bound claim.
+fn was_retained(volume: &Volume) -> bool {
+    volume.provenance.is_some() && volume.reclaim_policy == ReclaimPolicy::Retain
+}
+
 impl Writes {
     fn volumes(&self) -> Api<Trimmed<PersistentVolume>> {
         Api::all(self.client.clone())
@@ -299,7 +306,9 @@ impl Writes {
             // writes, each of which would compare all fields. Nobody applies volumes, and nothing here reads the record.
             "managedFields": [{}],
         });
-        spec["persistentVolumeReclaimPolicy"] = json!(policy.as_str());
+        if !was_retained(volume) {
+            spec["persistentVolumeReclaimPolicy"] = json!(policy.as_str());
+        }
         self.patch_volume(volume, metadata, json!({ "spec": spec })).await
     }
 
@@ -441,5 +450,25 @@ impl Writes {
                 Ok(None)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_adopted_volume_keeps_the_policy_retain() {
+        let volume = |policy: &str, annotations: Value| {
+            let volume = json!({
+                "metadata": { "name": "pv", "annotations": annotations },
+                "spec": { "persistentVolumeReclaimPolicy": policy },
+            });
+            Volume::from(&serde_json::from_value::<PersistentVolume>(volume).unwrap())
+        };
+        let adopted = json!({ names::PROVENANCE: "{}" });
+        assert!(was_retained(&volume("Retain", adopted.clone())), "an admin has seen it bound");
+        assert!(!was_retained(&volume("Retain", json!({}))), "the image has no say");
+        assert!(!was_retained(&volume("Delete", adopted)));
     }
 }

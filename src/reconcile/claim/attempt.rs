@@ -60,7 +60,7 @@ pub(super) async fn stamp(
     let job = job::name(Operation::Provision, &volume_id(&claim.uid, volume_generation), attempt, "");
     let ts = context.timestamp();
     let (charged, batch, mut woken) = {
-        let mut index = context.cluster.index();
+        let mut index = context.cluster.index_mut();
         // Another worker may have used the quota or the slot since the decision.
         if index.quota_error(claim, recipe).is_some() {
             return Ok(StepOutcome::Again);
@@ -100,7 +100,7 @@ pub(super) async fn stamp(
         });
     }
     let stamped = stamped?;
-    context.cluster.index().note_charge_written(&claim.uid);
+    context.cluster.index_mut().note_charge_written(&claim.uid);
     confirmed.fresh = true;
     if attempt == 1 && observation.pool.exists && !observation.pool.request.is_request() {
         context.metrics.pool_miss(&class.name);

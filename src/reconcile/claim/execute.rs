@@ -157,7 +157,7 @@ impl Execution<'_> {
 
     async fn complete_pool_request(self) -> Outcome {
         if let Some(volume) = self.volume(&names::pv_name(&self.claim.volume_id())) {
-            self.context.cluster.index().expect_pooled(volume);
+            self.context.cluster.index_mut().expect_pooled(volume);
         }
         self.context.writes.delete_pool_request(&self.claim.name, &self.claim.uid).await?;
         self.refresh().await
@@ -173,7 +173,7 @@ impl Execution<'_> {
         self.confirmed.volume = Some(match mark {
             true => context.writes.write_adoption_mark(&adopted).await?,
             false => {
-                context.cluster.index().record_unmarked(&adopted);
+                context.cluster.index_mut().record_unmarked(&adopted);
                 adopted
             }
         });
@@ -277,7 +277,7 @@ impl Execution<'_> {
 /// Counts a claim that is bound, with the time since its attempt began.
 fn count_bound(context: &Context, class: &str, volume: &str, since: Duration) {
     context.metrics.provisioned(class, since);
-    if let Some(waited) = context.cluster.index().take_sync_time(volume) {
+    if let Some(waited) = context.cluster.index_mut().take_sync_time(volume) {
         context.metrics.pv_synced(waited);
     }
 }

@@ -31,7 +31,7 @@ pub(super) async fn assign(
     };
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
     // Another worker may have assigned the volume since the decision.
-    if !context.cluster.index().assign(claim, volume) {
+    if !context.cluster.index_mut().assign(claim, volume) {
         return Ok(StepOutcome::Again);
     }
     let assigned = match context.writes.assign(volume, claim, &recipe.reclaim_policy).await {
@@ -45,7 +45,7 @@ pub(super) async fn assign(
     };
     match assigned {
         Ok(assigned) => {
-            context.cluster.index().note_charge_written(&claim.uid);
+            context.cluster.index_mut().note_charge_written(&claim.uid);
             context.metrics.pool_hit(&class.name);
             let message = format!("the claim gets the pooled volume {}", assigned.name);
             context.emit(

@@ -9,7 +9,7 @@ use crate::state::index::WorkItem;
 /// Records in the quota ledger what the observation of a claim showed: its charge has expired, or it must wait for
 /// quota. Returns whether the observation still holds.
 pub(super) fn update_ledgers(context: &Context, claim: &Claim, observation: &Observation) -> bool {
-    let mut index = context.cluster.index();
+    let mut index = context.cluster.index_mut();
     index.drop_expired_charge(&claim.uid);
     if observation.preconditions.quota_error.is_none() {
         return true;

@@ -238,7 +238,7 @@ async fn stamp(
     let Ok(source) = &observation.source else { return Ok(StepOutcome::Wait) };
     let job = job::name(Operation::Snapshot, content.run_id(), attempt, "");
     // Another worker may have taken the slot since the decision.
-    if !context.cluster.index().acquire_slot(&job, &slot_request(content, source), &source.recipe) {
+    if !context.cluster.index_mut().acquire_slot(&job, &slot_request(content, source), &source.recipe) {
         return Ok(StepOutcome::Again);
     }
     let stamped = context.writes.stamp_content(content, attempt, provenance).await;

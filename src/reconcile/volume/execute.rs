@@ -113,7 +113,7 @@ async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>
         return Ok(ClaimState::Alive);
     }
     if let Some(claim) = reference {
-        context.cluster.index().note_claim_gone(&volume.name, claim);
+        context.cluster.index_mut().note_claim_gone(&volume.name, claim);
     }
     Ok(ClaimState::NotFound)
 }

@@ -46,7 +46,7 @@ pub(super) fn observe(
     written: &Written,
 ) -> Observation {
     let runs = runs::observe(context, volume, Operation::Expand, objects, written);
-    let index = context.cluster.index();
+    let index = context.cluster.index_mut();
     let claim = written.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(volume.claim_ref_uid()?));
     let quota_error = quota_error(&index, volume, claim.as_deref(), recipe);
     Observation { claim, recipe: recipe.clone(), origin_node: origin_node.to_owned(), quota_error, runs }
@@ -66,7 +66,7 @@ fn quota_error(
 /// Records in the quota ledger what the observation of a size showed: the volume must wait for quota, or is not being
 /// expanded. Returns whether the observation still holds.
 pub(super) fn update_quota_charge(context: &Context, volume: &Volume, observation: &Observation) -> bool {
-    let mut index = context.cluster.index();
+    let mut index = context.cluster.index_mut();
     if observation.quota_error.is_some() {
         // Another worker may have freed quota since the observation. Nothing would requeue a volume that waits from
         // now on.
@@ -151,7 +151,7 @@ async fn start(
         return Ok(StepOutcome::WaitForSlot);
     }
     {
-        let mut index = context.cluster.index();
+        let mut index = context.cluster.index_mut();
         // Another worker may have used the quota since the decision.
         if index.expand_quota_error(volume, claim, size, recipe).is_some() {
             let woken = index.cancel_expectation(run.job.metadata.name.as_deref().unwrap_or_default());

@@ -171,4 +171,15 @@ impl Index {
         }
         self.woken_by_published()
     }
+
+    /// Records a published capacity that this process has just written. The reconciler of capacities, which wrote it,
+    /// decides again by itself.
+    pub fn record_published(&mut self, written: Published) {
+        self.facts.cache.capacities.apply(written);
+    }
+
+    /// Records the CSIDriver that this process has just written.
+    pub fn record_driver(&mut self, written: Driver) {
+        self.facts.cache.capacities.set_driver(Some(written));
+    }
 }

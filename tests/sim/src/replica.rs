@@ -74,10 +74,10 @@ impl Replica {
             let parameters = [("tier".to_owned(), name.to_owned())].into();
             let class =
                 modify::AttributesClass { name: name.to_owned(), driver: identity.provisioner.clone(), parameters };
-            cluster.index().change_attributes_class(WatchChange::Apply(class));
+            cluster.index_mut().change_attributes_class(WatchChange::Apply(class));
         }
         for class in snapshot_classes {
-            cluster.index().change_snapshot_class(WatchChange::Apply(class.clone()));
+            cluster.index_mut().change_snapshot_class(WatchChange::Apply(class.clone()));
         }
         let (events, writer) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
         let writes = Writes::new(client, identity.clone(), binding).with_cache(&cluster);
@@ -111,7 +111,7 @@ impl Replica {
     /// Makes it lead, or stop leading.
     pub fn lead(&mut self, leads: bool) {
         if leads && !self.leads {
-            let keys = self.context.cluster.index().begin_term();
+            let keys = self.context.cluster.index_mut().begin_term();
             keys.into_iter().for_each(|key| self.queue.add(key));
         }
         self.leads = leads;
@@ -149,8 +149,8 @@ impl Replica {
             format!("watch of {}: {kind:?} {}{}", self.number, change.name, if change.gone { " is gone" } else { "" })
         });
         let keys = match change.gone {
-            true => view::delete(&mut self.context.cluster.index(), kind, change.name.clone()),
-            false => view.clone().apply(&mut self.context.cluster.index()),
+            true => view::delete(&mut self.context.cluster.index_mut(), kind, change.name.clone()),
+            false => view.clone().apply(&mut self.context.cluster.index_mut()),
         };
         keys.into_iter().for_each(|key| self.queue.add(key));
     }
@@ -169,12 +169,12 @@ impl Replica {
         let mut listed = Vec::new();
         for (name, at) in last {
             if let Some(view) = store.log(kind)[at].view(kind) {
-                let keys = self.context.cluster.index().list(|index| view.clone().apply(index));
+                let keys = self.context.cluster.index_mut().list(|index| view.clone().apply(index));
                 keys.into_iter().for_each(|key| self.queue.add(key));
                 listed.push(name.clone());
             }
         }
-        let mut index = self.context.cluster.index();
+        let mut index = self.context.cluster.index_mut();
         let gone = match kind {
             Kind::Config | Kind::Job | Kind::Pod => [SYSTEM, VENDOR]
                 .into_iter()

@@ -45,8 +45,8 @@ fn fifty_members_share_one_connection() {
     let volumes = api.all_posted();
     let names: BTreeSet<_> = volumes.iter().map(|volume| volume["metadata"]["name"].as_str().unwrap()).collect();
     assert_eq!((names.len(), volumes.len()), (50, 50));
-    // A request that has waited for long opens another connection, which happens on a busy machine.
-    assert!(api.connections() <= 5, "{} connections", api.connections());
+    // A request that finds no free connection opens another one. So there are at most as many as members at one time.
+    assert!(api.connections() <= 8, "{} connections", api.connections());
     for volume in &volumes {
         let id = volume["spec"]["claimRef"]["name"].as_str().unwrap();
         assert_eq!(volume["metadata"]["name"], format!("pvc-{id}"));
