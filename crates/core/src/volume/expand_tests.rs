@@ -125,7 +125,7 @@ impl World {
     }
 
     fn said(&self) -> String {
-        self.decide(NOW).event.map(|tell| tell.message).unwrap_or_default()
+        self.decide(NOW).event.map(|event| event.message).unwrap_or_default()
     }
 
     #[track_caller]
@@ -342,18 +342,18 @@ fn no_run_begins_for_a_terminating_claim() {
 #[test]
 fn a_failed_run_is_repeated_after_its_delay() {
     let mut world = world(3);
-    for (reaction, pause) in [(Reaction::Retry, 2), (Reaction::NoCapacity, 2), (Reaction::Never, 30 * 60)] {
+    for (reaction, delay) in [(Reaction::Retry, 2), (Reaction::NoCapacity, 2), (Reaction::Never, 30 * 60)] {
         world.volume.last_failed_expansion = note(7, 3, reaction);
         let Decision { rule, step: Step::WriteStatus(report), requeue_at, .. } = world.decide(NOW) else {
             panic!("{reaction:?}")
         };
-        assert_eq!((rule, requeue_at), (Rule::ExpandAttemptNotDue, Some(NOW + pause)));
+        assert_eq!((rule, requeue_at), (Rule::ExpandAttemptNotDue, Some(NOW + delay)));
         let infeasible = matches!(report, ExpandUpdate::Infeasible { .. });
         assert_eq!(infeasible, reaction == Reaction::Never);
         let waiting = world.after(&report);
-        assert_eq!(waiting.decide(NOW), Rule::ExpandAttemptNotDue.nothing().requeue_at(NOW + pause));
+        assert_eq!(waiting.decide(NOW), Rule::ExpandAttemptNotDue.nothing().requeue_at(NOW + delay));
         let due = waiting.after(&ExpandUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) });
-        assert_eq!(due.decide(NOW + pause), Rule::ExpandAttemptDue.step(Step::Start { attempt: 8, size: 3 * GI }));
+        assert_eq!(due.decide(NOW + delay), Rule::ExpandAttemptDue.step(Step::Start { attempt: 8, size: 3 * GI }));
     }
 }
 

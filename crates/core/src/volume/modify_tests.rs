@@ -160,7 +160,7 @@ impl World {
     }
 
     fn said(&self) -> String {
-        self.decide(NOW).event.map(|tell| tell.message).unwrap_or_default()
+        self.decide(NOW).event.map(|event| event.message).unwrap_or_default()
     }
 
     #[track_caller]
