@@ -362,7 +362,7 @@ mod tests {
         let rules: usize = tables::all().iter().map(|table| table.rules.len()).sum();
         assert_eq!(metrics.text().lines().filter(is_line).count(), rules);
         metrics.decided(Rule::ConfirmClaimGone);
-        metrics.decided(Rule::Expand(crate::volume::expand::Rule::AttemptDue));
+        metrics.decided(Rule::Expand(crate::volume::expand::Rule::ExpandAttemptDue));
         let text = metrics.text();
         for (rule, count) in [("ConfirmClaimGone", 1), ("ExpandAttemptDue", 1), ("ModifyAttemptDue", 0)] {
             let line = format!("flex_decisions_total{{object=\"volume\",rule=\"{rule}\"}} {count}\n");

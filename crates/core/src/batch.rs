@@ -72,7 +72,7 @@ fn whole(recipe: &Recipe, name: &str, members: &[MemberRun], target: &RunTarget)
     let Split { common, lines } = batch::split(&requests);
     let list = Property { name: batch::FILE.to_owned(), value: lines.join("\n") };
     let operation = requests.first().map_or(Operation::Provision, |first| first.operation);
-    let told = PodInput {
+    let input = PodInput {
         operation,
         properties: common,
         file: Some(PropertyFile { variable: batch::VARIABLE, property: list }),
@@ -85,7 +85,7 @@ fn whole(recipe: &Recipe, name: &str, members: &[MemberRun], target: &RunTarget)
     let mut of_pod = annotations.clone();
     of_pod.insert(names::BATCH.to_owned(), serde_json::json!(members).to_string());
     let metadata = job::RunMetadata { labels, job: annotations, pod: of_pod };
-    job::with_metadata(recipe, target, name.to_owned(), metadata, &told)
+    job::with_metadata(recipe, target, name.to_owned(), metadata, &input)
 }
 
 /// Returns the bytes of the annotations of the Job's pod.
@@ -172,7 +172,7 @@ impl Job {
         let pod = pods.iter().filter(|pod| pod.job_uid == self.uid);
         let pod = pod.max_by_key(|pod| (pod.terminated.is_some(), pod.created));
         // The Job has completed. The pod, which arrives by another watch, says whether this member has succeeded.
-        let untold = self.complete && pod.is_some_and(|pod| pod.terminated.is_none());
+        let outcome_unknown = self.complete && pod.is_some_and(|pod| pod.terminated.is_none());
         let failed = pod.filter(|_| self.complete || self.failed.is_some()).and_then(|pod| failed(pod, number));
         let mut shown = Job {
             name: ObjectName::new(&self.name.namespace, member.job_name(&self.name.name)),
@@ -181,8 +181,8 @@ impl Job {
             volume: member.volume().cloned(),
             attributes: member.attributes.clone(),
             terminating: self.terminating || leaving,
-            complete: self.complete && !untold,
-            is_over: self.is_over && !untold,
+            complete: self.complete && !outcome_unknown,
+            is_over: self.is_over && !outcome_unknown,
             members: Arc::default(),
             batch: Some(self.name.clone()),
             ..self.clone()

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::api::{GIB, Volume};
 use crate::mapper::{self, Growth, Mapped};
-use crate::run::{Outcome, Pace, Run};
+use crate::run::{Outcome, PollDelay, Run};
 use crate::trouble::{Kind, Trouble};
 
 /// The next step of an expansion.
@@ -52,17 +52,17 @@ impl Run {
         let source: Value = serde_json::from_str(&self.request.volume_source).unwrap_or_default();
         self.can_grow(&source)?;
         let wanted = self.request.size_bytes.div_ceil(GIB);
-        let mut pace = Pace::new();
+        let mut delay = PollDelay::new();
         loop {
             let volume = self.the_volume(&self.request.volume_id).await?;
             self.waiting_for(&volume.id, &volume.status);
             match step(&volume, wanted) {
                 Step::Stop(failure) => return Err(failure.into()),
-                Step::Wait => pace.wait().await,
+                Step::Wait => delay.wait().await,
                 Step::Unreserve => self.cinder.unreserve(&volume.id).await?,
                 Step::Extend => self.extend(&volume, wanted).await?,
                 Step::Reserve => match self.cinder.reserve(&volume.id).await {
-                    Err(trouble) if trouble.kind == Kind::Refused => pace.wait().await,
+                    Err(trouble) if trouble.kind == Kind::Refused => delay.wait().await,
                     other => other?,
                 },
                 Step::Connect => {
@@ -82,7 +82,7 @@ impl Run {
             return Err(Trouble::new(Kind::Passing, trouble.message).into());
         }
         // The volume keeps its size and its reservation.
-        self.take_back(volume).await?;
+        self.restore_reservation(volume).await?;
         Err(trouble.into())
     }
 

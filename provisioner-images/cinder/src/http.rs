@@ -92,13 +92,13 @@ impl Http {
         Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector), trusts })
     }
 
-    /// Sends a request to `whom` and reads the whole answer.
+    /// Sends a request and reads the whole answer. Messages call the server by the text `server`.
     ///
     /// # Errors
     /// If there was no answer.
     pub async fn send(
         &self,
-        whom: &str,
+        server: &str,
         method: Method,
         url: &str,
         headers: &[(&str, &str)],
@@ -107,9 +107,9 @@ impl Http {
         let answer = self.exchange(method, url, headers, body).await;
         answer.map_err(|silence| match silence {
             Silence::Distrust(error) => {
-                Trouble::new(Kind::Denied, format!("{whom} is not trusted: {error}. {}", self.trusts))
+                Trouble::new(Kind::Denied, format!("{server} is not trusted: {error}. {}", self.trusts))
             }
-            Silence::Other(error) => Trouble::new(Kind::Passing, format!("{whom} cannot be reached: {error}")),
+            Silence::Other(error) => Trouble::new(Kind::Passing, format!("{server} cannot be reached: {error}")),
         })
     }
 

@@ -36,8 +36,8 @@ pub async fn log_in(http: &Http, cloud: &Cloud) -> Result<Session, Trouble> {
     };
     let url = format!("{}/auth/tokens", keystone.auth_url);
     let body = request(&keystone.identity);
-    let whom = format!("Keystone at {} ({})", keystone.auth_url, cloud.origin);
-    let answer = http.send(&whom, Method::POST, &url, &[], Some(&body)).await?;
+    let server = format!("Keystone at {} ({})", keystone.auth_url, cloud.origin);
+    let answer = http.send(&server, Method::POST, &url, &[], Some(&body)).await?;
     let token = answer.headers.get("X-Subject-Token").and_then(|token| token.to_str().ok()).map(str::to_owned);
     let Some(token) = token.filter(|_| answer.status == StatusCode::CREATED) else {
         return Err(refused(&answer, keystone, cloud));

@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::SecretReference;
 use serde_json::{Value, json};
 
 use crate::api::{Connection, GIB, Volume};
+use crate::data_source::{DataSource, WantedSource, wanted_source};
 use crate::mapper::{self, Target};
 use crate::names::{self, ZONE};
-use crate::origin::{Origin, WantedSource, wanted_source};
 use crate::parameters::RbdForm;
-use crate::run::{Outcome, Pace, Run};
+use crate::run::{Outcome, PollDelay, Run};
 use crate::step::{Step, provide};
 use crate::trouble::{Kind, Trouble};
 
@@ -24,42 +24,42 @@ impl Run {
     /// If there is no volume. The message says why.
     pub async fn provision(&self) -> Outcome<()> {
         self.check().await?;
-        let requested_size = wanted_source(&self.request, &self.parameters)?;
-        let mut pace = Pace::new();
+        let requested = wanted_source(&self.request, &self.parameters)?;
+        let mut delay = PollDelay::new();
         let mut made: Option<String> = None;
         loop {
             let volumes = self.volumes_of(&self.request.volume_id).await?;
             match provide(&volumes) {
                 Step::Stop(failure) => return Err(failure.into()),
                 Step::Create => {
-                    let volume = self.create(&requested_size).await?;
+                    let volume = self.create(&requested).await?;
                     made = Some(volume.id);
-                    pace = Pace::new();
+                    delay = PollDelay::new();
                 }
                 Step::Wait(volume) => {
                     self.waiting_for(&volume.id, &volume.status);
-                    pace.wait().await;
+                    delay.wait().await;
                 }
                 Step::Remove(volume) => {
-                    let told = match made.as_deref() == Some(volume.id.as_str()) {
+                    let failure = match made.as_deref() == Some(volume.id.as_str()) {
                         true => Some(self.not_made(volume).await),
                         false => None,
                     };
                     self.remove(&volume.id, || self.volumes_of(&self.request.volume_id)).await?;
-                    self.return_original(&requested_size).await?;
-                    if let Some(failure) = told {
+                    self.restore_source_reservation(&requested).await?;
+                    if let Some(failure) = failure {
                         return Err(failure.into());
                     }
                 }
                 Step::Reserve(volume) => {
-                    self.return_original(&requested_size).await?;
+                    self.restore_source_reservation(&requested).await?;
                     match self.cinder.reserve(&volume.id).await {
                         // An earlier call of the image may have succeeded without an answer.
-                        Err(trouble) if trouble.kind == Kind::Refused => pace.wait().await,
+                        Err(trouble) if trouble.kind == Kind::Refused => delay.wait().await,
                         other => other?,
                     }
                 }
-                Step::Connect(volume) => return self.finish(volume, &requested_size).await,
+                Step::Connect(volume) => return self.finish(volume, &requested).await,
             }
         }
     }
@@ -79,24 +79,24 @@ impl Run {
         Ok(())
     }
 
-    async fn create(&self, requested_size: &WantedSource) -> Outcome<Volume> {
-        let origin = self.origin(requested_size).await?;
-        if let Origin::Volume(original) = &origin {
-            self.lend(original).await?;
+    async fn create(&self, requested: &WantedSource) -> Outcome<Volume> {
+        let data_source = self.data_source(requested).await?;
+        if let DataSource::Volume(source) = &data_source {
+            self.unreserve_for_copy(source).await?;
         }
-        let body = self.body(&origin)?;
+        let body = self.body(&data_source)?;
         let created = self.cinder.create(body).await;
-        // To request the copy is enough: Cinder checks the original's state before it accepts the copy, and not
+        // To request the copy is enough: Cinder checks the source's state before it accepts the copy, and not
         // afterwards. A run that fails, or is stopped while Cinder copies, may be the last one.
-        if let Origin::Volume(original) = &origin {
-            let taken = self.take_back(original).await;
+        if let DataSource::Volume(source) = &data_source {
+            let reserved = self.restore_reservation(source).await;
             if created.is_ok() {
-                taken?;
+                reserved?;
             }
         }
         created.map_err(|trouble| match trouble.kind {
-            // Another run has reserved the original again, or its state is about to change.
-            Kind::Refused if matches!(origin, Origin::Volume(_)) && trouble.message.contains("status") => {
+            // Another run has reserved the source again, or its state is about to change.
+            Kind::Refused if matches!(data_source, DataSource::Volume(_)) && trouble.message.contains("status") => {
                 Trouble::new(Kind::Passing, trouble.message).into()
             }
             // The volume type is missing, because the data source existed a moment ago.
@@ -113,7 +113,7 @@ impl Run {
     }
 
     /// Builds the request to Cinder. Leaves out empty texts, which Cinder refuses.
-    fn body(&self, origin: &Origin) -> Result<Value, Failure> {
+    fn body(&self, data_source: &DataSource) -> Result<Value, Failure> {
         let mut volume = json!({
             "size": self.request.size_bytes.div_ceil(GIB).max(1),
             "name": names::volume(&self.request),
@@ -126,10 +126,10 @@ impl Run {
         if let Some(zone) = self.zone()? {
             volume["availability_zone"] = json!(zone);
         }
-        match origin {
-            Origin::Nothing => {}
-            Origin::Snapshot(snapshot) => volume["snapshot_id"] = json!(snapshot.id),
-            Origin::Volume(original) => volume["source_volid"] = json!(original.id),
+        match data_source {
+            DataSource::Nothing => {}
+            DataSource::Snapshot(snapshot) => volume["snapshot_id"] = json!(snapshot.id),
+            DataSource::Volume(source) => volume["source_volid"] = json!(source.id),
         }
         let mut body = json!({ "volume": volume });
         if let Some(hints) = &self.parameters.hints {
@@ -167,19 +167,19 @@ impl Run {
         }
     }
 
-    /// Reserves an original again that an earlier run had unreserved for a copy before it died.
-    async fn return_original(&self, requested_size: &WantedSource) -> Outcome<()> {
-        if !matches!(requested_size, WantedSource::Volume(_) | WantedSource::Claim { .. }) {
+    /// Reserves the source again if an earlier run unreserved it for a copy and then died.
+    async fn restore_source_reservation(&self, requested: &WantedSource) -> Outcome<()> {
+        if !matches!(requested, WantedSource::Volume(_) | WantedSource::Claim { .. }) {
             return Ok(());
         }
-        // If the original is gone, nothing is left to reserve.
-        match self.origin(requested_size).await {
-            Ok(Origin::Volume(original)) if original.status == "available" => self.take_back(&original).await,
+        // If the source is gone, nothing is left to reserve.
+        match self.data_source(requested).await {
+            Ok(DataSource::Volume(source)) if source.status == "available" => self.restore_reservation(&source).await,
             _ => Ok(()),
         }
     }
 
-    async fn finish(&self, volume: &Volume, requested_size: &WantedSource) -> Outcome<()> {
+    async fn finish(&self, volume: &Volume, requested: &WantedSource) -> Outcome<()> {
         if volume.bytes() < self.request.size_bytes {
             return Err(Failure::never(format!(
                 "Cinder's volume {} has {}Gi, less than the claim asks for: it was made for another request; delete it there",
@@ -193,7 +193,7 @@ impl Run {
         if let Some(credentials) = &mapped.secret {
             self.cluster.write_secret(&location, credentials, &self.request).await?;
         }
-        if let WantedSource::Claim { namespace, name } = requested_size {
+        if let WantedSource::Claim { namespace, name } = requested {
             let claim = &self.request.claim;
             let of = format!("{namespace}/{name}");
             self.cluster.annotate_claim(&claim.namespace, &claim.name, names::CLONE_OF, &of).await?;

@@ -38,11 +38,11 @@ pub type Stop = flex_image_kit::patience::Stop<Trouble>;
 /// The outcome of an operation.
 pub type Outcome<T> = Result<T, Stop>;
 
-/// The delays between two looks: short at first, because most storage systems are fast.
-pub struct Pace(Duration);
+/// The delay between two requests for a state: short at first, because most storage systems are fast.
+pub struct PollDelay(Duration);
 
-impl Pace {
-    /// Makes the first delay.
+impl PollDelay {
+    /// Begins with the shortest delay.
     pub fn new() -> Self {
         Self(Duration::from_millis(80))
     }
@@ -115,14 +115,14 @@ impl Run {
     /// # Errors
     /// If it remains. The message says why.
     pub async fn remove(&self, id: &str, volumes: impl AsyncFn() -> Result<Vec<Volume>, Trouble>) -> Outcome<()> {
-        let mut pace = Pace::new();
+        let mut delay = PollDelay::new();
         let mut tried = false;
         loop {
             let Some(volume) = volumes().await?.into_iter().find(|volume| volume.id == id) else { return Ok(()) };
             self.waiting_for(&volume.id, &volume.status);
             match removal(&volume, tried) {
                 Removal::Stop(failure) => return Err(failure.into()),
-                Removal::Wait => pace.wait().await,
+                Removal::Wait => delay.wait().await,
                 Removal::Close => {
                     self.close(&volume).await?;
                     tried = true;

@@ -6,7 +6,7 @@ use flex_image_kit::Failure;
 use serde_json::json;
 
 use crate::names;
-use crate::run::{Outcome, Pace, Run};
+use crate::run::{Outcome, PollDelay, Run};
 use crate::trouble::{Kind, Trouble};
 
 impl Run {
@@ -18,12 +18,12 @@ impl Run {
         let id = self.snapshot_id()?;
         let name = names::snapshot(&id);
         let volume = self.the_volume(&self.request.volume_id).await?;
-        let mut pace = Pace::new();
+        let mut delay = PollDelay::new();
         let mut made = false;
         loop {
             let found = self.cinder.snapshots_named(&name).await?;
             let Some(snapshot) = found.first() else {
-                self.lend(&volume).await?;
+                self.unreserve_for_copy(&volume).await?;
                 let metadata: BTreeMap<_, _> = [("flex-provisioner.snapshot", id.as_str())].into();
                 let body = json!({ "snapshot": {
                     "volume_id": volume.id, "name": name, "force": true, "metadata": metadata,
@@ -50,7 +50,7 @@ impl Run {
                     }
                 }
                 "error_deleting" => self.remove_snapshot(&snapshot.id).await?,
-                _ => pace.wait().await,
+                _ => delay.wait().await,
             }
         }
         self.reserve_again(&volume.id).await
@@ -81,13 +81,13 @@ impl Run {
     }
 
     async fn remove_snapshot(&self, id: &str) -> Outcome<()> {
-        let mut pace = Pace::new();
+        let mut delay = PollDelay::new();
         let mut tried = false;
         loop {
             let Some(snapshot) = self.cinder.snapshot(id).await? else { return Ok(()) };
             self.waiting_for(id, &snapshot.status);
             match snapshot.status.as_str() {
-                "creating" | "deleting" => pace.wait().await,
+                "creating" | "deleting" => delay.wait().await,
                 _ if tried => {
                     return Err(Failure::retry(format!(
                         "Cinder could not delete snapshot {id}: it is `{}`; the log of cinder-volume says why",

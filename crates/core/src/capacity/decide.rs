@@ -438,10 +438,10 @@ fn next_run(source: &CapacitySource, record: Option<&CapacityRecord>, fingerprin
     let refresh = source.recipe.capacity_interval;
     let changed = record.recipe_version != source.recipe.version();
     let (rule, wait) = match record.failures {
-        _ if changed => (Rule::ConfigOrUsageChanged, refresh.pause),
-        0 if record.fingerprint != fingerprint => (Rule::ConfigOrUsageChanged, refresh.pause),
+        _ if changed => (Rule::ConfigOrUsageChanged, refresh.min_delay),
+        0 if record.fingerprint != fingerprint => (Rule::ConfigOrUsageChanged, refresh.min_delay),
         0 => (Rule::IntervalPassed, refresh.interval),
-        failures => (Rule::RetryAfterFailure, doubled(refresh.pause, failures, refresh.interval)),
+        failures => (Rule::RetryAfterFailure, doubled(refresh.min_delay, failures, refresh.interval)),
     };
     NextRun { rule, due: due_after(record.at, seconds(wait), now) }
 }

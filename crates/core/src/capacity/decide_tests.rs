@@ -53,7 +53,7 @@ impl World {
 
     fn plan(&self) -> Plan {
         let wanted = self.wanted();
-        let saw = wanted.iter().map(|wanted| {
+        let fingerprints = wanted.iter().map(|wanted| {
             let node = wanted.source.as_ref().and_then(|source| source.node.clone()).unwrap_or_default();
             (wanted.segment.id.clone(), self.changes.get(&node).copied().unwrap_or_default().to_string())
         });
@@ -64,7 +64,7 @@ impl World {
             instance: INSTANCE,
             runs: &self.runs,
             starting: &self.starting,
-            fingerprint: &saw.collect(),
+            fingerprint: &fingerprints.collect(),
         };
         decide(&observed, self.now)
     }
@@ -117,7 +117,7 @@ impl World {
             Step::RemoveDriver => {
                 let driver = self.driver.take().expect("it is there");
                 assert_eq!(driver.instance.as_deref(), Some(INSTANCE), "that of another");
-                assert!(!driver.on, "the scheduler is told first that it need not look");
+                assert!(!driver.on, "the scheduler first stops to look");
             }
             Step::DeleteObject { name } => drop(self.published.remove(&name).expect("it is there")),
             Step::RemoveJob { job, .. } => self.runs.retain(|run| run.job.name != job),
@@ -260,9 +260,9 @@ fn a_failed_run_keeps_no_pod_from_a_node() {
     world.end_all(&Outcome::Failed("no such file".into()));
     let plan = world.plan();
     assert_eq!(plan.steps[0].rule, Rule::RunFailed);
-    let ConfigEvent { config, event: tell } = &plan.events[0];
+    let ConfigEvent { config, event } = &plan.events[0];
     assert_eq!(config.name, "config-of-c");
-    assert!(tell.message.contains("no such file") && tell.message.contains("hostname=a"), "{}", tell.message);
+    assert!(event.message.contains("no such file") && event.message.contains("hostname=a"), "{}", event.message);
     world.settle();
     assert_eq!((world.known(), world.looks()), (vec![MAX_BYTES], true));
     // Failed runs are repeated more and more rarely.
@@ -390,7 +390,7 @@ fn a_foreign_csidriver_is_left_alone() {
         world.end_all(&capacity(1));
         world.settle();
         assert_eq!(world.driver, Some(foreign(false, instance)));
-        assert_eq!(world.plan().events.len(), 1, "told");
+        assert_eq!(world.plan().events.len(), 1, "it is reported");
         assert!(world.plan().waits.contains(&Rule::DriverOfOther));
         world.driver = Some(foreign(true, instance));
         world.settle();

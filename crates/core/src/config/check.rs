@@ -34,7 +34,7 @@ const DEFAULT_MAX_IN_FLIGHT: usize = 100;
 const MAX_SLOTS: usize = 10_000;
 const DEFAULT_BATCH_WINDOW: Duration = Duration::from_millis(50);
 const DEFAULT_CAPACITY_INTERVAL: Refresh =
-    Refresh { pause: Duration::from_secs(10), interval: Duration::from_secs(30 * 60) };
+    Refresh { min_delay: Duration::from_secs(10), interval: Duration::from_secs(30 * 60) };
 
 /// Checks the effective data of a class, and returns its recipe.
 pub fn parse(effective_config: EffectiveConfig) -> Result<Recipe, Vec<Problem>> {
@@ -323,7 +323,7 @@ fn label_keys(text: &str) -> Result<Vec<String>, String> {
 }
 
 fn capacity_interval(text: &str) -> Result<Refresh, String> {
-    refresh(text, DEFAULT_CAPACITY_INTERVAL.pause)
+    refresh(text, DEFAULT_CAPACITY_INTERVAL.min_delay)
 }
 
 fn source_rules(text: &str) -> Result<Vec<SourceRule>, String> {

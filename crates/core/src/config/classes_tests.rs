@@ -360,7 +360,7 @@ fn forbidden_parameters_of_a_class_are_reported_on_its_claims() {
     }
     let both = table(&[&good], &[&object("silver", &[("image", "mine"), ("args", "x")])]);
     let why = why_not(&both, "silver");
-    assert!(why.contains("args: ") && why.contains("image: "), "both are told: {why}");
+    assert!(why.contains("args: ") && why.contains("image: "), "both are reported: {why}");
 }
 
 #[test]

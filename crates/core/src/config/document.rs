@@ -362,8 +362,8 @@ mod tests {
             "FALSE", "on", "Off", "yes", "NO", "y", "N",
         ] {
             let Documents { read: documents, unreadable } = read(&with(&format!("retries: {value}  # a comment")));
-            let told: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
-            assert_eq!(told, [(5, "retries")], "{value}");
+            let problems: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
+            assert_eq!(problems, [(5, "retries")], "{value}");
             let message = &unreadable[0].problem.message;
             assert!(message.contains(&format!("write `retries: \"{value}\"`")), "{message}");
             assert!(matches!(documents[..], [Document::Config(..)]), "the rest is checked nevertheless");
@@ -419,8 +419,8 @@ mod tests {
         let map = "kind: ConfigMap\nmetadata:\n  name: a\n  labels: {storage-class: 1}\n  annotations:\n    a: on\n";
         let class = "kind: StorageClass\nmetadata: {name: a}\nprovisioner: x\nparameters:\n  size: 5\n";
         let Documents { read: documents, unreadable } = read(&format!("{map}---\n{class}"));
-        let told: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
-        assert_eq!(told, [(4, "metadata.labels.storage-class"), (6, "metadata.annotations.a"), (12, "size")]);
+        let problems: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
+        assert_eq!(problems, [(4, "metadata.labels.storage-class"), (6, "metadata.annotations.a"), (12, "size")]);
         let Document::Class(_, lines) = &documents[1] else { panic!("{documents:?}") };
         assert_eq!((lines.of("size"), lines.of("")), (12, 8));
     }

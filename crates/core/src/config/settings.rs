@@ -66,7 +66,7 @@ pub struct Quota {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refresh {
     /// The minimum time between an answer and the next run, after a change.
-    pub pause: Duration,
+    pub min_delay: Duration,
     /// The time between an answer and the next run, without a change.
     pub interval: Duration,
 }

@@ -149,18 +149,18 @@ pub fn backoff(text: &str, default_max: Duration) -> Result<Backoff, String> {
 }
 
 /// Reads `10s..30m`, or only the longer time.
-pub fn refresh(text: &str, default_pause: Duration) -> Result<Refresh, String> {
-    let (pause, interval) = match text.split_once("..") {
-        Some((pause, interval)) => (duration(pause)?, duration(interval)?),
+pub fn refresh(text: &str, default_min_delay: Duration) -> Result<Refresh, String> {
+    let (min_delay, interval) = match text.split_once("..") {
+        Some((min_delay, interval)) => (duration(min_delay)?, duration(interval)?),
         None => {
             let interval = duration(text)?;
-            (interval.min(default_pause), interval)
+            (interval.min(default_min_delay), interval)
         }
     };
-    if pause > interval {
+    if min_delay > interval {
         return Err(format!("`{text}` ends before it begins; write the shorter time first, such as 10s..30m"));
     }
-    Ok(Refresh { pause, interval })
+    Ok(Refresh { min_delay, interval })
 }
 
 /// Reads a whole number in a range.
@@ -251,7 +251,8 @@ mod tests {
             assert!(moment(text).is_err(), "{text}");
         }
         assert!(backoff("10m..5s", Duration::from_secs(300)).is_err());
-        let seconds = |text| refresh(text, Duration::from_secs(10)).map(|r| (r.pause.as_secs(), r.interval.as_secs()));
+        let seconds =
+            |text| refresh(text, Duration::from_secs(10)).map(|r| (r.min_delay.as_secs(), r.interval.as_secs()));
         assert_eq!(seconds("1s..1h"), Ok((1, 3600)));
         assert_eq!((seconds("30m"), seconds("5s")), (Ok((10, 1800)), Ok((5, 5))));
         assert!(seconds("30m..10s").is_err() && seconds("soon").is_err());

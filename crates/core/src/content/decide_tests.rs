@@ -206,7 +206,7 @@ impl World {
     #[track_caller]
     fn says(&self, texts: &str) {
         let decision = self.decide(NOW);
-        let said = decision.event.map(|tell| tell.message).unwrap_or_default();
+        let said = decision.event.map(|event| event.message).unwrap_or_default();
         assert!(said.contains(texts), "{:?}: {said}", decision.step);
     }
 
@@ -396,10 +396,10 @@ fn the_next_attempt_follows_by_backoff() {
     let noted = |reaction| begun().with(|w| w.content.last_failure = Some(failure(Operation::Snapshot, 1, reaction)));
     let world = noted(Reaction::Retry);
     assert_eq!(world.step(Rule::ReportFailure), Step::WriteStatus { error: "the array is on fire".into() });
-    let told = world.with(|w| w.content.error = Some("the array is on fire".into()));
-    assert_eq!(told.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 10));
-    assert_eq!(told.decide(NOW + 10), stamp(2));
-    let waits = told.with(|w| w.jobs = vec![job(1, false)]);
+    let reported = world.with(|w| w.content.error = Some("the array is on fire".into()));
+    assert_eq!(reported.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 10));
+    assert_eq!(reported.decide(NOW + 10), stamp(2));
+    let waits = reported.with(|w| w.jobs = vec![job(1, false)]);
     assert_eq!(waits.decide(NOW + 10), Rule::EarlierRunEnding.nothing(), "its Job is not over");
     let never = noted(Reaction::Never).with(|w| w.content.error = Some("the array is on fire".into()));
     assert_eq!(never.decide(NOW + 60).rule, Rule::AttemptNotDue);
@@ -412,8 +412,8 @@ fn a_run_waits_for_a_slot_of_its_class() {
     let decision = full.decide(NOW);
     assert_eq!(decision, Rule::NoFreeSlot.step(Step::WaitForSlot).requeue_at(NOW + 30));
     let later = full.decide(NOW + 31);
-    let (tell, again) = (later.event.expect("it has waited for long"), later.requeue_at);
-    assert!(!tell.warning && tell.message.contains("`max-in-flight`") && again == Some(NOW + 61), "{tell:?}");
+    let (event, again) = (later.event.expect("it has waited for long"), later.requeue_at);
+    assert!(!event.warning && event.message.contains("`max-in-flight`") && again == Some(NOW + 61), "{event:?}");
     let begun = begun().with(|w| (w.has_slot, w.is_protected, w.fresh) = (false, true, true));
     assert_eq!(begun.step(Rule::RunDue), Step::StartRun, "what is begun has its place");
     let step = terminating(begun).step(Rule::DeleteRunDue);

@@ -301,12 +301,12 @@ fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
         let detail = "it was never adopted, and no run is known to have made it";
         return Some(Problem::new(FindingKind::VolumeNotAdopted, detail));
     }
-    let told = jobs
+    let recipe_known = jobs
         .into_iter()
         .flatten()
         .any(|job| hash_of(&job.recipe_version).is_some_and(|hash| w.s.recipes.contains(hash)));
     let detail = "it was never adopted, and no Job is left that tells how it was made";
-    (!told).then(|| Problem::new(FindingKind::VolumeNotAdopted, detail))
+    (!recipe_known).then(|| Problem::new(FindingKind::VolumeNotAdopted, detail))
 }
 
 /// Returns the problem of a stuck deletion.

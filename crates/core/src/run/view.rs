@@ -368,9 +368,10 @@ impl From<&core::Pod> for Pod {
         }
         let init = status.init_container_statuses.iter().flatten();
         let all: Vec<_> = init.chain(status.container_statuses.iter().flatten()).collect();
-        let told = all.iter().any(|container| container.name == CONTAINER) && all.into_iter().all(has_not_started);
+        let nothing_started =
+            all.iter().any(|container| container.name == CONTAINER) && all.into_iter().all(has_not_started);
         let placeless = scheduled.is_some() && view.node.is_none() && (view.terminating || view.is_over());
-        view.never_started = placeless || (view.phase == PodPhase::Failed && told);
+        view.never_started = placeless || (view.phase == PodPhase::Failed && nothing_started);
         view
     }
 }

@@ -125,8 +125,8 @@ impl World {
         assert!(why.contains(says), "{why}");
         assert_eq!(&decision.event.unwrap().message, why);
         // An earlier error stays, also if the snapshot-controller wrote it.
-        let told = self.clone().with(|w| w.snapshot.status.error = Some("cannot find CSI".into())).decide();
-        assert_eq!((told.step, told.event.unwrap().message.contains(says)), (Step::Nothing, true));
+        let again = self.clone().with(|w| w.snapshot.status.error = Some("cannot find CSI".into())).decide();
+        assert_eq!((again.step, again.event.unwrap().message.contains(says)), (Step::Nothing, true));
     }
 }
 

@@ -150,8 +150,8 @@ proptest! {
         let restored = volume.is_restored() && !volume.abandoned;
         let by_uid = volume.claim_ref_uid().is_some();
         // The claim, which is not observed here, may be adopting the volume now.
-        let told = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::NotCached && by_uid);
-        if told {
+        let must_emit = restored && world.claim != ClaimState::Alive && !(world.claim == ClaimState::NotCached && by_uid);
+        if must_emit {
             prop_assert!(decision.event.is_some());
             prop_assert!(matches!(decision.step, Step::Nothing | Step::Reserve | Step::RemoveFinalizer));
             prop_assert!(decision.step != Step::Reserve || volume.claim_ref.is_none());

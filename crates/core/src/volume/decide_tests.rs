@@ -125,7 +125,7 @@ impl World {
     #[track_caller]
     fn waits(&self, rule: Rule, says: &str) {
         let decision = self.decide(NOW);
-        let said = decision.event.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
+        let said = decision.event.as_ref().map(|event| event.message.as_str()).unwrap_or_default();
         let waits = decision.rule == rule && decision.step == Step::Nothing;
         assert!(waits && said.contains(says), "{decision:?}");
     }

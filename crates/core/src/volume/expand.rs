@@ -82,49 +82,48 @@ pub enum Step {
 
 /// The rules of a volume's size, in their order: the first that holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
-#[strum(prefix = "Expand")]
 pub enum Rule {
     /// A run was started a moment ago. Waits until its Job is visible.
-    RunStarting,
+    ExpandRunStarting,
     /// A run is being stopped. Waits for its end.
-    RunStopping,
+    ExpandRunStopping,
     /// A run is stuck, and request or recipe have changed since. Deletes its Job.
-    StuckRunOutdated,
+    ExpandStuckRunOutdated,
     /// A run is stuck. Reports that on the claim, and emits an event.
-    RunStuck,
+    ExpandRunStuck,
     /// A run is in progress. Reports that on the claim, and waits for its end, whatever the request. Emits an event if
     /// its node does not answer.
-    RunInProgress,
+    ExpandRunInProgress,
     /// A run has succeeded, and the volume is smaller than its target. Writes the new size on the volume.
-    RunSucceeded,
+    ExpandRunSucceeded,
     /// A run has ended, and its target or the request is reached. Deletes its Job.
-    JobNotNeeded,
+    ExpandJobNotNeeded,
     /// A run has failed, and a pod of it may still run. Waits for its end.
-    FailedRunEnding,
+    ExpandFailedRunEnding,
     /// A run has failed. Records the failure, and emits an event.
-    RunFailed,
+    ExpandRunFailed,
     /// The storage has the requested size, and the kubelet must grow the file system. Reports that on the claim.
-    FileSystemPending,
+    ExpandFileSystemPending,
     /// The request is reached. Reports that on the claim.
-    RequestReached,
+    ExpandRequestReached,
     /// The request is reached, a failure is recorded, and no run is left. Removes the record.
-    FailureOutdated,
+    ExpandFailureOutdated,
     /// The request is larger, but the recipe is not known, or the image cannot expand. Emits an event.
-    NotSupported,
+    ExpandNotSupported,
     /// The request is larger than the largest volume of the class. Emits an event.
-    AboveMaxSize,
+    ExpandAboveMaxSize,
     /// The request is larger, and the claim is terminating. Does nothing.
-    ClaimTerminating,
+    ExpandClaimTerminating,
     /// The request is larger, and a quota does not allow it. Emits an event.
-    QuotaReached,
+    ExpandQuotaReached,
     /// The last run to this size failed, and the next is not due. Reports that on the claim, and waits.
-    AttemptNotDue,
+    ExpandAttemptNotDue,
     /// A run is due, and a pod of the volume may still run. Waits for its end.
-    PodRunning,
+    ExpandPodRunning,
     /// A run is due. Reports on the claim that it begins.
-    AttemptReported,
+    ExpandAttemptReported,
     /// A run is due, and reported. Starts it.
-    AttemptDue,
+    ExpandAttemptDue,
 }
 
 rules::table!(Rule, Step, "volume");
@@ -174,19 +173,19 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
 fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Option<u64>) -> Option<Decision> {
     let is_wanted = |job: &Job| requested_size == Some(size_of(job));
     Some(match o.runs.progress(&o.recipe, is_wanted)? {
-        Progress::Starting => Rule::RunStarting.nothing(),
-        Progress::Stopping => Rule::RunStopping.nothing(),
-        Progress::Outdated(job) => Rule::StuckRunOutdated.step(Step::RemoveJob { job: job.name.clone() }),
+        Progress::Starting => Rule::ExpandRunStarting.nothing(),
+        Progress::Stopping => Rule::ExpandRunStopping.nothing(),
+        Progress::Outdated(job) => Rule::ExpandStuckRunOutdated.step(Step::RemoveJob { job: job.name.clone() }),
         Progress::Stuck(job, cause) => {
             let size = size_of(job);
             let message = format!("the run to {} does not progress: {}", text(size), cause.message);
             let report = ExpandUpdate::InProgress { size, error: Some(cause.message.clone()) };
-            reporting(Rule::RunStuck, claim, report).with_warning(reason::RESIZE_FAILED, message)
+            reporting(Rule::ExpandRunStuck, claim, report).with_warning(reason::RESIZE_FAILED, message)
         }
         Progress::Running(job) => {
             let size = size_of(job);
             let error = last(volume, size).map(|failed| failed.message.clone());
-            let waiting = reporting(Rule::RunInProgress, claim, ExpandUpdate::InProgress { size, error });
+            let waiting = reporting(Rule::ExpandRunInProgress, claim, ExpandUpdate::InProgress { size, error });
             match o.runs.node_not_reachable {
                 Some(node) => waiting.with_warning(reason::RESIZE_FAILED, unreachable_message(node)),
                 None => waiting,
@@ -209,25 +208,25 @@ fn last(volume: &Volume, size: u64) -> Option<&FailedExpansion> {
 fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u64>, now: i64) -> Option<Decision> {
     let succeeded = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded);
     if let Some(size) = succeeded.map(|run| size_of(run.job)).max().filter(|reached| *reached > size) {
-        return Some(Rule::RunSucceeded.step(Step::WriteCapacity { size }));
+        return Some(Rule::ExpandRunSucceeded.step(Step::WriteCapacity { size }));
     }
     let recorded = volume.last_failed_expansion.as_ref().map_or(0, |failed| failed.attempt);
     for run in o.runs.all.iter().filter(|run| !run.job.terminating) {
         let job = run.job;
         if size_of(job) <= size || (requested_size.is_none() && run.is_over()) {
-            return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }));
+            return Some(Rule::ExpandJobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }));
         }
         if let RunState::Failed { cause, reaction, at, pods_ended } = &run.state
             && job.run_labels.attempt > recorded
         {
             if !pods_ended {
-                return Some(Rule::FailedRunEnding.nothing());
+                return Some(Rule::ExpandFailedRunEnding.nothing());
             }
             let ended = ExpandRun { attempt: job.run_labels.attempt, size: size_of(job) };
             let failed =
                 failure(volume, ended, job.recipe_version.clone(), cause, *reaction, clamp_to_recent(*at, now));
             let event = failure_event(&failed, o.recipe.as_ref().ok().copied());
-            return Some(Decision { event: Some(event), ..Rule::RunFailed.step(Step::Record(failed)) });
+            return Some(Decision { event: Some(event), ..Rule::ExpandRunFailed.step(Step::Record(failed)) });
         }
     }
     None
@@ -298,22 +297,22 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
     let file_system_pending = claim.expand_status.as_ref().is_some_and(|status| status.file_system_pending);
     if volume.kubelet_finishes_resize && behind && (begun || !file_system_pending) {
         let message = format!("the storage has {}; its file system grows when a pod uses the volume", text(size));
-        let decision = Rule::FileSystemPending.step(Step::WriteStatus(ExpandUpdate::FileSystemPending { size }));
+        let decision = Rule::ExpandFileSystemPending.step(Step::WriteStatus(ExpandUpdate::FileSystemPending { size }));
         return Some(decision.with_event(reason::RESIZE_ON_NODE, message));
     }
     if begun || (behind && !volume.kubelet_finishes_resize) {
         let message = format!("the volume has {}", text(size));
-        let decision = Rule::RequestReached.step(Step::WriteStatus(ExpandUpdate::Finished { size }));
+        let decision = Rule::ExpandRequestReached.step(Step::WriteStatus(ExpandUpdate::Finished { size }));
         return Some(decision.with_event(reason::RESIZE_SUCCEEDED, message));
     }
     (volume.last_failed_expansion.is_some() && o.runs.all.is_empty())
-        .then(|| Rule::FailureOutdated.step(Step::ClearFailure))
+        .then(|| Rule::ExpandFailureOutdated.step(Step::ClearFailure))
 }
 
 /// Decides when the claim requests a larger volume.
 fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, now: i64) -> Decision {
     let not_supported =
-        |why: String| Rule::NotSupported.warn(reason::RESIZE_FAILED, format!("the volume cannot grow: {why}"));
+        |why: String| Rule::ExpandNotSupported.warn(reason::RESIZE_FAILED, format!("the volume cannot grow: {why}"));
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,
         Err(why) => return not_supported(why.clone()),
@@ -331,13 +330,13 @@ fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_si
             recipe.class,
             text(max)
         );
-        return Rule::AboveMaxSize.warn(reason::RESIZE_FAILED, message);
+        return Rule::ExpandAboveMaxSize.warn(reason::RESIZE_FAILED, message);
     }
     if claim.terminating {
-        return Rule::ClaimTerminating.nothing();
+        return Rule::ExpandClaimTerminating.nothing();
     }
     if let Some(why) = o.quota_error {
-        return Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
+        return Rule::ExpandQuotaReached.warn(reason::LIMIT_REACHED, why);
     }
     let failed = last(volume, requested_size);
     let error = failed.map(|failed| failed.message.clone());
@@ -349,17 +348,17 @@ fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_si
                 Reaction::Never => ExpandUpdate::Infeasible { size: requested_size, error: failed.message.clone() },
                 Reaction::Retry | Reaction::NoCapacity => report,
             };
-            return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);
+            return reporting(Rule::ExpandAttemptNotDue, claim, report).requeue_at(due);
         }
     }
     if o.runs.is_volume_busy() {
-        return Rule::PodRunning.nothing().requeue_at(now + POD_END_POLL);
+        return Rule::ExpandPodRunning.nothing().requeue_at(now + POD_END_POLL);
     }
     if !report.is_written(claim) {
-        return Rule::AttemptReported.step(Step::WriteStatus(report));
+        return Rule::ExpandAttemptReported.step(Step::WriteStatus(report));
     }
     let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
-    Rule::AttemptDue.step(Step::Start { attempt: attempt(volume, &jobs), size: requested_size })
+    Rule::ExpandAttemptDue.step(Step::Start { attempt: attempt(volume, &jobs), size: requested_size })
 }
 
 #[cfg(test)]

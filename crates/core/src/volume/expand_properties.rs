@@ -81,7 +81,7 @@ proptest! {
             Step::WriteStatus(report) => prop_assert!(!report.is_written(claim) && report.is_written(&message(claim.clone(), report))),
             Step::Record(failed) => {
                 prop_assert!(volume.last_failed_expansion.as_ref().is_none_or(|before| before.attempt < failed.attempt));
-                prop_assert!(decision.event.as_ref().is_some_and(|tell| tell.warning));
+                prop_assert!(decision.event.as_ref().is_some_and(|event| event.warning));
             }
             Step::ClearFailure => prop_assert!(wish <= size && world.runs.is_empty()),
             Step::RemoveJob { job } => prop_assert!(may_remove(&world.runs, job), "a run in progress is stopped"),

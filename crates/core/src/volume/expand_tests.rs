@@ -125,7 +125,7 @@ impl World {
     }
 
     fn said(&self) -> String {
-        self.decide(NOW).event.map(|tell| tell.message).unwrap_or_default()
+        self.decide(NOW).event.map(|event| event.message).unwrap_or_default()
     }
 
     #[track_caller]
@@ -178,49 +178,53 @@ fn only_an_adopted_volume_that_is_bound_is_expanded() {
 fn a_stuck_run_ends_when_another_size_is_requested() {
     let removed = Step::RemoveJob { job: job(1, 3).name };
     for requested in [1, 2, 4] {
-        assert_eq!(world(requested).with(&[(job(1, 3), stuck())]).step(Rule::StuckRunOutdated), removed, "{requested}");
+        assert_eq!(
+            world(requested).with(&[(job(1, 3), stuck())]).step(Rule::ExpandStuckRunOutdated),
+            removed,
+            "{requested}"
+        );
     }
     let recipe = Ok(recipe(&[("image", "fixed")]));
-    assert_eq!(World { recipe, ..world(3).with(&[(job(1, 3), stuck())]) }.step(Rule::StuckRunOutdated), removed);
+    assert_eq!(World { recipe, ..world(3).with(&[(job(1, 3), stuck())]) }.step(Rule::ExpandStuckRunOutdated), removed);
 }
 
 #[test]
 fn a_stuck_run_is_reported() {
     let world = world(3).with(&[(job(1, 3), stuck())]);
     let report = ExpandUpdate::InProgress { size: 3 * GI, error: Some("no such image".into()) };
-    assert_eq!(world.step(Rule::RunStuck), Step::WriteStatus(report.clone()));
+    assert_eq!(world.step(Rule::ExpandRunStuck), Step::WriteStatus(report.clone()));
     assert_eq!(world.said(), "the run to 3Gi does not progress: no such image");
-    assert_eq!(world.after(&report).step(Rule::RunStuck), Step::Nothing);
+    assert_eq!(world.after(&report).step(Rule::ExpandRunStuck), Step::Nothing);
 }
 
 #[test]
 fn a_run_continues_in_spite_of_another_request() {
     for requested in [1, 2, 3, 4] {
         let world = world(requested).with(&[(job(1, 3), RunState::MayBeRunning)]);
-        assert_eq!(world.step(Rule::RunInProgress), Step::WriteStatus(in_progress(3)), "{requested}");
-        world.after(&in_progress(3)).waits(Rule::RunInProgress);
+        assert_eq!(world.step(Rule::ExpandRunInProgress), Step::WriteStatus(in_progress(3)), "{requested}");
+        world.after(&in_progress(3)).waits(Rule::ExpandRunInProgress);
     }
     let lost = World { node_not_reachable: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::MayBeRunning)]) };
     assert!(lost.said().contains("on node n1, which does not answer"), "{}", lost.said());
     let terminating = Job { terminating: true, ..job(1, 3) };
-    world(3).with(&[(terminating, RunState::MayBeRunning)]).waits(Rule::RunStopping);
-    World { is_starting: true, ..world(3) }.waits(Rule::RunStarting);
+    world(3).with(&[(terminating, RunState::MayBeRunning)]).waits(Rule::ExpandRunStopping);
+    World { is_starting: true, ..world(3) }.waits(Rule::ExpandRunStarting);
     let unsettled = world(3).with(&[(job(1, 3), failed(Reaction::Retry, false))]);
-    unsettled.after(&in_progress(3)).waits(Rule::RunInProgress);
+    unsettled.after(&in_progress(3)).waits(Rule::ExpandRunInProgress);
 }
 
 #[test]
 fn a_run_that_succeeded_gives_the_volume_its_size() {
     for requested in [1, 2, 3, 4] {
         let world = world(requested).with(&[(job(1, 3), RunState::Succeeded)]);
-        assert_eq!(world.step(Rule::RunSucceeded), Step::WriteCapacity { size: 3 * GI }, "{requested}");
+        assert_eq!(world.step(Rule::ExpandRunSucceeded), Step::WriteCapacity { size: 3 * GI }, "{requested}");
     }
 }
 
 #[test]
 fn a_failure_is_recorded_once() {
     let mut world = world(3).with(&[(job(1, 3), failed(Reaction::Retry, true))]);
-    let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
+    let Step::Record(recorded) = world.step(Rule::ExpandRunFailed) else { panic!("the failure is not recorded") };
     assert_eq!((recorded.attempt, recorded.size, recorded.consecutive_failures, recorded.at), (1, 3 * GI, 1, NOW));
     let said = "expand run 1 to 3Gi failed: disk on fire; next try in 2 s; to stop the expansion, request less, but more than `status.capacity`";
     assert_eq!(world.said(), said);
@@ -228,9 +232,9 @@ fn a_failure_is_recorded_once() {
 
     world.volume.last_failed_expansion = Some(Box::new(recorded));
     let report = ExpandUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) };
-    assert_eq!(world.step(Rule::AttemptNotDue), Step::WriteStatus(report));
+    assert_eq!(world.step(Rule::ExpandAttemptNotDue), Step::WriteStatus(report));
     world.runs = vec![(job(1, 3), failed(Reaction::Retry, true)), (job(2, 3), failed(Reaction::Retry, true))];
-    let Step::Record(recorded) = world.step(Rule::RunFailed) else { panic!("the failure is not recorded") };
+    let Step::Record(recorded) = world.step(Rule::ExpandRunFailed) else { panic!("the failure is not recorded") };
     assert_eq!((recorded.attempt, recorded.consecutive_failures), (2, 2));
 }
 
@@ -239,14 +243,14 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
     let removed = |job: &Job| Step::RemoveJob { job: job.name.clone() };
     let mut world = world(3).with(&[(job(1, 3), RunState::Succeeded)]);
     world.volume.size = Ok(3 * GI);
-    assert_eq!(world.step(Rule::JobNotNeeded), removed(&job(1, 3)));
+    assert_eq!(world.step(Rule::ExpandJobNotNeeded), removed(&job(1, 3)));
     let wanting = World { claim: Some(claim(4)), ..world.clone() };
-    assert_eq!(wanting.step(Rule::JobNotNeeded), removed(&job(1, 3)));
+    assert_eq!(wanting.step(Rule::ExpandJobNotNeeded), removed(&job(1, 3)));
     let given_up = world.with(&[(job(1, 5), failed(Reaction::Never, true))]);
-    assert_eq!(given_up.step(Rule::JobNotNeeded), removed(&job(1, 5)));
+    assert_eq!(given_up.step(Rule::ExpandJobNotNeeded), removed(&job(1, 5)));
     let terminating = Job { terminating: true, ..job(1, 3) };
     assert_eq!(
-        world.with(&[(terminating, RunState::Succeeded)]).step(Rule::RequestReached),
+        world.with(&[(terminating, RunState::Succeeded)]).step(Rule::ExpandRequestReached),
         Step::WriteStatus(ExpandUpdate::Finished { size: 3 * GI })
     );
 }
@@ -255,12 +259,12 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
 fn a_reached_size_is_reported_once() {
     let mut world = world(3).after(&in_progress(3));
     world.volume.size = Ok(3 * GI);
-    assert_eq!(world.step(Rule::RequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: 3 * GI }));
+    assert_eq!(world.step(Rule::ExpandRequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: 3 * GI }));
     assert_eq!(world.decide(NOW).event.unwrap().reason, reason::RESIZE_SUCCEEDED);
     // A request that was taken back has left a record.
     let back = World { volume: volume("nfs: {server: s, path: /p}"), claim: Some(claim(1)), ..world.clone() };
     let back = back.after(&in_progress(3));
-    assert_eq!(back.step(Rule::RequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: GI }));
+    assert_eq!(back.step(Rule::ExpandRequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: GI }));
     let finished = world.after(&ExpandUpdate::Finished { size: 3 * GI });
     finished.rests();
 }
@@ -271,7 +275,7 @@ fn the_kubelet_finishes_the_resize_of_a_file_system() {
         let mut world = world(3).after(&in_progress(3));
         world.volume = Volume { size: Ok(3 * GI), ..volume(source) };
         assert_eq!(
-            world.step(Rule::FileSystemPending),
+            world.step(Rule::ExpandFileSystemPending),
             Step::WriteStatus(ExpandUpdate::FileSystemPending { size: 3 * GI }),
             "{source}"
         );
@@ -281,18 +285,18 @@ fn the_kubelet_finishes_the_resize_of_a_file_system() {
         // The kubelet was faster, and left the orchestrator's conditions.
         let mut fast = world.clone();
         fast.claim.as_mut().unwrap().capacity = Some(3 * GI);
-        assert_eq!(fast.step(Rule::RequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: 3 * GI }));
+        assert_eq!(fast.step(Rule::ExpandRequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: 3 * GI }));
     }
     let mut directory = world(3).after(&in_progress(3));
     directory.volume = Volume { size: Ok(3 * GI), ..volume("local: {path: /d}") };
-    assert_eq!(directory.step(Rule::RequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: 3 * GI }));
+    assert_eq!(directory.step(Rule::ExpandRequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: 3 * GI }));
 }
 
 #[test]
 fn a_failure_is_forgotten_after_its_jobs() {
     let mut world = world(1);
     world.volume.last_failed_expansion = note(2, 3, Reaction::Never);
-    assert_eq!(world.step(Rule::FailureOutdated), Step::ClearFailure);
+    assert_eq!(world.step(Rule::ExpandFailureOutdated), Step::ClearFailure);
     let terminating = Job { terminating: true, ..job(2, 3) };
     world.with(&[(terminating, failed(Reaction::Never, true))]).rests();
 }
@@ -308,13 +312,17 @@ fn an_impossible_expansion_is_reported() {
     let cannot = recipe(&[("capabilities", "")]);
     for (rule, recipe, says) in [
         (
-            Rule::NotSupported,
+            Rule::ExpandNotSupported,
             Err("the volume's record cannot be read".to_owned()),
             "the volume cannot grow: the volume's record cannot be read",
         ),
-        (Rule::NotSupported, Ok(cannot), "does not declare that its image can expand volumes (`capabilities: expand`)"),
         (
-            Rule::AboveMaxSize,
+            Rule::ExpandNotSupported,
+            Ok(cannot),
+            "does not declare that its image can expand volumes (`capabilities: expand`)",
+        ),
+        (
+            Rule::ExpandAboveMaxSize,
             Ok(recipe(&[("max-size", "2Gi")])),
             "the claim asks for 3Gi, and class c provides at most 2Gi; ask for less",
         ),
@@ -328,24 +336,24 @@ fn an_impossible_expansion_is_reported() {
 fn no_run_begins_for_a_terminating_claim() {
     let mut world = world(3);
     world.claim.as_mut().unwrap().terminating = true;
-    world.waits(Rule::ClaimTerminating);
+    world.waits(Rule::ExpandClaimTerminating);
 }
 
 #[test]
 fn a_failed_run_is_repeated_after_its_delay() {
     let mut world = world(3);
-    for (reaction, pause) in [(Reaction::Retry, 2), (Reaction::NoCapacity, 2), (Reaction::Never, 30 * 60)] {
+    for (reaction, delay) in [(Reaction::Retry, 2), (Reaction::NoCapacity, 2), (Reaction::Never, 30 * 60)] {
         world.volume.last_failed_expansion = note(7, 3, reaction);
         let Decision { rule, step: Step::WriteStatus(report), requeue_at, .. } = world.decide(NOW) else {
             panic!("{reaction:?}")
         };
-        assert_eq!((rule, requeue_at), (Rule::AttemptNotDue, Some(NOW + pause)));
+        assert_eq!((rule, requeue_at), (Rule::ExpandAttemptNotDue, Some(NOW + delay)));
         let infeasible = matches!(report, ExpandUpdate::Infeasible { .. });
         assert_eq!(infeasible, reaction == Reaction::Never);
         let waiting = world.after(&report);
-        assert_eq!(waiting.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + pause));
+        assert_eq!(waiting.decide(NOW), Rule::ExpandAttemptNotDue.nothing().requeue_at(NOW + delay));
         let due = waiting.after(&ExpandUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) });
-        assert_eq!(due.decide(NOW + pause), Rule::AttemptDue.step(Step::Start { attempt: 8, size: 3 * GI }));
+        assert_eq!(due.decide(NOW + delay), Rule::ExpandAttemptDue.step(Step::Start { attempt: 8, size: 3 * GI }));
     }
 }
 
@@ -355,31 +363,31 @@ fn another_request_or_recipe_does_not_wait() {
     failed.volume.last_failed_expansion = note(7, 3, Reaction::Never);
     for requested in [2, 4] {
         let world = World { claim: Some(claim(requested)), ..failed.clone() };
-        assert_eq!(world.step(Rule::AttemptReported), Step::WriteStatus(in_progress(requested)));
+        assert_eq!(world.step(Rule::ExpandAttemptReported), Step::WriteStatus(in_progress(requested)));
         let reported = world.after(&in_progress(requested));
-        assert_eq!(reported.step(Rule::AttemptDue), Step::Start { attempt: 8, size: requested * GI });
+        assert_eq!(reported.step(Rule::ExpandAttemptDue), Step::Start { attempt: 8, size: requested * GI });
     }
     let fixed = World { recipe: Ok(recipe(&[("image", "fixed")])), ..failed };
     let again = ExpandUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) };
-    assert_eq!(fixed.step(Rule::AttemptReported), Step::WriteStatus(again.clone()));
-    assert_eq!(fixed.after(&again).step(Rule::AttemptDue), Step::Start { attempt: 8, size: 3 * GI });
+    assert_eq!(fixed.step(Rule::ExpandAttemptReported), Step::WriteStatus(again.clone()));
+    assert_eq!(fixed.after(&again).step(Rule::ExpandAttemptDue), Step::Start { attempt: 8, size: 3 * GI });
 }
 
 #[test]
 fn a_run_waits_for_a_pod_that_may_run() {
     let world = World { has_running_pods: true, ..world(3) };
-    assert_eq!(world.decide(NOW), Rule::PodRunning.nothing().requeue_at(NOW + 5));
+    assert_eq!(world.decide(NOW), Rule::ExpandPodRunning.nothing().requeue_at(NOW + 5));
 }
 
 #[test]
 fn a_run_is_reported_before_it_begins() {
-    assert_eq!(world(3).step(Rule::AttemptReported), Step::WriteStatus(in_progress(3)));
-    assert_eq!(world(3).after(&in_progress(3)).step(Rule::AttemptDue), Step::Start { attempt: 1, size: 3 * GI });
+    assert_eq!(world(3).step(Rule::ExpandAttemptReported), Step::WriteStatus(in_progress(3)));
+    assert_eq!(world(3).after(&in_progress(3)).step(Rule::ExpandAttemptDue), Step::Start { attempt: 1, size: 3 * GI });
     // A Job of an earlier request still exists.
     let after = world(3)
         .after(&in_progress(3))
         .with(&[(Job { terminating: true, ..job(4, 5) }, failed(Reaction::Retry, true))]);
-    assert_eq!(after.step(Rule::AttemptDue), Step::Start { attempt: 5, size: 3 * GI });
+    assert_eq!(after.step(Rule::ExpandAttemptDue), Step::Start { attempt: 5, size: 3 * GI });
 }
 
 #[test]

@@ -75,49 +75,48 @@ pub enum Step {
 
 /// The rules of a volume's attributes, in their order: the first that holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
-#[strum(prefix = "Modify")]
 pub enum Rule {
     /// A run was started a moment ago. Waits until its Job is visible.
-    RunStarting,
+    ModifyRunStarting,
     /// A run is being stopped. Waits for its end.
-    RunStopping,
+    ModifyRunStopping,
     /// A run is stuck, and request or recipe have changed since. Deletes its Job.
-    StuckRunOutdated,
+    ModifyStuckRunOutdated,
     /// A run is stuck. Reports that on the claim, and emits an event.
-    RunStuck,
+    ModifyRunStuck,
     /// A run is in progress. Reports that on the claim, and waits for its end, whatever the request. Emits an event if
     /// its node does not answer.
-    RunInProgress,
+    ModifyRunInProgress,
     /// A run has succeeded, and the volume does not have its attributes. Writes them on the volume.
-    RunSucceeded,
+    ModifyRunSucceeded,
     /// A run has ended, its result is recorded, and the volume has the requested attributes. Deletes its Job.
-    JobNotNeeded,
+    ModifyJobNotNeeded,
     /// A run has failed, and a pod of it may still run. Waits for its end.
-    FailedRunEnding,
+    ModifyFailedRunEnding,
     /// A run has failed. Records the failure, and emits an event.
-    RunFailed,
+    ModifyRunFailed,
     /// The volume has the requested attributes, and no run has left it in between. Reports that on the claim.
-    RequestReached,
+    ModifyRequestReached,
     /// The request is reached, a failure is recorded, and no run is left. Removes the record.
-    FailureOutdated,
+    ModifyFailureOutdated,
     /// The requested class does not exist, or is not one of the volume's driver. Reports that on the claim, and emits
     /// an event.
-    RequestNotAvailable,
+    ModifyRequestNotAvailable,
     /// A run is necessary, but the recipe is not known, or the image cannot modify. Reports that on the claim, and
     /// emits an event.
-    NotSupported,
+    ModifyNotSupported,
     /// A run is necessary, and the claim is terminating. Does nothing.
-    ClaimTerminating,
+    ModifyClaimTerminating,
     /// The last run to these attributes failed, and the next is not due. Reports that on the claim, and waits.
-    AttemptNotDue,
+    ModifyAttemptNotDue,
     /// A run is due, and a pod of the volume may still run. Waits for its end.
-    PodRunning,
+    ModifyPodRunning,
     /// A run is due. Reports on the claim that it begins.
-    AttemptReported,
+    ModifyAttemptReported,
     /// A run is due, and reported. Records on the volume that it begins.
-    AttemptRecorded,
+    ModifyAttemptRecorded,
     /// A run is due, reported, and recorded. Starts it.
-    AttemptDue,
+    ModifyAttemptDue,
 }
 
 rules::table!(Rule, Step, "volume");
@@ -155,7 +154,7 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
             (true, true) => Some(decide_run(volume, claim, o, volume.attributes(), now)),
             (false, _) => Some(match &o.requested_attributes {
                 Ok(attributes) => decide_run(volume, claim, o, attributes, now),
-                Err(why) => pending(Rule::RequestNotAvailable, claim, why.clone()),
+                Err(why) => pending(Rule::ModifyRequestNotAvailable, claim, why.clone()),
             }),
         }
     })
@@ -187,20 +186,20 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
         false => target_of(job).class == claim.attributes_class,
     };
     Some(match o.runs.progress(&o.recipe, is_wanted)? {
-        Progress::Starting => Rule::RunStarting.nothing(),
-        Progress::Stopping => Rule::RunStopping.nothing(),
-        Progress::Outdated(job) => Rule::StuckRunOutdated.step(Step::RemoveJob { job: job.name.clone() }),
+        Progress::Starting => Rule::ModifyRunStarting.nothing(),
+        Progress::Stopping => Rule::ModifyRunStopping.nothing(),
+        Progress::Outdated(job) => Rule::ModifyStuckRunOutdated.step(Step::RemoveJob { job: job.name.clone() }),
         Progress::Stuck(job, cause) => {
             let target = target_of(job);
             let message = format!("the run to {} does not progress: {}", target.describe(), cause.message);
             let report = ModifyUpdate::Modifying { class: target.class, error: Some(cause.message.clone()) };
-            reporting(Rule::RunStuck, claim, report).with_warning(reason::MODIFY_FAILED, message)
+            reporting(Rule::ModifyRunStuck, claim, report).with_warning(reason::MODIFY_FAILED, message)
         }
         Progress::Running(job) => {
             let target = target_of(job);
             let error = last(volume, &target).map(|failed| failed.message.clone());
             let report = ModifyUpdate::Modifying { class: target.class, error };
-            let waiting = reporting(Rule::RunInProgress, claim, report);
+            let waiting = reporting(Rule::ModifyRunInProgress, claim, report);
             match o.runs.node_not_reachable {
                 Some(node) => waiting.with_warning(reason::MODIFY_FAILED, unreachable_message(node)),
                 None => waiting,
@@ -222,16 +221,18 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
     let succeeded = o.runs.all.iter().filter(is_unrecorded).filter(|run| run.state == RunState::Succeeded);
     if let Some(run) = succeeded.max_by_key(|run| run.job.run_labels.attempt) {
         let applied = AppliedAttributes { attributes: target_of(run.job), run: run.job.run_labels.attempt };
-        return Some(Rule::RunSucceeded.step(Step::WriteAttributes(applied)));
+        return Some(Rule::ModifyRunSucceeded.step(Step::WriteAttributes(applied)));
     }
     let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
     let can_remove_job = |run: &&InPlaceRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
     let mut unfinished = o.runs.all.iter().filter(|run| !run.job.terminating);
     if let Some(run) = unfinished.clone().filter(|run| !is_unrecorded(run)).find(can_remove_job) {
-        return Some(Rule::JobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone() }));
+        return Some(Rule::ModifyJobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone() }));
     }
     unfinished.find_map(|run| match &run.state {
-        RunState::Failed { pods_ended: false, .. } if is_unrecorded(&run) => Some(Rule::FailedRunEnding.nothing()),
+        RunState::Failed { pods_ended: false, .. } if is_unrecorded(&run) => {
+            Some(Rule::ModifyFailedRunEnding.nothing())
+        }
         RunState::Failed { cause, reaction, at, .. } if is_unrecorded(&run) => {
             let target = target_of(run.job);
             let ended = ModifyRun { attempt: run.job.run_labels.attempt, target: &target };
@@ -240,7 +241,7 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
             let has_unknown_attributes = *reaction != Reaction::Never || note.has_unknown_attributes;
             let note = PendingModification { has_unknown_attributes, ..note };
             let event = failure_event(&note, &target, o.recipe.as_ref().ok().copied());
-            Some(Decision { event: Some(event), ..Rule::RunFailed.step(Step::Record(note)) })
+            Some(Decision { event: Some(event), ..Rule::ModifyRunFailed.step(Step::Record(note)) })
         }
         _ => None,
     })
@@ -319,17 +320,17 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
     if !report.is_written(claim) {
         let message = format!("the volume has the attributes of {}", attributes.describe());
         return Some(
-            Rule::RequestReached.step(Step::WriteStatus(report)).with_event(reason::MODIFY_SUCCEEDED, message),
+            Rule::ModifyRequestReached.step(Step::WriteStatus(report)).with_event(reason::MODIFY_SUCCEEDED, message),
         );
     }
     (volume.pending_modification.is_some() && o.runs.all.is_empty())
-        .then(|| Rule::FailureOutdated.step(Step::ClearFailure))
+        .then(|| Rule::ModifyFailureOutdated.step(Step::ClearFailure))
 }
 
 /// Decides when a run to these attributes is necessary.
 fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes, now: i64) -> Decision {
     let not_supported =
-        |why: String| pending(Rule::NotSupported, claim, format!("the volume cannot be modified: {why}"));
+        |why: String| pending(Rule::ModifyNotSupported, claim, format!("the volume cannot be modified: {why}"));
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,
         Err(why) => return not_supported(why.clone()),
@@ -341,7 +342,7 @@ fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribu
         ));
     }
     if claim.terminating {
-        return Rule::ClaimTerminating.nothing();
+        return Rule::ModifyClaimTerminating.nothing();
     }
     let failed = last(volume, target);
     let error = failed.map(|failed| failed.message.clone());
@@ -354,19 +355,19 @@ fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribu
                 Reaction::Never => ModifyUpdate::Infeasible { class, error },
                 Reaction::Retry | Reaction::NoCapacity => report,
             };
-            return reporting(Rule::AttemptNotDue, claim, report).requeue_at(due);
+            return reporting(Rule::ModifyAttemptNotDue, claim, report).requeue_at(due);
         }
     }
     if o.runs.is_volume_busy() {
-        return Rule::PodRunning.nothing().requeue_at(now + POD_END_POLL);
+        return Rule::ModifyPodRunning.nothing().requeue_at(now + POD_END_POLL);
     }
     if !report.is_written(claim) {
-        return Rule::AttemptReported.step(Step::WriteStatus(report));
+        return Rule::ModifyAttemptReported.step(Step::WriteStatus(report));
     }
     let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
     match begun(volume, &jobs, target) {
-        Some(attempt) => Rule::AttemptDue.step(Step::Start { attempt, attributes: target.clone() }),
-        None => Rule::AttemptRecorded.step(Step::Record(beginning(volume, attempt(volume, &jobs), target))),
+        Some(attempt) => Rule::ModifyAttemptDue.step(Step::Start { attempt, attributes: target.clone() }),
+        None => Rule::ModifyAttemptRecorded.step(Step::Record(beginning(volume, attempt(volume, &jobs), target))),
     }
 }
 

@@ -160,7 +160,7 @@ impl World {
     }
 
     fn said(&self) -> String {
-        self.decide(NOW).event.map(|tell| tell.message).unwrap_or_default()
+        self.decide(NOW).event.map(|event| event.message).unwrap_or_default()
     }
 
     #[track_caller]
@@ -222,13 +222,13 @@ fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
         world(has, requested).noted(begins(3, to)).with(&[(job(3, to), stuck())])
     };
     let given_up = Step::RemoveJob { job: job(3, "gold").name };
-    assert_eq!(stuck("", "silver", "gold").step(Rule::StuckRunOutdated), given_up);
-    assert_eq!(stuck("silver", "silver", "gold").step(Rule::StuckRunOutdated), given_up);
+    assert_eq!(stuck("", "silver", "gold").step(Rule::ModifyStuckRunOutdated), given_up);
+    assert_eq!(stuck("silver", "silver", "gold").step(Rule::ModifyStuckRunOutdated), given_up);
     let edited = World { recipe: Ok(recipe(&[("image", "y")])), ..stuck("", "gold", "gold") };
-    assert_eq!(edited.step(Rule::StuckRunOutdated), given_up);
+    assert_eq!(edited.step(Rule::ModifyStuckRunOutdated), given_up);
     let error = Some("no such image".to_owned());
     let report = ModifyUpdate::Modifying { class: named("gold"), error };
-    assert_eq!(stuck("", "gold", "gold").step(Rule::RunStuck), Step::WriteStatus(report));
+    assert_eq!(stuck("", "gold", "gold").step(Rule::ModifyRunStuck), Step::WriteStatus(report));
     assert!(stuck("", "gold", "gold").said().contains("VolumeAttributesClass gold does not progress: no such image"));
 }
 
@@ -236,27 +236,31 @@ fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
 fn a_run_continues_in_spite_of_another_request() {
     for requested in ["gold", "silver", ""] {
         let running = world("", requested).with(&[(job(1, "gold"), RunState::MayBeRunning)]);
-        assert_eq!(running.step(Rule::RunInProgress), Step::WriteStatus(modifying("gold")));
-        running.after(&modifying("gold")).waits(Rule::RunInProgress);
+        assert_eq!(running.step(Rule::ModifyRunInProgress), Step::WriteStatus(modifying("gold")));
+        running.after(&modifying("gold")).waits(Rule::ModifyRunInProgress);
     }
     let lost = World {
         node_not_reachable: Some("node-1"),
         ..world("", "gold").with(&[(job(1, "gold"), RunState::MayBeRunning)])
     };
     assert!(lost.said().contains("node-1"));
-    World { is_starting: true, ..world("", "gold") }.waits(Rule::RunStarting);
+    World { is_starting: true, ..world("", "gold") }.waits(Rule::ModifyRunStarting);
     let terminating = Job { terminating: true, ..job(1, "gold") };
-    world("", "gold").with(&[(terminating, RunState::MayBeRunning)]).waits(Rule::RunStopping);
+    world("", "gold").with(&[(terminating, RunState::MayBeRunning)]).waits(Rule::ModifyRunStopping);
 }
 
 #[test]
 fn a_volume_records_the_result_of_a_run() {
     let done = |has: &str, run: u32| world(has, "silver").with(&[(over(run, "gold"), RunState::Succeeded)]);
     assert_eq!(
-        done("", 1).step(Rule::RunSucceeded),
+        done("", 1).step(Rule::ModifyRunSucceeded),
         Step::WriteAttributes(AppliedAttributes { attributes: attributes("gold"), run: 1 })
     );
-    assert_eq!(done("gold", 2).step(Rule::JobNotNeeded), Step::RemoveJob { job: job(2, "gold").name }, "it is known");
+    assert_eq!(
+        done("gold", 2).step(Rule::ModifyJobNotNeeded),
+        Step::RemoveJob { job: job(2, "gold").name },
+        "it is known"
+    );
 }
 
 #[test]
@@ -264,9 +268,9 @@ fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_know
     let after = |reaction, settled| {
         world("silver", "gold").noted(begins(3, "gold")).with(&[(over(3, "gold"), failed(reaction, settled))])
     };
-    after(Reaction::Retry, false).waits(Rule::FailedRunEnding);
+    after(Reaction::Retry, false).waits(Rule::ModifyFailedRunEnding);
     for (reaction, between) in [(Reaction::Retry, true), (Reaction::NoCapacity, true), (Reaction::Never, false)] {
-        let Step::Record(noted) = after(reaction, true).step(Rule::RunFailed) else { panic!("not noted") };
+        let Step::Record(noted) = after(reaction, true).step(Rule::ModifyRunFailed) else { panic!("not noted") };
         assert_eq!((noted.failed_attempt, noted.has_unknown_attributes, noted.consecutive_failures), (3, between, 1));
     }
     assert!(
@@ -278,12 +282,12 @@ fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_know
     let again =
         world("silver", "gold").noted(PendingModification { begun_attempt: 4, ..note(3, "gold", Reaction::Retry) });
     let again = again.with(&[(over(4, "gold"), failed(Reaction::Never, true))]);
-    let Step::Record(noted) = again.step(Rule::RunFailed) else { panic!() };
+    let Step::Record(noted) = again.step(Rule::ModifyRunFailed) else { panic!() };
     assert!(noted.has_unknown_attributes && noted.consecutive_failures == 2);
     // No trace of run 3 is left.
     let lost = world("silver", "gold").noted(begins(3, "gold"));
     let lost = lost.with(&[(over(4, "gold"), failed(Reaction::Never, true))]);
-    let Step::Record(noted) = lost.step(Rule::RunFailed) else { panic!() };
+    let Step::Record(noted) = lost.step(Rule::ModifyRunFailed) else { panic!() };
     assert!(noted.has_unknown_attributes);
 }
 
@@ -291,20 +295,23 @@ fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_know
 fn the_job_of_a_withdrawn_request_is_removed() {
     let known = world("silver", "gold").noted(note(3, "gold", Reaction::Retry));
     let jobs = [(over(3, "gold"), failed(Reaction::Retry, true))];
-    assert!(matches!(known.with(&jobs).step(Rule::AttemptNotDue), Step::WriteStatus(_)), "it is kept for a look at it");
+    assert!(
+        matches!(known.with(&jobs).step(Rule::ModifyAttemptNotDue), Step::WriteStatus(_)),
+        "it is kept for a look at it"
+    );
     let back = world("silver", "silver").noted(note(3, "gold", Reaction::Never));
-    assert_eq!(back.with(&jobs).step(Rule::JobNotNeeded), Step::RemoveJob { job: job(3, "gold").name });
+    assert_eq!(back.with(&jobs).step(Rule::ModifyJobNotNeeded), Step::RemoveJob { job: job(3, "gold").name });
 }
 
 #[test]
 fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
     let world = world("gold", "gold").after(&modifying("gold"));
     let decision = world.decide(NOW);
-    assert_eq!((decision.rule, decision.step), (Rule::RequestReached, Step::WriteStatus(finished("gold"))));
+    assert_eq!((decision.rule, decision.step), (Rule::ModifyRequestReached, Step::WriteStatus(finished("gold"))));
     assert_eq!(decision.event.unwrap().reason, reason::MODIFY_SUCCEEDED);
     let message = world.after(&finished("gold"));
     message.rests();
-    assert_eq!(message.noted(note(3, "silver", Reaction::Never)).step(Rule::FailureOutdated), Step::ClearFailure);
+    assert_eq!(message.noted(note(3, "silver", Reaction::Never)).step(Rule::ModifyFailureOutdated), Step::ClearFailure);
     // A class cannot be removed.
     let off = self::world("gold", "");
     off.rests();
@@ -315,37 +322,40 @@ fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
 fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
     for noted in [note(3, "gold", Reaction::Retry), begins(3, "gold")] {
         let back = world("silver", "silver").noted(noted);
-        assert_eq!(back.step(Rule::AttemptReported), Step::WriteStatus(modifying("silver")));
+        assert_eq!(back.step(Rule::ModifyAttemptReported), Step::WriteStatus(modifying("silver")));
         let reported = back.after(&modifying("silver"));
-        let Step::Record(noted) = reported.step(Rule::AttemptRecorded) else { panic!("no trace") };
+        let Step::Record(noted) = reported.step(Rule::ModifyAttemptRecorded) else { panic!("no trace") };
         assert_eq!(
             (noted.begun_attempt, noted.begun_target.clone(), noted.has_unknown_attributes),
             (4, attributes("silver").hash(), true)
         );
-        let started = reported.noted(noted).step(Rule::AttemptDue);
+        let started = reported.noted(noted).step(Rule::ModifyAttemptDue);
         assert_eq!(started, Step::Start { attempt: 4, attributes: attributes("silver") });
     }
     let nothing_changed = world("silver", "silver").noted(note(3, "gold", Reaction::Never)).after(&modifying("gold"));
-    assert_eq!(nothing_changed.step(Rule::RequestReached), Step::WriteStatus(finished("silver")));
+    assert_eq!(nothing_changed.step(Rule::ModifyRequestReached), Step::WriteStatus(finished("silver")));
     // The claim returns to no class, and none was ever in effect.
     let none = world("", "").noted(note(1, "gold", Reaction::Retry)).after(&modifying(""));
-    let Step::Record(noted) = none.step(Rule::AttemptRecorded) else { panic!("no trace") };
+    let Step::Record(noted) = none.step(Rule::ModifyAttemptRecorded) else { panic!("no trace") };
     let start = Step::Start { attempt: 2, attributes: Attributes::default() };
-    assert_eq!(none.noted(noted).step(Rule::AttemptDue), start);
+    assert_eq!(none.noted(noted).step(Rule::ModifyAttemptDue), start);
 }
 
 #[test]
 fn an_unavailable_class_is_reported_as_pending() {
     let missing = World { requested_attributes: Err("there is no gold".into()), ..world("", "gold") };
     let pending = ModifyUpdate::Pending { class: named("gold") };
-    assert_eq!(missing.step(Rule::RequestNotAvailable), Step::WriteStatus(pending.clone()));
+    assert_eq!(missing.step(Rule::ModifyRequestNotAvailable), Step::WriteStatus(pending.clone()));
     let message = missing.after(&pending);
-    assert_eq!((message.step(Rule::RequestNotAvailable), message.said()), (Step::Nothing, "there is no gold".into()));
+    assert_eq!(
+        (message.step(Rule::ModifyRequestNotAvailable), message.said()),
+        (Step::Nothing, "there is no gold".into())
+    );
     let cannot = World { recipe: Ok(recipe(&[("capabilities", "")])), ..world("", "gold") };
-    assert_eq!(cannot.step(Rule::NotSupported), Step::WriteStatus(pending.clone()));
+    assert_eq!(cannot.step(Rule::ModifyNotSupported), Step::WriteStatus(pending.clone()));
     assert!(cannot.said().contains("`capabilities: modify`"));
     let unknown = World { recipe: Err("lost".into()), ..world("", "gold") };
-    assert_eq!(unknown.step(Rule::NotSupported), Step::WriteStatus(pending));
+    assert_eq!(unknown.step(Rule::ModifyNotSupported), Step::WriteStatus(pending));
     assert!(unknown.said().contains("the volume cannot be modified: lost"));
 }
 
@@ -353,7 +363,7 @@ fn an_unavailable_class_is_reported_as_pending() {
 fn no_run_begins_for_a_terminating_claim() {
     let mut world = world("", "gold");
     world.claim.as_mut().unwrap().terminating = true;
-    world.waits(Rule::ClaimTerminating);
+    world.waits(Rule::ModifyClaimTerminating);
 }
 
 #[test]
@@ -361,20 +371,20 @@ fn the_next_run_waits_unless_request_or_recipe_changes() {
     let waits = world("silver", "gold").noted(note(3, "gold", Reaction::Retry));
     let error = Some("array on fire".to_owned());
     let report = ModifyUpdate::Modifying { class: named("gold"), error };
-    assert_eq!(waits.step(Rule::AttemptNotDue), Step::WriteStatus(report.clone()));
+    assert_eq!(waits.step(Rule::ModifyAttemptNotDue), Step::WriteStatus(report.clone()));
     let reported = waits.after(&report);
-    assert_eq!(reported.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 2));
+    assert_eq!(reported.decide(NOW), Rule::ModifyAttemptNotDue.nothing().requeue_at(NOW + 2));
     let due = reported.decide(NOW + 2);
-    assert!(due.rule == Rule::AttemptRecorded && matches!(due.step, Step::Record(_)), "{due:?}");
+    assert!(due.rule == Rule::ModifyAttemptRecorded && matches!(due.step, Step::Record(_)), "{due:?}");
     let never = world("silver", "gold").noted(note(3, "gold", Reaction::Never));
     let infeasible = ModifyUpdate::Infeasible { class: named("gold"), error: "array on fire".into() };
-    assert_eq!(never.step(Rule::AttemptNotDue), Step::WriteStatus(infeasible.clone()));
+    assert_eq!(never.step(Rule::ModifyAttemptNotDue), Step::WriteStatus(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(LONG_DELAY)));
     // Another request is tried at once.
     let other = world("silver", "bronze").noted(note(3, "gold", Reaction::Never));
-    assert_eq!(other.step(Rule::AttemptReported), Step::WriteStatus(modifying("bronze")));
+    assert_eq!(other.step(Rule::ModifyAttemptReported), Step::WriteStatus(modifying("bronze")));
     let mended = World { recipe: Ok(recipe(&[("image", "y")])), ..never.after(&infeasible) };
-    assert!(matches!(mended.step(Rule::AttemptReported), Step::WriteStatus(ModifyUpdate::Modifying { .. })));
+    assert!(matches!(mended.step(Rule::ModifyAttemptReported), Step::WriteStatus(ModifyUpdate::Modifying { .. })));
 }
 
 #[test]
@@ -382,21 +392,21 @@ fn a_run_waits_for_the_pods_of_other_runs() {
     let pod = World { has_running_pods: true, ..world("", "gold") };
     let other = World { has_other_running_pods: true, ..world("", "gold") };
     for world in [pod, other] {
-        assert_eq!(world.decide(NOW), Rule::PodRunning.nothing().requeue_at(NOW + 5));
+        assert_eq!(world.decide(NOW), Rule::ModifyPodRunning.nothing().requeue_at(NOW + 5));
     }
 }
 
 #[test]
 fn a_run_is_reported_and_recorded_before_it_begins() {
     let world = world("", "gold");
-    assert_eq!(world.step(Rule::AttemptReported), Step::WriteStatus(modifying("gold")));
+    assert_eq!(world.step(Rule::ModifyAttemptReported), Step::WriteStatus(modifying("gold")));
     let reported = world.after(&modifying("gold"));
-    assert_eq!(reported.step(Rule::AttemptRecorded), Step::Record(begins(1, "gold")));
+    assert_eq!(reported.step(Rule::ModifyAttemptRecorded), Step::Record(begins(1, "gold")));
     let start = Step::Start { attempt: 1, attributes: attributes("gold") };
-    assert_eq!(reported.noted(begins(1, "gold")).step(Rule::AttemptDue), start);
+    assert_eq!(reported.noted(begins(1, "gold")).step(Rule::ModifyAttemptDue), start);
     // No number is used twice: a run to other attributes has used this one.
     let other = reported.noted(begins(1, "silver"));
-    let Step::Record(noted) = other.step(Rule::AttemptRecorded) else { panic!("no trace") };
+    let Step::Record(noted) = other.step(Rule::ModifyAttemptRecorded) else { panic!("no trace") };
     assert_eq!((noted.begun_attempt, noted.has_unknown_attributes), (2, true));
 }
 

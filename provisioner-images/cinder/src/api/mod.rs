@@ -284,8 +284,8 @@ impl Cinder {
         let action =
             call.body.as_ref().and_then(Value::as_object).and_then(|body| body.keys().next()).map(String::as_str);
         let path = call.path.split('?').next().unwrap_or_default();
-        let whom = format!("Cinder at {} ({})", session.endpoint, self.cloud.origin);
-        let answer = self.http.send(&whom, call.method.clone(), &url, &headers, call.body.as_ref()).await;
+        let server = format!("Cinder at {} ({})", session.endpoint, self.cloud.origin);
+        let answer = self.http.send(&server, call.method.clone(), &url, &headers, call.body.as_ref()).await;
         let status = answer.as_ref().map_or("no answer".to_owned(), |answer| answer.status.as_u16().to_string());
         eprintln!("cinder: {} {path} {}: {status}", call.method, action.unwrap_or("-"));
         answer

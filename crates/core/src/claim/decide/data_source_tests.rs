@@ -12,14 +12,14 @@ fn copy(mut world: World, node: &'static str) -> World {
         world.stamped_recipe = Some(recipe.clone());
     }
     world.class.recipe = Ok(Arc::new(recipe));
-    world.claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "original")));
-    world.data_source = Some(original_on(node));
+    world.claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "source")));
+    world.data_source = Some(source_on(node));
     world
 }
 
 /// Returns a claim that can be cloned, with its volume, which was made on a node.
-pub(super) fn original_on(node: &'static str) -> Original {
-    let name = ObjectName::new("team", "original");
+pub(super) fn source_on(node: &'static str) -> Source {
+    let name = ObjectName::new("team", "source");
     let mut claim = bound(new(), &names::pv_name(OF)).claim;
     (claim.name, claim.uid) = (name.clone(), OF.into());
     let volume = Volume {
@@ -29,16 +29,16 @@ pub(super) fn original_on(node: &'static str) -> Original {
         claim_ref: Some(Reference { name, uid: Some(OF.into()) }),
         ..adopted_volume()
     };
-    Original { claim: Some(claim), volume: Some(volume), ours: true, node, granted: true }
+    Source { claim: Some(claim), volume: Some(volume), ours: true, node, granted: true }
 }
 
-fn original(world: &mut World) -> &mut Original {
+fn source(world: &mut World) -> &mut Source {
     world.data_source.as_mut().expect("it is a copy")
 }
 
 fn keep(world: &mut World) {
     let finalizer = names::clone_finalizer(UID);
-    original(world).claim.as_mut().unwrap().finalizers.push(finalizer);
+    source(world).claim.as_mut().unwrap().finalizers.push(finalizer);
 }
 
 #[test]
@@ -46,9 +46,9 @@ fn a_claim_with_a_populator_is_left_to_it() {
     let mut world = new();
     world.claim.data_source = Some(DataSource::Populated("Hello.example.com h".into()));
     let decision = world.decide_by(Rule::LeftToPopulator, NOW);
-    let tell = decision.event.unwrap();
-    assert_eq!((decision.step, tell.warning, tell.reason), (Step::Nothing, false, reason::LEFT_TO_POPULATOR));
-    assert!(tell.message.contains("populator for Hello.example.com h"), "{}", tell.message);
+    let event = decision.event.unwrap();
+    assert_eq!((decision.step, event.warning, event.reason), (Step::Nothing, false, reason::LEFT_TO_POPULATOR));
+    assert!(event.message.contains("populator for Hello.example.com h"), "{}", event.message);
     world.class.recipe = Err("no config".into());
     world.waits(Rule::LeftToPopulator, "populator for Hello.example.com h");
 }
@@ -66,7 +66,7 @@ fn a_source_that_leads_elsewhere_than_its_record_is_not_copied() {
             moved_in
         })
         .to_string();
-        let volume = original(&mut world).volume.as_mut().unwrap();
+        let volume = source(&mut world).volume.as_mut().unwrap();
         volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
         (volume.provenance, volume.path) = (Some(text), Some(path.into()));
         world
@@ -78,35 +78,35 @@ fn a_source_that_leads_elsewhere_than_its_record_is_not_copied() {
 #[test]
 fn a_clone_waits_and_says_what_its_source_lacks() {
     assert!(matches!(copy(new(), "").step(Rule::FirstAttemptDue), Step::Stamp { attempt: 1, .. }));
-    type Spoilt = fn(&mut Original);
+    type Spoilt = fn(&mut Source);
     let cases: [(Spoilt, &str); 11] = [
-        (|o| o.claim = None, "claim team/original, the data source of this claim, does not exist"),
-        (|o| o.claim.as_mut().unwrap().class = Some("gold".into()), "is of another class, gold"),
-        (|o| o.claim.as_mut().unwrap().terminating = true, "is being deleted"),
-        (|o| o.claim.as_mut().unwrap().phase = "Pending".into(), "is not bound; the provisioner waits for it"),
-        (|o| o.volume = None, "has a volume that the provisioner does not see yet"),
-        (|o| o.volume.as_mut().unwrap().claim_ref = None, "has a volume whose claimRef names another claim"),
-        (|o| o.ours = false, "was not made by the provisioner of its class"),
+        (|s| s.claim = None, "claim team/source, the data source of this claim, does not exist"),
+        (|s| s.claim.as_mut().unwrap().class = Some("gold".into()), "is of another class, gold"),
+        (|s| s.claim.as_mut().unwrap().terminating = true, "is being deleted"),
+        (|s| s.claim.as_mut().unwrap().phase = "Pending".into(), "is not bound; the provisioner waits for it"),
+        (|s| s.volume = None, "has a volume that the provisioner does not see yet"),
+        (|s| s.volume.as_mut().unwrap().claim_ref = None, "has a volume whose claimRef names another claim"),
+        (|s| s.ours = false, "was not made by the provisioner of its class"),
         (
-            |o| {
-                o.ours = false;
-                o.volume.as_mut().unwrap().adoption_mark = None;
+            |s| {
+                s.ours = false;
+                s.volume.as_mut().unwrap().adoption_mark = None;
             },
             "which was restored from a backup; it can be copied once an admin has confirmed its record: `flex-provisioner vouch pvc-",
         ),
-        (|o| o.volume.as_mut().unwrap().terminating = true, "which is being deleted"),
+        (|s| s.volume.as_mut().unwrap().terminating = true, "which is being deleted"),
         (
-            |o| o.volume.as_mut().unwrap().volume_mode = "Block".into(),
+            |s| s.volume.as_mut().unwrap().volume_mode = "Block".into(),
             "has the volume mode Block, this claim has Filesystem",
         ),
-        (|o| o.volume.as_mut().unwrap().size = Ok(2 << 30), "has 2Gi, this claim asks for 1Gi"),
+        (|s| s.volume.as_mut().unwrap().size = Ok(2 << 30), "has 2Gi, this claim asks for 1Gi"),
     ];
     for (spoil, says) in cases {
         for begun in [new(), stamped(1), failed_with(Reaction::Retry)] {
             let mut world = copy(begun, "");
-            spoil(original(&mut world));
+            spoil(source(&mut world));
             let decision = world.decide_by(Rule::SourceNotReady, NOW + 60);
-            let said = decision.event.as_ref().map_or("", |tell| &tell.message);
+            let said = decision.event.as_ref().map_or("", |event| &event.message);
             assert!(decision.step == Step::Nothing && said.contains(says), "{says}: {decision:?}");
         }
     }
@@ -114,15 +114,15 @@ fn a_clone_waits_and_says_what_its_source_lacks() {
     larger.claim.size = Ok(3 << 30);
     assert!(matches!(larger.step(Rule::FirstAttemptDue), Step::Stamp { .. }));
     let mut elsewhere = copy(new(), "");
-    elsewhere.claim.data_source = Some(DataSource::Claim(ObjectName::new("other", "original")));
+    elsewhere.claim.data_source = Some(DataSource::Claim(ObjectName::new("other", "source")));
     assert!(matches!(elsewhere.step(Rule::FirstAttemptDue), Step::Stamp { .. }), "it is granted");
-    original(&mut elsewhere).granted = false;
+    source(&mut elsewhere).granted = false;
     elsewhere.waits(Rule::SourceNotReady, "is in another namespace, where no ReferenceGrant");
     elsewhere.waits(Rule::SourceNotReady, "lets claims of namespace team use it");
     // An attempt that has begun is finished.
     let mut begun = copy(stamped(1), "");
     keep(&mut begun);
-    original(&mut begun).granted = false;
+    source(&mut begun).granted = false;
     assert_eq!(begun.step(Rule::RunDue), Step::StartRun);
     elsewhere.claim.data_source = Some(DataSource::Claim(elsewhere.claim.name.clone()));
     elsewhere.waits(Rule::ClaimRefused, "names itself");
@@ -134,7 +134,7 @@ fn the_source_is_protected_before_the_run_begins() {
     assert_eq!(world.step(Rule::ProtectSource), Step::ProtectSource);
     keep(&mut world);
     assert_eq!(world.step(Rule::RunDue), Step::StartRun);
-    original(&mut world).claim.as_mut().unwrap().terminating = true;
+    source(&mut world).claim.as_mut().unwrap().terminating = true;
     assert_eq!(world.step(Rule::RunDue), Step::StartRun, "it stays until the copy is made");
 }
 
@@ -178,7 +178,7 @@ fn a_clone_waits_for_the_deleted_node_of_its_source() {
             );
             world.node_states.0.insert("home".into(), NodeState::NotFound);
             let decision = world.decide_by(Rule::SourceNodeGone, NOW + 60);
-            let said = decision.event.map(|tell| tell.message).unwrap_or_default();
+            let said = decision.event.map(|event| event.message).unwrap_or_default();
             assert!(decision.step == Step::Nothing && said.contains("on node home, which is gone"), "{said}");
         }
     }

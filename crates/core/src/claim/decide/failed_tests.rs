@@ -202,20 +202,22 @@ fn a_stuck_run_is_reported_and_a_missing_image_ends_it() {
 
 #[test]
 fn a_failed_run_is_recorded_and_reported() {
-    let told = |reaction, world: World| {
+    let message = |reaction, world: World| {
         let world = World { run: failed_run(reaction, NOW - 5), jobs: vec![job(1)], ..world };
         let recorded = records(Rule::RunFailed, &world);
         assert_eq!((recorded.attempt, recorded.reaction, recorded.at), (1, reaction, NOW - 5));
         assert_eq!((recorded.reason.as_str(), recorded.message.as_str()), ("ExitCode", "disk on fire"));
         world.decide_by(Rule::RunFailed, NOW).event.unwrap().message
     };
-    assert_eq!(told(Reaction::Retry, stamped(1)), "attempt 1 failed: disk on fire; next try in 2 s");
+    assert_eq!(message(Reaction::Retry, stamped(1)), "attempt 1 failed: disk on fire; next try in 2 s");
     let change = "when the provisioner config or the class changes, at the latest in 30 min";
-    assert!(told(Reaction::Never, stamped(1)).contains(change));
-    assert!(told(Reaction::NoCapacity, stamped(1)).ends_with("tries another node"));
+    assert!(message(Reaction::Never, stamped(1)).contains(change));
+    assert!(message(Reaction::NoCapacity, stamped(1)).ends_with("tries another node"));
     let alone = World { node_choice: NodeChoice { last: true, ..NodeChoice::default() }, ..stamped(1) };
-    assert!(told(Reaction::NoCapacity, alone).contains("next try in 2 s"));
-    assert!(told(Reaction::NoCapacity, delayed(stamped(1), Some("a"))).contains("asks the scheduler for another node"));
+    assert!(message(Reaction::NoCapacity, alone).contains("next try in 2 s"));
+    assert!(
+        message(Reaction::NoCapacity, delayed(stamped(1), Some("a"))).contains("asks the scheduler for another node")
+    );
 }
 
 #[test]
@@ -235,7 +237,7 @@ fn no_attempt_uses_more_nodes_than_a_claim_can_record() {
     assert!(matches!(world.decide_by(Rule::AttemptDue, at).step, Step::Stamp { attempt: 2, .. }));
     world.claim.nodes_with_storage.push("n0".into());
     let decision = world.decide_by(Rule::TooManyNodes, at);
-    let said = decision.event.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
+    let said = decision.event.as_ref().map(|event| event.message.as_str()).unwrap_or_default();
     assert!(decision.step == Step::Nothing && said.contains("on 100 nodes"), "{decision:?}");
     let mut world = delayed(world, Some("n1"));
     world.node_states = NodeStates([("n1".to_owned(), NodeState::Reachable)].into());

@@ -21,8 +21,8 @@ fn a_new_claim_is_stamped() {
 fn an_event_explains_the_warning_about_a_missing_storage_class() {
     let mut world = new();
     world.class.has_object = false;
-    let tell = world.decide_by(Rule::FirstAttemptDue, NOW).event.unwrap();
-    assert!(!tell.warning && tell.message.contains("\"silver\" not found` on this claim is harmless"), "{tell:?}");
+    let event = world.decide_by(Rule::FirstAttemptDue, NOW).event.unwrap();
+    assert!(!event.warning && event.message.contains("\"silver\" not found` on this claim is harmless"), "{event:?}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ struct World {
     attributes_error: Option<&'static str>,
     binding: Binding,
     selected_node_forbidden: bool,
-    data_source: Option<Original>,
+    data_source: Option<Source>,
     source_users: Vec<SourceUser>,
     removed: Option<RemovedJob>,
     missed_batch: bool,
@@ -86,9 +86,9 @@ struct World {
     pooled_volume: Option<&'static str>,
 }
 
-/// The data source of a claim.
+/// A claim that is the data source of a claim, with its volume.
 #[derive(Clone, Debug)]
-struct Original {
+struct Source {
     claim: Option<Claim>,
     volume: Option<Volume>,
     ours: bool,
@@ -96,7 +96,7 @@ struct Original {
     granted: bool,
 }
 
-impl Original {
+impl Source {
     fn state(&self) -> DataSourceState<'_> {
         DataSourceState::Claim(ClaimSource {
             claim: self.claim.as_ref(),
@@ -180,7 +180,7 @@ impl World {
                 with_pods: &self.nodes_with_pods,
                 selected_forbidden: self.selected_node_forbidden,
             },
-            source: SourceRelation { state: self.data_source.as_ref().map(Original::state), users: &self.source_users },
+            source: SourceRelation { state: self.data_source.as_ref().map(Source::state), users: &self.source_users },
             pool: PoolRelation { is_request: self.is_pool_request, volume: self.pooled_volume },
         })
     }
@@ -195,7 +195,7 @@ impl World {
     #[track_caller]
     fn waits(&self, rule: Rule, says: &str) {
         let decision = self.decide_by(rule, NOW);
-        let said = decision.event.as_ref().map(|tell| tell.message.as_str()).unwrap_or_default();
+        let said = decision.event.as_ref().map(|event| event.message.as_str()).unwrap_or_default();
         assert!(decision.step == Step::Nothing && said.contains(says), "{decision:?}");
     }
 

@@ -118,10 +118,10 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
 }
 
 /// Generates the data source of a claim, in any state.
-fn originals() -> impl Strategy<Value = Original> {
+fn claim_sources() -> impl Strategy<Value = Source> {
     let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), prop::bool::weighted(0.2));
     (flags, select(vec!["", "a", "home"])).prop_map(|((there, ours, kept, terminating), node)| {
-        let mut source = super::of_copies::original_on(node);
+        let mut source = super::of_copies::source_on(node);
         source.ours = ours;
         let claim = source.claim.as_mut().expect("it is there");
         claim.terminating = terminating;
@@ -207,7 +207,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
     let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
     let state = select(vec![NodeState::Unreachable, NodeState::NotCached, NodeState::NotFound]);
     let node_states = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
-    let copies = (prop::option::weighted(0.2, originals()), source_users(), prop::bool::weighted(0.1), choices());
+    let copies = (prop::option::weighted(0.2, claim_sources()), source_users(), prop::bool::weighted(0.1), choices());
     (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), node_states, copies)
         .prop_flat_map(
             |(
@@ -219,8 +219,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                 (data_source, source_users, selected_node_forbidden, node_choice),
             )| {
                 let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
-                claim.data_source =
-                    data_source.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "original")));
+                claim.data_source = data_source.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "source")));
                 let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
                 let has_job = jobs.iter().any(|job| job.run_labels.attempt == attempt);
                 let delete_job = delete_job.map(|terminating| Job { terminating, ..job_of(9) });

@@ -32,7 +32,7 @@ pub enum WantedSource {
 
 /// The data source as it exists in Cinder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum DataSource {
     /// No data source: the volume is empty.
     Nothing,
     /// A snapshot in Cinder.
@@ -48,7 +48,7 @@ pub enum Origin {
 pub fn wanted_source(request: &RunRequest, parameters: &Parameters) -> Result<WantedSource, Failure> {
     let asked = request.claim_metadata.get(CLONE_REQUEST).map(|text| text.trim()).filter(|text| !text.is_empty());
     let requested = match (&request.clone_of, &request.snapshot, asked) {
-        (Some(original), _, _) => WantedSource::Volume(original.id.clone()),
+        (Some(source), _, _) => WantedSource::Volume(source.id.clone()),
         (None, Some(snapshot), _) => return Ok(WantedSource::Snapshot(snapshot.id.clone())),
         (None, None, Some(text)) => match text.split_once('/') {
             Some((namespace, name)) if is_name(namespace) && is_name(name) => {
@@ -125,15 +125,15 @@ impl Run {
     ///
     /// # Errors
     /// If it does not exist, or is too large.
-    pub async fn origin(&self, requested: &WantedSource) -> Outcome<Origin> {
+    pub async fn data_source(&self, requested: &WantedSource) -> Outcome<DataSource> {
         let id = match requested {
-            WantedSource::Nothing => return Ok(Origin::Nothing),
+            WantedSource::Nothing => return Ok(DataSource::Nothing),
             WantedSource::Snapshot(id) => {
                 let Some(snapshot) = self.find_snapshot(id).await? else {
                     return Err(Failure::never(format!("Cinder has no snapshot {id} to make the volume from")).into());
                 };
                 self.fits(snapshot.size, "the snapshot")?;
-                return Ok(Origin::Snapshot(snapshot));
+                return Ok(DataSource::Snapshot(snapshot));
             }
             WantedSource::Volume(id) => id.clone(),
             WantedSource::Claim { namespace, name } => {
@@ -146,7 +146,7 @@ impl Run {
         };
         let volume = self.the_volume(&id).await?;
         self.fits(volume.size, "the volume to copy")?;
-        Ok(Origin::Volume(volume))
+        Ok(DataSource::Volume(volume))
     }
 
     fn fits(&self, gigabytes: u64, what: &str) -> Result<(), Failure> {
@@ -156,23 +156,23 @@ impl Run {
         Ok(())
     }
 
-    /// Unreserves an original for a moment. Cinder copies only volumes that are available or in use, while all volumes
-    /// here are marked as being attached. Nodes do not notice.
+    /// Unreserves the source of a copy for a moment. Cinder copies only volumes that are available or in use, while all
+    /// volumes here are marked as being attached. Nodes do not notice.
     ///
     /// # Errors
     /// Those of Cinder.
-    pub async fn lend(&self, volume: &Volume) -> Outcome<()> {
+    pub async fn unreserve_for_copy(&self, volume: &Volume) -> Outcome<()> {
         if volume.status == "attaching" {
             self.cinder.unreserve(&volume.id).await?;
         }
         Ok(())
     }
 
-    /// Reserves an original again. Another run for the same original may have done so already.
+    /// Reserves a volume again after a copy or an expansion. Another run may have done so already.
     ///
     /// # Errors
     /// Those of Cinder.
-    pub async fn take_back(&self, volume: &Volume) -> Outcome<()> {
+    pub async fn restore_reservation(&self, volume: &Volume) -> Outcome<()> {
         match self.cinder.reserve(&volume.id).await {
             Err(trouble) if !matches!(trouble.kind, Kind::Refused | Kind::Missing) => Err(trouble.into()),
             _ => Ok(()),
