@@ -1,4 +1,5 @@
 # shellcheck shell=sh
+# shellcheck disable=SC2154  # provision.sh sets the variables
 # Block volumes of this image: a file with all blocks in the directory of the volume, and a loop device for it.
 # `provision.sh` reads this file, and sets the variables `devices`, `base` and `bases`.
 

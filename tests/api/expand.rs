@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
+use orchestrator::conditions::conditions;
 use orchestrator::kubelet::request;
 use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, uid};
 use orchestrator::wait::{stays, unexpected, until};
@@ -37,11 +38,6 @@ async fn no_expand_jobs(ring: &Ring, id: &str) {
 fn env(job: &Job, name: &str) -> Option<String> {
     let container = &job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0];
     container.env.iter().flatten().find(|variable| variable.name == name)?.value.clone()
-}
-
-fn conditions(claim: &PersistentVolumeClaim) -> Vec<String> {
-    let conditions = claim.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.map(|condition| condition.type_.clone()).collect()
 }
 
 fn allocated(claim: &PersistentVolumeClaim) -> Option<String> {

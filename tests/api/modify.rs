@@ -10,6 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
+use orchestrator::conditions::conditions;
 use orchestrator::kubelet::{nfs_volume, request};
 use orchestrator::ring::{ADMIN, Ring, WHILE, uid};
 use orchestrator::wait::{stays, unexpected, until};
@@ -39,19 +40,18 @@ async fn has_class(ring: &Ring, claim: &str, class: Option<&str>) -> PersistentV
         let status = claim.status.clone().unwrap();
         status.current_volume_attributes_class_name.as_deref() == class
             && status.modify_volume_status.is_none()
-            && status.conditions.unwrap_or_default().is_empty()
+            && conditions(claim).is_empty()
     };
     ring.claim_when(claim, &format!("has {class:?}"), settled).await
 }
 
 /// Waits until the claim's status shows this state of a modification, with these conditions.
-async fn modify_status(ring: &Ring, claim: &str, class: &str, state: &str, conditions: &[&str]) {
+async fn modify_status(ring: &Ring, claim: &str, class: &str, state: &str, expected: &[&str]) {
     let is = |claim: &PersistentVolumeClaim| {
         let status = claim.status.clone().unwrap();
-        let found: Vec<_> = status.conditions.iter().flatten().map(|condition| condition.type_.as_str()).collect();
         status.modify_volume_status.as_ref().is_some_and(|modify| {
             modify.status == state && modify.target_volume_attributes_class_name.as_deref().unwrap_or("") == class
-        }) && found == conditions
+        }) && conditions(claim) == expected
     };
     ring.claim_when(claim, &format!("is {state} to {class}"), is).await;
 }

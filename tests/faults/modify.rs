@@ -4,6 +4,7 @@ use flex_provisioner::config::modify::VolumeAttributesClass;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use orchestrator::conditions::conditions;
 use serde_json::json;
 
 use crate::site::{Site, provisioner};
@@ -38,7 +39,7 @@ impl Site<'_> {
             let status = claim.status.clone().unwrap_or_default();
             status.current_volume_attributes_class_name.as_ref() == Some(&class)
                 && status.modify_volume_status.is_none()
-                && status.conditions.unwrap_or_default().is_empty()
+                && conditions(claim).is_empty()
         };
         self.claim_when(claim, &format!("has the attributes of {name}"), has).await
     }

@@ -138,6 +138,7 @@ evictionHard:
   imagefs.available: 1%
 imageGCHighThresholdPercent: 100
 maxPods: 250
+featureGates: {{KubeletCrashLoopBackOffMax: true}}
 crashLoopBackOff:
   maxContainerRestartPeriod: 1s
 registryPullQPS: 0

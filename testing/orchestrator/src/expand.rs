@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
+use crate::conditions::conditions;
 use crate::ring::Ring;
 
 impl Ring {
@@ -18,10 +19,9 @@ impl Ring {
         let settled = |claim: &PersistentVolumeClaim| {
             let status = claim.status.clone().unwrap();
             let states = status.allocated_resource_statuses.unwrap_or_default();
-            let conditions = status.conditions.unwrap_or_default();
             status.capacity.is_some_and(|capacity| capacity["storage"].0 == size)
                 && states.is_empty()
-                && conditions.is_empty()
+                && conditions(claim).is_empty()
         };
         let claim = self.claim_when(claim, &format!("has {size}"), settled).await;
         let volume = self.volumes().get(volume).await.unwrap();

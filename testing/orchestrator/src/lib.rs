@@ -3,7 +3,7 @@
 //! - [`ring`]: the orchestrator's real binary on a real etcd and API server with the controller manager, without nodes.
 //! - [`deployed`]: the orchestrator on the whole cluster with pods, installed as the README says.
 //! - [`kubelet`]: the actions of kubelet and image, played by the test. [`processes`]: images as processes.
-//! - [`nodes`], [`expand`], [`capacity`], [`pools`], [`batches`], [`snapshots`]: steps that tests of several subjects share.
+//! - [`nodes`], [`expand`], [`capacity`], [`pools`], [`batches`], [`snapshots`], [`conditions`]: steps that tests of several subjects share.
 //! - [`commands`]: `check` and `doctor`. [`cinder`], [`csi_driver`]: storage.
 //! - [`wait`]: waiting for expected states. [`dice`]: chance that can be repeated.
 //!
@@ -16,6 +16,7 @@ pub mod batches;
 pub mod capacity;
 pub mod cinder;
 pub mod commands;
+pub mod conditions;
 pub mod csi_driver;
 pub mod deployed;
 pub mod dice;
