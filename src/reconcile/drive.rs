@@ -46,7 +46,8 @@ pub(super) trait Reconcile {
         confirmed: &Self::Confirmed,
     ) -> Decision<Self::Rule>;
 
-    /// Records in the ledgers what the observation showed, before the step. Returns whether the observation still holds.
+    /// Records in the ledgers what the observation showed, before the step. Returns whether the observation still
+    /// holds. If it does not, the loop observes again instead of executing the step.
     fn update_ledgers(_context: &Context, _object: &Self::Object, _observation: &Self::Observation) -> bool {
         true
     }

@@ -18,7 +18,8 @@ pub(super) struct ConfirmedSource {
 pub(super) struct Confirmed {
     /// The state of the claim, as the API has shown it.
     pub claim: Option<ClaimState>,
-    /// The state of the claim on which an earlier step of this reconcile rests. No later step may rest on another one.
+    /// The state of the claim on which an earlier step of this reconcile relied. Later steps must rely on the same
+    /// state.
     pub pinned_claim: Option<ClaimState>,
     /// The states of nodes.
     pub nodes: NodeStates,
@@ -31,7 +32,7 @@ pub(super) struct Confirmed {
 }
 
 impl Confirmed {
-    /// Returns the source of the volume, if the API has shown it of this version.
+    /// Returns the source of the volume, if it was read at the resourceVersion of `volume`.
     pub(super) fn source_of(&self, volume: &Volume) -> Option<&String> {
         let source = self.source.as_ref().filter(|source| source.resource_version == volume.resource_version);
         source.map(|confirmed| &confirmed.source)

@@ -60,8 +60,8 @@ impl DeleteRun {
     }
 }
 
-/// Starts a delete run, or waits for its batch or for a slot. The returned volume names its batch, or has the failure
-/// if the run could not be started.
+/// Starts a delete run, or waits for its batch or for a slot. Returns the volume if it was written: with its batch,
+/// without the batch that it missed, or with the failure if the run could not be started.
 pub(super) async fn batch_or_start(
     context: &Context,
     volume: &Volume,
@@ -70,7 +70,8 @@ pub(super) async fn batch_or_start(
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     let pinned_node = run.pinned_node(recipe);
-    // Storage on other nodes, a repeated run, and a deletion without its config need runs of their own.
+    // Only a first delete run on the origin node, with a config in a served namespace, may join a batch. The node must
+    // not be gone.
     let is_first_run = run.is_origin && !run.on_any_node && run.attempt == 1;
     let can_batch = is_first_run && context.identity.config_namespaces.contains(&recipe.config.namespace);
     let volume_without_batch;
@@ -114,8 +115,8 @@ async fn create_or_add_to_batch(
     if !context.acquire_slot(&job, &slot_request(volume, pinned_node.as_deref()), recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
-    // The source of the volume says nothing about storage on other nodes. But the read confirms that the volume is
-    // unchanged, as the answer to the note of its batch does.
+    // Storage on other nodes needs no volume source, but this read also proves that the volume has not changed. A
+    // volume that was just written with its batch needs no read: the answer to that write had the source.
     let source = match confirmed.source_of(volume) {
         Some(source) => source.clone(),
         None => context.writes.volume_source(volume).await?,

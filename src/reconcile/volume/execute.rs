@@ -97,8 +97,8 @@ async fn reserve(context: &Context, volume: &Volume, observation: &Observation) 
     context.writes.reserve(volume, &claim.name, Some(claim.uid.as_str())).await
 }
 
-/// Asks the API for the claim. A reserved volume does not know its claim's name. One of its Jobs may know it; else all
-/// claims are read.
+/// Asks the API for the claim. A claimRef without a UID may be a placeholder, which does not have the claim's name.
+/// Then one of the Jobs may have the name; else all claims are read.
 async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<ClaimState, WriteError> {
     let reference = volume.claim_ref.as_ref().filter(|reference| reference.uid.is_some());
     let uid = volume.claim_ref_uid().or(volume.claim_uid.as_deref()).unwrap_or_default().to_owned();

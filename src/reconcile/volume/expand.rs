@@ -63,13 +63,14 @@ fn quota_error(
     index.expand_quota_error(volume, claim, requested_size(volume, claim)?, recipe)
 }
 
-/// Records in the quota ledger what the observation of a size showed: the volume must wait for quota, or is not being
-/// expanded. Returns whether the observation still holds.
+/// Updates the quota ledger by the observation of a size. If a quota does not allow the requested size, the volume
+/// joins those that wait for quota. If the volume is not being expanded, refunds its charge, and requeues the items
+/// that may use it. Returns `false` if quota was freed since the observation.
 pub(super) fn update_quota_charge(context: &Context, volume: &Volume, observation: &Observation) -> bool {
     let mut index = context.cluster.index_mut();
     if observation.quota_error.is_some() {
-        // Another worker may have freed quota since the observation. Nothing would requeue a volume that waits from
-        // now on.
+        // Another worker may have freed quota since the observation. If the volume waited now, nothing would requeue
+        // it.
         if quota_error(&index, volume, observation.claim.as_deref(), &observation.recipe).is_none() {
             return false;
         }

@@ -40,8 +40,9 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
     Ok(next)
 }
 
-/// Returns the volume with the adoption mark that only this process knows to be due. If no claim waits for its binding
-/// any more, the mark is written: without it, another process would take the volume for a restored one.
+/// Adds to the volume an adoption mark that is not written yet, and that only this process knows. Also writes the mark,
+/// unless the claim still has the finalizer: without the mark, another process would take the volume for a restored
+/// one.
 async fn with_due_mark(context: &Context, volume: Volume) -> Result<Volume, WriteError> {
     let (marked, claim_is_provisioning) = {
         let index = context.cluster.index();
@@ -82,6 +83,7 @@ impl Reconcile for VolumeReconciler {
         decide(&observation.observed(volume, &expand_runs, &modify_runs), context.clock.now())
     }
 
+    /// Updates the quota ledger. Returns `false` if quota was freed since the observation.
     fn update_ledgers(context: &Context, volume: &Volume, observation: &Observation) -> bool {
         expand::update_quota_charge(context, volume, &observation.expand)
     }
@@ -96,12 +98,14 @@ impl Reconcile for VolumeReconciler {
         execute::execute(context, volume, observation, step, confirmed).await
     }
 
+    /// Returns prefixes of the names of all Jobs that a step may create: those of delete, expand and modify runs.
     fn expected_jobs(volume: &Volume, _: &Observation) -> Vec<String> {
         let id = volume.volume_id().unwrap_or_default();
         Operation::all().filter(|of| of.is_of_adopted_volume()).map(|operation| job::prefix(operation, id)).collect()
     }
 
-    /// Returns the claim for an event about size or attributes. Its user asked for them.
+    /// Returns the volume. If the event is about size or attributes, returns the claim, because its user asked for
+    /// them; `None` if that claim is not known.
     fn subject(volume: &Volume, observation: &Observation, step: &Step) -> Option<ObjectRef> {
         let claim = match step {
             Step::Expand(_) => observation.expand.claim.as_deref(),
@@ -111,6 +115,8 @@ impl Reconcile for VolumeReconciler {
         claim.map(ObjectRef::claim)
     }
 
+    /// Checks whether the event is news about size or attributes that is no failure. It must not be emitted if the
+    /// write of the step fails.
     fn is_emitted_after_step(step: &Step, event: &NewEvent) -> bool {
         matches!(step, Step::Expand(_) | Step::Modify(_)) && !event.warning
     }

@@ -94,7 +94,7 @@ pub(super) async fn execute(
         Step::Start { attempt, attributes } => start(context, volume, observation, attempt, attributes).await?,
         Step::WriteAttributes(applied) => context.writes.write_attributes(volume, &applied).await?.into(),
         Step::Record(note) => {
-            // The record that a run begins leaves the last failed attempt as it is.
+            // A note that a run begins keeps `failed_attempt`, so it is no new failure.
             if volume.pending_modification.as_ref().is_none_or(|before| before.failed_attempt != note.failed_attempt)
                 && note.failed_attempt > 0
             {

@@ -134,14 +134,16 @@ impl Observation {
     }
 }
 
-/// Checks by its Jobs whether our run made a volume without our marks: a script may write only the claim's UID.
+/// Checks whether a run of this orchestrator made a volume that does not name the orchestrator. A script may write only
+/// the claim's UID. Then a Job of that id shows who made the volume.
 pub(super) fn is_ours_by_its_jobs(context: &Context, volume: &Volume) -> bool {
     let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
     anonymous && volume.claim_uid.as_deref().is_some_and(|uid| !context.cluster.index().jobs_of(uid).is_empty())
 }
 
-/// Returns the claim for which a volume is reserved by name. The claim must name the volume and say that both were
-/// bound before. The PV controller calls the claim Lost as long as the volume does not have its UID.
+/// Returns the claim for which a volume is reserved by name, if both were bound before. Then the claim names the volume
+/// and has the annotation `bind-completed`. Its phase is Lost until the volume has its UID. A restored volume without a
+/// claimRef counts as reserved for its former claim.
 fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> {
     let reserved = match &volume.claim_ref {
         Some(reference) => reference.uid.is_none().then(|| reference.name.clone())?,
@@ -186,7 +188,8 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     }
 }
 
-/// Returns the provenance of a volume. If the volume was never adopted, it follows from the Jobs.
+/// Returns the provenance of a volume. If the volume was never adopted, makes it from the recipe of its Jobs, or else
+/// from that of its class.
 fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<Provenance, String> {
     if let Some(text) = volume.provenance.as_ref().filter(|_| volume.is_adopted()) {
         let read = serde_json::from_str(text)

@@ -87,7 +87,7 @@ pub(super) fn observe(
         ObservedRun { job: Job { terminating, ..(**job).clone() }, state }
     };
     let alive = pods.iter().filter(|pod| pod.run_labels.operation == operation && !pod.is_over());
-    // A prefix suffices: the observation determines number and target of the next run.
+    // A prefix is enough: by the observation, only one next run is possible.
     let expected = job::prefix(operation, volume.volume_id().unwrap_or_default());
     Observation {
         all: jobs.iter().filter(is_of_operation).map(with_state).collect(),

@@ -1,8 +1,9 @@
 //! Decides the next step for a volume: a pure function of the observation and the time. The [rules](Rule) say when it
 //! takes which step.
 //!
-//! [`nodes_to_clean`] returns the nodes on which storage is deleted. While the claim exists, these are the nodes where
-//! attempts before the one that made the volume may have left storage. Afterwards the volume's own node is among them.
+//! [`nodes_to_clean`] returns the nodes on which storage is deleted. These are the nodes where attempts before the one
+//! that made the volume may have left storage. If the volume is released and its policy is Delete, its own node is
+//! among them.
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
@@ -168,7 +169,7 @@ pub fn nodes_to_clean(volume: &Volume, claim: ClaimState, origin_node: &str) -> 
     match (deletes_own_storage, nodes_with_storage.is_empty()) {
         (true, true) => vec![origin_node.to_owned()],
         (true, false) => nodes_with_storage,
-        // Without a node of its own, the volume's storage cannot be distinguished from that on other nodes.
+        // If the volume has no node of its own, its storage cannot be distinguished from that of earlier attempts.
         (false, _) if origin_node.is_empty() => Vec::new(),
         (false, _) => without(&nodes_with_storage, origin_node),
     }
@@ -182,8 +183,8 @@ pub fn next_node(volume: &Volume, claim: ClaimState, origin_node: &str, node_sta
 /// Deletes storage, on one node after the other.
 fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
     let volume = o.volume;
-    // A deletion by this id would delete the storage of the volume that is named after the id. That volume may be in
-    // use or retained.
+    // The id may belong to another volume, which is named after it. A delete run would delete that volume's storage,
+    // which may be in use or retained.
     let unusable = match volume.volume_id() {
         None => Some("the volume has no id".to_owned()),
         Some(id) if !is_run_id(id) => Some("the volume's id is not one that a run can have".to_owned()),
@@ -204,7 +205,8 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
         Ok(recipe) => *recipe,
         Err(why) => return needs_manual_cleanup(Rule::ProvenanceUnreadable, why),
     };
-    // Pods of an existing claim concern its own node, and earlier ones have ended.
+    // While a claim uses the volume, only storage on other nodes is deleted. A provision pod that may still run is on
+    // the volume's own node, because the pods of earlier attempts have ended.
     if o.has_running_provision_pods && !o.claim.is_in_use() {
         return waiting(o, Rule::ProvisionPodRunning).requeue_at(now + POD_END_POLL);
     }
@@ -287,7 +289,7 @@ fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
             Rule::DeleteRunDue.step(Step::StartDelete { attempt, node, on_any_node: false })
         }
         (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node }),
-        // The other node may be that of the volume, which is in use.
+        // A run on another node could delete the volume's own storage, which is in use.
         (NodeState::NotFound, NodeGone::RunElsewhere) if o.claim.is_in_use() => Rule::NodeGoneWhileInUse.nothing(),
         (NodeState::NotFound, NodeGone::RunElsewhere) => {
             Rule::NodeGoneRunElsewhere.step(Step::StartDelete { attempt, node, on_any_node: true })

@@ -1,11 +1,12 @@
-//! Decides how a volume is expanded. This is a part of the table of volumes, for a volume that is bound to an existing
-//! claim.
+//! Decides how a volume is expanded. This is a part of the table of rules for volumes, and concerns a volume that is
+//! bound to an existing claim.
 //!
 //! The [rules](Rule) say when it takes which step. "The request" is the size that the claim requests. "A run" is a Job
 //! of the operation `expand`.
 //!
-//! A failure counts for its own target only. Another request, also a smaller one, is tried at once, and so is another
-//! recipe. A change of the request does not stop a run in progress, because half a resize is worse than a whole one.
+//! A failure delays only runs with the same target and recipe. A run to another size, also to a smaller one, or with
+//! another recipe is tried at once. A change of the request does not stop a run in progress, because half a resize is
+//! worse than a whole one.
 //!
 //! When the claim is gone, the rules of volumes end all runs before anything else is done with the volume.
 
@@ -118,7 +119,7 @@ pub enum Rule {
     ExpandQuotaReached,
     /// The last run to this size failed, and the next is not due. Reports that on the claim, and waits.
     ExpandAttemptNotDue,
-    /// A run is due, and a pod of the volume may still run. Waits for its end.
+    /// A run is due, and a pod of another run that makes or changes the volume may still run. Waits for its end.
     ExpandPodRunning,
     /// A run is due. Reports on the claim that it begins.
     ExpandAttemptReported,
@@ -144,7 +145,8 @@ pub fn requested_size(volume: &Volume, claim: &Claim) -> Option<u64> {
     (requested_size > size).then_some(requested_size)
 }
 
-/// Checks whether a bound claim does not say in its status that it has the requested size.
+/// Checks whether the status of a bound claim must be updated, because it does not say that the claim has the requested
+/// size.
 pub fn needs_status_update(volume: &Volume, claim: &Claim) -> bool {
     claim.is_bound()
         && (claim.expand_status.is_some()
@@ -204,7 +206,7 @@ fn last(volume: &Volume, size: u64) -> Option<&FailedExpansion> {
     volume.last_failed_expansion.as_deref().filter(|failed| failed.size == size)
 }
 
-/// Decides when a run has ended.
+/// Decides about runs that have ended.
 fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u64>, now: i64) -> Option<Decision> {
     let succeeded = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded);
     if let Some(size) = succeeded.map(|run| size_of(run.job)).max().filter(|reached| *reached > size) {
@@ -290,7 +292,7 @@ fn failure_event(failed: &FailedExpansion, recipe: Option<&Recipe>) -> NewEvent 
     NewEvent { warning: true, reason: reason::RESIZE_FAILED, message }
 }
 
-/// Decides when the volume has the requested size.
+/// Decides about a volume that has the requested size.
 fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Option<Decision> {
     let behind = claim.capacity.is_some_and(|reported| reported < size);
     let begun = claim.expand_status.as_ref().is_some_and(|status| status.is_of_storage());
@@ -309,7 +311,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
         .then(|| Rule::ExpandFailureOutdated.step(Step::ClearFailure))
 }
 
-/// Decides when the claim requests a larger volume.
+/// Decides about a claim that requests a larger volume.
 fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, now: i64) -> Decision {
     let not_supported =
         |why: String| Rule::ExpandNotSupported.warn(reason::RESIZE_FAILED, format!("the volume cannot grow: {why}"));

@@ -13,8 +13,8 @@ use crate::run::backoff::{delay, delay_after, due_after, not_before};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 
-/// The delay after which a volume checks again for the end of a pod, in seconds. The event of the pod requeues only the
-/// claim.
+/// The delay after which a volume checks again for the end of a pod, in seconds. A change of the pod requeues only the
+/// volumes that the index finds by the pod's Job or id. Any other volume depends on this delay.
 pub(super) const POD_END_POLL: i64 = 5;
 
 /// One expand or modify run.

@@ -1,13 +1,14 @@
-//! Decides how a volume gets other attributes. This is a part of the table of volumes, for a volume that is bound to an
-//! existing claim.
+//! Decides how a volume gets other attributes. This is a part of the table of rules for volumes, and concerns a volume
+//! that is bound to an existing claim.
 //!
 //! The [rules](Rule) say when it takes which step. "The request" is the VolumeAttributesClass that the claim names. "A
 //! run" is a Job of the operation `modify`.
 //!
 //! By the contract, a run that failed with *never for this request* has changed nothing. After any other failure the
-//! volume may be in between, until a run succeeds. The same holds for a run of which no trace is left. For this reason
-//! the volume records a run before its Job exists. So a claim that returns to its old class after such a failure gets a
-//! run to the old class. Its status says that it has the old class when that run has succeeded.
+//! volume may have some old and some new attributes, until a run succeeds. The same holds if the Job and the pods of a
+//! run are gone, and its end was not seen. For this reason the orchestrator records a run on the volume before it
+//! creates the Job. So a claim that returns to its old class after such a failure gets a run to the old class. Its
+//! status says that the modification is finished only after that run has succeeded.
 //!
 //! Once a class is in effect, a claim cannot return to no class at all: the API refuses it.
 
@@ -95,7 +96,8 @@ pub enum Rule {
     ModifyFailedRunEnding,
     /// A run has failed. Records the failure, and emits an event.
     ModifyRunFailed,
-    /// The volume has the requested attributes, and no run has left it in between. Reports that on the claim.
+    /// The volume has the requested attributes, and no later run may have changed some of them. Reports that on the
+    /// claim.
     ModifyRequestReached,
     /// The request is reached, a failure is recorded, and no run is left. Removes the record.
     ModifyFailureOutdated,
@@ -109,7 +111,7 @@ pub enum Rule {
     ModifyClaimTerminating,
     /// The last run to these attributes failed, and the next is not due. Reports that on the claim, and waits.
     ModifyAttemptNotDue,
-    /// A run is due, and a pod of the volume may still run. Waits for its end.
+    /// A run is due, and a pod of another run that makes or changes the volume may still run. Waits for its end.
     ModifyPodRunning,
     /// A run is due. Reports on the claim that it begins.
     ModifyAttemptReported,
@@ -129,7 +131,8 @@ fn has_request(volume: &Volume, claim: &Claim) -> bool {
     claim.attributes_class.is_none() || claim.attributes_class == volume.attributes().class
 }
 
-/// Checks whether a run may have left the volume in between.
+/// Checks whether the volume may have some old and some new attributes. This is so after most failures, and while the
+/// end of a recorded run is not known.
 fn has_unknown_attributes(volume: &Volume) -> bool {
     volume
         .pending_modification
@@ -137,7 +140,8 @@ fn has_unknown_attributes(volume: &Volume) -> bool {
         .is_some_and(|note| note.has_unknown_attributes || note.begun_attempt > note.failed_attempt)
 }
 
-/// Checks whether a bound claim does not say in its status that it has the requested attributes.
+/// Checks whether the status of a bound claim must be updated, because it does not say that the claim has the requested
+/// attributes.
 pub fn needs_status_update(volume: &Volume, claim: &Claim) -> bool {
     let finished = ModifyUpdate::Finished { class: volume.attributes().class.clone() };
     claim.is_bound()
@@ -150,7 +154,7 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
     running(volume, claim, o).or_else(|| ended(volume, claim, o, now)).or_else(|| {
         match (has_request(volume, claim), has_unknown_attributes(volume)) {
             (true, false) => reached(volume, claim, o),
-            // A run may have left the volume in between. Another run brings it back.
+            // A run may have changed some of the attributes. Another run restores them.
             (true, true) => Some(decide_run(volume, claim, o, volume.attributes(), now)),
             (false, _) => Some(match &o.requested_attributes {
                 Ok(attributes) => decide_run(volume, claim, o, attributes, now),
@@ -213,7 +217,7 @@ fn target_of(job: &Job) -> Attributes {
     job.attributes.clone().unwrap_or_default()
 }
 
-/// Decides when a run has ended.
+/// Decides about runs that have ended.
 fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<Decision> {
     let failed = volume.pending_modification.as_ref().map_or(0, |failed| failed.failed_attempt);
     let known = volume.applied.as_ref().map_or(0, |applied| applied.run).max(failed);
@@ -313,7 +317,7 @@ fn failure_event(note: &PendingModification, target: &Attributes, recipe: Option
     NewEvent { warning: true, reason: reason::MODIFY_FAILED, message }
 }
 
-/// Decides when the volume has the requested attributes.
+/// Decides about a volume that has the requested attributes.
 fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision> {
     let attributes = volume.attributes();
     let report = ModifyUpdate::Finished { class: attributes.class.clone() };
@@ -327,7 +331,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
         .then(|| Rule::ModifyFailureOutdated.step(Step::ClearFailure))
 }
 
-/// Decides when a run to these attributes is necessary.
+/// Decides about a volume that needs a run to these attributes.
 fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes, now: i64) -> Decision {
     let not_supported =
         |why: String| pending(Rule::ModifyNotSupported, claim, format!("the volume cannot be modified: {why}"));

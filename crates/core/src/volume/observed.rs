@@ -10,13 +10,14 @@ use crate::volume::{expand, modify};
 /// The claim to which a volume refers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimState {
-    /// The volume has no claimRef, or one without a UID: it is at most reserved by name.
+    /// The volume has no UID of a claim, neither in its claimRef nor in its annotation. Or it is adopted, and somebody
+    /// removed the claimRef or its UID.
     None,
-    /// The claim exists, with the UID that the volume knows.
+    /// The claim exists. It may be terminating, or bound to another volume while it has the orchestrator's finalizer.
     Alive,
     /// The volume is pooled, so that a claim may get it at any time.
     Awaited,
-    /// The claim exists, and is bound to another volume.
+    /// The claim exists, is bound to another volume, and does not have the orchestrator's finalizer.
     BoundToOtherVolume,
     /// The cache does not have the claim.
     NotCached,

@@ -43,7 +43,7 @@ pub enum Step {
         /// The namespace and name of the Job.
         job: ObjectName,
     },
-    /// Writes on the volume that nothing of it is left on a node (`nodes_with_storage`).
+    /// Writes on the volume which nodes still have storage (`nodes_with_storage`).
     MarkNodeClean {
         /// The nodes on which storage is left.
         nodes: Vec<String>,
@@ -61,7 +61,7 @@ pub enum Step {
     },
 }
 
-/// The end of the storage of a volume that is removed.
+/// The state of the storage when its volume is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Storage {
     /// The runs of the image deleted it.
@@ -89,10 +89,11 @@ pub enum Rule {
     RestoredUnvouched,
     /// The volume is terminating, somebody removed its claimRef, and its storage stays. Removes the finalizer.
     ClaimRefRemovedRetained,
-    /// The volume is terminating, somebody removed its claimRef, and its policy is Delete. Emits an event: no claim has
-    /// released it.
+    /// The volume is terminating, somebody removed its claimRef, and storage must be deleted. This is so if its policy
+    /// is Delete, or if earlier attempts may have left storage on other nodes. Emits an event: no claim has released
+    /// it.
     ClaimRefRemovedHold,
-    /// The volume refers to no claim. Does nothing.
+    /// The volume has no UID of a claim, or somebody removed its claimRef. Does nothing.
     NoClaim,
     /// The volume is pooled. Does nothing until a claim gets it.
     Pooled,
@@ -117,8 +118,8 @@ pub enum Rule {
     InUse,
     /// The cache does not have the claim. Asks the API.
     ConfirmClaimGone,
-    /// The volume is released, its policy is Delete, and an admin set the abandon annotation. Deletes the volume, but not
-    /// its storage.
+    /// The volume is released, its policy is Delete, and an admin set the abandon annotation. Deletes the volume, but
+    /// not its storage.
     Abandoned,
     /// The volume is released, and an expand run is left. Deletes its Job.
     StopExpandRun,
@@ -148,7 +149,7 @@ pub enum Rule {
     /// A delete run is due, and the cache does not have the next node. Asks the API.
     ConfirmNodeGone,
     /// The next node is gone, `node-gone` says to delete from another node, and a claim uses the volume. Does nothing:
-    /// the other node may be that of the volume.
+    /// a run on another node could delete the volume's own storage.
     NodeGoneWhileInUse,
     /// The next node is gone, and `node-gone` says to delete from another node. Starts a delete run on any node.
     NodeGoneRunElsewhere,
