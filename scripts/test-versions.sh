@@ -82,6 +82,7 @@ cell() { # VERSION SINCE TARGET TEST
 
 write_page() {
     local version since target test words columns='' line=''
+    mkdir -p "${page%/*}"
     for version in "${versions[@]}"; do
         columns+=" $(patch_release "$modules/$version.mod") |"
         line+='---|'
