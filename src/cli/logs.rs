@@ -122,7 +122,7 @@ fn wanted(claim: &Claim, volume_id: Option<String>, previous: bool) -> Result<Wa
     let Some(stamp) = claim.own_stamp() else {
         return Err(format!("no attempt to make its volume has begun; {}", its_events(&claim.name)));
     };
-    let attempt = stamp.attempt - u32::from(previous);
+    let attempt = stamp.attempt.saturating_sub(u32::from(previous));
     if attempt == 0 {
         return Err("its last attempt is its first: there is none before".to_owned());
     }

@@ -17,6 +17,7 @@ use super::flags::{Names, Namespaces, instance_id, provisioner_name};
 use super::rights::has_right;
 use crate::api::client::{self, Access, Connection};
 use crate::config::classes::Identity;
+use crate::object::ObjectName;
 
 /// The labels of the orchestrator's Deployments: that of any installation, and that of the Helm chart with another name.
 const SELECTORS: [&str; 2] = ["app.kubernetes.io/name=flex-provisioner", "app.kubernetes.io/part-of=flex-provisioner"];
@@ -158,14 +159,18 @@ async fn orchestrators(client: &Client, namespace: Option<&str>) -> kube::Result
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let mut found = Vec::new();
+    let mut labelled = Vec::new();
     for selector in SELECTORS {
-        let listed = api.list(&ListParams::default().labels(selector)).await?;
-        for deployment in &listed.items {
-            let Some(orchestrator) = orchestrator(deployment) else { continue };
-            if namespace.is_some() || has_right(client, &account(deployment), manage_claims()).await? {
-                found.push(orchestrator);
-            }
+        labelled.extend(api.list(&ListParams::default().labels(selector)).await?.items);
+    }
+    // A Deployment may have both labels.
+    labelled.sort_by_key(|deployment| ObjectName::of(&deployment.metadata));
+    labelled.dedup_by_key(|deployment| ObjectName::of(&deployment.metadata));
+    let mut found = Vec::new();
+    for deployment in &labelled {
+        let Some(orchestrator) = orchestrator(deployment) else { continue };
+        if namespace.is_some() || has_right(client, &account(deployment), manage_claims()).await? {
+            found.push(orchestrator);
         }
     }
     Ok(found)
