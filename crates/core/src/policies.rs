@@ -124,7 +124,7 @@ impl PolicyState {
 pub struct CheckedPolicy {
     /// The policy.
     pub policy: &'static Policy,
-    /// Its state.
+    /// The state of the policy in the cluster.
     pub state: PolicyState,
 }
 

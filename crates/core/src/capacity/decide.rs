@@ -402,7 +402,7 @@ fn failed(
 /// A run whose Job Kubernetes rejects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RefusedRun {
-    /// What is published meanwhile.
+    /// The answer to publish until a run succeeds.
     pub decision: Decision,
     /// The event on the config.
     pub event: NewEvent,

@@ -218,7 +218,7 @@ fn asks_for_class(claim: &Claim, class: &str) -> bool {
 pub struct MadeOn<'a> {
     /// The name of the node.
     pub node: &'a str,
-    /// Its labels; `None` if the node does not exist.
+    /// The labels of the node; `None` if the node does not exist.
     pub labels: Option<&'a BTreeMap<String, String>>,
 }
 

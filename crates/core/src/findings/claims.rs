@@ -63,7 +63,7 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
 struct LostClaim {
     /// The reason.
     detail: String,
-    /// What to do.
+    /// The steps that help.
     remedy: String,
 }
 

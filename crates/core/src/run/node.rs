@@ -48,7 +48,7 @@ impl From<&core::Node> for Node {
 pub struct NodeLabels<'a> {
     /// The name of the node.
     pub node: &'a str,
-    /// Its labels.
+    /// The labels of the node.
     pub labels: &'a BTreeMap<String, String>,
 }
 

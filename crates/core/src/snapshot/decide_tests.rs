@@ -168,7 +168,7 @@ fn a_content_is_created_unless_something_prevents_it() {
     assert_eq!(of_claim().held().step(Rule::CreateContent), Step::CreateContent { policy: "Delete".into() });
     let unnamed = of_claim().with(|w| w.class = SnapshotClassLookup::Unnamed(Ok("d")));
     assert_eq!(unnamed.step(Rule::SetDefaultClass), Step::SetClass { class: "d".into() });
-    // It may be anybody's.
+    // Without a volume, nobody knows whose snapshot it is.
     unnamed.with(|w| w.source = Ok(None)).rests(Rule::NotOurs);
     of_claim()
         .with(|w| w.class = SnapshotClassLookup::Unnamed(Err("none is the default".into())))

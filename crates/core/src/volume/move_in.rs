@@ -61,7 +61,7 @@ impl Former {
 /// A former provisioner in a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct FormerProvisioner<'a> {
-    /// Its kind.
+    /// The kind of the provisioner.
     pub kind: Former,
     /// The name that it writes on its volumes.
     pub name: &'a str,
