@@ -17,8 +17,8 @@ const NODE: &str = "node-1";
 const FORMER: &str = "local-path-storage";
 const DEPLOYMENT: &str = "local-path-provisioner";
 
-/// Starts a cluster with the class of the local-path provisioner, whose Deployment is stopped, and a config that
-/// replaces it.
+/// Starts a cluster with the class of the local-path provisioner, whose Deployment runs, and a config that replaces the
+/// provisioner.
 async fn start() -> Ring {
     let ring = Ring::start().await;
     ring.namespace(FORMER, &[]).await;
@@ -65,6 +65,28 @@ async fn adopted(ring: &Ring, volume: &str, code: i32, texts: &str, flags: &[&st
     tokio::join!(adopt(ring, &flags), kubelet).0
 }
 
+/// A cluster in which the local-path provisioner has made a volume for the claim `data`, and is stopped.
+struct Former {
+    ring: Ring,
+    volume: String,
+}
+
+async fn with_volume() -> Former {
+    let ring = start().await;
+    ring.claim("data", "local-path").await;
+    let volume = ring.former_volume("data", BASE, NODE).await.metadata.name.unwrap();
+    stop_former(&ring).await;
+    Former { ring, volume }
+}
+
+impl Former {
+    async fn moved_in(self) -> Former {
+        let (code, text) = adopted(&self.ring, &self.volume, 0, "", &[]).await;
+        assert_eq!(code, 0, "{text}");
+        self
+    }
+}
+
 #[tokio::test]
 async fn a_config_waits_until_the_deployment_of_the_other_provisioner_has_no_replica() {
     let ring = start().await;
@@ -89,10 +111,7 @@ async fn a_config_waits_until_the_deployment_of_the_other_provisioner_has_no_rep
 
 #[tokio::test]
 async fn a_volume_that_moved_in_grows_and_is_deleted_at_its_own_place() {
-    let ring = start().await;
-    ring.claim("data", "local-path").await;
-    let volume = ring.former_volume("data", BASE, NODE).await.metadata.name.unwrap();
-    stop_former(&ring).await;
+    let Former { ring, volume } = with_volume().await;
     let before = ring.volumes().get(&volume).await.unwrap();
     let (code, text) = adopted(&ring, &volume, 65, "nothing is there", &[]).await;
     assert!(code == 2 && text.contains("refused: ") && text.contains("nothing is there"), "{text}");
@@ -134,10 +153,7 @@ async fn a_volume_that_moved_in_grows_and_is_deleted_at_its_own_place() {
 
 #[tokio::test]
 async fn an_undo_leaves_the_volume_as_it_was() {
-    let ring = start().await;
-    ring.claim("data", "local-path").await;
-    let volume = ring.former_volume("data", BASE, NODE).await.metadata.name.unwrap();
-    stop_former(&ring).await;
+    let Former { ring, volume } = with_volume().await;
     let shown = |volume: PersistentVolume| {
         let mut finalizers = volume.metadata.finalizers.unwrap_or_default();
         finalizers.sort();
@@ -300,12 +316,7 @@ async fn rests(ring: &Ring, volume: &str) {
 
 #[tokio::test]
 async fn a_move_without_its_mark_is_finished_by_the_same_command() {
-    let ring = start().await;
-    ring.claim("data", "local-path").await;
-    let volume = ring.former_volume("data", BASE, NODE).await.metadata.name.unwrap();
-    stop_former(&ring).await;
-    let (code, text) = adopted(&ring, &volume, 0, "", &[]).await;
-    assert_eq!(code, 0, "{text}");
+    let Former { ring, volume } = with_volume().await.moved_in().await;
     let moved = ring.volumes().get(&volume).await.unwrap();
     let unmarked = json!({ "status": { "reason": null } });
     ring.volumes().patch_status(&volume, &PatchParams::default(), &Patch::Merge(unmarked)).await.unwrap();
@@ -319,12 +330,7 @@ async fn a_move_without_its_mark_is_finished_by_the_same_command() {
 /// An account that may create volumes can write any provenance.
 #[tokio::test]
 async fn an_undo_starts_no_run_by_a_record_that_nobody_confirmed() {
-    let ring = start().await;
-    ring.claim("data", "local-path").await;
-    let volume = ring.former_volume("data", BASE, NODE).await.metadata.name.unwrap();
-    stop_former(&ring).await;
-    let (code, text) = adopted(&ring, &volume, 0, "", &[]).await;
-    assert_eq!(code, 0, "{text}");
+    let Former { ring, volume } = with_volume().await.moved_in().await;
     let moved = ring.volumes().get(&volume).await.unwrap();
     let record = moved.metadata.annotations.unwrap()[names::PROVENANCE].clone();
     let mut record: serde_json::Value = serde_json::from_str(&record).unwrap();
@@ -340,10 +346,7 @@ async fn an_undo_starts_no_run_by_a_record_that_nobody_confirmed() {
 
 #[tokio::test]
 async fn a_command_begins_only_if_the_former_provisioner_is_known_and_stopped() {
-    let ring = start().await;
-    ring.claim("data", "local-path").await;
-    ring.former_volume("data", BASE, NODE).await;
-    stop_former(&ring).await;
+    let Former { ring, .. } = with_volume().await;
     for more in ["--dry-run", "--undo"] {
         let (code, text) = adopt(&ring, &["--provisioner", "rancher.io/local-paht", more]).await;
         assert!(code == 1 && text.contains("the volumes are of: rancher.io/local-path"), "{text}");
@@ -359,10 +362,8 @@ async fn a_command_begins_only_if_the_former_provisioner_is_known_and_stopped() 
 
 #[tokio::test]
 async fn a_volume_that_cannot_move_in_stays_with_the_reason() {
-    let ring = start().await;
-    ring.claim("data", "local-path").await;
-    let mut volume = ring.former_volume("data", BASE, NODE).await;
-    stop_former(&ring).await;
+    let Former { ring, volume } = with_volume().await;
+    let mut volume = ring.volumes().get(&volume).await.unwrap();
     // Another volume leads to the same directory.
     let path = volume.spec.as_ref().unwrap().host_path.as_ref().unwrap().path.clone();
     volume.metadata.name = Some("other".into());
