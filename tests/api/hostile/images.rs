@@ -54,10 +54,12 @@ async fn without_policies_a_stolen_volume_is_detected_and_replaced() {
     ring.claim("a", "c").await;
     let (claim, job) = attempt(&ring, "a").await;
     ring.kill().await;
-    let stolen = create(&image(&ring, &job).await, script_volume(&job)).await.unwrap();
-    // The older of two identical claims would get the volume, which is `a` itself: the thief names the volume.
-    let by_name = json!({ "spec": { "volumeName": stolen.metadata.name } });
-    ring.claim_with("thief", "c", by_name).await;
+    // The PV controller gives a volume without claimRef to whichever claim it reconciles first: here the image chooses.
+    let thief = ring.claim("thief", "c").await;
+    let mut stolen = script_volume(&job);
+    let chosen = json!({ "namespace": USER, "name": "thief", "uid": thief.metadata.uid });
+    merge(&mut stolen, json!({ "spec": { "claimRef": chosen } }));
+    create(&image(&ring, &job).await, stolen).await.unwrap();
     ring.bound("thief").await;
     ring.run().await;
     ring.event(USER, "a", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
