@@ -200,7 +200,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             preconditions: Preconditions {
                 has_revision: likely(draw),
                 has_slot: likely(draw),
-                quota_error: None,
+                quota_refusal: None,
                 has_pending_charge: false,
                 attributes_error: None,
             },
@@ -256,7 +256,7 @@ fn apply(claim: &mut Claim, recipe: &Recipe, step: Step) {
         Step::StartDelete { attempt, node, .. } => {
             let scope = claim.nodes_with_storage.first().map_or("anywhere", String::as_str);
             let ts = "2026-01-01T00:00:00.000000Z".to_owned();
-            runs(claim, recipe, Operation::Delete, attempt, ts, Some(node).filter(|node| !node.is_empty()), scope);
+            runs(claim, recipe, Operation::Delete, attempt, ts, node, scope);
         }
         Step::RecordFailure { failure } => {
             let text = json!(failure).to_string();
@@ -264,9 +264,9 @@ fn apply(claim: &mut Claim, recipe: &Recipe, step: Step) {
             assert_eq!(flex_provisioner::run::failure::LastFailure::read(&text).as_ref(), Some(&failure));
             claim.last_failure = Some(failure);
         }
-        Step::MarkNodeClean { nodes } => {
-            noted(&nodes);
-            claim.nodes_with_storage = nodes;
+        Step::MarkNodeClean { nodes_left } => {
+            noted(&nodes_left);
+            claim.nodes_with_storage = nodes_left;
         }
         Step::Reschedule { failure } => {
             claim.selected_node = None;
@@ -285,7 +285,7 @@ fn runs(
     node: Option<String>,
     scope: &str,
 ) {
-    let attempt = Attempt { number, ts, node: node.clone().unwrap_or_default(), ..Attempt::default() };
+    let attempt = Attempt { number, ts, node: node.clone(), ..Attempt::default() };
     let request = request(operation, claim, recipe, &identity(), "https://api:443", attempt);
     let location = RunTarget {
         namespace: recipe.config.namespace.clone(),

@@ -171,7 +171,8 @@ fn check_record(recipe: &Recipe) {
     assert_eq!(effective_config.recipe().as_ref(), Ok(recipe));
     assert_eq!(effective_config.version(), recipe.version());
     assert!(!text.contains("service-token"), "the token is recorded");
-    let provenance = json!(Provenance { effective_config, origin_node: "n".repeat(253), moved_in: None }).to_string();
+    let provenance =
+        json!(Provenance { effective_config, origin_node: Some("n".repeat(253)), moved_in: None }).to_string();
     assert!(provenance.len() <= PROVENANCE, "the provenance has {} bytes", provenance.len());
 }
 
@@ -189,10 +190,10 @@ fn renders(recipe: &Recipe) {
     });
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim =
         serde_json::from_value(claim).expect("the value is a claim");
-    let node = "node-1".to_owned();
+    let node = Some("node-1".to_owned());
     let attempt = Attempt { number: 1, ts: "2026-01-01T00:00:00Z".into(), node: node.clone(), ..Attempt::default() };
     let request = request(Operation::Provision, &Claim::from(&claim), recipe, &identity(), "https://api:443", attempt);
-    let location = RunTarget { namespace: recipe.config.namespace.clone(), node: Some(node), ..RunTarget::default() };
+    let location = RunTarget { namespace: recipe.config.namespace.clone(), node, ..RunTarget::default() };
     let job = job(recipe, &request, &location);
     // Admins mean text elsewhere than in parameters to have an effect.
     let has_effect = |key: &String| keys::is_key(key) && key != "mount-options";

@@ -187,7 +187,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
         preconditions: Preconditions {
             has_revision: true,
             has_slot: true,
-            quota_error: None,
+            quota_refusal: None,
             has_pending_charge: false,
             attributes_error: None,
         },
@@ -282,7 +282,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     let mut volume = Volume::from(object);
     let provenance = Provenance {
         effective_config: recipe.effective_config.clone(),
-        origin_node: draw.pick(&["", "node-1"]).into(),
+        origin_node: draw.pick(&[None, Some("node-1")]).map(str::to_owned),
         moved_in: None,
     };
     let forged = draw.chance();
@@ -296,7 +296,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     assert!(!forged || !volume.is_adopted(), "an image wrote a provenance that counts");
     let node_states = NodeStates([("node-1".to_owned(), NodeState::Reachable)].into());
     let expand =
-        expand::Observed { claim: None, recipe: known.clone(), runs: no_runs(draw.chance()), quota_error: None };
+        expand::Observed { claim: None, recipe: known.clone(), runs: no_runs(draw.chance()), quota_refusal: None };
     let modify = modify::Observed {
         claim: None,
         recipe: known.clone(),
@@ -305,12 +305,12 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     };
     let observed = observed::Observed {
         volume: &volume,
-        claim: draw.pick(&[
+        claim_state: draw.pick(&[
             ClaimState::NotFound,
             ClaimState::BoundToOtherVolume,
             ClaimState::NotCached,
             ClaimState::Alive,
-            ClaimState::None,
+            ClaimState::NoReference,
         ]),
         claim_was_bound: draw.below(8) == 7,
         recipe: known,
@@ -318,8 +318,8 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         has_running_provision_pods: draw.chance(),
         nodes_with_pods: &[],
         node_states: &node_states,
-        origin_node: &provenance.origin_node,
-        node_gone: NodeGone::Hold,
+        origin_node: provenance.origin_node.as_deref(),
+        node_gone_policy: NodeGone::Hold,
         delete_run_state: RunState::NotCached,
         delete_job: None,
         expand,
@@ -333,10 +333,10 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         assert!(volume.is_adopted(), "an image decides which storage is deleted");
         assert_eq!(Some(volume.name.clone()), volume.volume_id().map(names::pv_name));
         let start = AttemptStart { attempt, ts: "2026-01-01T00:00:00.000000Z".to_owned() };
-        let request = request(&volume, &node, recipe, &identity(), "https://api:443", start, String::new());
+        let request = request(&volume, node.as_deref(), recipe, &identity(), "https://api:443", start, String::new());
         let location = RunTarget {
             namespace: "admin".into(),
-            node: Some(node).filter(|node| !node.is_empty()),
+            node,
             scope: volume.name.clone(),
             volume: Some(volume.name.clone()),
             allowed: Default::default(),

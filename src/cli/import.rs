@@ -260,7 +260,7 @@ async fn run(work: &Work, made: &Imported, recipe: &Recipe, operation: Operation
     let kind = flex_contract::volume::volume_source_kind(&spec).unwrap_or_default();
     let source = serde_json::json!({ kind: serde_json::json!(spec)[kind] }).to_string();
     let start = AttemptStart { attempt: 1, ts: Clock::default().wall().to_string() };
-    let node = &made.provenance.origin_node;
+    let node = made.provenance.origin_node.as_deref();
     let asked = request(&volume(made), node, recipe, &work.identity, &work.kube_api, start, source);
     let path = made.provenance.moved_in.as_ref().map(|moved_in| moved_in.path.clone()).unwrap_or_default();
     work.start(recipe, RunRequest { operation, moved_in_path: path, ..asked }).await

@@ -64,7 +64,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         if claim.name.namespace.is_empty() {
             claim.name.namespace = "default".into();
         }
-        let job = job_of(&claim, &identity, &table, &configs, node.as_deref())
+        let job = job_of(&claim, &identity, &table, &configs, node.as_deref().filter(|node| !node.is_empty()))
             .map_err(|why| anyhow::anyhow!("claim {}: {why}", claim.name.name))?;
         match output {
             Output::Json => say!("{}", serde_json::to_string(&job)?),
@@ -128,12 +128,12 @@ fn job_of(
     let attempt = Attempt {
         number: 1,
         ts: "1970-01-01T00:00:00Z".to_owned(),
-        node: node.unwrap_or_default().to_owned(),
+        node: node.map(str::to_owned),
         class_topologies: class.allowed.json(),
         ..Attempt::default()
     };
     let request = request(Operation::Provision, claim, recipe, identity, "https://kubernetes.default.svc", attempt);
-    let pinned = node.and_then(|node| recipe.required_node(node)).map(str::to_owned);
+    let pinned = recipe.required_node(node).map(str::to_owned);
     let allowed = if recipe.is_local() { class.allowed.clone() } else { Topologies::default() };
     let target =
         RunTarget { namespace: recipe.config.namespace.clone(), node: pinned, allowed, ..RunTarget::default() };

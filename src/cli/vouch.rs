@@ -96,7 +96,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
 /// Prints a record, for the admin to check.
 fn show(name: &str, Provenance { effective_config, origin_node: node, moved_in }: &Provenance) {
     say!("{name}: class {}, config {}", effective_config.class, effective_config.config);
-    if !node.is_empty() {
+    if let Some(node) = node {
         say!("    made on node: {node}");
     }
     if let Some(moved_in) = moved_in {

@@ -138,7 +138,7 @@ impl SourceSnapshotObservation {
             content: self.content.as_deref(),
             ours: self.ours,
             made_by: self.made_by.as_ref(),
-            node: self.made_by.as_ref().map_or("", |made_by| &made_by.origin_node),
+            node: self.made_by.as_ref().and_then(|made_by| made_by.origin_node.as_deref()),
             granted: self.granted,
         }
     }
@@ -192,7 +192,7 @@ impl SourceClaimObservation {
             claim: self.claim.as_deref(),
             volume: self.volume.as_deref(),
             ours: self.provenance.is_some(),
-            node: self.provenance.as_ref().map_or("", |provenance| &provenance.origin_node),
+            node: self.provenance.as_ref().and_then(|provenance| provenance.origin_node.as_deref()),
             granted: self.granted,
         }
     }
@@ -210,7 +210,7 @@ impl SourceClaimObservation {
             pv_name: volume.name.clone(),
             source: context.writes.volume_source(volume).await?,
             size_bytes: volume.size.as_ref().copied().unwrap_or_default(),
-            node: self.claim_source().node.to_owned(),
+            node: self.claim_source().node.unwrap_or_default().to_owned(),
             moved_in_path: volume.moved_in_path(),
         })
     }

@@ -162,7 +162,7 @@ async fn start(
     let target = RunTarget {
         namespace: recipe.config.namespace.clone(),
         scope: SCOPE.to_owned(),
-        node: recipe.required_node(&request.node_name).map(str::to_owned),
+        node: recipe.required_node(request.node()).map(str::to_owned),
         content: leftovers.content.map(|name| ContentRef { name: name.to_owned(), id: leftovers.id.to_owned() }),
         ..RunTarget::default()
     };

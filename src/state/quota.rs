@@ -7,7 +7,9 @@ use std::time::Duration;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 
-use crate::claim::quota::{ClassUsage, class_quota_error, expand_quota_error, namespace_quota_error, quota_error};
+use crate::claim::quota::{
+    ClassUsage, class_quota_refusal, expand_quota_refusal, namespace_quota_refusal, quota_refusal,
+};
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::claim::WRITE_OUTCOME_AFTER;
@@ -125,7 +127,7 @@ impl QuotaLedger {
                 facts,
             )
         };
-        recipe.has_quota() && namespace_quota_error(recipe, &usage(), namespace, bytes).is_some()
+        recipe.has_quota() && namespace_quota_refusal(recipe, &usage(), namespace, bytes).is_some()
     }
 
     /// Returns the reason why no quota allows another size of a volume; `None` if all do. The number of volumes stays
@@ -148,7 +150,7 @@ impl QuotaLedger {
             LeftOut { claim_uid: None, volume: Some(&volume.name) },
             facts,
         );
-        expand_quota_error(recipe, &usage, namespace, bytes)
+        expand_quota_refusal(recipe, &usage, namespace, bytes)
     }
 
     /// Returns the usage of a class.
@@ -406,8 +408,8 @@ impl QuotaLedger {
 pub(super) fn error_with(claim: &Claim, recipe: &Recipe, usage: &ClassUsage, facts: &Facts) -> Option<String> {
     let bytes = claim.size.as_ref().copied().unwrap_or_default();
     match facts.is_pool_request(claim) {
-        true => class_quota_error(recipe, usage, bytes),
-        false => quota_error(recipe, usage, &claim.name.namespace, bytes),
+        true => class_quota_refusal(recipe, usage, bytes),
+        false => quota_refusal(recipe, usage, &claim.name.namespace, bytes),
     }
 }
 

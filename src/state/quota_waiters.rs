@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::claim::quota::quota_error;
+use crate::claim::quota::quota_refusal;
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
@@ -110,7 +110,7 @@ impl QuotaWaiters {
         let mut blocked = 0;
         for claim in claims.filter(waits) {
             let bytes = claim.size.as_ref().copied().unwrap_or_default();
-            if quota_error(recipe, &usage, &claim.name.namespace, bytes).is_none() {
+            if quota_refusal(recipe, &usage, &claim.name.namespace, bytes).is_none() {
                 usage.add(&claim.name.namespace, bytes);
                 blocked += 1;
             }

@@ -152,6 +152,11 @@ pub fn is_reserved(env: &str) -> bool {
 }
 
 impl RunRequest {
+    /// Returns the node, if the request names one.
+    pub fn node(&self) -> Option<&str> {
+        Some(self.node_name.as_str()).filter(|node| !node.is_empty())
+    }
+
     /// Returns all properties: the contract's own, then the parameters.
     pub fn properties(&self) -> Vec<Property> {
         let pairs = |map: &BTreeMap<String, String>| {

@@ -14,6 +14,7 @@ pub mod kept_script;
 pub mod limits;
 pub mod model;
 pub mod object;
+mod optional_text;
 pub mod policies;
 pub mod pool;
 pub mod preflight;

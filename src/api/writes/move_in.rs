@@ -176,7 +176,11 @@ mod tests {
             id: "id".into(),
             claim: ObjectName::new("team", "data"),
             claim_uid: "uid".into(),
-            provenance: Provenance { effective_config, origin_node: "n".into(), moved_in: Some(MovedIn::default()) },
+            provenance: Provenance {
+                effective_config,
+                origin_node: Some("n".into()),
+                moved_in: Some(MovedIn::default()),
+            },
             finalizers: vec![names::VOLUME_FINALIZER.into()],
         };
         let identity = Identity {

@@ -151,7 +151,7 @@ impl Work {
         let source = source(&self.client, &volume.name).await;
         let source = source.map_err(|error| RunFailure::early(format!("{error:#}")))?;
         let start = AttemptStart { attempt: 1, ts: Clock::default().wall().to_string() };
-        let made = request(volume, &of.origin_node, &recipe, &self.identity, &self.kube_api, start, source);
+        let made = request(volume, of.origin_node.as_deref(), &recipe, &self.identity, &self.kube_api, start, source);
         let path = of.moved_in.as_ref().map(|moved_in| moved_in.path.clone()).unwrap_or_default();
         self.start(&recipe, RunRequest { operation, volume_id: id.to_owned(), moved_in_path: path, ..made }).await
     }

@@ -41,8 +41,8 @@ pub(super) struct NextAttempt {
 pub(super) struct DueDeletion {
     /// The number of the run.
     pub attempt: u32,
-    /// The node whose storage is deleted.
-    pub node: String,
+    /// The node whose storage is deleted; `None` for no particular node.
+    pub node: Option<String>,
     /// The node is gone, and the run may be on any.
     pub on_any_node: bool,
 }
@@ -62,7 +62,7 @@ pub(super) async fn stamp(
     let (charged, batch, mut woken) = {
         let mut index = context.cluster.index_mut();
         // Another worker may have used the quota or the slot since the decision.
-        if index.quota_error(claim, recipe).is_some() {
+        if index.quota_refusal(claim, recipe).is_some() {
             return Ok(StepOutcome::Again);
         }
         let slot_request = SlotRequest::attempt(&claim.name, recipe, &nodes);
@@ -128,17 +128,17 @@ pub(super) async fn start_run(
         ServedClass::Ours(class) => class.allowed.clone(),
         ServedClass::NotOurs => return Ok(StepOutcome::Wait),
     };
-    let node =
-        run_node(&claim.nodes_with_storage, recipe).or(claim.selected_node.as_deref()).unwrap_or_default().to_owned();
+    let node = run_node(&claim.nodes_with_storage, recipe).or(claim.selected_node.as_deref());
     let source = match &observation.source.data_source {
         Some(source) => source.request(context, claim).await?,
         None => data_source::SourceRequest::default(),
     };
-    let topology = context.cluster.index().node(&node).map(|node| topology(&node.labels)).unwrap_or_default();
+    let labelled = node.and_then(|node| context.cluster.index().node(node));
+    let topology = labelled.map(|node| topology(&node.labels)).unwrap_or_default();
     let attempt = Attempt {
         number: stamp.attempt,
         ts: stamp.ts.clone(),
-        node: node.clone(),
+        node: node.map(str::to_owned),
         topology,
         class_topologies: allowed.json(),
         clone_of: source.clone_of,
@@ -148,7 +148,7 @@ pub(super) async fn start_run(
     let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
     let target = RunTarget {
         namespace: recipe.config.namespace.clone(),
-        node: recipe.required_node(&node).map(str::to_owned),
+        node: recipe.required_node(node).map(str::to_owned),
         allowed: if recipe.is_local() { allowed } else { Topologies::default() },
         ..RunTarget::default()
     };
@@ -236,8 +236,8 @@ pub(super) async fn start_delete(
     let request = request(Operation::Delete, claim, &recipe, &context.identity, &context.kube_api, again);
     let target = RunTarget {
         namespace: recipe.config.namespace.clone(),
-        scope: scope(&node).to_owned(),
-        node: recipe.required_node(&node).filter(|_| !on_any_node).map(str::to_owned),
+        scope: scope(node.as_deref()).to_owned(),
+        node: recipe.required_node(node.as_deref()).filter(|_| !on_any_node).map(str::to_owned),
         ..RunTarget::default()
     };
     let slot_request = SlotRequest::claim(&claim.name).to(Operation::Delete).on(target.node.as_deref());

@@ -71,7 +71,7 @@ impl Execution<'_> {
             Step::StartDelete { attempt, node, on_any_node } => {
                 start_delete(context, claim, observation, DueDeletion { attempt, node, on_any_node }).await
             }
-            Step::MarkNodeClean { nodes } => self.mark_node_clean(&nodes).await,
+            Step::MarkNodeClean { nodes_left } => self.mark_node_clean(&nodes_left).await,
             Step::RemoveFinalizer => self.remove_finalizer().await,
         }
     }
@@ -83,7 +83,7 @@ impl Execution<'_> {
 
     fn wait(self) -> StepOutcome {
         let (context, observation) = (self.context, self.observation);
-        match (&observation.preconditions.quota_error, &self.claim.class) {
+        match (&observation.preconditions.quota_refusal, &self.claim.class) {
             (None, _) if !observation.preconditions.has_revision => {}
             (None, _) => {
                 let item = WorkItem::Claim(self.claim.name.clone());

@@ -21,6 +21,6 @@ pub(super) fn delete_job_name(claim: &Claim, node_states: &NodeStates) -> String
 }
 
 /// Returns the scope of a delete run for a claim without a volume: the node, if it matters.
-pub(super) fn scope(node: &str) -> &str {
-    if node.is_empty() { "anywhere" } else { node }
+pub(super) fn scope(node: Option<&str>) -> &str {
+    node.unwrap_or("anywhere")
 }

@@ -99,7 +99,7 @@ pub(super) struct OwnedPreconditions {
     /// The class has a free slot for another run.
     pub has_slot: bool,
     /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
-    pub quota_error: Option<String>,
+    pub quota_refusal: Option<String>,
     /// The quota counts the claim, though the cache does not show its stamp yet.
     pub has_pending_charge: bool,
     /// The attributes that the claim requests, or the reason why it cannot have them.
@@ -261,7 +261,8 @@ impl ObservationBuilder<'_> {
         let (claim, index) = (self.claim, self.index);
         let class = pool.request.class().or(self.class);
         let with_pods = nodes_with_pods(&runs.pods);
-        let source_node = source.data_source.as_ref().map(|observed| observed.data_source().node().to_owned());
+        let source_node =
+            source.data_source.as_ref().and_then(|observed| observed.data_source().node().map(str::to_owned));
         let mut states = index.node_states(
             claim.nodes_with_storage.iter().chain(&claim.selected_node).chain(&with_pods).chain(&source_node),
         );
@@ -350,7 +351,7 @@ impl ObservationBuilder<'_> {
         OwnedPreconditions {
             has_revision: current.is_some_and(|recipe| index.has_revision(&recipe.hash)),
             has_slot: current.is_none_or(|recipe| !may_start_attempt || index.has_slot(&slot_request, recipe)),
-            quota_error: current.filter(|_| !claim.terminating).and_then(|recipe| index.quota_error(claim, recipe)),
+            quota_refusal: current.filter(|_| !claim.terminating).and_then(|recipe| index.quota_refusal(claim, recipe)),
             has_pending_charge: index.has_pending_charge(&claim.uid),
             attributes,
         }

@@ -54,7 +54,7 @@ pub(super) fn observed<T>(
         preconditions: Preconditions {
             has_revision: observation.preconditions.has_revision,
             has_slot: observation.preconditions.has_slot,
-            quota_error: observation.preconditions.quota_error.as_deref(),
+            quota_refusal: observation.preconditions.quota_refusal.as_deref(),
             has_pending_charge: observation.preconditions.has_pending_charge,
             attributes_error: observation.preconditions.attributes.as_ref().err().map(String::as_str),
         },

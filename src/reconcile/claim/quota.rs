@@ -11,13 +11,13 @@ use crate::state::index::WorkItem;
 pub(super) fn update_ledgers(context: &Context, claim: &Claim, observation: &Observation) -> bool {
     let mut index = context.cluster.index_mut();
     index.drop_expired_charge(&claim.uid);
-    if observation.preconditions.quota_error.is_none() {
+    if observation.preconditions.quota_refusal.is_none() {
         return true;
     }
     let Some(class) = &claim.class else { return true };
     let ClassLookup::Ours(found) = observation.classes.lookup(class) else { return true };
     // Another worker may have freed quota since the observation. Nothing would requeue a claim that waits from now on.
-    if found.recipe.as_ref().is_ok_and(|recipe| index.quota_error(claim, recipe).is_none()) {
+    if found.recipe.as_ref().is_ok_and(|recipe| index.quota_refusal(claim, recipe).is_none()) {
         return false;
     }
     index.wait_for_quota(WorkItem::Claim(claim.name.clone()), class);

@@ -39,7 +39,7 @@ use crate::state::index::{SlotRequest, WorkItem};
 /// there.
 fn slot_request(content: &Content, basis: &SnapshotBasis) -> SlotRequest {
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace);
-    slot_request.on(basis.recipe.required_node(&basis.provenance.origin_node))
+    slot_request.on(basis.recipe.required_node(basis.provenance.origin_node.as_deref()))
 }
 
 /// Reconciles a content.
@@ -149,8 +149,8 @@ fn decide_now(
     decide(&observed, context.clock.now())
 }
 
-fn origin_node(observation: &Observation) -> &str {
-    observation.made_by.as_ref().map_or("", |basis| basis.provenance.origin_node.as_str())
+fn origin_node(observation: &Observation) -> Option<&str> {
+    observation.made_by.as_ref().ok()?.provenance.origin_node.as_deref()
 }
 
 async fn execute(
@@ -288,7 +288,7 @@ async fn remove_finalizer(
 }
 
 /// Returns the target of a run for a content.
-fn run_target(content: &Content, recipe: &Recipe, node: &str) -> RunTarget {
+fn run_target(content: &Content, recipe: &Recipe, node: Option<&str>) -> RunTarget {
     RunTarget {
         namespace: recipe.config.namespace.clone(),
         node: recipe.required_node(node).map(str::to_owned),
@@ -330,7 +330,7 @@ async fn start(context: &Context, content: &Content, observation: &Observation) 
         )
     };
     let recipe = &made_by.recipe;
-    let target = run_target(content, recipe, &made_by.provenance.origin_node);
+    let target = run_target(content, recipe, made_by.provenance.origin_node.as_deref());
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).on(target.node.as_deref());
     if !context.acquire_slot(&run_name(content), &slot_request, recipe) {
@@ -387,7 +387,7 @@ async fn start_delete(
     }
     confirm_no_run(context, content, observation).await?;
     let recipe = &made_by.recipe;
-    let node = if on_any_node { "" } else { &made_by.provenance.origin_node };
+    let node = made_by.provenance.origin_node.as_deref().filter(|_| !on_any_node);
     let target = RunTarget { scope: content.uid.clone(), ..run_target(content, recipe, node) };
     let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);

@@ -74,8 +74,8 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
         .partition(|job| job.run_labels.operation == Operation::DeleteSnapshot);
     let pods = index.pods_of(content.run_id());
     let nodes_with_pods = nodes_with_pods(&pods);
-    let node = made_by.as_ref().map(|basis| basis.provenance.origin_node.clone()).unwrap_or_default();
-    let mut node_states = index.node_states(nodes_with_pods.iter().chain([&node]));
+    let node = made_by.as_ref().ok().and_then(|basis| basis.provenance.origin_node.clone());
+    let mut node_states = index.node_states(nodes_with_pods.iter().chain(&node));
     node_states.0.extend(confirmed.nodes.0.clone());
     let recorded = made_by.as_ref().ok().map(|basis| &basis.recipe);
     let of_class = recorded.and_then(|recipe| class_recipe(&index, &recipe.class)).map(|recipe| recipe.node_gone);
@@ -158,7 +158,7 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<SnapshotBas
 fn provenance_of_class(recipe: &Recipe, content: &Content) -> SnapshotProvenance {
     SnapshotProvenance {
         effective_config: recipe.effective_config.clone(),
-        origin_node: String::new(),
+        origin_node: None,
         volume_id: String::new(),
         pv_name: String::new(),
         size: content.size.unwrap_or_default(),

@@ -17,10 +17,10 @@ pub(super) struct ConfirmedSource {
 #[derive(Default)]
 pub(super) struct Confirmed {
     /// The state of the claim, as the API has shown it.
-    pub claim: Option<ClaimState>,
+    pub claim_state: Option<ClaimState>,
     /// The state of the claim on which an earlier step of this reconcile relied. Later steps must rely on the same
     /// state.
-    pub pinned_claim: Option<ClaimState>,
+    pub pinned_claim_state: Option<ClaimState>,
     /// The states of nodes.
     pub nodes: NodeStates,
     /// The source of the volume, as the API has shown it.

@@ -23,7 +23,7 @@ use crate::state::index::{BatchEntry, SlotRequest};
 use crate::volume::request::request;
 
 /// Returns the name of the Job of the delete run that is due on a node.
-pub(super) fn job_name(volume: &Volume, origin_node: &str, node: &str) -> String {
+pub(super) fn job_name(volume: &Volume, origin_node: Option<&str>, node: Option<&str>) -> String {
     job::name(
         Operation::Delete,
         volume.volume_id().unwrap_or_default(),
@@ -33,11 +33,11 @@ pub(super) fn job_name(volume: &Volume, origin_node: &str, node: &str) -> String
 }
 
 /// Returns the part of a Job's name that tells apart a run alone, a run in a batch and a run on another node.
-fn scope(volume: &Volume, is_origin: bool, node: &str) -> String {
+fn scope(volume: &Volume, is_origin: bool, node: Option<&str>) -> String {
     match volume.batch() {
         Some(batch) if is_origin => batch.clone(),
         _ if is_origin => volume.uid.clone(),
-        _ => format!("{}/{node}", volume.uid),
+        _ => format!("{}/{}", volume.uid, node.unwrap_or_default()),
     }
 }
 
@@ -45,8 +45,8 @@ fn scope(volume: &Volume, is_origin: bool, node: &str) -> String {
 pub(super) struct DeleteRun {
     /// The number of the run, from 1.
     pub attempt: u32,
-    /// The node whose storage the run deletes; empty for no particular node.
-    pub node: String,
+    /// The node whose storage the run deletes; `None` for no particular node.
+    pub node: Option<String>,
     /// This is the node where the volume was made, or no particular node.
     pub is_origin: bool,
     /// The run need not be on that node, because the node is gone.
@@ -56,7 +56,7 @@ pub(super) struct DeleteRun {
 impl DeleteRun {
     /// Returns the node to which the pod is bound.
     fn pinned_node(&self, recipe: &Recipe) -> Option<&str> {
-        recipe.required_node(&self.node).filter(|_| !self.on_any_node)
+        recipe.required_node(self.node.as_deref()).filter(|_| !self.on_any_node)
     }
 }
 
@@ -82,7 +82,7 @@ pub(super) async fn batch_or_start(
         volume_without_batch = context.writes.note_no_batch(volume).await?;
         volume_of_run = &volume_without_batch;
     } else if can_batch && volume.batch().is_none() {
-        let job = job_name(volume, &run.node, &run.node);
+        let job = job_name(volume, run.node.as_deref(), run.node.as_deref());
         if !context.acquire_slot(&job, &slot_request(volume, pinned_node), recipe) {
             return Ok(StepOutcome::WaitForSlot);
         }
@@ -110,7 +110,7 @@ async fn create_or_add_to_batch(
 ) -> Result<StepOutcome<Volume>, WriteError> {
     let pinned_node = run.pinned_node(recipe).map(str::to_owned);
     let DeleteRun { attempt, node, is_origin, .. } = run;
-    let scope = scope(volume, is_origin, &node);
+    let scope = scope(volume, is_origin, node.as_deref());
     let job = job::name(Operation::Delete, volume.volume_id().unwrap_or_default(), attempt, &scope);
     if !context.acquire_slot(&job, &slot_request(volume, pinned_node.as_deref()), recipe) {
         return Ok(StepOutcome::WaitForSlot);
@@ -123,7 +123,7 @@ async fn create_or_add_to_batch(
     };
     let source = if is_origin { source } else { String::new() };
     let start = AttemptStart { attempt, ts: context.timestamp() };
-    let request = request(volume, &node, recipe, &context.identity, &context.kube_api, start, source);
+    let request = request(volume, node.as_deref(), recipe, &context.identity, &context.kube_api, start, source);
     let target = RunTarget { namespace: recipe.config.namespace.clone(), node: pinned_node, ..RunTarget::default() };
     if let Some(batch) = volume.batch().filter(|_| is_origin) {
         let (id, object) = (request.volume_id.clone(), MemberObject::Volume(volume.name.clone()));

@@ -13,7 +13,7 @@ use crate::reconcile::drive::StepOutcome;
 use crate::run::node::NodeState;
 use crate::run::view::Job;
 use crate::volume::observed::ClaimState;
-use crate::volume::rule::{Step, Storage};
+use crate::volume::rule::{Step, StorageOutcome};
 
 /// Executes a step.
 pub(super) async fn execute(
@@ -39,22 +39,22 @@ pub(super) async fn execute(
         }
         Step::Reserve => reserve(context, volume, observation).await?.into(),
         Step::ConfirmClaimGone => {
-            confirmed.claim = Some(confirm_claim_gone(context, volume, &observation.jobs).await?);
+            confirmed.claim_state = Some(confirm_claim_gone(context, volume, &observation.jobs).await?);
             StepOutcome::Again
         }
         Step::ConfirmNode { node } => {
             let state = if writes.has_node(&node).await? { NodeState::Reachable } else { NodeState::NotFound };
             confirmed.nodes.0.insert(node, state);
-            confirmed.pinned_claim = Some(observation.claim);
+            confirmed.pinned_claim_state = Some(observation.claim_state);
             StepOutcome::Again
         }
-        Step::MarkNodeClean { nodes } => {
-            confirmed.pinned_claim = Some(observation.claim);
-            writes.set_volume_nodes(volume, &nodes).await?.into()
+        Step::MarkNodeClean { nodes_left } => {
+            confirmed.pinned_claim_state = Some(observation.claim_state);
+            writes.set_volume_nodes(volume, &nodes_left).await?.into()
         }
         Step::StartDelete { attempt, node, on_any_node } => {
             let Ok(recipe) = &observation.recipe else { return Ok(StepOutcome::Wait) };
-            confirmed.pinned_claim = Some(observation.claim);
+            confirmed.pinned_claim_state = Some(observation.claim_state);
             let is_origin = node == observation.origin_node;
             let run = DeleteRun { attempt, on_any_node, is_origin, node };
             batch_or_start(context, volume, recipe, run, confirmed).await?
@@ -73,11 +73,11 @@ pub(super) async fn execute(
             writes.remove_volume(volume).await?;
             let (name, class) = (&volume.name, &volume.class);
             match storage {
-                Storage::Deleted => {
+                StorageOutcome::Deleted => {
                     context.metrics.deleted(class);
                     tracing::info!(volume = name, class, "the storage and the volume are deleted");
                 }
-                Storage::Abandoned => {
+                StorageOutcome::LeftBehind => {
                     context.metrics.abandoned(class);
                     tracing::warn!(volume = name, class, "the volume is deleted, and its storage is abandoned");
                 }

@@ -29,10 +29,10 @@ pub(super) struct Observation {
     pub claim: Option<Arc<Claim>>,
     /// The recipe of the volume's runs; or the reason why it cannot be read.
     recipe: Result<Arc<Recipe>, String>,
-    /// The node where the volume was made; empty if runs of the class may be on any node.
-    origin_node: String,
+    /// The node where the volume was made; `None` if runs of the class may be on any node.
+    origin_node: Option<String>,
     /// The reason why no quota allows the requested size.
-    quota_error: Option<String>,
+    quota_refusal: Option<String>,
     /// The expand runs of the volume.
     pub runs: runs::Observation,
 }
@@ -48,19 +48,19 @@ pub(super) fn observe(
     let runs = runs::observe(context, volume, Operation::Expand, objects, written);
     let index = context.cluster.index_mut();
     let claim = written.claim.clone().map(Arc::new).or_else(|| index.claim_by_id(volume.claim_ref_uid()?));
-    let quota_error = quota_error(&index, volume, claim.as_deref(), recipe);
-    Observation { claim, recipe: recipe.clone(), origin_node: origin_node.to_owned(), quota_error, runs }
+    let quota_refusal = quota_refusal(&index, volume, claim.as_deref(), recipe);
+    Observation { claim, recipe: recipe.clone(), origin_node: origin_node.map(str::to_owned), quota_refusal, runs }
 }
 
 /// Returns the reason why no quota allows the size that the claim requests; `None` if all do, or it requests none.
-fn quota_error(
+fn quota_refusal(
     index: &Index,
     volume: &Volume,
     claim: Option<&Claim>,
     recipe: &Result<Arc<Recipe>, String>,
 ) -> Option<String> {
     let (claim, recipe) = (claim?, recipe.as_ref().ok()?);
-    index.expand_quota_error(volume, claim, requested_size(volume, claim)?, recipe)
+    index.expand_quota_refusal(volume, claim, requested_size(volume, claim)?, recipe)
 }
 
 /// Updates the quota ledger by the observation of a size. If a quota does not allow the requested size, the volume
@@ -68,10 +68,10 @@ fn quota_error(
 /// that may use it. Returns `false` if quota was freed since the observation.
 pub(super) fn update_quota_charge(context: &Context, volume: &Volume, observation: &Observation) -> bool {
     let mut index = context.cluster.index_mut();
-    if observation.quota_error.is_some() {
+    if observation.quota_refusal.is_some() {
         // Another worker may have freed quota since the observation. If the volume waited now, nothing would requeue
         // it.
-        if quota_error(&index, volume, observation.claim.as_deref(), &observation.recipe).is_none() {
+        if quota_refusal(&index, volume, observation.claim.as_deref(), &observation.recipe).is_none() {
             return false;
         }
         index.wait_for_quota(WorkItem::Volume(volume.name.clone()), &volume.class);
@@ -91,7 +91,7 @@ impl Observation {
             claim: self.claim.as_deref(),
             recipe: self.recipe.as_deref().map_err(String::clone),
             runs,
-            quota_error: self.quota_error.as_deref(),
+            quota_refusal: self.quota_refusal.as_deref(),
         }
     }
 }
@@ -143,9 +143,16 @@ async fn start(
     runs::confirm_claim(context, claim, |fresh| fresh.size == claim.size).await?;
     let source = context.writes.volume_source(volume).await?;
     let start = AttemptStart { attempt, ts: context.timestamp() };
-    let request =
-        request(volume, &observation.origin_node, recipe, &context.identity, &context.kube_api, start, source);
-    let target = runs::run_target(volume, recipe, &observation.origin_node, &size.to_string());
+    let request = request(
+        volume,
+        observation.origin_node.as_deref(),
+        recipe,
+        &context.identity,
+        &context.kube_api,
+        start,
+        source,
+    );
+    let target = runs::run_target(volume, recipe, observation.origin_node.as_deref(), &size.to_string());
     let job = job::job(recipe, &expand(request, size), &target);
     let run = ReadyRun { operation: Operation::Expand, volume, claim, recipe, node: target.node, job };
     if !runs::acquire_slot(context, &run) {
@@ -154,7 +161,7 @@ async fn start(
     {
         let mut index = context.cluster.index_mut();
         // Another worker may have used the quota since the decision.
-        if index.expand_quota_error(volume, claim, size, recipe).is_some() {
+        if index.expand_quota_refusal(volume, claim, size, recipe).is_some() {
             let woken = index.cancel_expectation(run.job.metadata.name.as_deref().unwrap_or_default());
             drop(index);
             context.cluster.queue.add_all(woken);

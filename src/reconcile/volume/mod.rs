@@ -32,8 +32,12 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
             Requeue::Done
         }
         Some(volume) => {
-            return drive::<VolumeReconciler>(context, with_due_mark(context, volume).await?, Confirmed::default())
-                .await;
+            return drive::<VolumeReconciler>(
+                context,
+                with_pending_adoption_mark(context, volume).await?,
+                Confirmed::default(),
+            )
+            .await;
         }
     };
     context.cluster.update(|index| index.stop_waiting_for_slot(&WorkItem::Volume(name.to_owned())));
@@ -43,7 +47,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
 /// Adds to the volume an adoption mark that is not written yet, and that only this process knows. Also writes the mark,
 /// unless the claim still has the finalizer: without the mark, another process would take the volume for a restored
 /// one.
-async fn with_due_mark(context: &Context, volume: Volume) -> Result<Volume, WriteError> {
+async fn with_pending_adoption_mark(context: &Context, volume: Volume) -> Result<Volume, WriteError> {
     let (marked, claim_is_provisioning) = {
         let index = context.cluster.index();
         let claim = volume.claim_uid.as_deref().and_then(|uid| index.claim_by_id(uid));

@@ -30,8 +30,8 @@ pub(super) struct Observation {
     recipe: Result<Arc<Recipe>, String>,
     /// The attributes that the claim requests; or the reason why it cannot have them.
     requested_attributes: Result<Attributes, String>,
-    /// The node where the volume was made; empty if runs of the class may be on any node.
-    origin_node: String,
+    /// The node where the volume was made; `None` if runs of the class may be on any node.
+    origin_node: Option<String>,
     /// The modify runs of the volume.
     pub runs: runs::Observation,
 }
@@ -54,7 +54,13 @@ pub(super) fn observe(
             let provisioner = recipe.effective_config.provisioner(&context.identity.provisioner);
             requested_attributes(name, name.and_then(|name| index.attributes_class(name)), recipe, provisioner)
         });
-    Observation { claim, recipe: recipe.clone(), requested_attributes, origin_node: origin_node.to_owned(), runs }
+    Observation {
+        claim,
+        recipe: recipe.clone(),
+        requested_attributes,
+        origin_node: origin_node.map(str::to_owned),
+        runs,
+    }
 }
 
 impl Observation {
@@ -121,12 +127,19 @@ async fn start(
     runs::confirm_claim(context, claim, |fresh| fresh.attributes_class == claim.attributes_class).await?;
     let source = context.writes.volume_source(volume).await?;
     let start = AttemptStart { attempt, ts: context.timestamp() };
-    let request =
-        request(volume, &observation.origin_node, recipe, &context.identity, &context.kube_api, start, source);
+    let request = request(
+        volume,
+        observation.origin_node.as_deref(),
+        recipe,
+        &context.identity,
+        &context.kube_api,
+        start,
+        source,
+    );
     let request = modify(request, volume, recipe, &attributes);
     let target = RunTarget {
         attributes: Some(attributes.clone()),
-        ..runs::run_target(volume, recipe, &observation.origin_node, &attributes.hash())
+        ..runs::run_target(volume, recipe, observation.origin_node.as_deref(), &attributes.hash())
     };
     let job = job::job(recipe, &request, &target);
     let run = ReadyRun { operation: Operation::Modify, volume, claim, recipe, node: target.node, job };

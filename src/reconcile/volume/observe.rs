@@ -28,15 +28,15 @@ use crate::volume::observed::{ClaimState, Observed};
 /// pure decision.
 pub(super) struct Observation {
     /// The claim of the volume.
-    pub claim: ClaimState,
+    pub claim_state: ClaimState,
     /// The claim for which the volume is reserved by name, if it was bound to the volume before.
     pub claim_bound_before: Option<Arc<Claim>>,
     /// The Jobs of the volume's id.
     pub jobs: Vec<Arc<Job>>,
     /// The recipe in the volume's provenance, with the program of its class; or the reason why it cannot be read.
     pub recipe: Result<Arc<Recipe>, String>,
-    /// The node where the volume was made; empty if runs of the class may be on any node.
-    pub origin_node: String,
+    /// The node where the volume was made; `None` if runs of the class may be on any node.
+    pub origin_node: Option<String>,
     /// The data about the size of the volume.
     pub expand: expand::Observation,
     /// The data about the attributes of the volume.
@@ -47,7 +47,7 @@ pub(super) struct Observation {
     /// The states of the nodes that the volume and its pods depend on.
     node_states: NodeStates,
     /// The class's present treatment of nodes that are gone.
-    node_gone: NodeGone,
+    node_gone_policy: NodeGone,
     /// The state of the delete run on the next node.
     delete_run_state: RunState,
     /// The name of the Job of that delete run.
@@ -61,7 +61,8 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         let index = context.cluster.index();
         (index.jobs_of(id), index.pods_of(id))
     };
-    let claim = confirmed.pinned_claim.or(confirmed.claim).unwrap_or_else(|| claim_state(context, volume));
+    let claim_state =
+        confirmed.pinned_claim_state.or(confirmed.claim_state).unwrap_or_else(|| claim_state(context, volume));
     let provenance = provenance(context, volume, &jobs);
     let class_recipe = context.class_recipe(&volume.class);
     let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
@@ -73,27 +74,31 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
             format!("the volume's record (annotation provenance) cannot be used: {}", joined(&problems))
         })
     });
-    let origin_node = provenance.map_or_else(|_| String::new(), |provenance| provenance.origin_node);
+    let origin_node = provenance.ok().and_then(|provenance| provenance.origin_node);
     let nodes_with_pods = nodes_with_pods(&pods);
     let mut node_states = context
         .cluster
         .index()
-        .node_states(volume.nodes_with_storage.iter().chain(&nodes_with_pods).chain([&origin_node]));
+        .node_states(volume.nodes_with_storage.iter().chain(&nodes_with_pods).chain(&origin_node));
     node_states.0.extend(confirmed.nodes.0.clone());
-    let node = next_node(volume, claim, &origin_node, &node_states);
-    let delete_job_name = job_name(volume, &origin_node, &node);
+    let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
+    let delete_job_name = job_name(volume, origin_node.as_deref(), node.as_deref());
     let objects = RunObjects { jobs: &jobs, pods: &pods };
-    let basis = RunBasis { recipe: &recipe, origin_node: &origin_node };
+    let basis = RunBasis { recipe: &recipe, origin_node: origin_node.as_deref() };
     let expand = expand::observe(context, volume, basis, objects, &confirmed.expand);
     let claim_of_expand = expand.claim.clone();
     Observation {
-        claim,
+        claim_state,
         claim_bound_before: claim_bound_before(context, volume),
         has_running_provision_pods: has_running_pods(&pods, Operation::Provision)
             || is_pod_unseen(&jobs, &pods)
             || context.cluster.index().has_expectation(&job::prefix(Operation::Provision, id)),
         // The present class decides; if it is gone, the recipe does.
-        node_gone: class_recipe.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default(),
+        node_gone_policy: class_recipe
+            .as_ref()
+            .or(recipe.as_ref().ok())
+            .map(|recipe| recipe.node_gone)
+            .unwrap_or_default(),
         delete_run_state: context.delete_state(Operation::Delete, id, objects, &delete_job_name),
         modify: modify::observe(context, volume, claim_of_expand, basis, objects, &confirmed.modify),
         expand,
@@ -117,15 +122,15 @@ impl Observation {
         let is_provision = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision;
         Observed {
             volume,
-            claim: self.claim,
+            claim_state: self.claim_state,
             claim_was_bound: self.claim_bound_before.is_some(),
             recipe: self.recipe.as_deref().map_err(String::clone),
             has_provision_job: self.jobs.iter().any(is_provision),
             has_running_provision_pods: self.has_running_provision_pods,
             nodes_with_pods: &self.nodes_with_pods,
             node_states: &self.node_states,
-            origin_node: &self.origin_node,
-            node_gone: self.node_gone,
+            origin_node: self.origin_node.as_deref(),
+            node_gone_policy: self.node_gone_policy,
             delete_run_state: self.delete_run_state.clone(),
             delete_job: self.jobs.iter().map(Arc::as_ref).find(|job| job.name.name == self.delete_job_name),
             expand: self.expand.observed(self.expand.runs.observed(expand_runs, &self.node_states)),
@@ -169,9 +174,9 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
     }
     // Somebody has removed the claimRef.
     if volume.claim_ref_was_removed() {
-        return ClaimState::None;
+        return ClaimState::NoReference;
     }
-    let Some(uid) = volume.claim_ref_uid().or(volume.claim_uid.as_deref()) else { return ClaimState::None };
+    let Some(uid) = volume.claim_ref_uid().or(volume.claim_uid.as_deref()) else { return ClaimState::NoReference };
     match index.claim_by_id(uid) {
         Some(claim)
             if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
@@ -199,9 +204,9 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
     let recipe = context.recipe_of_jobs(jobs)
         .or_else(|| recipe_of_class(context, volume))
         .ok_or("how the volume was made is not known: it was never adopted, no Job of it exists, and its class does not make and delete such volumes")?;
-    let node = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).unwrap_or_default();
-    let node = if recipe.placement == Placement::Any { "" } else { node };
-    Ok(Provenance { effective_config: recipe.effective_config.clone(), origin_node: node.to_owned(), moved_in: None })
+    let host = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).filter(|host| !host.is_empty());
+    let origin_node = host.filter(|_| recipe.placement != Placement::Any).map(str::to_owned);
+    Ok(Provenance { effective_config: recipe.effective_config.clone(), origin_node, moved_in: None })
 }
 
 /// Returns the recipe for a volume that appeared when claim and Jobs were gone. It is that of the class, if the class

@@ -31,8 +31,8 @@ use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
 pub(super) struct RunBasis<'a> {
     /// The recipe of the volume's runs; or the reason why it cannot be read.
     pub recipe: &'a Result<Arc<Recipe>, String>,
-    /// The node where the volume was made; empty if runs of the class may be on any node.
-    pub origin_node: &'a str,
+    /// The node where the volume was made; `None` if runs of the class may be on any node.
+    pub origin_node: Option<&'a str>,
 }
 
 /// A run that is ready to start.
@@ -188,7 +188,7 @@ pub(super) async fn create(
 
 /// Returns where the Job of a run belongs. `wanted` is the size or the attributes as text: each has Jobs of its own, so
 /// that the success of one never counts for another.
-pub(super) fn run_target(volume: &Volume, recipe: &Recipe, node: &str, wanted: &str) -> RunTarget {
+pub(super) fn run_target(volume: &Volume, recipe: &Recipe, node: Option<&str>, wanted: &str) -> RunTarget {
     RunTarget {
         namespace: recipe.config.namespace.clone(),
         node: recipe.required_node(node).map(str::to_owned),

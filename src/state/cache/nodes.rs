@@ -32,7 +32,7 @@ impl NodeCache {
             Some(_) => NodeState::Unreachable,
             None => NodeState::NotCached,
         };
-        NodeStates(nodes.filter(|name| !name.is_empty()).map(|name| (name.clone(), state(name))).collect())
+        NodeStates(nodes.map(|name| (name.clone(), state(name))).collect())
     }
 
     /// Adds a node, or its new state. Returns whether anything changed in its existence, its labels, or its ability to

@@ -217,13 +217,13 @@ impl Index {
     }
 
     /// Returns the reason why no quota allows a claim to begin; `None` if all do.
-    pub fn quota_error(&self, claim: &Claim, recipe: &Recipe) -> Option<String> {
+    pub fn quota_refusal(&self, claim: &Claim, recipe: &Recipe) -> Option<String> {
         self.quota.error(claim, recipe, &self.facts)
     }
 
     /// Returns the reason why no quota allows another size of a volume; `None` if all do. The number of volumes stays
     /// the same.
-    pub fn expand_quota_error(&self, volume: &Volume, claim: &Claim, bytes: u64, recipe: &Recipe) -> Option<String> {
+    pub fn expand_quota_refusal(&self, volume: &Volume, claim: &Claim, bytes: u64, recipe: &Recipe) -> Option<String> {
         self.quota.expand_error(volume, claim, bytes, recipe, &self.facts)
     }
 

@@ -138,7 +138,7 @@ fn a_content_that_is_gone_wakes_its_source_claim_also_without_its_snapshot() {
     let source: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(source).unwrap();
     let made_by = crate::model::snapshot::SnapshotProvenance {
         effective_config: recipe(CLASS).effective_config,
-        origin_node: String::new(),
+        origin_node: None,
         volume_id: "v".into(),
         pv_name: "pvc-v".into(),
         size: 1,

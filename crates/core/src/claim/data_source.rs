@@ -60,7 +60,7 @@ pub enum DataSourceState<'a> {
 
 impl<'a> DataSourceState<'a> {
     /// Returns the node of the data source, if that matters.
-    pub fn node(&self) -> &'a str {
+    pub fn node(&self) -> Option<&'a str> {
         match self {
             DataSourceState::Claim(copied) => copied.node,
             DataSourceState::Snapshot(stored) => stored.node,
@@ -104,7 +104,7 @@ pub struct ClaimSource<'a> {
     /// This orchestrator made the volume, and has its provenance.
     pub ours: bool,
     /// The node where the volume was made, if that matters.
-    pub node: &'a str,
+    pub node: Option<&'a str>,
     /// The claim is in the copy's namespace, or a ReferenceGrant allows the copy.
     pub granted: bool,
 }

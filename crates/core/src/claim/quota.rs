@@ -60,23 +60,23 @@ impl ClassUsage {
 
 /// Returns the reason why a quota allows no further volume of this size, for the claim's event. Returns `None` if all
 /// quotas allow it. `usage` must not contain the volume itself.
-pub fn quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
+pub fn quota_refusal(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
     within(recipe, |share| share, usage, namespace, bytes)
 }
 
 /// Returns the same for a volume without a namespace.
-pub fn class_quota_error(recipe: &Recipe, usage: &ClassUsage, bytes: u64) -> Option<String> {
+pub fn class_quota_refusal(recipe: &Recipe, usage: &ClassUsage, bytes: u64) -> Option<String> {
     over(recipe.quota, usage.all, bytes, &OF_CLASS, recipe)
 }
 
 /// Returns the same for a volume that the class already has and a namespace is to get.
-pub fn namespace_quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
+pub fn namespace_quota_refusal(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
     let own = usage.namespaces.get(namespace).copied().unwrap_or_default();
     over(recipe.namespace_quota, own, bytes, &QuotaOwner::namespace(namespace), recipe)
 }
 
 /// Returns the same for an existing volume that is to get this size. It does not count as a further volume.
-pub fn expand_quota_error(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
+pub fn expand_quota_refusal(recipe: &Recipe, usage: &ClassUsage, namespace: &str, bytes: u64) -> Option<String> {
     within(recipe, |share| Quota { volumes: None, ..share }, usage, namespace, bytes)
 }
 
@@ -177,7 +177,7 @@ mod tests {
                 Some("`max-bytes-per-namespace` of the provisioner config admin/config"),
             ),
         ] {
-            let found = quota_error(&recipe(keys), &usage, namespace, bytes);
+            let found = quota_refusal(&recipe(keys), &usage, namespace, bytes);
             match refused {
                 None => assert_eq!(found, None, "{keys:?} {namespace} {bytes}"),
                 Some(texts) => {

@@ -20,8 +20,8 @@ pub struct Attempt {
     pub number: u32,
     /// The time when the attempt began, RFC 3339.
     pub ts: String,
-    /// The node that the volume is for.
-    pub node: String,
+    /// The node that the volume is for, if there is one.
+    pub node: Option<String>,
     /// The topology labels of that node.
     pub topology: BTreeMap<String, String>,
     /// The topologies that the class allows, as JSON.
@@ -107,7 +107,7 @@ pub fn request(
         volume_mode: claim.volume_mode.clone(),
         username: texts.username,
         user_groups: texts.user_groups,
-        node_name: node,
+        node_name: node.unwrap_or_default(),
         topology,
         class_topologies,
         claim_metadata: texts.metadata,

@@ -21,7 +21,7 @@ pub struct RestoreSource<'a> {
     /// The provenance of the snapshot, where it is known.
     pub made_by: Option<&'a SnapshotProvenance>,
     /// The node of the snapshot, if that matters.
-    pub node: &'a str,
+    pub node: Option<&'a str>,
     /// The VolumeSnapshot is in the claim's namespace, or a ReferenceGrant allows the restore.
     pub granted: bool,
 }

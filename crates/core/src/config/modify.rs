@@ -82,25 +82,11 @@ impl From<&VolumeAttributesClass> for AttributesClass {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// The VolumeAttributesClass; `None` for no class. Annotations have an empty text then.
-    #[serde(with = "class_text")]
+    #[serde(with = "crate::optional_text")]
     pub class: Option<String>,
     /// The parameters of that class at the time of the run.
     #[serde(default)]
     pub parameters: BTreeMap<String, String>,
-}
-
-/// The class of attributes, as annotations of volumes and Jobs have it.
-mod class_text {
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    #[expect(clippy::ref_option, reason = "serde gives a reference to the field")]
-    pub fn serialize<S: Serializer>(class: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(class.as_deref().unwrap_or_default())
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-        Ok(Some(String::deserialize(deserializer)?).filter(|class| !class.is_empty()))
-    }
 }
 
 impl Attributes {

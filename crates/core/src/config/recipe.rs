@@ -153,8 +153,8 @@ impl Recipe {
 
     /// Returns the node to which a run is pinned. Returns `None` where volumes are not made on nodes, or where no node
     /// is known.
-    pub fn required_node<'a>(&self, node: &'a str) -> Option<&'a str> {
-        Some(node).filter(|node| self.placement == Placement::SelectedNode && !node.is_empty())
+    pub fn required_node<'a>(&self, node: Option<&'a str>) -> Option<&'a str> {
+        node.filter(|_| self.placement == Placement::SelectedNode)
     }
 
     /// Returns the version of this class, `namespace/name@hash`, as claims and Jobs carry it.

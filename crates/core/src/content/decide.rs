@@ -76,7 +76,7 @@ pub struct Observed<'a> {
     /// The recipe by which the snapshot was made, or the reason why it is not known.
     pub recipe: Result<&'a Recipe, String>,
     /// The node of the snapshot, if that matters.
-    pub origin_node: &'a str,
+    pub origin_node: Option<&'a str>,
     /// The snapshot Jobs of the content.
     pub jobs: &'a [&'a Job],
     /// The run of the last attempt.
@@ -251,8 +251,8 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
 
 /// Starts a delete-snapshot run on its node. If that node is gone, follows the class's `node-gone`.
 fn start(o: &Observed<'_>, attempt: u32) -> Decision {
-    let node = o.origin_node;
     let begin = |on_any_node| Step::StartDelete { attempt, on_any_node };
+    let Some(node) = o.origin_node else { return Rule::DeleteRunDue.step(begin(false)) };
     match (o.node_states.state(node), o.node_gone) {
         (NodeState::Reachable | NodeState::Unreachable, _) => Rule::DeleteRunDue.step(begin(false)),
         (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node: node.to_owned() }),

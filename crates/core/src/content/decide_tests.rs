@@ -28,7 +28,7 @@ fn recipe(able: bool) -> Recipe {
 fn provenance() -> SnapshotProvenance {
     SnapshotProvenance {
         effective_config: effective_config(&[]),
-        origin_node: NODE.into(),
+        origin_node: Some(NODE.into()),
         volume_id: "v".into(),
         pv_name: "pvc-v".into(),
         size: 1 << 30,
@@ -176,7 +176,7 @@ impl World {
                     has_slot: self.has_slot,
                 }),
                 recipe: if self.known { Ok(&recipe) } else { Err("lost".into()) },
-                origin_node: NODE,
+                origin_node: Some(NODE),
                 jobs: &jobs,
                 run: self.run.clone(),
                 has_running_pods: self.has_running_pods,

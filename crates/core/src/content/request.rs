@@ -49,7 +49,7 @@ pub fn request(
             ..snapshot_properties(content)
         }),
         volume_mode: provenance.volume_mode.as_str().into(),
-        node_name: provenance.origin_node.clone(),
+        node_name: provenance.origin_node.clone().unwrap_or_default(),
         volume_source: source.spec,
         ..of_class(operation, recipe, identity, kube_api, start)
     }
@@ -63,7 +63,7 @@ pub fn snapshot_properties(content: &Content) -> Snapshot {
         id: content.source_id().to_owned(),
         of: provenance.map(|made_by| made_by.volume_id.clone()).unwrap_or_default(),
         size_bytes: content.size.or(provenance.map(|made_by| made_by.size)),
-        node: provenance.map(|made_by| made_by.origin_node.clone()).unwrap_or_default(),
+        node: provenance.and_then(|made_by| made_by.origin_node.clone()).unwrap_or_default(),
         ..Snapshot::default()
     }
 }

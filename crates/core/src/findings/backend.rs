@@ -79,7 +79,7 @@ pub fn views(s: &ClusterObservation) -> Vec<View> {
                 }
             }
         }
-        if let Some((_, nodes)) = views.get_mut(&key).filter(|_| !node.is_empty()) {
+        if let (Some((_, nodes)), Some(node)) = (views.get_mut(&key), node) {
             nodes.insert(node);
         }
     }
@@ -158,18 +158,18 @@ pub fn compare(
 
 fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
     let Entry { state, id, bytes, place: location } = entry;
-    let node = listing.node.as_deref().unwrap_or_default();
+    let node = listing.node.as_deref();
     let kind = match state {
         State::Volume => FindingKind::BackendUnknown,
         State::Rubbish => FindingKind::BackendRubbish,
         State::Kept => return None,
     };
     let size = bytes.map(|bytes| format!(", {bytes} bytes")).unwrap_or_default();
-    let on = if node.is_empty() { String::new() } else { format!(" on node {node}") };
+    let on = node.map(|node| format!(" on node {node}")).unwrap_or_default();
     let location = if location.is_empty() { id } else { location };
     Some(Finding::new(
         kind,
-        ObjectRef { kind: "Backend", name: ObjectName::new(node, id), uid: String::new() },
+        ObjectRef { kind: "Backend", name: ObjectName::new(node.unwrap_or_default(), id), uid: String::new() },
         format!("{location}{on}{size}, listed for class {}", listing.class),
         "make sure that no other cluster uses the storage, then delete it on the backend by hand; the doctor never does",
     ))
@@ -213,7 +213,7 @@ fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[
             }
             let by_any =
                 effective_config.data.get(keys::PLACEMENT.name).is_some_and(|placement| placement.trim() == "any");
-            let node = Some(node.as_str()).filter(|node| !by_any && !node.is_empty());
+            let node = node.as_deref().filter(|_| !by_any);
             let key = key(&effective_config);
             let listed = lists.get(&(key.as_str(), node))?;
             if listed.contains(volume.volume_id()?) {

@@ -108,12 +108,9 @@ impl Cluster {
     }
 
     fn volume(mut self, change: impl FnOnce(&mut Volume)) -> Self {
-        let provenance = json!(Provenance {
-            effective_config: recipe().effective_config,
-            origin_node: String::new(),
-            moved_in: None
-        })
-        .to_string();
+        let provenance =
+            json!(Provenance { effective_config: recipe().effective_config, origin_node: None, moved_in: None })
+                .to_string();
         let volume = json!({
             "metadata": {
                 "name": names::pv_name(UID), "uid": format!("v{}", self.0.volumes.len()), "creationTimestamp": at(NOW - 5000),

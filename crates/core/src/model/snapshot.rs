@@ -103,9 +103,9 @@ pub struct SnapshotProvenance {
     /// The effective config, from which the recipe follows.
     #[serde(flatten)]
     pub effective_config: EffectiveConfig,
-    /// The node where the snapshot was made, if that matters.
-    #[serde(default, rename = "node", skip_serializing_if = "String::is_empty")]
-    pub origin_node: String,
+    /// The node where the snapshot was made, if that matters. Annotations leave out `None`.
+    #[serde(default, rename = "node", skip_serializing_if = "Option::is_none", with = "crate::optional_text")]
+    pub origin_node: Option<String>,
     /// The volume id of the snapshot's volume.
     pub volume_id: String,
     /// The name of that volume.

@@ -24,9 +24,9 @@ pub struct Provenance {
     /// The effective config, from which the recipe follows.
     #[serde(flatten)]
     pub effective_config: EffectiveConfig,
-    /// The node where the volume was made, if its deletion must be there.
-    #[serde(default, rename = "node", skip_serializing_if = "String::is_empty")]
-    pub origin_node: String,
+    /// The node where the volume was made, if its deletion must be there. Annotations leave out `None`.
+    #[serde(default, rename = "node", skip_serializing_if = "Option::is_none", with = "crate::optional_text")]
+    pub origin_node: Option<String>,
     /// The place of the storage, if the volume has moved in.
     #[serde(default, rename = "moved-in", skip_serializing_if = "Option::is_none")]
     pub moved_in: Option<MovedIn>,

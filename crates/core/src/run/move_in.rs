@@ -11,7 +11,7 @@ use crate::object::hash;
 
 /// Builds the Job of a run for a volume. The orchestrator does not take it for a run of its own: it has no volume id.
 pub fn move_in(recipe: &Recipe, request: &RunRequest) -> Job {
-    let node = recipe.required_node(&request.node_name).map(str::to_owned);
+    let node = recipe.required_node(request.node()).map(str::to_owned);
     let target = RunTarget { namespace: recipe.config.namespace.clone(), node, ..RunTarget::default() };
     let mut job = job(recipe, request, &target);
     let which = format!("{}\0{}\0{}", recipe.version(), request.pv_name, request.provision_ts);

@@ -70,12 +70,9 @@ pub enum NodeState {
 pub struct NodeStates(pub BTreeMap<String, NodeState>);
 
 impl NodeStates {
-    /// Returns the state of a node. An empty name means no particular node, which is always reachable.
+    /// Returns the state of a node.
     pub fn state(&self, node: &str) -> NodeState {
-        match node {
-            "" => NodeState::Reachable,
-            node => self.0.get(node).copied().unwrap_or(NodeState::NotCached),
-        }
+        self.0.get(node).copied().unwrap_or(NodeState::NotCached)
     }
 
     /// Returns the node to begin with: the first that is reachable. So a dead node does not prevent work on the others.
@@ -88,11 +85,11 @@ impl NodeStates {
         nodes.iter().find(|node| self.state(node) != NodeState::Reachable)
     }
 
-    /// Says why a run cannot start on a node, for which Kubernetes gives a message. If the node does not answer, that
+    /// Says why a run cannot start on its node, if it has one. Kubernetes gives a message. If the node does not answer, that
     /// message is only that the pod fits on no node, and the reader would look for an error in the config.
-    pub fn why_stuck(&self, node: &str, message: &str) -> String {
-        match self.state(node) {
-            NodeState::Unreachable => run_waits_for_node(node),
+    pub fn why_stuck(&self, node: Option<&str>, message: &str) -> String {
+        match node {
+            Some(node) if self.state(node) == NodeState::Unreachable => run_waits_for_node(node),
             _ => message.to_owned(),
         }
     }
@@ -146,7 +143,7 @@ mod tests {
         assert_eq!(node_states.first(&names(&["a", "b"])).unwrap(), "b");
         assert_eq!(node_states.first(&[]), None);
         assert_eq!(node_states.first_not_reachable(&names(&["c", "b"])).unwrap(), "b");
-        assert_eq!((node_states.state(""), node_states.state("x")), (NodeState::Reachable, NodeState::NotCached));
+        assert_eq!(node_states.state("x"), NodeState::NotCached);
     }
 
     #[test]
@@ -154,9 +151,9 @@ mod tests {
         let states = [("a", NodeState::Reachable), ("b", NodeState::Unreachable)];
         let node_states = NodeStates(states.into_iter().map(|(name, state)| (name.to_owned(), state)).collect());
         let no_node_fits = "the pod fits on no node";
-        assert_eq!(node_states.why_stuck("a", no_node_fits), no_node_fits);
-        assert_eq!(node_states.why_stuck("", no_node_fits), no_node_fits);
-        let why = node_states.why_stuck("b", no_node_fits);
+        assert_eq!(node_states.why_stuck(Some("a"), no_node_fits), no_node_fits);
+        assert_eq!(node_states.why_stuck(None, no_node_fits), no_node_fits);
+        let why = node_states.why_stuck(Some("b"), no_node_fits);
         assert!(why.starts_with("it must run on node b, which does not answer"), "{why}");
     }
 }

@@ -17,9 +17,9 @@ use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
 use crate::run::node::{NodeState, NodeStates, unreachable_message, without};
 use crate::run::state::RunState;
-use crate::volume::in_place_run::{POD_END_POLL, UnfinishedRun};
+use crate::volume::in_place_run::{LeftoverRun, POD_END_POLL};
 use crate::volume::observed::{ClaimState, Observed};
-use crate::volume::rule::{Decision, Rule, Step, Storage};
+use crate::volume::rule::{Decision, Rule, Step, StorageOutcome};
 use crate::volume::{expand, modify, restored};
 
 fn needs_manual_cleanup(rule: Rule, why: &str) -> Decision {
@@ -42,14 +42,14 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     }
     let has_leftovers_on_other_nodes =
         !volume.abandoned && !nodes_to_clean(volume, ClaimState::Alive, o.origin_node).is_empty();
-    match o.claim {
-        ClaimState::None if volume.terminating && volume.has_finalizer() && volume.is_adopted() => {
+    match o.claim_state {
+        ClaimState::NoReference if volume.terminating && volume.has_finalizer() && volume.is_adopted() => {
             claim_ref_removed(volume, has_leftovers_on_other_nodes)
         }
-        ClaimState::None => Rule::NoClaim.nothing(),
-        ClaimState::Awaited if has_leftovers_on_other_nodes => clean_nodes(o, now),
+        ClaimState::NoReference => Rule::NoClaim.nothing(),
+        ClaimState::Awaited if has_leftovers_on_other_nodes => delete_storage(o, now),
         ClaimState::Awaited => Rule::Pooled.nothing(),
-        ClaimState::Alive => in_use(o, has_leftovers_on_other_nodes, now),
+        ClaimState::Alive => while_in_use(o, has_leftovers_on_other_nodes, now),
         ClaimState::NotCached => Rule::ConfirmClaimGone.step(Step::ConfirmClaimGone),
         ClaimState::NotFound | ClaimState::BoundToOtherVolume => released(o, has_leftovers_on_other_nodes, now),
     }
@@ -69,7 +69,7 @@ fn claim_ref_removed(volume: &Volume, has_leftovers_on_other_nodes: bool) -> Dec
 
 /// Decides about a volume whose claim exists. Attempts before the one that made the volume may have left storage on
 /// other nodes.
-fn in_use(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Decision {
+fn while_in_use(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Decision {
     let volume = o.volume;
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let is_unprotected = !volume.has_finalizer() && volume.is_adopted();
@@ -84,12 +84,16 @@ fn in_use(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Dec
         return Rule::DeletePolicyTooLate.warn(reason::VOLUME_FAILED_DELETE, message);
     }
     if has_leftovers_on_other_nodes {
-        let cleaning = clean_nodes(o, now);
+        let cleaning = delete_storage(o, now);
         return match cleaning.step {
             // Storage on other nodes does not prevent an expansion.
             Step::Nothing => {
                 let change = change_in_place(o, now);
-                if change.is_idle() { earlier(cleaning, &change) } else { earlier(change, &cleaning) }
+                if change.is_idle() {
+                    at_the_earlier_time(cleaning, &change)
+                } else {
+                    at_the_earlier_time(change, &cleaning)
+                }
             }
             _ => cleaning,
         };
@@ -109,34 +113,34 @@ fn released(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> D
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     if volume.abandoned && deletes {
         let message = "abandoned by annotation: the provisioner removes the volume and does not delete its storage";
-        return match removal(volume, Rule::Abandoned, Storage::Abandoned) {
+        return match removal(volume, Rule::Abandoned, StorageOutcome::LeftBehind) {
             kept if kept.step == Step::Nothing => kept,
             removed => removed.with_warning(reason::STORAGE_ABANDONED, message),
         };
     }
-    match (o.expand.runs.unfinished(), o.modify.runs.unfinished()) {
-        (Some(UnfinishedRun::StopJob(job)), _) => {
+    match (o.expand.runs.leftover(), o.modify.runs.leftover()) {
+        (Some(LeftoverRun::InProgress(job)), _) => {
             return Rule::StopExpandRun.step(Step::Expand(expand::Step::RemoveJob { job }));
         }
-        (None, Some(UnfinishedRun::StopJob(job))) => {
+        (None, Some(LeftoverRun::InProgress(job))) => {
             return Rule::StopModifyRun.step(Step::Modify(modify::Step::RemoveJob { job }));
         }
-        (Some(UnfinishedRun::Ending), _) | (None, Some(UnfinishedRun::Ending)) => {
+        (Some(LeftoverRun::Ending), _) | (None, Some(LeftoverRun::Ending)) => {
             return waiting(o, Rule::InPlaceRunEnding).requeue_at(now + POD_END_POLL);
         }
         (None, None) => {}
     }
     if !deletes && !has_leftovers_on_other_nodes {
         return match volume.has_finalizer() {
-            true => Rule::ReleasedButRetained.step(Step::RemoveFinalizer),
+            true => Rule::RetainedWithFinalizer.step(Step::RemoveFinalizer),
             false => Rule::Retained.nothing(),
         };
     }
-    clean_nodes(o, now)
+    delete_storage(o, now)
 }
 
 /// Returns a decision with the earlier of its time and that of another.
-fn earlier(decision: Decision, other: &Decision) -> Decision {
+fn at_the_earlier_time(decision: Decision, other: &Decision) -> Decision {
     Decision { requeue_at: decision.requeue_at.into_iter().chain(other.requeue_at).min(), ..decision }
 }
 
@@ -155,33 +159,38 @@ fn change_in_place(o: &Observed<'_>, now: i64) -> Decision {
     match (size, attributes()) {
         (None, None) => unchanged(),
         (Some(decision), None) | (None, Some(decision)) => decision,
-        (Some(size), Some(attributes)) if attributes.is_idle() => earlier(size, &attributes),
-        (Some(size), Some(attributes)) => earlier(attributes, &size),
+        (Some(size), Some(attributes)) if attributes.is_idle() => at_the_earlier_time(size, &attributes),
+        (Some(size), Some(attributes)) => at_the_earlier_time(attributes, &size),
     }
 }
 
 /// Returns the nodes on which storage must be deleted. The volume was made on `origin_node`. If the volume is in use or
-/// must stay, its own storage is never deleted.
-pub fn nodes_to_clean(volume: &Volume, claim: ClaimState, origin_node: &str) -> Vec<String> {
+/// must stay, its own storage is never deleted. Storage on no particular node is not in the list.
+pub fn nodes_to_clean(volume: &Volume, claim: ClaimState, origin_node: Option<&str>) -> Vec<String> {
     let nodes_with_storage = if volume.is_adopted() { volume.nodes_with_storage.clone() } else { Vec::new() };
     let deletes_own_storage = matches!(claim, ClaimState::NotFound | ClaimState::BoundToOtherVolume)
         && volume.reclaim_policy == ReclaimPolicy::Delete;
-    match (deletes_own_storage, nodes_with_storage.is_empty()) {
-        (true, true) => vec![origin_node.to_owned()],
-        (true, false) => nodes_with_storage,
+    match (deletes_own_storage, origin_node) {
+        (true, _) if nodes_with_storage.is_empty() => origin_node.map(str::to_owned).into_iter().collect(),
+        (true, _) => nodes_with_storage,
         // If the volume has no node of its own, its storage cannot be distinguished from that of earlier attempts.
-        (false, _) if origin_node.is_empty() => Vec::new(),
-        (false, _) => without(&nodes_with_storage, origin_node),
+        (false, None) => Vec::new(),
+        (false, Some(origin_node)) => without(&nodes_with_storage, origin_node),
     }
 }
 
-/// Returns the node on which storage is deleted next; empty for any.
-pub fn next_node(volume: &Volume, claim: ClaimState, origin_node: &str, node_states: &NodeStates) -> String {
-    node_states.first(&nodes_to_clean(volume, claim, origin_node)).cloned().unwrap_or_default()
+/// Returns the node on which storage is deleted next; `None` for any.
+pub fn next_node(
+    volume: &Volume,
+    claim: ClaimState,
+    origin_node: Option<&str>,
+    node_states: &NodeStates,
+) -> Option<String> {
+    node_states.first(&nodes_to_clean(volume, claim, origin_node)).cloned()
 }
 
 /// Deletes storage, on one node after the other.
-fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
+fn delete_storage(o: &Observed<'_>, now: i64) -> Decision {
     let volume = o.volume;
     // The id may belong to another volume, which is named after it. A delete run would delete that volume's storage,
     // which may be in use or retained.
@@ -207,7 +216,7 @@ fn clean_nodes(o: &Observed<'_>, now: i64) -> Decision {
     };
     // While a claim uses the volume, only storage on other nodes is deleted. A provision pod that may still run is on
     // the volume's own node, because the pods of earlier attempts have ended.
-    if o.has_running_provision_pods && !o.claim.is_in_use() {
+    if o.has_running_provision_pods && !o.claim_state.is_in_use() {
         return waiting(o, Rule::ProvisionPodRunning).requeue_at(now + POD_END_POLL);
     }
     delete_run(o, recipe, now)
@@ -224,7 +233,7 @@ fn waiting(o: &Observed<'_>, rule: Rule) -> Decision {
 /// Decides by the state of the delete run on the next node.
 fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let volume = o.volume;
-    let node = next_node(volume, o.claim, o.origin_node, o.node_states);
+    let node = next_node(volume, o.claim_state, o.origin_node, o.node_states);
     let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = volume.delete_attempt();
     match &o.delete_run_state {
@@ -246,11 +255,11 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             if let Some(job) = outdated {
                 return Rule::DeleteRunOutdated.step(Step::RemoveJob { job: job.name.clone() });
             }
-            let why = o.node_states.why_stuck(&node, &cause.message);
+            let why = o.node_states.why_stuck(node.as_deref(), &cause.message);
             Rule::DeleteRunStuck.warn(reason::VOLUME_FAILED_DELETE, format!("delete run: {why}"))
         }
-        RunState::Succeeded => node_clean(o, &node, Storage::Deleted),
-        RunState::Failed { pods_ended: false, .. } => waiting(o, Rule::DeleteRunEnding),
+        RunState::Succeeded => after_node(o, node.as_deref(), StorageOutcome::Deleted),
+        RunState::Failed { pods_ended: false, .. } => waiting(o, Rule::FailedDeleteRunEnding),
         RunState::Failed { cause, at, .. } => {
             let failure =
                 LastFailure::of_delete_run(attempt, clamp_to_recent(*at, now), cause, last).with_recipe(recipe);
@@ -262,20 +271,23 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     }
 }
 
-/// Marks a node as clean. After the last node, the volume is deleted if its policy says so. `storage` says whether the
-/// storage on the node was deleted or abandoned.
-fn node_clean(o: &Observed<'_>, node: &str, storage: Storage) -> Decision {
-    if nodes_to_clean(o.volume, o.claim, o.origin_node).iter().any(|other| other != node) || o.claim.is_in_use() {
-        return Rule::NodeCleaned.step(Step::MarkNodeClean { nodes: without(&o.volume.nodes_with_storage, node) });
+/// Decides what follows after the storage on a node is gone: marks the node as clean. After the last node, the volume is
+/// deleted if its policy says so. `storage` says whether a run deleted the storage.
+fn after_node(o: &Observed<'_>, node: Option<&str>, storage: StorageOutcome) -> Decision {
+    let nodes = nodes_to_clean(o.volume, o.claim_state, o.origin_node);
+    if nodes.iter().any(|other| Some(other.as_str()) != node) || o.claim_state.is_in_use() {
+        let with_storage = &o.volume.nodes_with_storage;
+        let nodes_left = node.map_or_else(|| with_storage.clone(), |node| without(with_storage, node));
+        return Rule::NodeCleaned.step(Step::MarkNodeClean { nodes_left });
     }
     match o.volume.reclaim_policy {
         ReclaimPolicy::Delete => removal(o.volume, Rule::StorageDeleted, storage),
-        _ => Rule::RetainedCleaned.step(Step::MarkNodeClean { nodes: Vec::new() }),
+        _ => Rule::RetainedCleaned.step(Step::MarkNodeClean { nodes_left: Vec::new() }),
     }
 }
 
 /// Deletes a volume by a rule. A terminating volume is not deleted again while finalizers of others keep it.
-fn removal(volume: &Volume, rule: Rule, storage: Storage) -> Decision {
+fn removal(volume: &Volume, rule: Rule, storage: StorageOutcome) -> Decision {
     match volume.terminating && !volume.has_finalizer() {
         true => Rule::KeptByOtherFinalizers.nothing(),
         false => rule.step(Step::DeleteVolume { storage }),
@@ -283,20 +295,25 @@ fn removal(volume: &Volume, rule: Rule, storage: Storage) -> Decision {
 }
 
 /// Starts a delete run on its node. If that node is gone, follows the class's `node-gone`.
-fn start(o: &Observed<'_>, attempt: u32, node: String) -> Decision {
-    match (o.node_states.state(&node), o.node_gone) {
+fn start(o: &Observed<'_>, attempt: u32, node: Option<String>) -> Decision {
+    let Some(node) = node else {
+        return Rule::DeleteRunDue.step(Step::StartDelete { attempt, node: None, on_any_node: false });
+    };
+    match (o.node_states.state(&node), o.node_gone_policy) {
         (NodeState::Reachable | NodeState::Unreachable, _) => {
-            Rule::DeleteRunDue.step(Step::StartDelete { attempt, node, on_any_node: false })
+            Rule::DeleteRunDue.step(Step::StartDelete { attempt, node: Some(node), on_any_node: false })
         }
         (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node }),
         // A run on another node could delete the volume's own storage, which is in use.
-        (NodeState::NotFound, NodeGone::RunElsewhere) if o.claim.is_in_use() => Rule::NodeGoneWhileInUse.nothing(),
+        (NodeState::NotFound, NodeGone::RunElsewhere) if o.claim_state.is_in_use() => {
+            Rule::NodeGoneWhileInUse.nothing()
+        }
         (NodeState::NotFound, NodeGone::RunElsewhere) => {
-            Rule::NodeGoneRunElsewhere.step(Step::StartDelete { attempt, node, on_any_node: true })
+            Rule::NodeGoneRunElsewhere.step(Step::StartDelete { attempt, node: Some(node), on_any_node: true })
         }
         (NodeState::NotFound, NodeGone::Forget) => {
             let message = format!("node {node} is gone, and with it the storage there (node-gone: forget)");
-            let step = node_clean(o, &node, Storage::Abandoned).step;
+            let step = after_node(o, Some(&node), StorageOutcome::LeftBehind).step;
             Rule::NodeGoneForget.step(step).with_warning(reason::STORAGE_ABANDONED, message)
         }
         (NodeState::NotFound, NodeGone::Hold) => {

@@ -48,13 +48,13 @@ fn a_delete_run_waits_for_a_pod_that_may_run() {
 #[test]
 fn the_storage_is_deleted() {
     for claim in [ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
-        assert_eq!(world(volume("Delete"), claim).step(Rule::DeleteRunDue), begin(1, ""));
+        assert_eq!(world(volume("Delete"), claim).step(Rule::DeleteRunDue), begin(1, None));
     }
     World { delete_run_state: RunState::MayBeRunning, ..released() }.rests(Rule::DeleteRunInProgress);
     let stuck = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: 0 };
     World { delete_run_state: stuck, ..released() }.waits(Rule::DeleteRunStuck, "delete run: 0/1 nodes");
     assert_eq!(World { delete_run_state: RunState::Succeeded, ..released() }.step(Rule::StorageDeleted), DELETED);
-    World { delete_run_state: failed(NOW, false), ..released() }.rests(Rule::DeleteRunEnding);
+    World { delete_run_state: failed(NOW, false), ..released() }.rests(Rule::FailedDeleteRunEnding);
 }
 
 #[test]
@@ -88,11 +88,11 @@ fn a_failed_run_is_repeated_after_a_pause() {
     world.delete_run_state = RunState::NotCached;
     world.volume.last_failure = Some(LastFailure { attempt: 3, ..recorded });
     assert_eq!(world.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 8));
-    assert_eq!(world.decide(NOW + 8).step, begin(4, ""));
+    assert_eq!(world.decide(NOW + 8).step, begin(4, None));
     world.volume.last_failure.as_mut().unwrap().at = NOW + 86_400;
-    assert_eq!(world.step(Rule::DeleteRunDue), begin(4, ""), "no clock has shown that time");
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(4, None), "no clock has shown that time");
     world.volume.last_failure = Some(failure(Operation::Provision, 3, NOW));
-    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, ""));
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, None));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     let alive = wandered(ClaimState::Alive);
     assert_eq!(alive.step(Rule::DeleteRunDue), begin(1, "a"));
     let done = World { delete_run_state: RunState::Succeeded, ..alive.clone() };
-    assert_eq!(done.step(Rule::NodeCleaned), Step::MarkNodeClean { nodes: names_of(&["b", "c"]) });
+    assert_eq!(done.step(Rule::NodeCleaned), Step::MarkNodeClean { nodes_left: names_of(&["b", "c"]) });
     let settled = |nodes: &[&str]| {
         let volume = Volume { nodes_with_storage: names_of(nodes), ..alive.volume.clone() };
         World { volume, ..alive.clone() }
@@ -110,7 +110,7 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     let unmarked = Volume { adoption_mark: None, ..alive.volume.clone() };
     World { volume: unmarked, ..alive.clone() }.rests(Rule::InUse);
     // Without a known node of its own, nothing is deleted under the id of a volume that is in use.
-    World { origin_node: "", ..alive.clone() }.rests(Rule::InUse);
+    World { origin_node: None, ..alive.clone() }.rests(Rule::InUse);
     let retained = Volume { reclaim_policy: "Retain".into(), ..alive.volume.clone() };
     let retained = World { volume: retained, ..alive };
     assert_eq!(retained.step(Rule::DeleteRunDue), begin(1, "a"));
@@ -125,14 +125,14 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     assert_eq!(gone.step(Rule::DeleteRunDue), begin(1, "a"));
     let last = Volume { nodes_with_storage: names_of(&["a", "c"]), ..gone.volume.clone() };
     let last = World { volume: last, delete_run_state: RunState::Succeeded, ..gone };
-    assert_eq!(last.step(Rule::RetainedCleaned), Step::MarkNodeClean { nodes: vec![] });
+    assert_eq!(last.step(Rule::RetainedCleaned), Step::MarkNodeClean { nodes_left: vec![] });
 }
 
 #[test]
 fn a_released_volume_gets_the_finalizer_before_its_delete_run() {
     assert_eq!(world(unheld("Delete"), ClaimState::NotFound).step(Rule::ProtectReleasedVolume), Step::AddFinalizer);
     let terminating = Volume { terminating: true, ..unheld("Delete") };
-    assert_eq!(world(terminating, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, ""));
+    assert_eq!(world(terminating, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, None));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
     let elsewhere = World { node_gone: NodeGone::RunElsewhere, ..gone };
     assert_eq!(
         elsewhere.step(Rule::NodeGoneRunElsewhere),
-        Step::StartDelete { attempt: 1, node: "c".into(), on_any_node: true }
+        Step::StartDelete { attempt: 1, node: Some("c".into()), on_any_node: true }
     );
     // A dead node does not prevent the clean-up of the others.
     let others = with_state("a", NodeState::NotFound, released);
@@ -165,7 +165,7 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
     };
     one(NodeGone::RunElsewhere).rests(Rule::NodeGoneWhileInUse);
     one(NodeGone::Hold).waits(Rule::NodeGoneHold, "node a");
-    assert_eq!(one(NodeGone::Forget).step(Rule::NodeGoneForget), Step::MarkNodeClean { nodes: names_of(&["c"]) });
+    assert_eq!(one(NodeGone::Forget).step(Rule::NodeGoneForget), Step::MarkNodeClean { nodes_left: names_of(&["c"]) });
 }
 
 #[test]

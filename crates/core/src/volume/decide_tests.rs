@@ -10,8 +10,8 @@ use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
 use flex_contract::exit::Reaction;
 
 const NOW: i64 = 1_000_000;
-const DELETED: Step = Step::DeleteVolume { storage: Storage::Deleted };
-const ABANDONED: Step = Step::DeleteVolume { storage: Storage::Abandoned };
+const DELETED: Step = Step::DeleteVolume { storage: StorageOutcome::Deleted };
+const ABANDONED: Step = Step::DeleteVolume { storage: StorageOutcome::LeftBehind };
 const ID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 
 fn recipe() -> Recipe {
@@ -46,7 +46,7 @@ struct World {
     has_running_provision_pods: bool,
     /// The states of all nodes that are not ready.
     node_states: NodeStates,
-    origin_node: &'static str,
+    origin_node: Option<&'static str>,
     node_gone: NodeGone,
     delete_run_state: RunState,
     delete_job: Option<Job>,
@@ -72,13 +72,13 @@ fn runs_of<'a>(all: &'a [InPlaceRun<'a>], has_other_running_pods: bool) -> InPla
 impl World {
     fn decide(&self, now: i64) -> Decision {
         let recipe = self.recipe.as_ref().map_err(String::clone);
-        let nodes = self.volume.nodes_with_storage.iter().cloned().chain([self.origin_node.to_owned()]);
+        let nodes = self.volume.nodes_with_storage.iter().cloned().chain(self.origin_node.map(str::to_owned));
         let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
         let working = |all| runs_of(all, self.has_running_provision_pods);
         let runs: Vec<_> = self.expanding.iter().map(|job| InPlaceRun { job, state: RunState::MayBeRunning }).collect();
         let expand = expand::Observed {
-            quota_error: None,
+            quota_refusal: None,
             claim: self.size_claim.as_ref(),
             recipe: recipe.clone(),
             runs: working(&runs),
@@ -92,7 +92,7 @@ impl World {
         };
         let o = Observed {
             volume: &self.volume,
-            claim: self.claim,
+            claim_state: self.claim,
             claim_was_bound: self.claim_was_bound,
             recipe,
             has_provision_job: self.has_provision_job,
@@ -100,7 +100,7 @@ impl World {
             nodes_with_pods: &[],
             node_states: &node_states,
             origin_node: self.origin_node,
-            node_gone: self.node_gone,
+            node_gone_policy: self.node_gone,
             delete_run_state: self.delete_run_state.clone(),
             delete_job: self.delete_job.as_ref(),
             expand,
@@ -140,7 +140,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         has_provision_job: false,
         has_running_provision_pods: false,
         node_states: NodeStates::default(),
-        origin_node: "",
+        origin_node: None,
         node_gone: NodeGone::Hold,
         delete_run_state: RunState::NotCached,
         delete_job: None,
@@ -166,16 +166,16 @@ fn failed(at: i64, pods_ended: bool) -> RunState {
 
 #[test]
 fn a_volume_without_a_claim_is_left_alone() {
-    world(volume("Delete"), ClaimState::None).rests(Rule::NoClaim);
+    world(volume("Delete"), ClaimState::NoReference).rests(Rule::NoClaim);
 }
 
 #[test]
 fn a_terminating_volume_without_a_claim_is_reported_and_can_be_abandoned() {
     let deleted = |policy| Volume { terminating: true, ..volume(policy) };
-    world(deleted("Delete"), ClaimState::None).waits(Rule::ClaimRefRemovedHold, "no claim has released it");
+    world(deleted("Delete"), ClaimState::NoReference).waits(Rule::ClaimRefRemovedHold, "no claim has released it");
     let abandoned = Volume { abandoned: true, ..deleted("Delete") };
     for volume in [deleted("Retain"), abandoned] {
-        assert_eq!(world(volume, ClaimState::None).step(Rule::ClaimRefRemovedRetained), Step::RemoveFinalizer);
+        assert_eq!(world(volume, ClaimState::NoReference).step(Rule::ClaimRefRemovedRetained), Step::RemoveFinalizer);
     }
 }
 
@@ -191,7 +191,7 @@ fn a_retained_volume_loses_its_finalizer() {
 fn a_terminating_volume_stays_as_long_as_its_claim() {
     let terminating = Volume { terminating: true, ..volume("Retain") };
     world(terminating.clone(), ClaimState::Alive).rests(Rule::InUse);
-    assert_eq!(world(terminating, ClaimState::NotFound).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
+    assert_eq!(world(terminating, ClaimState::NotFound).step(Rule::RetainedWithFinalizer), Step::RemoveFinalizer);
 }
 
 #[test]
@@ -217,7 +217,8 @@ fn restored(policy: &str, reserved: Option<&str>) -> Volume {
 
 #[test]
 fn a_restored_volume_is_not_deleted_before_an_admin_vouches_for_it() {
-    for claim in [ClaimState::None, ClaimState::NotCached, ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
+    for claim in [ClaimState::NoReference, ClaimState::NotCached, ClaimState::NotFound, ClaimState::BoundToOtherVolume]
+    {
         for policy in ["Delete", "Retain"] {
             for known in [false, true] {
                 let world = World { has_provision_job: known, ..world(restored(policy, Some("data")), claim) };
@@ -237,12 +238,12 @@ fn a_restored_volume_is_reserved_for_its_former_claim() {
     assert_eq!(free.reservation("own"), ObjectName::new("own", ID), "nobody else gets it");
     let known = Volume { former_claim: Some(ObjectName::new("team", "data")), ..free.clone() };
     assert_eq!(known.reservation("own"), ObjectName::new("team", "data"));
-    world(Volume { terminating: true, ..free }, ClaimState::None).waits(Rule::RestoredUnvouched, "vouch");
+    world(Volume { terminating: true, ..free }, ClaimState::NoReference).waits(Rule::RestoredUnvouched, "vouch");
 }
 
 #[test]
 fn a_restored_volume_gets_the_uid_of_its_claim() {
-    for claim in [ClaimState::None, ClaimState::Alive, ClaimState::NotCached] {
+    for claim in [ClaimState::NoReference, ClaimState::Alive, ClaimState::NotCached] {
         let bound = World { claim_was_bound: true, ..world(restored("Delete", Some("data")), claim) };
         assert_eq!(bound.decide(NOW), Rule::ReserveForBoundClaim.step(Step::Reserve));
     }
@@ -286,11 +287,11 @@ fn a_volume_that_no_run_made_is_not_deleted() {
     let unadopted = Volume { provenance: None, adoption_mark: None, ..volume("Delete") };
     world(unadopted.clone(), ClaimState::NotFound).waits(Rule::OriginUnknown, "no run is known to have made it");
     let made = World { has_provision_job: true, ..world(unadopted.clone(), ClaimState::NotFound) };
-    assert_eq!(made.step(Rule::DeleteRunDue), begin(1, ""));
+    assert_eq!(made.step(Rule::DeleteRunDue), begin(1, None));
     let placeholder = Volume { claim_ref: Some(reference("", ID)), ..unadopted.clone() };
-    assert_eq!(world(placeholder, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, ""));
+    assert_eq!(world(placeholder, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, None));
     let taken = Volume { claim_ref: Some(reference("u", "data")), phase: "Released".into(), ..unadopted };
-    assert_eq!(world(taken, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, ""));
+    assert_eq!(world(taken, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, None));
 }
 
 #[test]
@@ -308,7 +309,7 @@ fn only_leftovers_of_a_pooled_volume_are_deleted() {
     let ready = wandered(ClaimState::Awaited);
     let step = ready.step(Rule::DeleteRunDue);
     assert_eq!(step, wandered(ClaimState::Alive).step(Rule::DeleteRunDue));
-    assert!(matches!(step, Step::StartDelete { node, .. } if node != ready.origin_node));
+    assert!(matches!(step, Step::StartDelete { node, .. } if node.as_deref() != ready.origin_node));
 }
 
 #[test]
@@ -342,7 +343,7 @@ fn an_expand_run_is_stopped_before_a_deletion() {
 #[test]
 fn a_retained_volume_stays_after_its_release() {
     for claim in [ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
-        assert_eq!(world(volume("Retain"), claim).step(Rule::ReleasedButRetained), Step::RemoveFinalizer);
+        assert_eq!(world(volume("Retain"), claim).step(Rule::RetainedWithFinalizer), Step::RemoveFinalizer);
         World { delete_run_state: RunState::Succeeded, ..world(unheld("Retain"), claim) }.rests(Rule::Retained);
         world(Volume { abandoned: true, ..unheld("Retain") }, claim).rests(Rule::Retained);
     }
@@ -368,8 +369,8 @@ fn a_quarantined_volume_may_be_deleted_by_hand() {
     world(adopted, ClaimState::Alive).rests(Rule::InUse);
 }
 
-fn begin(attempt: u32, node: &str) -> Step {
-    Step::StartDelete { attempt, node: node.to_owned(), on_any_node: false }
+fn begin<'a>(attempt: u32, node: impl Into<Option<&'a str>>) -> Step {
+    Step::StartDelete { attempt, node: node.into().map(str::to_owned), on_any_node: false }
 }
 
 fn names_of(nodes: &[&str]) -> Vec<String> {
@@ -379,7 +380,7 @@ fn names_of(nodes: &[&str]) -> Vec<String> {
 /// Returns a volume that was made on node `c`, after attempts on `a` and `b`.
 fn wandered(claim: ClaimState) -> World {
     let volume = Volume { nodes_with_storage: names_of(&["a", "b", "c"]), ..volume("Delete") };
-    World { origin_node: "c", ..world(volume, claim) }
+    World { origin_node: Some("c"), ..world(volume, claim) }
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {

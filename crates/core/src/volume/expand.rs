@@ -27,7 +27,9 @@ use crate::run::backoff::clamp_to_recent;
 use crate::run::node::unreachable_message;
 use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
-use crate::volume::in_place_run::{FailedStart, InPlaceRuns, POD_END_POLL, Progress, bound_claim, due, next_try};
+use crate::volume::in_place_run::{
+    FailedStart, InPlaceRuns, POD_END_POLL, Progress, bound_claim, next_try_at, next_try_text,
+};
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
@@ -47,7 +49,7 @@ pub struct Observed<'a> {
     /// The expand runs of the volume.
     pub runs: InPlaceRuns<'a>,
     /// The reason why a quota does not allow the requested size.
-    pub quota_error: Option<&'a str>,
+    pub quota_refusal: Option<&'a str>,
 }
 
 /// The next step for a volume's size.
@@ -282,7 +284,7 @@ pub fn failed_start(
 
 /// Makes the event about a failed run.
 fn failure_event(failed: &FailedExpansion, recipe: Option<&Recipe>) -> NewEvent {
-    let next = next_try(failed.reaction, failed.consecutive_failures, recipe, "another size");
+    let next = next_try_text(failed.reaction, failed.consecutive_failures, recipe, "another size");
     let message = format!(
         "expand run {} to {} failed: {}; {next}; to stop the expansion, request less, but more than `status.capacity`",
         failed.attempt,
@@ -337,14 +339,14 @@ fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_si
     if claim.terminating {
         return Rule::ExpandClaimTerminating.nothing();
     }
-    if let Some(why) = o.quota_error {
+    if let Some(why) = o.quota_refusal {
         return Rule::ExpandQuotaReached.warn(reason::LIMIT_REACHED, why);
     }
     let failed = last(volume, requested_size);
     let error = failed.map(|failed| failed.message.clone());
     let report = ExpandUpdate::InProgress { size: requested_size, error };
     if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
-        let due = due(failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
+        let due = next_try_at(failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
         if now < due {
             let report = match failed.reaction {
                 Reaction::Never => ExpandUpdate::Infeasible { size: requested_size, error: failed.message.clone() },

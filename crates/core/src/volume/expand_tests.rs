@@ -106,7 +106,7 @@ impl World {
                 node_not_reachable: self.node_not_reachable,
                 has_other_running_pods: false,
             },
-            quota_error: None,
+            quota_refusal: None,
         };
         decide(&self.volume, &observed, now)
     }

@@ -28,7 +28,7 @@ fn a_directory_of_a_node_becomes_a_volume_there_and_its_claim_names_it() {
     let recipe = recipe(&[("volume-sources", "local:/srv")]);
     let made = imported("/srv/photos", "", Some("node-1"), &recipe).unwrap();
     assert!(storage::is_uuid(&made.id), "{}", made.id);
-    assert_eq!(made.provenance.origin_node, "node-1");
+    assert_eq!(made.provenance.origin_node.as_deref(), Some("node-1"));
     assert_eq!(made.provenance.moved_in.as_ref().unwrap().path, "/srv/photos");
     let object = made.volume("uid");
     let volume = Volume::from(&object);

@@ -85,12 +85,12 @@ impl<'a> InPlaceRuns<'a> {
     }
 
     /// Returns a run of a released volume that must end before anything else is done with the volume.
-    pub(super) fn unfinished(&self) -> Option<UnfinishedRun> {
+    pub(super) fn leftover(&self) -> Option<LeftoverRun> {
         if let Some(run) = self.all.iter().find(|run| !run.job.terminating) {
-            return Some(UnfinishedRun::StopJob(run.job.name.clone()));
+            return Some(LeftoverRun::InProgress(run.job.name.clone()));
         }
         let goes_on = self.is_starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over());
-        goes_on.then_some(UnfinishedRun::Ending)
+        goes_on.then_some(LeftoverRun::Ending)
     }
 }
 
@@ -111,9 +111,9 @@ pub(super) enum Progress<'a> {
 
 /// A run that must end before anything else is done with a released volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum UnfinishedRun {
+pub(super) enum LeftoverRun {
     /// This Job must be deleted.
-    StopJob(ObjectName),
+    InProgress(ObjectName),
     /// All Jobs are terminating or gone, and a pod may still run.
     Ending,
 }
@@ -137,12 +137,12 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
 }
 
 /// Returns the time of the next try after a failure at `at`, in seconds since 1970. `failures` is their number so far.
-pub(super) fn due(reaction: Reaction, at: i64, failures: u32, recipe: &Recipe, now: i64) -> i64 {
+pub(super) fn next_try_at(reaction: Reaction, at: i64, failures: u32, recipe: &Recipe, now: i64) -> i64 {
     due_after(at, delay_after(reaction, recipe, failures), now)
 }
 
 /// Says when the next try is. `another` is what the claim may request instead.
-pub(super) fn next_try(reaction: Reaction, failures: u32, recipe: Option<&Recipe>, another: &str) -> String {
+pub(super) fn next_try_text(reaction: Reaction, failures: u32, recipe: Option<&Recipe>, another: &str) -> String {
     match (reaction, recipe) {
         (Reaction::Never, _) => not_before(&format!("the claim asks for {another}, or the provisioner config changes")),
         (_, Some(recipe)) => format!("next try in {} s", delay(recipe, failures)),

@@ -30,7 +30,7 @@ use crate::run::node::unreachable_message;
 use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
 use crate::volume::in_place_run::{
-    FailedStart, InPlaceRun, InPlaceRuns, POD_END_POLL, Progress, bound_claim, due, next_try,
+    FailedStart, InPlaceRun, InPlaceRuns, POD_END_POLL, Progress, bound_claim, next_try_at, next_try_text,
 };
 
 /// The observation on which the decision rests.
@@ -127,7 +127,7 @@ rules::table!(Rule, Step, "volume");
 pub type Decision = rules::Decision<Rule>;
 
 /// Checks whether the volume has the requested attributes, as far as is known. A class cannot be removed.
-fn has_request(volume: &Volume, claim: &Claim) -> bool {
+fn has_requested_attributes(volume: &Volume, claim: &Claim) -> bool {
     claim.attributes_class.is_none() || claim.attributes_class == volume.attributes().class
 }
 
@@ -145,14 +145,16 @@ fn has_unknown_attributes(volume: &Volume) -> bool {
 pub fn needs_status_update(volume: &Volume, claim: &Claim) -> bool {
     let finished = ModifyUpdate::Finished { class: volume.attributes().class.clone() };
     claim.is_bound()
-        && (!has_request(volume, claim) || volume.pending_modification.is_some() || !finished.is_written(claim))
+        && (!has_requested_attributes(volume, claim)
+            || volume.pending_modification.is_some()
+            || !finished.is_written(claim))
 }
 
 /// Decides the next step for the attributes of a volume; `None` if they need nothing. `now` is in seconds since 1970.
 pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
     let claim = bound_claim(volume, o.claim)?;
     running(volume, claim, o).or_else(|| ended(volume, claim, o, now)).or_else(|| {
-        match (has_request(volume, claim), has_unknown_attributes(volume)) {
+        match (has_requested_attributes(volume, claim), has_unknown_attributes(volume)) {
             (true, false) => reached(volume, claim, o),
             // A run may have changed some of the attributes. Another run restores them.
             (true, true) => Some(decide_run(volume, claim, o, volume.attributes(), now)),
@@ -185,7 +187,7 @@ fn last<'a>(volume: &'a Volume, attributes: &Attributes) -> Option<&'a PendingMo
 
 /// Decides while a run is in progress or stuck.
 fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision> {
-    let is_wanted = |job: &Job| match has_request(volume, claim) {
+    let is_wanted = |job: &Job| match has_requested_attributes(volume, claim) {
         true => target_of(job) == *volume.attributes(),
         false => target_of(job).class == claim.attributes_class,
     };
@@ -227,7 +229,7 @@ fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<D
         let applied = AppliedAttributes { attributes: target_of(run.job), run: run.job.run_labels.attempt };
         return Some(Rule::ModifyRunSucceeded.step(Step::WriteAttributes(applied)));
     }
-    let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
+    let settled = has_requested_attributes(volume, claim) && !has_unknown_attributes(volume);
     let can_remove_job = |run: &&InPlaceRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
     let mut unfinished = o.runs.all.iter().filter(|run| !run.job.terminating);
     if let Some(run) = unfinished.clone().filter(|run| !is_unrecorded(run)).find(can_remove_job) {
@@ -307,7 +309,7 @@ pub fn failed_start(
 
 /// Makes the event about a failed run.
 fn failure_event(note: &PendingModification, target: &Attributes, recipe: Option<&Recipe>) -> NewEvent {
-    let next = next_try(note.reaction, note.consecutive_failures, recipe, "another class");
+    let next = next_try_text(note.reaction, note.consecutive_failures, recipe, "another class");
     let message = format!(
         "modify run {} to {} failed: {}; {next}; the claim can return to its former class",
         note.failed_attempt,
@@ -352,7 +354,7 @@ fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribu
     let error = failed.map(|failed| failed.message.clone());
     let report = ModifyUpdate::Modifying { class: target.class.clone(), error };
     if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
-        let due = due(failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
+        let due = next_try_at(failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
         if now < due {
             let (class, error) = (target.class.clone(), failed.message.clone());
             let report = match failed.reaction {

@@ -63,7 +63,7 @@ proptest! {
     fn no_decision_breaks_an_invariant(world in worlds()) {
         let (volume, claim) = (&world.volume, world.claim.as_ref().unwrap());
         let (has, wanted) = (volume.attributes(), &claim.attributes_class);
-        let settled = has_request(volume, claim) && !has_unknown_attributes(volume);
+        let settled = has_requested_attributes(volume, claim) && !has_unknown_attributes(volume);
         let goes_on = is_any_in_progress(&world.runs);
         let Some(decision) = world.decided(NOW) else {
             prop_assert!(settled && finished(has.class.as_deref().unwrap_or_default()).is_written(claim), "a dead end");

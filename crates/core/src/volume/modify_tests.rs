@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::config::effective_config::EffectiveConfig;
 use crate::run::backoff::{LONG_DELAY, seconds};
-use crate::volume::in_place_run::UnfinishedRun;
+use crate::volume::in_place_run::LeftoverRun;
 use crate::volume::test_runs::{NOW, stuck};
 use flex_contract::names;
 
@@ -422,10 +422,10 @@ fn a_run_is_stopped_when_the_claim_is_gone() {
             node_not_reachable: None,
             has_other_running_pods: false,
         };
-        runs.unfinished()
+        runs.leftover()
     };
-    assert_eq!(stopped(&running, true), Some(UnfinishedRun::StopJob(running.name.clone())));
-    assert_eq!(stopped(&terminating, true), Some(UnfinishedRun::Ending));
+    assert_eq!(stopped(&running, true), Some(LeftoverRun::InProgress(running.name.clone())));
+    assert_eq!(stopped(&terminating, true), Some(LeftoverRun::Ending));
     assert_eq!(stopped(&Job { is_over: true, ..terminating }, false), None);
 }
 

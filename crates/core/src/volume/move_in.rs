@@ -189,20 +189,20 @@ pub fn is_of(volume: &Volume, name: &str, identity: &Identity) -> bool {
     }
 }
 
-/// Returns the name of the node of a volume, if the config makes volumes on nodes.
-pub(super) fn origin_node(volume: &Volume, recipe: &Recipe, nodes: &[Arc<Node>]) -> Result<String, Refusal> {
+/// Returns the name of the node of a volume; `None` if the config does not make volumes on nodes.
+pub(super) fn origin_node(volume: &Volume, recipe: &Recipe, nodes: &[Arc<Node>]) -> Result<Option<String>, Refusal> {
     let host = volume.affinity.as_deref().and_then(affinity::only_host);
     let is_on_node = matches!(volume.source_kind, Some("hostPath" | "local"));
     let host = match (recipe.placement, host) {
         (Placement::Any, Some(host)) if is_on_node => return Err(Refusal::OnOneNode(host.to_owned())),
-        (Placement::Any, _) => return Ok(String::new()),
+        (Placement::Any, _) => return Ok(None),
         (Placement::SelectedNode, host) => host.ok_or(Refusal::Node)?,
     };
     // The host name in the label may differ from the name of the node, which runs and findings go by.
     let is_it = |node: &&Arc<Node>| node.labels.get(names::HOSTNAME).unwrap_or(&node.name) == host;
     let mut named = nodes.iter().filter(is_it);
     match (named.next(), named.next()) {
-        (Some(node), None) => Ok(node.name.clone()),
+        (Some(node), None) => Ok(Some(node.name.clone())),
         _ => Err(Refusal::NoNode(host.to_owned())),
     }
 }

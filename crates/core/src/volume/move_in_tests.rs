@@ -131,7 +131,7 @@ fn a_volume_of_local_path_is_served_on_its_node() {
             mapping.provenance,
             Provenance {
                 effective_config: recipe.effective_config,
-                origin_node: "node-1".into(),
+                origin_node: Some("node-1".into()),
                 moved_in: moved(&format!("/opt/local-path-provisioner/pvc-{ID}_team_data"), LOCAL.1),
             }
         );
@@ -151,7 +151,7 @@ fn a_volume_of_nfs_subdir_is_served_from_any_node() {
         mapping.provenance,
         Provenance {
             effective_config: on_server().effective_config,
-            origin_node: String::new(),
+            origin_node: None,
             moved_in: moved(&format!("/exports/team-data-pvc-{ID}"), NFS.1),
         }
     );
@@ -271,7 +271,7 @@ fn the_record_has_the_name_of_the_node_and_not_its_host_name() {
         let mapped = with_candidate(local_path(), Some(claim()), LOCAL, &on_nodes(), nodes, |candidate| candidate);
         mapped.map(|mapping| mapping.provenance.origin_node)
     };
-    assert_eq!(nodes(&[node("worker-7", "node-1"), node("node-1", "other")]), Ok("worker-7".into()));
+    assert_eq!(nodes(&[node("worker-7", "node-1"), node("node-1", "other")]), Ok(Some("worker-7".into())));
     let none = Err(Refusal::NoNode("node-1".into()));
     assert_eq!(nodes(&[node("node-1", "other")]), none);
     assert_eq!(nodes(&[node("a", "node-1"), node("b", "node-1")]), none);

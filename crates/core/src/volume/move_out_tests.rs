@@ -27,12 +27,9 @@ fn volume(from: &str) -> Value {
         size: 1 << 30,
         finalizers: vec![],
     };
-    let provenance = json!(Provenance {
-        effective_config: effective_config(),
-        origin_node: String::new(),
-        moved_in: Some(moved_in)
-    })
-    .to_string();
+    let provenance =
+        json!(Provenance { effective_config: effective_config(), origin_node: None, moved_in: Some(moved_in) })
+            .to_string();
     json!({
         "metadata": {
             "name": names::pv_name(ID),
@@ -121,8 +118,8 @@ fn a_record_that_nobody_confirmed_chooses_neither_image_nor_place_nor_finalizers
     )
     .unwrap();
     assert_eq!(
-        (&moving_out.provenance.effective_config, moving_out.provenance.origin_node.as_str()),
-        (&effective_config(), "")
+        (&moving_out.provenance.effective_config, moving_out.provenance.origin_node.as_deref()),
+        (&effective_config(), None)
     );
     assert_eq!(moving_out.moved_in().finalizers, [FORMER_FINALIZER]);
     let refused = |change: &dyn Fn(&mut Value), says: &str| {
@@ -198,7 +195,7 @@ fn an_import_is_taken_back_once_its_claim_is_gone_and_its_data_stay() {
 fn a_volume_with_snapshots_stays() {
     let made_by = snapshot::SnapshotProvenance {
         effective_config: effective_config(),
-        origin_node: String::new(),
+        origin_node: None,
         volume_id: ID.into(),
         pv_name: names::pv_name(ID),
         size: 1,

@@ -12,7 +12,7 @@ use crate::volume::{expand, modify};
 pub enum ClaimState {
     /// The volume has no UID of a claim, neither in its claimRef nor in its annotation. Or it is adopted, and somebody
     /// removed the claimRef or its UID.
-    None,
+    NoReference,
     /// The claim exists. It may be terminating, or bound to another volume while it has the orchestrator's finalizer.
     Alive,
     /// The volume is pooled, so that a claim may get it at any time.
@@ -38,7 +38,7 @@ pub struct Observed<'a> {
     /// The volume, which belongs to this orchestrator.
     pub volume: &'a Volume,
     /// The claim of the volume.
-    pub claim: ClaimState,
+    pub claim_state: ClaimState,
     /// The volume is reserved by name for a claim that was bound to it before, as after a restore.
     pub claim_was_bound: bool,
     /// The recipe in the volume's provenance, with the program of its class; or the reason why it cannot be read.
@@ -51,10 +51,10 @@ pub struct Observed<'a> {
     pub nodes_with_pods: &'a [String],
     /// The states of the nodes that the volume and its pods depend on.
     pub node_states: &'a NodeStates,
-    /// The node where the volume was made; empty if runs of the class may be on any node.
-    pub origin_node: &'a str,
+    /// The node where the volume was made; `None` if runs of the class may be on any node.
+    pub origin_node: Option<&'a str>,
     /// The class's present treatment of nodes that are gone.
-    pub node_gone: NodeGone,
+    pub node_gone_policy: NodeGone,
     /// The delete run on the node of [`next_node`](super::decide::next_node).
     pub delete_run_state: RunState,
     /// The Job of that delete run.

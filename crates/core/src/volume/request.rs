@@ -10,10 +10,10 @@ use crate::model::volume::Volume;
 use crate::run::request::{AttemptStart, of_class, with_attributes};
 
 /// Builds the request of a delete run from the data on the volume. `source` is the volume's spec as JSON; `node` is
-/// where storage is deleted.
+/// where storage is deleted, if that matters.
 pub fn request(
     volume: &Volume,
-    node: &str,
+    node: Option<&str>,
     recipe: &Recipe,
     identity: &Identity,
     kube_api: &str,
@@ -34,7 +34,7 @@ pub fn request(
         access_modes: volume.access_modes.iter().cloned().map(env_text).collect(),
         volume_mode: env_text(volume.volume_mode.to_string()).as_str().into(),
         reclaim_policy: env_text(volume.reclaim_policy.to_string()).as_str().into(),
-        node_name: node.to_owned(),
+        node_name: node.unwrap_or_default().to_owned(),
         moved_in_path: if source.is_empty() { String::new() } else { volume.moved_in_path() },
         volume_source: source,
         ..with_attributes(of_class(Operation::Delete, recipe, identity, kube_api, start), volume.attributes(), recipe)

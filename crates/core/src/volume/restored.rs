@@ -46,7 +46,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     let volume = o.volume;
     let reserved = volume.claim_ref.as_ref();
     let has_uid = volume.claim_ref_uid().is_some();
-    let being_adopted = match o.claim {
+    let being_adopted = match o.claim_state {
         ClaimState::Alive => o.expand.claim.is_none_or(may_adopt),
         ClaimState::NotCached => has_uid,
         _ => false,
@@ -55,7 +55,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
         return None;
     }
     let requested = |claim: &Claim| super::expand::requested_size(volume, claim).is_some();
-    if o.claim == ClaimState::Alive && o.expand.claim.is_some_and(requested) {
+    if o.claim_state == ClaimState::Alive && o.expand.claim.is_some_and(requested) {
         let step = Step::Expand(super::expand::Step::Nothing);
         return Some(Rule::RestoredNotExpanded.step(step).with_warning(reason::RESIZE_FAILED, unchanged(volume)));
     }
@@ -64,7 +64,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     }
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     // A Bound volume would vanish under its claim.
-    let goes = volume.terminating && volume.has_finalizer() && !deletes && o.claim != ClaimState::Alive;
+    let goes = volume.terminating && volume.has_finalizer() && !deletes && o.claim_state != ClaimState::Alive;
     Some(match goes {
         true => restored_event(volume, Rule::RestoredTerminating.step(Step::RemoveFinalizer)),
         false => restored_event(volume, Rule::RestoredUnvouched.nothing()),

@@ -33,8 +33,8 @@ pub enum Step {
     StartDelete {
         /// The number of the delete run, from 1.
         attempt: u32,
-        /// The node whose storage the run deletes; empty for no particular node.
-        node: String,
+        /// The node whose storage the run deletes; `None` for no particular node.
+        node: Option<String>,
         /// The run need not be on that node, because the node is gone.
         on_any_node: bool,
     },
@@ -46,7 +46,7 @@ pub enum Step {
     /// Writes on the volume which nodes still have storage (`nodes_with_storage`).
     MarkNodeClean {
         /// The nodes on which storage is left.
-        nodes: Vec<String>,
+        nodes_left: Vec<String>,
     },
     /// Records that a delete run failed, and emits an event.
     RecordFailure(LastFailure),
@@ -56,18 +56,18 @@ pub enum Step {
     Modify(modify::Step),
     /// Deletes the volume and removes the finalizer, because nothing is left to delete.
     DeleteVolume {
-        /// Whether the storage was deleted or abandoned.
-        storage: Storage,
+        /// Whether the storage was deleted.
+        storage: StorageOutcome,
     },
 }
 
 /// The state of the storage when its volume is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Storage {
+pub enum StorageOutcome {
     /// The runs of the image deleted it.
     Deleted,
     /// Nobody deleted it: an admin abandoned the volume, or the node that stored it is gone.
-    Abandoned,
+    LeftBehind,
 }
 
 /// A decision about a volume.
@@ -129,7 +129,7 @@ pub enum Rule {
     InPlaceRunEnding,
     /// The volume is released, has the finalizer, its policy is not Delete, and other nodes are clean. Removes the
     /// finalizer.
-    ReleasedButRetained,
+    RetainedWithFinalizer,
     /// The volume is released, has no finalizer, and its policy is not Delete. Does nothing.
     Retained,
     /// Storage must be deleted, but the volume has no usable id, or a name that differs from its id. Emits an event.
@@ -175,7 +175,7 @@ pub enum Rule {
     /// The volume is deleted, and finalizers of others keep it. Does nothing.
     KeptByOtherFinalizers,
     /// The delete run has failed, and a pod of it may still run. Waits for its end.
-    DeleteRunEnding,
+    FailedDeleteRunEnding,
     /// The delete run has failed. Records the failure, and emits an event.
     DeleteRunFailed,
 }

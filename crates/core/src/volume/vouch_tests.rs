@@ -26,8 +26,7 @@ fn effective_config(more: &[(&str, &str)]) -> EffectiveConfig {
 
 /// Returns a volume as a backup tool restores it, with this provenance.
 fn restored(effective_config: &EffectiveConfig, change: impl FnOnce(&mut Value)) -> Volume {
-    let provenance =
-        Provenance { effective_config: effective_config.clone(), origin_node: String::new(), moved_in: None };
+    let provenance = Provenance { effective_config: effective_config.clone(), origin_node: None, moved_in: None };
     let mut object = json!({
         "metadata": {
             "name": format!("pvc-{ID}"),

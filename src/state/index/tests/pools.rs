@@ -185,11 +185,11 @@ fn a_pooled_volume_counts_for_the_class_and_for_no_namespace() {
     let (x, y) = (claim("x", "1Gi"), claim("y", "1Gi"));
     index.change_claim(WatchChange::Apply(x.clone()));
     let (_, recipe) = class(&index);
-    assert!(index.quota_error(&claim("z", "2Gi"), &recipe).is_some(), "the class is full");
+    assert!(index.quota_refusal(&claim("z", "2Gi"), &recipe).is_some(), "the class is full");
     assert!(gives(&mut index, &x), "an existing volume needs no quota of the class");
     assert_eq!(offered(&index, &y), None, "the namespace has all it may have");
     let asks = request("pool-x-0", "r");
-    assert!(index.quota_error(&asks, &recipe).is_some_and(|why| why.contains("max-volumes")), "for the class alone");
+    assert!(index.quota_refusal(&asks, &recipe).is_some_and(|why| why.contains("max-volumes")), "for the class alone");
 }
 
 fn steps(index: &mut Index) -> Vec<Step> {

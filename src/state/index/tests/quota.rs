@@ -243,7 +243,7 @@ fn three_for_one_place(stamped: bool) -> (Index, Recipe, [Claim; 3]) {
 #[test]
 fn the_last_quota_is_given_once_and_again_after_it_is_freed() {
     let (mut index, recipe, [a, b, c]) = three_for_one_place(false);
-    let refused = |index: &Index, claim: &Claim| index.quota_error(claim, &recipe).is_some();
+    let refused = |index: &Index, claim: &Claim| index.quota_refusal(claim, &recipe).is_some();
     assert!(!refused(&index, &a) && !refused(&index, &b), "the place is free");
     assert!(index.charge(&a, CLASS), "for the first time");
     assert!(!index.charge(&a, CLASS), "this try cannot take back an earlier charge");
@@ -295,7 +295,7 @@ fn a_reservation_ends_with_the_version_of_its_stamp() {
     }
     let woken = index.change_claim(WatchChange::Apply(at("a", "10")));
     assert!(woken.contains(&WorkItem::Claim(b.name.clone())) && !index.has_pending_charge(&a.uid));
-    assert_eq!(index.quota_error(&b, &recipe), None);
+    assert_eq!(index.quota_refusal(&b, &recipe), None);
 }
 
 #[test]
@@ -306,13 +306,13 @@ fn a_claim_is_not_blocked_by_its_own_reservation() {
     let volume = shared_volume(&a, "1Gi");
     index.change_volume(WatchChange::Apply(volume.clone()));
     for claim in [&b, &c] {
-        assert!(index.quota_error(claim, &recipe).is_some());
+        assert!(index.quota_refusal(claim, &recipe).is_some());
         index.wait_for_quota(WorkItem::Claim(claim.name.clone()), CLASS);
     }
     index.change_claim(WatchChange::Delete(a.name.clone()));
     let woken = index.change_volume(WatchChange::Delete(ObjectName::new("", &volume.name)));
     assert!(woken.contains(&WorkItem::Claim(c.name.clone())) && !woken.contains(&WorkItem::Claim(b.name)), "{woken:?}");
-    assert_eq!(index.quota_error(&c, &recipe), None);
+    assert_eq!(index.quota_refusal(&c, &recipe), None);
 }
 
 #[test]
@@ -324,14 +324,14 @@ fn a_reservation_of_a_claim_that_is_gone_blocks_no_claim() {
         index.change_claim(WatchChange::Apply(claim.clone()));
     }
     assert!(index.charge(&old, CLASS));
-    assert!(index.quota_error(&b, &recipe).is_some());
+    assert!(index.quota_refusal(&b, &recipe).is_some());
     index.wait_for_quota(WorkItem::Claim(b.name.clone()), CLASS);
     // The watch was interrupted when the claim was deleted, and shows another claim of the same name.
     let woken = index.change_claim(WatchChange::Apply(another));
     assert!(woken.contains(&WorkItem::Claim(b.name.clone())), "{woken:?}");
     // An earlier reconcile tries once more.
     index.charge(&old, CLASS);
-    assert_eq!(index.quota_error(&b, &recipe), None);
+    assert_eq!(index.quota_refusal(&b, &recipe), None);
 }
 
 #[test]
@@ -343,14 +343,14 @@ fn each_namespace_has_its_own_quota_and_growing_volumes_count_with_their_new_siz
     let volume = shared_volume(&one, "1Gi");
     index.change_volume(WatchChange::Apply(volume.clone()));
     let gi = |count: u64| count << 30;
-    assert_eq!(index.quota_error(&two, &recipe), None);
-    assert_eq!(index.expand_quota_error(&volume, &one, gi(3), &recipe), None, "it does not count itself");
-    assert!(index.expand_quota_error(&volume, &one, gi(4), &recipe).is_some());
+    assert_eq!(index.quota_refusal(&two, &recipe), None);
+    assert_eq!(index.expand_quota_refusal(&volume, &one, gi(3), &recipe), None, "it does not count itself");
+    assert!(index.expand_quota_refusal(&volume, &one, gi(4), &recipe).is_some());
     index.charge_expand(&volume.name, gi(3));
-    let why = index.quota_error(&two, &recipe).expect("the charged size counts");
+    let why = index.quota_refusal(&two, &recipe).expect("the charged size counts");
     assert!(why.contains("namespace t may have at most 3Gi") && why.contains("3Gi are used"), "{why}");
     let elsewhere = shared_claim("u", "two", false);
-    assert_eq!(index.quota_error(&elsewhere, &recipe), None, "another namespace");
+    assert_eq!(index.quota_refusal(&elsewhere, &recipe), None, "another namespace");
 
     // The run has failed, so that its Job does not count any more.
     index.wait_for_quota(WorkItem::Claim(two.name.clone()), CLASS);
@@ -363,18 +363,18 @@ fn each_namespace_has_its_own_quota_and_growing_volumes_count_with_their_new_siz
         ..Job::default()
     };
     index.change_job(WatchChange::Apply(job.clone()));
-    assert!(index.quota_error(&two, &recipe).is_some(), "the Job says it now");
+    assert!(index.quota_refusal(&two, &recipe).is_some(), "the Job says it now");
     let woken = index.change_job(WatchChange::Apply(Job { is_over: true, ..job }));
     assert!(woken.contains(&WorkItem::Claim(two.name.clone())), "{woken:?}");
-    assert_eq!(index.quota_error(&two, &recipe), None);
+    assert_eq!(index.quota_refusal(&two, &recipe), None);
     index.change_volume(WatchChange::Apply(shared_volume(&one, "3Gi")));
-    assert!(index.quota_error(&two, &recipe).is_some(), "it has grown");
+    assert!(index.quota_refusal(&two, &recipe).is_some(), "it has grown");
 }
 
 #[test]
 fn a_claim_that_has_given_up_uses_no_quota_until_its_next_attempt() {
     let (mut index, recipe, [a, b, c]) = three_for_one_place(true);
-    let refused = |index: &Index, claim: &Claim| index.quota_error(claim, &recipe).is_some();
+    let refused = |index: &Index, claim: &Claim| index.quota_refusal(claim, &recipe).is_some();
     let failed = |claim: &Claim, reaction, attempt| {
         let failure = LastFailure::read(&failure(reaction)).unwrap();
         Claim { last_failure: Some(LastFailure { attempt, ..failure }), ..claim.clone() }

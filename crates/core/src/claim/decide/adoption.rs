@@ -57,8 +57,8 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
     // If no node is known any more, the node that was written when one was known stays.
     let known = || known_nodes(o.claim).next().is_some();
     let same = |kept: &Provenance| {
-        let same_node = kept.origin_node == provenance.origin_node || provenance.origin_node.is_empty();
-        kept.effective_config == provenance.effective_config && (same_node || !(kept.origin_node.is_empty() || known()))
+        let same_node = kept.origin_node == provenance.origin_node || provenance.origin_node.is_none();
+        kept.effective_config == provenance.effective_config && (same_node || !(kept.origin_node.is_none() || known()))
     };
     let is_its = || match o.pool.is_request {
         true => {
@@ -169,14 +169,14 @@ fn origin(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> Origin {
 
 /// Returns the node of a volume, where the class makes volumes on nodes. Any of several attempts may have made the
 /// volume. The volume's node affinity says which, unless it names none of the claim's nodes.
-fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume) -> String {
+fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume) -> Option<String> {
     if recipe.placement == Placement::Any {
-        return String::new();
+        return None;
     }
     let known = || known_nodes(claim);
-    let says = volume.affinity.as_deref().and_then(affinity::only_host);
+    let says = volume.affinity.as_deref().and_then(affinity::only_host).filter(|host| !host.is_empty());
     let right = says.filter(|host| known().next().is_none() || known().any(|node| node == host));
-    right.or_else(|| last_node(claim).map(String::as_str)).unwrap_or_default().to_owned()
+    right.or_else(|| last_node(claim).map(String::as_str)).map(str::to_owned)
 }
 
 /// Returns the nodes where earlier attempts may have left storage under the same id, and last the volume's own node.
@@ -184,10 +184,8 @@ fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume) -> String {
 /// nothing may be deleted by its id.
 fn leftover_nodes(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<String> {
     let bound_to_host = volume.affinity.as_deref().and_then(affinity::only_host).is_some();
-    if provenance.origin_node.is_empty() || !bound_to_host {
-        return Vec::new();
-    }
-    let mut nodes = without(&o.claim.nodes_with_storage, &provenance.origin_node);
-    nodes.push(provenance.origin_node.clone());
+    let Some(origin_node) = provenance.origin_node.as_ref().filter(|_| bound_to_host) else { return Vec::new() };
+    let mut nodes = without(&o.claim.nodes_with_storage, origin_node);
+    nodes.push(origin_node.clone());
     nodes
 }

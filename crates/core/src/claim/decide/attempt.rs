@@ -96,7 +96,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(volume) = o.pool.volume {
         return Rule::AssignPooledVolume.step(Step::AssignPooledVolume { volume: volume.to_owned() });
     }
-    if let Some(why) = o.preconditions.quota_error {
+    if let Some(why) = o.preconditions.quota_refusal {
         let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
         return if o.preconditions.has_pending_charge {
             wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER))

@@ -34,11 +34,12 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
         RunState::Stuck { cause, .. } => stuck(o, recipe, node, cause),
         RunState::Succeeded => match o.deletion.job.filter(|job| !job.terminating) {
             Some(_) => {
-                Rule::DeleteRunSucceeded.step(Step::MarkNodeClean { nodes: without(&claim.nodes_with_storage, node) })
+                let nodes_left = node.map(|node| without(&claim.nodes_with_storage, node)).unwrap_or_default();
+                Rule::DeleteRunSucceeded.step(Step::MarkNodeClean { nodes_left })
             }
             None => Rule::DeleteRunStopping.nothing(),
         },
-        RunState::Failed { pods_ended: false, .. } => wait_for_run(o, Rule::DeleteRunEnding),
+        RunState::Failed { pods_ended: false, .. } => wait_for_run(o, Rule::FailedDeleteRunEnding),
         RunState::Failed { cause, at, .. } => {
             let unstarted_attempts = claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
             let failure =
@@ -57,7 +58,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
 }
 
 /// Decides about a delete run that cannot progress.
-fn stuck(o: &Observed<'_>, recipe: &Recipe, node: &str, cause: &Cause) -> Decision {
+fn stuck(o: &Observed<'_>, recipe: &Recipe, node: Option<&str>, cause: &Cause) -> Decision {
     match o.deletion.job {
         Some(job) if job.terminating => Rule::DeleteRunStopping.nothing(),
         Some(job) if job.recipe_version != recipe.version() => {
@@ -72,8 +73,9 @@ fn stuck(o: &Observed<'_>, recipe: &Recipe, node: &str, cause: &Cause) -> Decisi
 }
 
 /// Starts a delete run on its node. If that node is gone, follows the class's `node-gone`.
-fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decision {
-    let begin = |on_any_node| Step::StartDelete { attempt, node: node.to_owned(), on_any_node };
+fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: Option<&str>) -> Decision {
+    let begin = |on_any_node| Step::StartDelete { attempt, node: node.map(str::to_owned), on_any_node };
+    let Some(node) = node else { return Rule::DeleteRunDue.step(begin(false)) };
     // The admin decides now about nodes that are gone, not when the attempt began.
     let policy = match o.class {
         ServedClass::Ours(class) => class.recipe.as_ref().map_or(recipe.node_gone, |recipe| recipe.node_gone),
@@ -87,7 +89,7 @@ fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: &str) -> Decisio
             let message =
                 format!("node {node} is gone, and with it what an attempt may have left there (node-gone: forget)");
             Rule::NodeGoneForget
-                .step(Step::MarkNodeClean { nodes: without(&o.claim.nodes_with_storage, node) })
+                .step(Step::MarkNodeClean { nodes_left: without(&o.claim.nodes_with_storage, node) })
                 .with_warning(reason::STORAGE_ABANDONED, message)
         }
         (NodeState::NotFound, NodeGone::Hold) => Rule::NodeGoneHold.warn(

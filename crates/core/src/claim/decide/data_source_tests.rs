@@ -5,7 +5,7 @@ use super::*;
 const OF: &str = "0d9c2f0e-0000-4000-8000-00000000000f";
 
 /// Returns a claim that clones a bound one, whose storage is on a node or not.
-fn copy(mut world: World, node: &'static str) -> World {
+fn copy(mut world: World, node: impl Into<Option<&'static str>>) -> World {
     let recipe = recipe_with(&[("capabilities", "clone")]);
     if let Some(stamp) = &mut world.claim.stamp {
         stamp.recipe_version = recipe.version();
@@ -18,7 +18,7 @@ fn copy(mut world: World, node: &'static str) -> World {
 }
 
 /// Returns a claim that can be cloned, with its volume, which was made on a node.
-pub(super) fn source_on(node: &'static str) -> Source {
+pub(super) fn source_on(node: impl Into<Option<&'static str>>) -> Source {
     let name = ObjectName::new("team", "source");
     let mut claim = bound(new(), &names::pv_name(OF)).claim;
     (claim.name, claim.uid) = (name.clone(), OF.into());
@@ -29,7 +29,7 @@ pub(super) fn source_on(node: &'static str) -> Source {
         claim_ref: Some(Reference { name, uid: Some(OF.into()) }),
         ..adopted_volume()
     };
-    Source { claim: Some(claim), volume: Some(volume), ours: true, node, granted: true }
+    Source { claim: Some(claim), volume: Some(volume), ours: true, node: node.into(), granted: true }
 }
 
 fn source(world: &mut World) -> &mut Source {
@@ -57,15 +57,12 @@ fn a_claim_with_a_populator_is_left_to_it() {
 #[test]
 fn a_source_that_leads_elsewhere_than_its_record_is_not_copied() {
     let with_path = |path: &str| {
-        let mut world = copy(new(), "");
+        let mut world = copy(new(), None);
         let moved_in = Some(crate::model::moved_in::MovedIn { path: "/a/b".into(), ..Default::default() });
         let effective_config = recipe_with(&[]).effective_config;
-        let text = serde_json::json!(crate::model::volume::Provenance {
-            effective_config,
-            origin_node: String::new(),
-            moved_in
-        })
-        .to_string();
+        let text =
+            serde_json::json!(crate::model::volume::Provenance { effective_config, origin_node: None, moved_in })
+                .to_string();
         let volume = source(&mut world).volume.as_mut().unwrap();
         volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
         (volume.provenance, volume.path) = (Some(text), Some(path.into()));
@@ -77,7 +74,7 @@ fn a_source_that_leads_elsewhere_than_its_record_is_not_copied() {
 
 #[test]
 fn a_clone_waits_and_says_what_its_source_lacks() {
-    assert!(matches!(copy(new(), "").step(Rule::FirstAttemptDue), Step::Stamp { attempt: 1, .. }));
+    assert!(matches!(copy(new(), None).step(Rule::FirstAttemptDue), Step::Stamp { attempt: 1, .. }));
     type Spoilt = fn(&mut Source);
     let cases: [(Spoilt, &str); 11] = [
         (|s| s.claim = None, "claim team/source, the data source of this claim, does not exist"),
@@ -103,24 +100,24 @@ fn a_clone_waits_and_says_what_its_source_lacks() {
     ];
     for (spoil, says) in cases {
         for begun in [new(), stamped(1), failed_with(Reaction::Retry)] {
-            let mut world = copy(begun, "");
+            let mut world = copy(begun, None);
             spoil(source(&mut world));
             let decision = world.decide_by(Rule::SourceNotReady, NOW + 60);
             let said = decision.event.as_ref().map_or("", |event| &event.message);
             assert!(decision.step == Step::Nothing && said.contains(says), "{says}: {decision:?}");
         }
     }
-    let mut larger = copy(new(), "");
+    let mut larger = copy(new(), None);
     larger.claim.size = Ok(3 << 30);
     assert!(matches!(larger.step(Rule::FirstAttemptDue), Step::Stamp { .. }));
-    let mut elsewhere = copy(new(), "");
+    let mut elsewhere = copy(new(), None);
     elsewhere.claim.data_source = Some(DataSource::Claim(ObjectName::new("other", "source")));
     assert!(matches!(elsewhere.step(Rule::FirstAttemptDue), Step::Stamp { .. }), "it is granted");
     source(&mut elsewhere).granted = false;
     elsewhere.waits(Rule::SourceNotReady, "is in another namespace, where no ReferenceGrant");
     elsewhere.waits(Rule::SourceNotReady, "lets claims of namespace team use it");
     // An attempt that has begun is finished.
-    let mut begun = copy(stamped(1), "");
+    let mut begun = copy(stamped(1), None);
     keep(&mut begun);
     source(&mut begun).granted = false;
     assert_eq!(begun.step(Rule::RunDue), Step::StartRun);
@@ -130,7 +127,7 @@ fn a_clone_waits_and_says_what_its_source_lacks() {
 
 #[test]
 fn the_source_is_protected_before_the_run_begins() {
-    let mut world = copy(stamped(1), "");
+    let mut world = copy(stamped(1), None);
     assert_eq!(world.step(Rule::ProtectSource), Step::ProtectSource);
     keep(&mut world);
     assert_eq!(world.step(Rule::RunDue), Step::StartRun);
@@ -155,7 +152,7 @@ fn a_clone_is_made_on_the_node_of_its_source() {
     world.node_states.0.insert("a".into(), NodeState::NotFound);
     assert_eq!(world.step(Rule::RunDue), Step::StartRun, "whatever becomes of the selected one");
     // Without a node of its data source, the selected node counts.
-    let world = delayed(copy(new(), ""), Some("a"));
+    let world = delayed(copy(new(), None), Some("a"));
     assert_eq!(
         world.step(Rule::FirstAttemptDue),
         Step::Stamp { attempt: 1, nodes: vec!["a".into()], volume_generation: 0 }

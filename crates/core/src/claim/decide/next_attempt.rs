@@ -82,7 +82,7 @@ pub(super) fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, rule: Rule,
         return wait;
     }
     // An attempt that the orchestrator has given up no longer counts against the quota.
-    if let Some(why) = o.preconditions.quota_error {
+    if let Some(why) = o.preconditions.quota_refusal {
         return Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
     }
     let nodes = match nodes_from(o, class, recipe) {

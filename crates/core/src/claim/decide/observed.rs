@@ -162,7 +162,7 @@ pub struct Preconditions<'a> {
     /// The class has a free slot for another run.
     pub has_slot: bool,
     /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
-    pub quota_error: Option<&'a str>,
+    pub quota_refusal: Option<&'a str>,
     /// A stamp whose write may have failed has reserved quota for the claim, and other claims wait for that quota.
     pub has_pending_charge: bool,
     /// The reason why the claim cannot have the attributes that it requests.

@@ -82,7 +82,7 @@ fn had_no_capacity(o: &Observed<'_>) -> bool {
 
 /// Returns the node on which an attempt must run: the last of the nodes that its stamp records.
 pub fn run_node<'a>(nodes: &'a [String], recipe: &Recipe) -> Option<&'a str> {
-    recipe.required_node(nodes.last()?)
+    recipe.required_node(nodes.last().map(String::as_str))
 }
 
 /// Checks whether the orchestrator chooses the node, because nobody else selects one.
@@ -163,7 +163,7 @@ pub fn last_node(claim: &Claim) -> Option<&String> {
     claim.nodes_with_storage.last().or(claim.selected_node.as_ref())
 }
 
-/// Returns the node on which the storage of a terminating claim is deleted next; empty for any node.
-pub fn cleanup_node<'a>(claim: &'a Claim, node_states: &NodeStates) -> &'a str {
-    node_states.first(&claim.nodes_with_storage).map_or("", String::as_str)
+/// Returns the node on which the storage of a terminating claim is deleted next; `None` for any node.
+pub fn cleanup_node<'a>(claim: &'a Claim, node_states: &NodeStates) -> Option<&'a str> {
+    node_states.first(&claim.nodes_with_storage).map(String::as_str)
 }

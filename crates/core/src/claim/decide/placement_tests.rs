@@ -114,7 +114,7 @@ fn the_affinity_of_a_volume_names_its_node() {
             step => panic!("{step:?}"),
         }
     };
-    let on = |node: &str, nodes: &str| (node.to_owned(), nodes.to_owned());
+    let on = |node: &str, nodes: &str| (Some(node.to_owned()), nodes.to_owned());
     assert_eq!(made_on(&[]), on("b", "b"), "somebody has taken the note off");
     assert_eq!(made_on(&["b", "a"]), on("b", "a,b"), "the attempt before the last made it");
     assert_eq!(made_on(&["c", "a"]), on("a", "c,a"), "no attempt was where it says");

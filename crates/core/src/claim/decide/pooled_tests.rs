@@ -19,7 +19,7 @@ fn request(mut world: World) -> World {
 fn a_pooled_volume_is_assigned_without_slot_or_quota() {
     let mut world = World {
         pooled_volume: Some("pvc-ready"),
-        quota_error: Some("full"),
+        quota_refusal: Some("full"),
         has_slot: false,
         has_revision: false,
         ..new()

@@ -232,13 +232,13 @@ impl World {
             Step::ConfirmNode { node } => {
                 self.node_states.0.insert(node, NodeState::NotFound);
             }
-            Step::MarkNodeClean { nodes } => {
+            Step::MarkNodeClean { nodes_left } => {
                 (self.delete_run, self.delete_job) = (RunState::NotCached, None);
-                if nodes.is_empty() {
+                if nodes_left.is_empty() {
                     self.unhold();
                     return false;
                 }
-                self.claim.nodes_with_storage = nodes;
+                self.claim.nodes_with_storage = nodes_left;
             }
             Step::RemoveFinalizer => {
                 self.unhold();
@@ -316,8 +316,8 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::ConfirmNode { node } => assert_eq!(world.node_states.state(node), NodeState::NotCached),
         Step::RemoveJob { job } => check_removed_job(world, job),
-        Step::StartDelete { attempt, node, on_any_node } => check_delete(world, *attempt, node, *on_any_node),
-        Step::MarkNodeClean { nodes } => check_clean(world, nodes),
+        Step::StartDelete { attempt, node, on_any_node } => check_delete(world, *attempt, node.as_ref(), *on_any_node),
+        Step::MarkNodeClean { nodes_left } => check_clean(world, nodes_left),
         Step::RemoveFinalizer => check_end(world),
     }
 }
@@ -389,7 +389,7 @@ fn check_start(world: &World) {
 
 fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &[String]) {
     let claim = &world.claim;
-    assert!(nodes.is_empty() || nodes.last() == Some(&provenance.origin_node), "its own node is the last");
+    assert!(nodes.is_empty() || nodes.last() == provenance.origin_node.as_ref(), "its own node is the last");
     let noted = nodes.is_empty() || claim.nodes_with_storage.iter().all(|node| nodes.contains(node));
     assert!(noted, "a node is forgotten");
     let (volume, mismatches) = world.volume(volume);
@@ -419,18 +419,19 @@ fn check_binding(world: &World, volume: &str) {
     assert_eq!(world.binding, Binding::Direct);
 }
 
-fn check_delete(world: &World, attempt: u32, node: &str, on_any_node: bool) {
+fn check_delete(world: &World, attempt: u32, node: Option<&String>, on_any_node: bool) {
     let claim = &world.claim;
     let bound_to_ours = world.is_bound_to(&names::pv_name(UID));
     let policies = [world.class.recipe.as_deref().ok(), world.stamped_recipe.as_ref()];
     let may = policies.iter().flatten().any(|recipe| recipe.node_gone == NodeGone::RunElsewhere);
-    assert!(!on_any_node || may && world.node_states.state(node) == NodeState::NotFound);
+    let is_gone = || node.is_some_and(|node| world.node_states.state(node) == NodeState::NotFound);
+    assert!(!on_any_node || may && is_gone());
     assert!(claim.has_finalizer() && world.is_to_be_undone() && !world.is_alive() && world.jobs.is_empty());
     assert!(attempt > 0 && world.delete_run == RunState::NotCached);
-    assert!(
-        claim.nodes_with_storage.iter().any(|noted| noted == node)
-            || claim.nodes_with_storage.is_empty() && node.is_empty()
-    );
+    assert!(match node {
+        Some(node) => claim.nodes_with_storage.contains(node),
+        None => claim.nodes_with_storage.is_empty(),
+    });
     for (volume, _) in &world.volumes {
         let ours = volume.name == names::pv_name(UID);
         let last = bound_to_ours || volume.phase == VolumePhase::Bound;

@@ -117,7 +117,7 @@ pub enum Rule {
     /// A delete run succeeded. Removes its node from the claim's list, and with the last node the finalizer.
     DeleteRunSucceeded,
     /// A delete run failed, and a process of it may still run. Waits for its end.
-    DeleteRunEnding,
+    FailedDeleteRunEnding,
     /// A delete run failed. Records the failure, and emits an event.
     DeleteRunFailed,
 

@@ -42,7 +42,7 @@ fn a_volume_without_the_uid_of_a_bound_claim_is_adopted_only_if_the_claim_still_
 fn a_forged_provenance_is_replaced() {
     let provenance = Provenance {
         effective_config: recipe_with(&[("image", "theirs")]).effective_config,
-        origin_node: String::new(),
+        origin_node: None,
         moved_in: None,
     };
     let forged = Volume { provenance: serde_json::to_string(&provenance).ok(), ..adopted_volume() };

@@ -51,12 +51,12 @@ fn a_volume_that_fits_is_adopted() {
     let mut world = with_volume(stamped(2), volume(), &[]);
     world.run = RunState::MayBeRunning;
     world.jobs = vec![job(2)];
-    assert_eq!(adopts(Rule::AdoptVolume, &world).origin_node, "home", "the image need not have ended");
+    assert_eq!(adopts(Rule::AdoptVolume, &world).origin_node.as_deref(), Some("home"), "the image need not have ended");
     let mut world = delayed(world, Some("a"));
     world.claim.nodes_with_storage = vec!["b".into(), "a".into()];
-    assert_eq!(adopts(Rule::AdoptVolume, &world).origin_node, "a", "where the attempt was");
+    assert_eq!(adopts(Rule::AdoptVolume, &world).origin_node.as_deref(), Some("a"), "where the attempt was");
     world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
-    assert_eq!(adopts(Rule::AdoptVolume, &world).origin_node, "");
+    assert_eq!(adopts(Rule::AdoptVolume, &world).origin_node, None);
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn an_attempt_leaves_a_node_that_takes_no_runs() {
 
 #[test]
 fn a_claim_with_an_uncertain_stamp_checks_the_quota_again() {
-    let full = World { quota_error: Some("full"), ..new() };
+    let full = World { quota_refusal: Some("full"), ..new() };
     assert_eq!(full.decide_by(Rule::QuotaReached, NOW).requeue_at, None, "an event says when the quota allows it");
     let unsure = World { has_pending_charge: true, ..full };
     assert_eq!(

@@ -112,15 +112,15 @@ pub enum Step {
     StartDelete {
         /// The number of the delete run, from 1.
         attempt: u32,
-        /// The node whose storage the run deletes; empty for no particular node.
-        node: String,
+        /// The node whose storage the run deletes; `None` for no particular node.
+        node: Option<String>,
         /// The run need not be on that node, because the node is gone.
         on_any_node: bool,
     },
     /// Removes a clean node from the claim's list, and with the last node the finalizer.
     MarkNodeClean {
         /// The names of the nodes that remain.
-        nodes: Vec<String>,
+        nodes_left: Vec<String>,
     },
     /// Removes the finalizer.
     RemoveFinalizer,

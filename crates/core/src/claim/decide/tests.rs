@@ -68,7 +68,7 @@ struct World {
     never_started: bool,
     reserved_volume: Option<&'static str>,
     has_slot: bool,
-    quota_error: Option<&'static str>,
+    quota_refusal: Option<&'static str>,
     has_pending_charge: bool,
     attributes_error: Option<&'static str>,
     binding: Binding,
@@ -92,7 +92,7 @@ struct Source {
     claim: Option<Claim>,
     volume: Option<Volume>,
     ours: bool,
-    node: &'static str,
+    node: Option<&'static str>,
     granted: bool,
 }
 
@@ -123,7 +123,7 @@ impl World {
 
     fn observed<T>(&self, then: impl FnOnce(&Observed<'_>) -> T) -> T {
         let jobs: Vec<&Job> = self.jobs.iter().collect();
-        let its_node = self.data_source.as_ref().map(|source| source.node.to_owned());
+        let its_node = self.data_source.as_ref().and_then(|source| source.node.map(str::to_owned));
         let nodes = self
             .claim
             .nodes_with_storage
@@ -170,7 +170,7 @@ impl World {
             preconditions: Preconditions {
                 has_revision: self.has_revision,
                 has_slot: self.has_slot,
-                quota_error: self.quota_error,
+                quota_refusal: self.quota_refusal,
                 has_pending_charge: self.has_pending_charge,
                 attributes_error: self.attributes_error,
             },
@@ -254,7 +254,7 @@ fn new() -> World {
         never_started: false,
         reserved_volume: None,
         has_slot: true,
-        quota_error: None,
+        quota_refusal: None,
         has_pending_charge: false,
         attributes_error: None,
         binding: Binding::Direct,
@@ -271,8 +271,8 @@ fn new() -> World {
     }
 }
 
-fn begin(attempt: u32, node: &str) -> Step {
-    Step::StartDelete { attempt, node: node.to_owned(), on_any_node: false }
+fn begin<'a>(attempt: u32, node: impl Into<Option<&'a str>>) -> Step {
+    Step::StartDelete { attempt, node: node.into().map(str::to_owned), on_any_node: false }
 }
 
 /// Returns a claim with the stamp of an attempt, and the finalizer.
@@ -366,8 +366,11 @@ fn volume() -> Volume {
 
 /// Returns a volume after its adoption.
 fn adopted_volume() -> Volume {
-    let provenance =
-        Provenance { effective_config: recipe_with(&[]).effective_config, origin_node: "home".into(), moved_in: None };
+    let provenance = Provenance {
+        effective_config: recipe_with(&[]).effective_config,
+        origin_node: Some("home".into()),
+        moved_in: None,
+    };
     Volume {
         finalizers: vec![names::VOLUME_FINALIZER.into()],
         instance: Some("default".into()),

@@ -195,9 +195,9 @@ fn each_node_gets_a_delete_run() {
     world.waits(Rule::DeleteRunStuck, "deleting what an attempt left behind: 0/1 nodes");
     world.delete_run = RunState::Succeeded;
     world.delete_job = Some(over(1));
-    assert_eq!(world.step(Rule::DeleteRunSucceeded), Step::MarkNodeClean { nodes: vec!["b".into()] });
+    assert_eq!(world.step(Rule::DeleteRunSucceeded), Step::MarkNodeClean { nodes_left: vec!["b".into()] });
     world.claim.nodes_with_storage = vec![];
-    assert_eq!(world.step(Rule::DeleteRunSucceeded), Step::MarkNodeClean { nodes: vec![] });
+    assert_eq!(world.step(Rule::DeleteRunSucceeded), Step::MarkNodeClean { nodes_left: vec![] });
     world.delete_job = Some(Job { terminating: true, ..over(1) });
     world.rests(Rule::DeleteRunStopping);
 }
@@ -217,7 +217,7 @@ fn a_failed_delete_run_is_repeated_after_a_pause() {
     assert_eq!(world.decide_by(Rule::DeleteRunDue, NOW + 2).step, begin(2, "home"));
     world.delete_run =
         RunState::Failed { cause: Cause::new("R", "m"), reaction: Reaction::Retry, at: NOW, pods_ended: false };
-    world.rests(Rule::DeleteRunEnding);
+    world.rests(Rule::FailedDeleteRunEnding);
 }
 
 #[test]
@@ -245,8 +245,8 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
     };
     policy("hold").waits(Rule::NodeGoneHold, "an attempt may have left something on node a, which is gone");
     let forgotten = policy("forget").decide_by(Rule::NodeGoneForget, NOW);
-    assert_eq!(forgotten.step, Step::MarkNodeClean { nodes: vec![] });
+    assert_eq!(forgotten.step, Step::MarkNodeClean { nodes_left: vec![] });
     assert!(forgotten.event.unwrap().message.contains("node-gone: forget"));
-    let elsewhere = Step::StartDelete { attempt: 1, node: "a".into(), on_any_node: true };
+    let elsewhere = Step::StartDelete { attempt: 1, node: Some("a".into()), on_any_node: true };
     assert_eq!(policy("run-elsewhere").step(Rule::NodeGoneRunElsewhere), elsewhere);
 }

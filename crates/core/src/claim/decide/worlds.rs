@@ -120,7 +120,7 @@ fn volumes(name: String) -> impl Strategy<Value = (Volume, Vec<String>)> {
 /// Generates the data source of a claim, in any state.
 fn claim_sources() -> impl Strategy<Value = Source> {
     let flags = (prop::bool::weighted(0.8), prop::bool::weighted(0.8), any::<bool>(), prop::bool::weighted(0.2));
-    (flags, select(vec!["", "a", "home"])).prop_map(|((there, ours, kept, terminating), node)| {
+    (flags, select(vec![None, Some("a"), Some("home")])).prop_map(|((there, ours, kept, terminating), node)| {
         let mut source = super::of_copies::source_on(node);
         source.ours = ours;
         let claim = source.claim.as_mut().expect("it is there");
@@ -228,7 +228,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                     foreign: flags.1,
                     has_revision: flags.2,
                     has_slot: flags.3,
-                    quota_error: None,
+                    quota_refusal: None,
                     has_pending_charge: false,
                     attributes_error: None,
                     binding: flags.4,

@@ -27,13 +27,16 @@ fn kinds(findings: &[Finding]) -> Vec<FindingKind> {
 
 /// Returns a cluster with a bound volume of a class on the network.
 fn networked() -> Cluster {
-    Cluster::with(&[("placement", "any")]).bound().volume(|v| made_by(v, &[("placement", "any")], ""))
+    Cluster::with(&[("placement", "any")]).bound().volume(|v| made_by(v, &[("placement", "any")], None))
 }
 
-fn made_by(volume: &mut Volume, data: &[(&str, &str)], node: &str) {
-    let provenance =
-        json!(Provenance { effective_config: effective_config(data), origin_node: node.into(), moved_in: None })
-            .to_string();
+fn made_by(volume: &mut Volume, data: &[(&str, &str)], node: Option<&str>) {
+    let provenance = json!(Provenance {
+        effective_config: effective_config(data),
+        origin_node: node.map(str::to_owned),
+        moved_in: None
+    })
+    .to_string();
     (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance)), Some(provenance));
 }
 
@@ -90,8 +93,7 @@ fn storage_that_moved_in_is_missed_only_if_the_list_could_name_it() {
         let cluster = Cluster::with(&[("placement", "any")]).bound().volume(|volume| {
             let moved_in = Some(MovedIn { path: format!("/srv/{name}"), from: Some("x".into()), ..MovedIn::default() });
             let data = effective_config(&[("placement", "any")]);
-            let provenance =
-                json!(Provenance { effective_config: data, origin_node: String::new(), moved_in }).to_string();
+            let provenance = json!(Provenance { effective_config: data, origin_node: None, moved_in }).to_string();
             (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance)), Some(provenance));
             volume.source_kind = Some(kind);
         });
@@ -107,7 +109,7 @@ fn storage_that_moved_in_is_missed_only_if_the_list_could_name_it() {
 
 #[test]
 fn volumes_of_a_node_are_expected_in_its_list() {
-    let cluster = Cluster::new().node("a").node("b").bound().volume(|v| made_by(v, &[], "a"));
+    let cluster = Cluster::new().node("a").node("b").bound().volume(|v| made_by(v, &[], Some("a")));
     let views = views(&cluster.0);
     assert_eq!(views.len(), 1);
     assert_eq!(views[0].nodes, [Some("a".to_owned()), Some("b".to_owned())]);
@@ -124,13 +126,13 @@ fn versions_of_a_config_share_a_list_only_with_the_same_backend() {
     // An older image with another timeout made the volume.
     let same = Cluster::with(&[("placement", "any")])
         .bound()
-        .volume(|v| made_by(v, &[("placement", "any"), ("image", "old"), ("timeout", "9s")], ""));
+        .volume(|v| made_by(v, &[("placement", "any"), ("image", "old"), ("timeout", "9s")], None));
     assert_eq!(views(&same.0).len(), 1);
     assert_eq!(kinds(&compare(&same.0, &same.0, &[listing(None, &[], &same)])), [FindingKind::BackendMissing]);
     // The volume was made when the config led elsewhere. If it is missing here, it may exist there.
     let moved = Cluster::with(&[("placement", "any")])
         .bound()
-        .volume(|v| made_by(v, &[("placement", "any"), ("server", "old")], ""));
+        .volume(|v| made_by(v, &[("placement", "any"), ("server", "old")], None));
     let both = views(&moved.0);
     assert_eq!(both.len(), 2);
     let current = both.iter().find(|view| !view.recipe.parameters.contains_key("server")).unwrap();
@@ -163,7 +165,7 @@ fn nodes_without_runs_are_listed_only_if_they_have_volumes() {
     let both = [Some("a".to_owned()), Some("b".to_owned())];
     assert_eq!(views(&tainted(two(), "example.com/database").0)[0].nodes, both[1..]);
     assert_eq!(views(&tainted(two(), "node.kubernetes.io/unschedulable").0)[0].nodes, both, "it passes");
-    let with_volume = two().bound().volume(|v| made_by(v, &[], "a"));
+    let with_volume = two().bound().volume(|v| made_by(v, &[], Some("a")));
     assert_eq!(views(&tainted(with_volume, "example.com/database").0)[0].nodes, both);
     let tolerant = Cluster::with(&[("tolerations", "[{operator: Exists}]")]).node("a").node("b");
     assert_eq!(views(&tainted(tolerant, "example.com/database").0)[0].nodes, both);
