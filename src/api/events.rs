@@ -304,7 +304,7 @@ mod tests {
     async fn events_that_cannot_be_written_now_are_written_later_in_order() {
         let (client, written) = api_server(2, StatusCode::INTERNAL_SERVER_ERROR).await;
         let (events, end) = EventRecorder::start(client, "test".into(), Clock::default());
-        events.emit(claim(), true, reason::WAITING, "one");
+        events.emit(claim(), true, reason::WAITING_FOR_PROVISIONER, "one");
         events.emit(claim(), true, reason::PROVISIONING_FAILED, "two");
         events.close();
         end.await.unwrap();

@@ -73,11 +73,11 @@ fn emit_refused(context: &Context, item: &WorkItem, error: &WriteError) {
             None => return,
         },
         WorkItem::Snapshot(name) => match index.snapshot(name) {
-            Some(snapshot) => (ObjectRef::snapshot(&snapshot), flex_contract::reason::SNAPSHOT_FAILED),
+            Some(snapshot) => (ObjectRef::snapshot(&snapshot), flex_contract::reason::SNAPSHOT_CREATION_FAILED),
             None => return,
         },
         WorkItem::Content(name) => match index.content(name) {
-            Some(content) => (ObjectRef::content(&content), flex_contract::reason::SNAPSHOT_FAILED),
+            Some(content) => (ObjectRef::content(&content), flex_contract::reason::SNAPSHOT_CREATION_FAILED),
             None => return,
         },
         WorkItem::Configs

@@ -158,7 +158,7 @@ async fn a_volume_is_expanded_snapshotted_and_cloned_and_capacity_is_published()
     let files = uid(&ring.bound("files").await);
     ring.ask("files", "2Gi").await.unwrap();
     let about = "the kubelet does not make file systems on iscsi volumes larger";
-    ring.event("team", "files", reason::RESIZE_FAILED, about).await;
+    ring.event("team", "files", reason::VOLUME_RESIZE_FAILED, about).await;
     assert_eq!(project.volume_of(&files)["size"], 1);
 
     // A snapshot of the volume, a volume restored from it, and a clone.

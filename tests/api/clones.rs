@@ -52,7 +52,13 @@ async fn an_image_gets_the_source_of_a_clone_which_is_protected_until_the_clone_
     ring.config("c", "c", &[("capabilities", "clone"), ("reclaim-policy", "Delete")]).await;
     // First the clone, then its source.
     ring.claim_with("copy", "c", sized("source", "2Gi")).await;
-    ring.event(&ring.user, "copy", reason::WAITING, "source, the data source of this claim, does not exist").await;
+    ring.event(
+        &ring.user,
+        "copy",
+        reason::WAITING_FOR_PROVISIONER,
+        "source, the data source of this claim, does not exist",
+    )
+    .await;
     let source = source(&ring, "c").await;
     let copy = uid(&ring.stamped("copy").await);
     let job = ring.job(ADMIN, "provision", &copy, 1).await;
@@ -101,7 +107,8 @@ async fn several_clones_at_once_and_clones_of_clones_are_made() {
         ring.claim_with(name, "c", of("source")).await;
     }
     ring.claim_with("three", "c", of("one")).await;
-    ring.event(&ring.user, "three", reason::WAITING, "is not bound; the provisioner waits for it").await;
+    ring.event(&ring.user, "three", reason::WAITING_FOR_PROVISIONER, "is not bound; the provisioner waits for it")
+        .await;
     let (one, two) = (uid(&ring.stamped("one").await), uid(&ring.stamped("two").await));
     let both = |claim: &PersistentVolumeClaim| {
         let protected_uids = protected_uids(claim);
@@ -171,8 +178,8 @@ async fn impossible_clones_are_refused_and_claims_for_populators_are_left_alone(
             reason::PROVISIONING_FAILED,
             "admin/cannot of class cannot does not declare",
         ),
-        ("small", "c", sized("source", "1Mi"), reason::WAITING, "has 1Gi, this claim asks for 1Mi"),
-        ("block", "c", block, reason::WAITING, "has the volume mode Filesystem, this claim has Block"),
+        ("small", "c", sized("source", "1Mi"), reason::WAITING_FOR_PROVISIONER, "has 1Gi, this claim asks for 1Mi"),
+        ("block", "c", block, reason::WAITING_FOR_PROVISIONER, "has the volume mode Filesystem, this claim has Block"),
         ("restored", "c", snapshot, reason::PROVISIONING_FAILED, "can copy it (`capabilities: snapshot`)"),
         ("populated", "c", populated, reason::LEFT_TO_POPULATOR, "the populator for Hello.example.com h"),
     ];
@@ -183,7 +190,7 @@ async fn impossible_clones_are_refused_and_claims_for_populators_are_left_alone(
     }
     // The class can clone now, but the source is of another class.
     ring.config("cannot", "cannot", &[("capabilities", "clone")]).await;
-    ring.event(&ring.user, "cannot", reason::WAITING, "is of another class, c").await;
+    ring.event(&ring.user, "cannot", reason::WAITING_FOR_PROVISIONER, "is of another class, c").await;
     assert_eq!(protected_uids(&ring.get_claim("source").await), [""; 0]);
 }
 
@@ -293,11 +300,17 @@ async fn a_clone_from_another_namespace_waits_for_a_grant() {
     let of = |name: &str| json!({ "spec": { "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": name, "namespace": GOLD } } });
     ring.claim_with("copy", "c", of("source")).await;
     let says = "claim gold/source, the data source of this claim, is in another namespace, where no ReferenceGrant";
-    let message = ring.event(&ring.user, "copy", reason::WAITING, says).await;
+    let message = ring.event(&ring.user, "copy", reason::WAITING_FOR_PROVISIONER, says).await;
     assert!(message.contains("lets claims of namespace team use it"), "{message}");
     // The event does not reveal whether the claim exists.
     ring.claim_with("guess", "c", of("nothing")).await;
-    ring.event(&ring.user, "guess", reason::WAITING, "is in another namespace, where no ReferenceGrant").await;
+    ring.event(
+        &ring.user,
+        "guess",
+        reason::WAITING_FOR_PROVISIONER,
+        "is in another namespace, where no ReferenceGrant",
+    )
+    .await;
     assert_eq!(annotation(&ring.get_claim("copy").await, names::ATTEMPT), None, "the claim has no attempt");
 
     let kind = ApiResource::erase::<ReferenceGrant>(&());

@@ -72,7 +72,7 @@ async fn a_verdict_lists_all_errors_at_once_and_an_edit_fixes_them() {
     }
     ring.event(ADMIN, "bad", reason::CONFIG_REFUSED, "image: is missing").await;
     ring.claim("waits", "bad").await;
-    ring.event(USER, "waits", reason::WAITING, "admin/bad has errors").await;
+    ring.event(USER, "waits", reason::WAITING_FOR_PROVISIONER, "admin/bad has errors").await;
     ring.config("bad", "bad", &[("image", "good/image")]).await;
     verdict(&ring, "bad", "ok").await;
     ring.event(ADMIN, "bad", reason::CONFIG_ACCEPTED, "serves bad").await;
@@ -236,9 +236,10 @@ async fn the_fields_of_a_storage_class_object_win() {
     assert_eq!((value("ZONE").as_deref(), value("TIER").as_deref()), (Some("east"), Some("1")));
     assert_eq!(value("PROVISIONER_CONFIG"), None, "the provisioner's own parameter does not reach the image");
     ring.claim("w", "wrong-pair").await;
-    ring.event(USER, "w", reason::WAITING, "image: as a parameter of the StorageClass is not allowed").await;
+    ring.event(USER, "w", reason::WAITING_FOR_PROVISIONER, "image: as a parameter of the StorageClass is not allowed")
+        .await;
     ring.claim("o", "outside").await;
-    ring.event(USER, "o", reason::WAITING, "configs are only read in admin").await;
+    ring.event(USER, "o", reason::WAITING_FOR_PROVISIONER, "configs are only read in admin").await;
 }
 
 #[tokio::test]

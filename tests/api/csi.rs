@@ -207,7 +207,7 @@ async fn a_snapshot_of_the_csi_snapshotter_is_restored() {
     ring.snapshot_from("monday", json!("of-driver"), of).await;
     snapshotter_reports(ring, "monday", "csi.test", (&volume, &handle, 1 << 30)).await;
     ring.claim_with("small", "csi", from("monday", "1Mi")).await;
-    ring.event(USER, "small", reason::WAITING, "is of a volume of 1Gi").await;
+    ring.event(USER, "small", reason::WAITING_FOR_PROVISIONER, "is of a volume of 1Gi").await;
     ring.claim_with("restored", "csi", from("monday", "2Gi")).await;
     let restored = names::pv_name(&uid(&ring.bound("restored").await));
     let asked = scene.driver.volumes()[&restored].request.volume_content_source.clone();

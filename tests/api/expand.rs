@@ -81,7 +81,7 @@ async fn a_larger_request_expands_the_volume_twice_in_a_row() {
     ring.pod_ends(&job, 0, "").await;
     let grown = ring.has_size("a", &volume, "5Gi").await;
     assert_eq!(allocated(&grown).as_deref(), Some("5Gi"));
-    ring.event(&ring.user, "a", reason::RESIZE_SUCCEEDED, "the volume has 5Gi").await;
+    ring.event(&ring.user, "a", reason::VOLUME_RESIZE_SUCCESSFUL, "the volume has 5Gi").await;
     no_expand_jobs(&ring, &id).await;
 
     // The API server refuses a smaller size.
@@ -106,7 +106,7 @@ async fn a_failed_expansion_is_repeated_and_ended_by_a_smaller_request() {
     ring.event(
         &ring.user,
         "a",
-        reason::RESIZE_FAILED,
+        reason::VOLUME_RESIZE_FAILED,
         "run 1 to 9Gi failed: exit code 69: no room here: the pool has 5Gi",
     )
     .await;
@@ -115,7 +115,7 @@ async fn a_failed_expansion_is_repeated_and_ended_by_a_smaller_request() {
     let waiting = ring.state("a", "ControllerResizeInProgress").await;
     assert_eq!(conditions(&waiting), ["Resizing", "ControllerResizeError"]);
     ring.pod_ends(&job, 65, "9Gi is too much").await;
-    ring.event(&ring.user, "a", reason::RESIZE_FAILED, "9Gi is too much").await;
+    ring.event(&ring.user, "a", reason::VOLUME_RESIZE_FAILED, "9Gi is too much").await;
     let given_up = ring.state("a", "ControllerResizeInfeasible").await;
     assert_eq!(allocated(&given_up).as_deref(), Some("9Gi"));
     stays("a permanent failure is not retried", WHILE, || async {
@@ -148,7 +148,7 @@ async fn a_claim_whose_image_cannot_expand_gets_an_event_and_grows_with_a_versio
     growing_class(&ring, "c", &[("zone", "west"), ("max-size", "8Gi")]).await;
     let (id, volume) = grown_from(&ring, "a", "c").await;
     ring.ask("a", "3Gi").await.unwrap();
-    let message = ring.event(&ring.user, "a", reason::RESIZE_FAILED, "the volume cannot grow").await;
+    let message = ring.event(&ring.user, "a", reason::VOLUME_RESIZE_FAILED, "the volume cannot grow").await;
     assert!(message.contains("admin/c does not declare") && message.contains("`capabilities: expand`"), "{message}");
     assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty());
     // The class can expand now: the run has the class's image and the volume's own location.
@@ -163,7 +163,7 @@ async fn a_claim_whose_image_cannot_expand_gets_an_event_and_grows_with_a_versio
     ring.event(
         &ring.user,
         "a",
-        reason::RESIZE_FAILED,
+        reason::VOLUME_RESIZE_FAILED,
         "the claim asks for 9Gi, and class c provides at most 8Gi; ask for less",
     )
     .await;
@@ -264,7 +264,7 @@ async fn retained_volumes_are_expanded_and_csi_volumes_finish_on_the_node() {
         "1Gi",
         "the kubelet does that"
     );
-    ring.event(&ring.user, "a", reason::RESIZE_ON_NODE, "the storage has 3Gi").await;
+    ring.event(&ring.user, "a", reason::FILE_SYSTEM_RESIZE_REQUIRED, "the storage has 3Gi").await;
     assert_eq!(ring.volumes().get(&volume).await.unwrap().spec.unwrap().capacity.unwrap()["storage"].0, "3Gi");
     no_expand_jobs(&ring, &id).await;
 

@@ -123,7 +123,7 @@ async fn a_volume_is_made_modified_and_deleted_with_the_attributes_of_its_claim(
         assert_eq!((asked.volume_id.as_str(), env(&job, "CACHE").as_deref()), (id.as_str(), Some("on")));
         assert!(asked.volume_source.contains(&id), "{}", asked.volume_source);
         modify_status(&ring, name, "gold", "InProgress", &["ModifyingVolume"]).await;
-        ring.event(&ring.user, name, reason::MODIFYING, "run 1 to VolumeAttributesClass gold: image").await;
+        ring.event(&ring.user, name, reason::VOLUME_MODIFY, "run 1 to VolumeAttributesClass gold: image").await;
         // The user changes the class again during the first run.
         request_class(&ring, name, Some("silver")).await.unwrap();
         stays("one run at a time", WHILE, || async {
@@ -137,7 +137,8 @@ async fn a_volume_is_made_modified_and_deleted_with_the_attributes_of_its_claim(
         in_spec(Some("gold")).await;
         ring.pod_ends(&job, 0, "").await;
         has_class(&ring, name, Some("silver")).await;
-        ring.event(&ring.user, name, reason::MODIFY_SUCCEEDED, "attributes of VolumeAttributesClass silver").await;
+        ring.event(&ring.user, name, reason::VOLUME_MODIFY_SUCCESSFUL, "attributes of VolumeAttributesClass silver")
+            .await;
         in_spec(Some("silver")).await;
         no_modify_jobs(&ring, &id).await;
         // The API server refuses to remove the class.
@@ -167,7 +168,7 @@ async fn a_failed_modification_is_repeated_until_the_claim_returns_to_its_class(
     let job = ring.job(ADMIN, "modify", &id, 1).await;
     ring.pod_ends(&job, 65, "no cache here").await;
     modify_status(&ring, "a", "gold", "Infeasible", &["ModifyVolumeError"]).await;
-    ring.event(&ring.user, "a", reason::MODIFY_FAILED, "no cache here; a retry would fail, too").await;
+    ring.event(&ring.user, "a", reason::VOLUME_MODIFY_FAILED, "no cache here; a retry would fail, too").await;
     request_class(&ring, "a", None).await.unwrap();
     has_class(&ring, "a", None).await;
     stays("no run to the attributes that the volume has", WHILE, || async {
@@ -180,7 +181,7 @@ async fn a_failed_modification_is_repeated_until_the_claim_returns_to_its_class(
     request_class(&ring, "a", Some("silver")).await.unwrap();
     let job = ring.job(ADMIN, "modify", &id, 1).await;
     ring.pod_ends(&job, 75, "the array is busy").await;
-    ring.event(&ring.user, "a", reason::MODIFY_FAILED, "run 1 to VolumeAttributesClass silver failed").await;
+    ring.event(&ring.user, "a", reason::VOLUME_MODIFY_FAILED, "run 1 to VolumeAttributesClass silver failed").await;
     let job = ring.job(ADMIN, "modify", &id, 2).await;
     modify_status(&ring, "a", "silver", "InProgress", &["ModifyingVolume", "ModifyVolumeError"]).await;
     request_class(&ring, "a", None).await.unwrap();
@@ -233,7 +234,8 @@ async fn a_claim_with_unusable_attributes_gets_an_event_and_waits() {
     let id = uid(&ring.get_claim("bound").await);
     request_class(&ring, "bound", Some("gold")).await.unwrap();
     modify_status(&ring, "bound", "gold", "Pending", &[]).await;
-    ring.event(&ring.user, "bound", reason::MODIFY_FAILED, "gold, which the claim asks for, does not exist").await;
+    ring.event(&ring.user, "bound", reason::VOLUME_MODIFY_FAILED, "gold, which the claim asks for, does not exist")
+        .await;
 
     // Once the class exists, both claims continue.
     gold_and_silver(&ring).await;

@@ -47,7 +47,7 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
     ring.event(&ring.user, "source", reason::BEING_CLONED, "snapshots are made: team/monday").await;
     ring.pod_ends(&job, exit::TEMPFAIL, "the array is busy").await;
     ring.snapshot_says("monday", "the array is busy").await;
-    ring.event(&ring.user, "monday", reason::SNAPSHOT_FAILED, "snapshot run 1 failed").await;
+    ring.event(&ring.user, "monday", reason::SNAPSHOT_CREATION_FAILED, "snapshot run 1 failed").await;
     let job = ring.job(ADMIN, "snapshot", &id, 2).await;
     ring.pod_ends(&job, 0, "").await;
     let ready = ring.snapshot_ready("monday").await.status.unwrap();
@@ -95,7 +95,7 @@ async fn impossible_snapshots_and_restores_are_reported_and_can_be_fixed() {
     ring.provision("plain").await;
     let id = ring.snapshot("early", "later").await;
     ring.snapshot_says("early", "claim team/later, the source of the snapshot, does not exist").await;
-    ring.event(&ring.user, "early", reason::SNAPSHOT_FAILED, "the provisioner waits for it").await;
+    ring.event(&ring.user, "early", reason::SNAPSHOT_CREATION_FAILED, "the provisioner waits for it").await;
     ring.snapshot("refused", "plain").await;
     ring.snapshot_says(
         "refused",
@@ -112,7 +112,7 @@ async fn impossible_snapshots_and_restores_are_reported_and_can_be_fixed() {
     ring.event(
         &ring.user,
         "waits",
-        reason::WAITING,
+        reason::WAITING_FOR_PROVISIONER,
         "VolumeSnapshot team/early, the data source of this claim, is not ready",
     )
     .await;
@@ -142,7 +142,7 @@ async fn impossible_snapshots_and_restores_are_reported_and_can_be_fixed() {
     ];
     for (name, class, more, says) in cases {
         ring.claim_with(name, class, more).await;
-        ring.event(&ring.user, name, reason::WAITING, says).await;
+        ring.event(&ring.user, name, reason::WAITING_FOR_PROVISIONER, says).await;
         assert_eq!(annotation(&ring.get_claim(name).await, names::ATTEMPT), None, "{name} has no attempt");
     }
     ring.config("unable", "unable", &[("placement", "any")]).await;
@@ -182,7 +182,7 @@ async fn a_snapshot_deleted_half_way_leaves_nothing_also_after_a_crash() {
     assert!(ring.jobs(ADMIN, "snapshot", &id).await.is_empty());
     ring.source_protected_for("source", &[&id]).await;
     ring.pod_ends(&delete, exit::TEMPFAIL, "busy").await;
-    ring.event(&ring.user, "monday", reason::SNAPSHOT_DELETE_FAILED, "delete-snapshot run 1 failed").await;
+    ring.event(&ring.user, "monday", reason::SNAPSHOT_DELETION_FAILED, "delete-snapshot run 1 failed").await;
     let delete = ring.job(ADMIN, "delete-snapshot", &id, 2).await;
     ring.kill().await;
     ring.pod_ends(&delete, 0, "").await;
@@ -222,7 +222,7 @@ async fn an_existing_snapshot_is_bound_restored_and_deleted_by_its_class() {
     ring.snapshot_gone("known").await;
     // The orchestrator does not know how to delete the other one, until an admin abandons it.
     ring.delete_snapshot("unknown").await;
-    ring.event(&ring.user, "unknown", reason::SNAPSHOT_DELETE_FAILED, "does not name a StorageClass of this driver")
+    ring.event(&ring.user, "unknown", reason::SNAPSHOT_DELETION_FAILED, "does not name a StorageClass of this driver")
         .await;
     let abandon = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
     ring.contents().patch("unknown", &PatchParams::default(), &Patch::Merge(abandon)).await.unwrap();
@@ -306,7 +306,8 @@ async fn orchestrator_and_snapshot_controller_together_come_to_rest() {
     ring.snapshot_says("refused", "does not declare that its image can make snapshots").await;
     at_rest(&ring, "refused").await;
     ring.snapshot("early", "nothing").await;
-    ring.event(&ring.user, "early", reason::SNAPSHOT_FAILED, "does not exist; the provisioner waits for it").await;
+    ring.event(&ring.user, "early", reason::SNAPSHOT_CREATION_FAILED, "does not exist; the provisioner waits for it")
+        .await;
     at_rest(&ring, "early").await;
     // The snapshot is restored while it is deleted; both controllers keep it until then.
     ring.claim_with("restored", "c", from("monday", "1Gi")).await;

@@ -153,7 +153,8 @@ async fn has_observed(ring: &Ring, change: Change) {
 async fn messages(ring: &Ring, claim: &str) -> Vec<String> {
     let list = kube::api::ListParams::default().fields(&format!("involvedObject.name={claim}"));
     let events = ring.api::<k8s_openapi::api::core::v1::Event>(&ring.user).list(&list).await.unwrap();
-    let waiting = events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason::WAITING.name));
+    let waiting =
+        events.items.into_iter().filter(|event| event.reason.as_deref() == Some(reason::WAITING_FOR_PROVISIONER.name));
     waiting.filter_map(|event| event.message).collect()
 }
 

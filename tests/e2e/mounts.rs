@@ -149,7 +149,7 @@ async fn a_lost_directory_is_reported_and_not_created_again() {
     let texts = "its data is lost, or its disk is not mounted";
     let more = json!({ "spec": { "resources": { "requests": { "storage": "3Gi" } } } });
     ring.claims().patch("c", &PatchParams::default(), &Patch::Merge(more)).await.unwrap();
-    ring.event(&ring.user, "c", reason::RESIZE_FAILED, texts).await;
+    ring.event(&ring.user, "c", reason::VOLUME_RESIZE_FAILED, texts).await;
     assert!(!fs::exists(&directory).unwrap(), "created again by the expand run");
     let source = json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": "c" } } });
     ring.claim_with("copy", "hostpath", source).await;

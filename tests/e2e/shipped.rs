@@ -248,7 +248,7 @@ async fn a_volume_is_expanded_with_its_data_and_a_too_large_request_is_withdrawn
     ask("2Gi").await;
     has("2Gi").await;
     ask("4Ei").await;
-    ring.event(&ring.user, "c", reason::RESIZE_FAILED, "bytes free on node").await;
+    ring.event(&ring.user, "c", reason::VOLUME_RESIZE_FAILED, "bytes free on node").await;
     // More than the volume has, as Kubernetes requires.
     ask("3Gi").await;
     has("3Gi").await;

@@ -332,7 +332,7 @@ async fn snapshots_of_a_claim(ring: &Ring) {
     let source = json!({ "persistentVolumeClaimName": "s" });
     let snapshot = json!({ "metadata": { "name": "s" }, "spec": { "volumeSnapshotClassName": "s", "source": source } });
     snapshots.create(&PostParams::default(), &serde_json::from_value(snapshot).unwrap()).await.unwrap();
-    ring.event(USER, "s", reason::SNAPSHOT_FAILED, "the provisioner waits for it").await;
+    ring.event(USER, "s", reason::SNAPSHOT_CREATION_FAILED, "the provisioner waits for it").await;
     ring.claim("s", "s").await;
     until("the snapshot is ready", || async {
         let status = snapshots.get("s").await.map_err(|error| error.to_string())?.status;

@@ -13,7 +13,7 @@ pub fn parts() -> Vec<Part> {
         part("what runs", |_, _| group(Group::Program)),
         part("where and how", |_, _| group(Group::Placement)),
         part("which claims, which volumes", |_, _| group(Group::Volumes)),
-        part("pace", |_, _| group(Group::Pace)),
+        part("limits", |_, _| group(Group::Limits)),
         part("pools", |_, _| group(Group::Pools)),
         part("a StorageClass may set", |_, _| listed(|key| key.class_may_set)),
         part("no matter for a volume", |_, _| listed(|key| !key.affects_volume)),

@@ -200,8 +200,8 @@ impl Record {
     }
 
     fn reported(&self, claim: &str, says: &str) -> Option<Timestamp> {
-        let reasons =
-            [reason::PROVISIONING_FAILED, reason::VOLUME_REFUSED, reason::WAITING].map(|reason| json!(reason.name));
+        let reasons = [reason::PROVISIONING_FAILED, reason::VOLUME_REFUSED, reason::WAITING_FOR_PROVISIONER]
+            .map(|reason| json!(reason.name));
         self.first(|value| {
             value["kind"] == "Event"
                 && value["involvedObject"]["kind"] == "PersistentVolumeClaim"

@@ -115,8 +115,8 @@ reasons! {
     /// An attempt failed, or cannot succeed as things are.
     PROVISIONING_FAILED = "ProvisioningFailed", Warning on [Claim]: "[Look up the message](#why-an-attempt-failed).";
     /// The claim waits for its admin, or for another object: the message names what is missing.
-    WAITING = "WaitingForProvisioner", Either on [Claim]: "Correct what the message names, or wait for it.";
-    /// A [limit](config.md#pace) of the class or namespace is reached.
+    WAITING_FOR_PROVISIONER = "WaitingForProvisioner", Either on [Claim]: "Correct what the message names, or wait for it.";
+    /// A [limit](config.md#limits-and-times) of the class or namespace is reached.
     LIMIT_REACHED = "LimitReached", Either on [Claim, Snapshot]: "Wait, or [raise the limit](#limitreached).";
     /// The data source is of another API group, and a populator makes the volume.
     LEFT_TO_POPULATOR = "LeftToPopulator", Normal on [Claim]: "Nothing, if that populator is installed.";
@@ -138,28 +138,28 @@ reasons! {
     /// An expand run began.
     RESIZING = "Resizing", Normal on [Claim]: "nothing";
     /// The volume has the size that the claim asks for.
-    RESIZE_SUCCEEDED = "VolumeResizeSuccessful", Normal on [Claim]: "nothing";
+    VOLUME_RESIZE_SUCCESSFUL = "VolumeResizeSuccessful", Normal on [Claim]: "nothing";
     /// The storage has grown, and the kubelet grows the file system.
-    RESIZE_ON_NODE = "FileSystemResizeRequired", Normal on [Claim]: "Start a pod that uses the claim, if none runs.";
+    FILE_SYSTEM_RESIZE_REQUIRED = "FileSystemResizeRequired", Normal on [Claim]: "Start a pod that uses the claim, if none runs.";
     /// An expand run failed, or cannot begin.
-    RESIZE_FAILED = "VolumeResizeFailed", Warning on [Claim]:
+    VOLUME_RESIZE_FAILED = "VolumeResizeFailed", Warning on [Claim]:
         "Correct what the message names, or [ask for less](operations.md#expansion).";
     /// A modify run began.
-    MODIFYING = "VolumeModify", Normal on [Claim]: "nothing";
+    VOLUME_MODIFY = "VolumeModify", Normal on [Claim]: "nothing";
     /// The volume has the attributes that the claim asks for.
-    MODIFY_SUCCEEDED = "VolumeModifySuccessful", Normal on [Claim]: "nothing";
+    VOLUME_MODIFY_SUCCESSFUL = "VolumeModifySuccessful", Normal on [Claim]: "nothing";
     /// A modify run failed, or cannot begin.
-    MODIFY_FAILED = "VolumeModifyFailed", Warning on [Claim]:
+    VOLUME_MODIFY_FAILED = "VolumeModifyFailed", Warning on [Claim]:
         "Correct what the message names, or [go back](operations.md#volumeattributesclasses) to the old class.";
 
     /// A snapshot run began.
-    SNAPSHOTTING = "CreatingSnapshot", Normal on [Snapshot]: "nothing";
+    CREATING_SNAPSHOT = "CreatingSnapshot", Normal on [Snapshot]: "nothing";
     /// The snapshot can be restored.
     SNAPSHOT_READY = "SnapshotReady", Normal on [Snapshot]: "nothing";
     /// A snapshot run failed, or cannot begin.
-    SNAPSHOT_FAILED = "SnapshotCreationFailed", Warning on [Snapshot]: "Do what the message says.";
+    SNAPSHOT_CREATION_FAILED = "SnapshotCreationFailed", Warning on [Snapshot]: "Do what the message says.";
     /// A delete-snapshot run failed, or cannot begin.
-    SNAPSHOT_DELETE_FAILED = "SnapshotDeletionFailed", Warning on [Snapshot]: "Do what the message says.";
+    SNAPSHOT_DELETION_FAILED = "SnapshotDeletionFailed", Warning on [Snapshot]: "Do what the message says.";
     /// A VolumeSnapshot or its content is terminating, and something still needs it.
     SNAPSHOT_IN_USE = "SnapshotInUse", Either on [Snapshot]: "Nothing, or delete what the message names.";
 

@@ -139,8 +139,10 @@ fn left_to_external_provisioner(context: &Context, claim: &Claim) -> Option<Requ
     {
         return Some(Requeue::After(Duration::from_secs(rest)));
     }
-    context
-        .emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::WAITING, message: why.to_owned() });
+    context.emit(
+        ObjectRef::claim(claim),
+        NewEvent { warning: false, reason: reason::WAITING_FOR_PROVISIONER, message: why.to_owned() },
+    );
     Some(Requeue::Done)
 }
 

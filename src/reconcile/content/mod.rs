@@ -340,8 +340,10 @@ async fn start(context: &Context, content: &Content, observation: &Observation) 
         Ok(()) => {
             let image = context.image(recipe);
             let message = format!("snapshot run {}: image {image} of class {}", content.attempt, recipe.class);
-            context
-                .emit(ObjectRef::content(content), NewEvent { warning: false, reason: reason::SNAPSHOTTING, message });
+            context.emit(
+                ObjectRef::content(content),
+                NewEvent { warning: false, reason: reason::CREATING_SNAPSHOT, message },
+            );
             return Ok(StepOutcome::End(Requeue::JobCreated));
         }
         Err(error) => refused_job(error)?,
@@ -409,7 +411,7 @@ async fn start_delete(
         None => Ok(StepOutcome::End(Requeue::JobCreated)),
         Some(cause) => {
             let message = format!("delete-snapshot run {attempt}: {}", cause.message);
-            let reason = reason::SNAPSHOT_DELETE_FAILED;
+            let reason = reason::SNAPSHOT_DELETION_FAILED;
             context.emit(ObjectRef::content(content), NewEvent { warning: true, reason, message });
             context.metrics.snapshot_run(Operation::DeleteSnapshot, false);
             let failure =

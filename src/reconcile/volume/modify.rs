@@ -147,7 +147,7 @@ async fn start(
         return Ok(StepOutcome::WaitForSlot);
     }
     let message = format!("modify run {attempt} to {}: image {}", attributes.describe(), context.image(recipe));
-    let refusal = runs::create(context, run, reason::MODIFYING, message).await?;
+    let refusal = runs::create(context, run, reason::VOLUME_MODIFY, message).await?;
     let Some(refusal) = refusal else { return Ok(StepOutcome::End(Requeue::JobCreated)) };
     let run = ModifyRun { attempt, target: &attributes };
     let failed = failed_start(volume, run, recipe, &refusal, context.clock.now());

@@ -101,7 +101,7 @@ fn needs_manual_cleanup(rule: Rule, why: &str) -> Decision {
         names::ABANDON,
         names::ABANDON_YES
     );
-    rule.warn(reason::SNAPSHOT_DELETE_FAILED, message)
+    rule.warn(reason::SNAPSHOT_DELETION_FAILED, message)
 }
 
 /// Returns the last failure of an operation.
@@ -198,7 +198,7 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
         return Some(Rule::StopSnapshotRun.step(Step::RemoveJob { job: job.name.clone() }));
     }
     let goes_on = !matches!(o.run, RunState::NotCached) || o.has_running_pods || !o.jobs.is_empty();
-    goes_on.then(|| waiting(o, Rule::SnapshotRunEnding, reason::SNAPSHOT_DELETE_FAILED))
+    goes_on.then(|| waiting(o, Rule::SnapshotRunEnding, reason::SNAPSHOT_DELETION_FAILED))
 }
 
 /// Waits. Emits an event if a pod is on a node that does not answer.
@@ -222,11 +222,11 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             }
         }
         RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. } => {
-            waiting(o, Rule::DeleteRunInProgress, reason::SNAPSHOT_DELETE_FAILED)
+            waiting(o, Rule::DeleteRunInProgress, reason::SNAPSHOT_DELETION_FAILED)
         }
         RunState::Stuck { cause, .. } => {
             let message = format!("delete-snapshot run: {}", o.node_states.why_stuck(o.origin_node, &cause.message));
-            Rule::DeleteRunStuck.warn(reason::SNAPSHOT_DELETE_FAILED, message)
+            Rule::DeleteRunStuck.warn(reason::SNAPSHOT_DELETION_FAILED, message)
         }
         RunState::Succeeded => Rule::StorageDeleted.step(Step::RemoveFinalizer),
         RunState::Failed { cause, at, .. } => {
@@ -244,7 +244,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
                 delay(recipe, attempt)
             );
             let decision = Rule::DeleteRunFailed.step(Step::RecordFailure(failure));
-            decision.with_warning(reason::SNAPSHOT_DELETE_FAILED, message)
+            decision.with_warning(reason::SNAPSHOT_DELETION_FAILED, message)
         }
     }
 }
@@ -316,7 +316,7 @@ fn attempt(o: &Observed<'_>, source: &RunSource<'_>, failed: Option<&LastFailure
         return wait;
     }
     if o.has_running_pods || o.jobs.iter().any(|job| !job.is_over) {
-        return waiting(o, Rule::EarlierRunEnding, reason::SNAPSHOT_FAILED);
+        return waiting(o, Rule::EarlierRunEnding, reason::SNAPSHOT_CREATION_FAILED);
     }
     if !source.has_slot {
         return until_slot_is_free(Rule::NoFreeSlot.step(Step::WaitForSlot), content.created, now);
@@ -353,7 +353,7 @@ fn reporting(rule: Rule, content: &Content, error: String) -> Decision {
         true => Step::Nothing,
         false => Step::WriteStatus { error: error.clone() },
     };
-    rule.step(step).with_warning(reason::SNAPSHOT_FAILED, error)
+    rule.step(step).with_warning(reason::SNAPSHOT_CREATION_FAILED, error)
 }
 
 /// Waits after a failed attempt.
@@ -376,7 +376,7 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
 fn running(o: &Observed<'_>, now: i64) -> Decision {
     match &o.run {
         RunState::NotCached | RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. } => {
-            waiting(o, Rule::RunInProgress, reason::SNAPSHOT_FAILED)
+            waiting(o, Rule::RunInProgress, reason::SNAPSHOT_CREATION_FAILED)
         }
         RunState::Stuck { cause, .. } => reporting(Rule::RunStuck, o.content, cause.message.clone()),
         RunState::Succeeded => {
@@ -408,7 +408,7 @@ pub fn failed_run(content: &Content, cause: &Cause, reaction: Reaction, recipe: 
         (_, None) => "next try when there is a provisioner config".to_owned(),
     };
     let message = format!("snapshot run {attempt} failed: {}; {next}", cause.message);
-    Rule::RunFailed.step(Step::RecordFailure(failure)).with_warning(reason::SNAPSHOT_FAILED, message)
+    Rule::RunFailed.step(Step::RecordFailure(failure)).with_warning(reason::SNAPSHOT_CREATION_FAILED, message)
 }
 
 #[cfg(test)]

@@ -188,7 +188,7 @@ fn refused(rule: Rule, o: &Observed<'_>, why: String) -> Decision {
         true => Step::Refuse { why: why.clone() },
         false => Step::Nothing,
     };
-    rule.step(step).with_warning(reason::SNAPSHOT_FAILED, why)
+    rule.step(step).with_warning(reason::SNAPSHOT_CREATION_FAILED, why)
 }
 
 /// Decides about a snapshot that is to be made.

@@ -184,14 +184,14 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Opt
             let size = size_of(job);
             let message = format!("the run to {} does not progress: {}", text(size), cause.message);
             let report = ExpandUpdate::InProgress { size, error: Some(cause.message.clone()) };
-            reporting(Rule::ExpandRunStuck, claim, report).with_warning(reason::RESIZE_FAILED, message)
+            reporting(Rule::ExpandRunStuck, claim, report).with_warning(reason::VOLUME_RESIZE_FAILED, message)
         }
         Progress::Running(job) => {
             let size = size_of(job);
             let error = last(volume, size).map(|failed| failed.message.clone());
             let waiting = reporting(Rule::ExpandRunInProgress, claim, ExpandUpdate::InProgress { size, error });
             match o.runs.node_not_reachable {
-                Some(node) => waiting.with_warning(reason::RESIZE_FAILED, unreachable_message(node)),
+                Some(node) => waiting.with_warning(reason::VOLUME_RESIZE_FAILED, unreachable_message(node)),
                 None => waiting,
             }
         }
@@ -291,7 +291,7 @@ fn failure_event(failed: &FailedExpansion, recipe: Option<&Recipe>) -> NewEvent 
         text(failed.size),
         failed.message
     );
-    NewEvent { warning: true, reason: reason::RESIZE_FAILED, message }
+    NewEvent { warning: true, reason: reason::VOLUME_RESIZE_FAILED, message }
 }
 
 /// Decides about a volume that has the requested size.
@@ -302,12 +302,12 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
     if volume.kubelet_finishes_resize && behind && (begun || !file_system_pending) {
         let message = format!("the storage has {}; its file system grows when a pod uses the volume", text(size));
         let decision = Rule::ExpandFileSystemPending.step(Step::WriteStatus(ExpandUpdate::FileSystemPending { size }));
-        return Some(decision.with_event(reason::RESIZE_ON_NODE, message));
+        return Some(decision.with_event(reason::FILE_SYSTEM_RESIZE_REQUIRED, message));
     }
     if begun || (behind && !volume.kubelet_finishes_resize) {
         let message = format!("the volume has {}", text(size));
         let decision = Rule::ExpandRequestReached.step(Step::WriteStatus(ExpandUpdate::Finished { size }));
-        return Some(decision.with_event(reason::RESIZE_SUCCEEDED, message));
+        return Some(decision.with_event(reason::VOLUME_RESIZE_SUCCESSFUL, message));
     }
     (volume.last_failed_expansion.is_some() && o.runs.all.is_empty())
         .then(|| Rule::ExpandFailureOutdated.step(Step::ClearFailure))
@@ -315,8 +315,9 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
 
 /// Decides about a claim that requests a larger volume.
 fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, now: i64) -> Decision {
-    let not_supported =
-        |why: String| Rule::ExpandNotSupported.warn(reason::RESIZE_FAILED, format!("the volume cannot grow: {why}"));
+    let not_supported = |why: String| {
+        Rule::ExpandNotSupported.warn(reason::VOLUME_RESIZE_FAILED, format!("the volume cannot grow: {why}"))
+    };
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,
         Err(why) => return not_supported(why.clone()),
@@ -334,7 +335,7 @@ fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_si
             recipe.class,
             text(max)
         );
-        return Rule::ExpandAboveMaxSize.warn(reason::RESIZE_FAILED, message);
+        return Rule::ExpandAboveMaxSize.warn(reason::VOLUME_RESIZE_FAILED, message);
     }
     if claim.terminating {
         return Rule::ExpandClaimTerminating.nothing();

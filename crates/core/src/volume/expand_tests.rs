@@ -260,7 +260,7 @@ fn a_reached_size_is_reported_once() {
     let mut world = world(3).after(&in_progress(3));
     world.volume.size = Ok(3 * GI);
     assert_eq!(world.step(Rule::ExpandRequestReached), Step::WriteStatus(ExpandUpdate::Finished { size: 3 * GI }));
-    assert_eq!(world.decide(NOW).event.unwrap().reason, reason::RESIZE_SUCCEEDED);
+    assert_eq!(world.decide(NOW).event.unwrap().reason, reason::VOLUME_RESIZE_SUCCESSFUL);
     // A request that was taken back has left a record.
     let back = World { volume: volume("nfs: {server: s, path: /p}"), claim: Some(claim(1)), ..world.clone() };
     let back = back.after(&in_progress(3));

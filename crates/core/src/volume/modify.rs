@@ -174,7 +174,7 @@ fn reporting(rule: Rule, claim: &Claim, report: ModifyUpdate) -> Decision {
 /// Reports that the request cannot be met, and emits an event.
 fn pending(rule: Rule, claim: &Claim, why: String) -> Decision {
     reporting(rule, claim, ModifyUpdate::Pending { class: claim.attributes_class.clone() })
-        .with_warning(reason::MODIFY_FAILED, why)
+        .with_warning(reason::VOLUME_MODIFY_FAILED, why)
 }
 
 /// Returns the failure of the last run, if it had these target attributes.
@@ -199,7 +199,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
             let target = target_of(job);
             let message = format!("the run to {} does not progress: {}", target.describe(), cause.message);
             let report = ModifyUpdate::Modifying { class: target.class, error: Some(cause.message.clone()) };
-            reporting(Rule::ModifyRunStuck, claim, report).with_warning(reason::MODIFY_FAILED, message)
+            reporting(Rule::ModifyRunStuck, claim, report).with_warning(reason::VOLUME_MODIFY_FAILED, message)
         }
         Progress::Running(job) => {
             let target = target_of(job);
@@ -207,7 +207,7 @@ fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
             let report = ModifyUpdate::Modifying { class: target.class, error };
             let waiting = reporting(Rule::ModifyRunInProgress, claim, report);
             match o.runs.node_not_reachable {
-                Some(node) => waiting.with_warning(reason::MODIFY_FAILED, unreachable_message(node)),
+                Some(node) => waiting.with_warning(reason::VOLUME_MODIFY_FAILED, unreachable_message(node)),
                 None => waiting,
             }
         }
@@ -316,7 +316,7 @@ fn failure_event(note: &PendingModification, target: &Attributes, recipe: Option
         target.describe(),
         note.message
     );
-    NewEvent { warning: true, reason: reason::MODIFY_FAILED, message }
+    NewEvent { warning: true, reason: reason::VOLUME_MODIFY_FAILED, message }
 }
 
 /// Decides about a volume that has the requested attributes.
@@ -326,7 +326,9 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
     if !report.is_written(claim) {
         let message = format!("the volume has the attributes of {}", attributes.describe());
         return Some(
-            Rule::ModifyRequestReached.step(Step::WriteStatus(report)).with_event(reason::MODIFY_SUCCEEDED, message),
+            Rule::ModifyRequestReached
+                .step(Step::WriteStatus(report))
+                .with_event(reason::VOLUME_MODIFY_SUCCESSFUL, message),
         );
     }
     (volume.pending_modification.is_some() && o.runs.all.is_empty())

@@ -308,7 +308,7 @@ fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
     let world = world("gold", "gold").after(&modifying("gold"));
     let decision = world.decide(NOW);
     assert_eq!((decision.rule, decision.step), (Rule::ModifyRequestReached, Step::WriteStatus(finished("gold"))));
-    assert_eq!(decision.event.unwrap().reason, reason::MODIFY_SUCCEEDED);
+    assert_eq!(decision.event.unwrap().reason, reason::VOLUME_MODIFY_SUCCESSFUL);
     let message = world.after(&finished("gold"));
     message.rests();
     assert_eq!(message.noted(note(3, "silver", Reaction::Never)).step(Rule::ModifyFailureOutdated), Step::ClearFailure);

@@ -57,7 +57,9 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
     let requested = |claim: &Claim| super::expand::requested_size(volume, claim).is_some();
     if o.claim_state == ClaimState::Alive && o.expand.claim.is_some_and(requested) {
         let step = Step::Expand(super::expand::Step::Nothing);
-        return Some(Rule::RestoredNotExpanded.step(step).with_warning(reason::RESIZE_FAILED, unchanged(volume)));
+        return Some(
+            Rule::RestoredNotExpanded.step(step).with_warning(reason::VOLUME_RESIZE_FAILED, unchanged(volume)),
+        );
     }
     if reserved.is_none() && !volume.terminating {
         return Some(restored_event(volume, Rule::ReserveRestored.step(Step::Reserve)));

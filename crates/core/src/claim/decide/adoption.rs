@@ -45,7 +45,7 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
     }
     let Some(recipe) = o.recipe_of_attempt() else {
         return Some(Rule::AdoptionNeedsRecipe.warn(
-            reason::WAITING,
+            reason::WAITING_FOR_PROVISIONER,
             format!(
                 "volume {} cannot be adopted: the provisioner config of the attempt is not known any more",
                 volume.name

@@ -48,7 +48,7 @@ pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
 fn not_served(o: &Observed<'_>) -> Decision {
     let waits = || {
         Rule::ClassNotServed.warn(
-            reason::WAITING,
+            reason::WAITING_FOR_PROVISIONER,
             "this provisioner does not serve the claim's class any more; the attempt waits until it does again, or until the claim is deleted",
         )
     };
@@ -70,7 +70,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
-        Err(why) => return Rule::ConfigUnusable.warn(reason::WAITING, why.clone()),
+        Err(why) => return Rule::ConfigUnusable.warn(reason::WAITING_FOR_PROVISIONER, why.clone()),
     };
     if let Some(volume) = assigned(o) {
         return bind_assigned(o, volume);
@@ -79,7 +79,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         let message = format!(
             "volume {volume} is reserved for this claim, so the provisioner makes no other; Kubernetes binds the two"
         );
-        return Rule::VolumeReserved.nothing().with_event(reason::WAITING, message);
+        return Rule::VolumeReserved.nothing().with_event(reason::WAITING_FOR_PROVISIONER, message);
     }
     if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
         return Rule::WaitForFirstConsumer.nothing();
@@ -106,7 +106,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     let nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
-        Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING, why),
+        Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING_FOR_PROVISIONER, why),
     };
     if let Some(wait) = wait_to_start(o, &nodes, now) {
         return wait;

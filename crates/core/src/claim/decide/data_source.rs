@@ -24,7 +24,7 @@ pub(super) fn leave_to_populator(o: &Observed<'_>) -> Option<Decision> {
 pub(super) fn wait_for_data_source(o: &Observed<'_>) -> Option<Decision> {
     let source = o.source.state.as_ref()?;
     if let Err(why) = source.check(o.claim) {
-        return Some(Rule::SourceNotReady.warn(reason::WAITING, why));
+        return Some(Rule::SourceNotReady.warn(reason::WAITING_FOR_PROVISIONER, why));
     }
     let node = required_node(o, o.recipe_of_attempt()?)?;
     match o.nodes.states.state(node) {
@@ -35,7 +35,7 @@ pub(super) fn wait_for_data_source(o: &Observed<'_>) -> Option<Decision> {
             let why = format!(
                 "{source}, the data source of this claim, has its storage on node {node}, which is gone; the provisioner waits for the node. If the node does not come back, delete this claim"
             );
-            Some(Rule::SourceNodeGone.warn(reason::WAITING, why))
+            Some(Rule::SourceNodeGone.warn(reason::WAITING_FOR_PROVISIONER, why))
         }
     }
 }

@@ -131,7 +131,7 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
     }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
-        Err(why) => return Rule::ConfigUnusable.warn(reason::WAITING, why.clone()),
+        Err(why) => return Rule::ConfigUnusable.warn(reason::WAITING_FOR_PROVISIONER, why.clone()),
     };
     let delayed = class.binding == BindingMode::WaitForFirstConsumer;
     if can_reschedule(o, class) && failure.reaction == Reaction::NoCapacity {

@@ -69,7 +69,7 @@ pub(super) fn confirm_then(o: &Observed<'_>, next: Decision) -> Decision {
 pub(super) fn restamp(o: &Observed<'_>, class: &Class, rule: Rule, now: i64) -> Decision {
     match &class.recipe {
         Ok(recipe) => next(o, class, recipe, rule, now),
-        Err(why) => Rule::ConfigUnusable.warn(reason::WAITING, why.clone()),
+        Err(why) => Rule::ConfigUnusable.warn(reason::WAITING_FOR_PROVISIONER, why.clone()),
     }
 }
 
@@ -87,7 +87,7 @@ pub(super) fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, rule: Rule,
     }
     let nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
-        Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING, why),
+        Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING_FOR_PROVISIONER, why),
     };
     if nodes.len() > limits::NODES {
         return Rule::TooManyNodes.warn(

@@ -13,7 +13,7 @@ use crate::run::node::unreachable_message;
 /// Waits by a rule for the end of a run. If its pod is on a node that does not answer, emits an event instead.
 pub(super) fn wait_for_run(o: &Observed<'_>, rule: Rule) -> Decision {
     match o.nodes.states.first_not_reachable(o.nodes.with_pods) {
-        Some(node) => Rule::NodeUnreachable.warn(reason::WAITING, unreachable_message(node)),
+        Some(node) => Rule::NodeUnreachable.warn(reason::WAITING_FOR_PROVISIONER, unreachable_message(node)),
         None => rule.nothing(),
     }
 }
@@ -21,7 +21,7 @@ pub(super) fn wait_for_run(o: &Observed<'_>, rule: Rule) -> Decision {
 /// Waits for the end of a volume that cannot be adopted any more.
 pub(super) fn wait_for_end(volume: &Volume) -> Decision {
     let message = format!("volume {} is being deleted; the claim waits until it is gone", volume.name);
-    Rule::VolumeTerminating.warn(reason::WAITING, message)
+    Rule::VolumeTerminating.warn(reason::WAITING_FOR_PROVISIONER, message)
 }
 
 /// Waits for an admin, because nobody knows how to delete what an attempt left.

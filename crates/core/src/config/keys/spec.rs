@@ -39,7 +39,7 @@ pub enum Group {
     /// The claims that a class serves, and its volumes.
     Volumes,
     /// The number and the times of runs.
-    Pace,
+    Limits,
     /// Volumes that are made before claims ask for them.
     Pools,
 }

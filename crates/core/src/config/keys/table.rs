@@ -338,7 +338,7 @@ keys! {
     }
 
     /// How long one run may take.
-    TIMEOUT = "timeout", Pace {
+    TIMEOUT = "timeout", Limits {
         value: "a time, 1 s to 168 h", default: "`5m`", example: "90s", section: "",
         errors: [("soon", "is not a length of time"), ("0s", "is out of range")],
         affects_volume: no, follows_class: yes, class_may_set: no, leads_to_backend: no,
@@ -346,7 +346,7 @@ keys! {
 
     /// The time between two attempts: it doubles with each attempt, from the first time to the longest.
     /// A single time is the first.
-    BACKOFF = "backoff", Pace {
+    BACKOFF = "backoff", Limits {
         value: "first and longest time", default: "`2s..5m`", example: "5s..10m", section: "",
         errors: [("5m..2s", "ends before it begins")],
         affects_volume: no, follows_class: yes, class_may_set: no, leads_to_backend: no,
@@ -355,21 +355,21 @@ keys! {
     /// The number of attempts at that pace.
     /// After them, the orchestrator makes one attempt every 30 minutes.
     /// It never gives up.
-    RETRIES = "retries", Pace {
+    RETRIES = "retries", Limits {
         value: "0 to 1000", default: "`15`", example: "5", section: "",
         errors: [("many", "must be a whole number from 0 to 1000")],
         affects_volume: no, follows_class: yes, class_may_set: no, leads_to_backend: no,
     }
 
     /// The number of [slots](#slots) of the class: how many runs it may have at one time.
-    MAX_IN_FLIGHT = "max-in-flight", Pace {
+    MAX_IN_FLIGHT = "max-in-flight", Limits {
         value: "1 to 10000", default: "`100`", example: "10", section: "",
         errors: [("0", "must be a whole number from 1 to 10000")],
         affects_volume: no, follows_class: yes, class_may_set: no, leads_to_backend: no,
     }
 
     /// The slots for the claims, volumes and VolumeSnapshots of one namespace.
-    MAX_IN_FLIGHT_PER_NAMESPACE = "max-in-flight-per-namespace", Pace {
+    MAX_IN_FLIGHT_PER_NAMESPACE = "max-in-flight-per-namespace", Limits {
         value: "1 to 10000", default: "no limit of its own", example: "2", section: "",
         errors: [("0", "must be a whole number from 1 to 10000")],
         affects_volume: no, follows_class: yes, class_may_set: no, leads_to_backend: no,
@@ -377,7 +377,7 @@ keys! {
 
     /// The slots for the runs that must be on one node.
     /// It needs `placement: selected-node`.
-    MAX_IN_FLIGHT_PER_NODE = "max-in-flight-per-node", Pace {
+    MAX_IN_FLIGHT_PER_NODE = "max-in-flight-per-node", Limits {
         value: "1 to 10000", default: "no limit of its own", example: "4", section: "",
         errors: [("0", "must be a whole number from 1 to 10000"), ("5", "set `placement: selected-node`")],
         affects_volume: no, follows_class: yes, class_may_set: no, leads_to_backend: no,
@@ -386,7 +386,7 @@ keys! {
     /// How many claims one run may be for, or how many volumes one run may delete.
     /// With 1 each has a run of its own.
     /// The image must know [batches](contract.md#batch); [operations](operations.md#batches) describes them.
-    BATCH_SIZE = "batch-size", Pace {
+    BATCH_SIZE = "batch-size", Limits {
         value: "1 to 250", default: "`1`", example: "50", section: "",
         errors: [("251", "must be a whole number from 1 to 250")],
         affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no,
@@ -394,21 +394,21 @@ keys! {
 
     /// How long a batch that is not full waits for further members.
     /// It waits only while other runs of the class are in progress.
-    BATCH_WINDOW = "batch-window", Pace {
+    BATCH_WINDOW = "batch-window", Limits {
         value: "a time, at most 5 s", default: "`50ms`", example: "200ms", section: "",
         errors: [("soon", "is not a length of time"), ("6s", "is out of range")],
         affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
 
     /// The [quota](#quota) of the class: how many volumes it may have at one time.
-    MAX_VOLUMES = "max-volumes", Pace {
+    MAX_VOLUMES = "max-volumes", Limits {
         value: "0 to 1000000", default: "no limit", example: "100", section: "",
         errors: [("few", "must be a whole number from 0 to 1000000")],
         affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
 
     /// The same for the claims of one namespace.
-    MAX_VOLUMES_PER_NAMESPACE = "max-volumes-per-namespace", Pace {
+    MAX_VOLUMES_PER_NAMESPACE = "max-volumes-per-namespace", Limits {
         value: "0 to 1000000", default: "no limit", example: "10", section: "",
         errors: [("few", "must be a whole number from 0 to 1000000")],
         affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no,
@@ -416,14 +416,14 @@ keys! {
 
     /// The [quota](#quota) of bytes: the sum of the sizes of all volumes of the class.
     /// It also counts for [expansion](operations.md#expansion).
-    MAX_BYTES = "max-bytes", Pace {
+    MAX_BYTES = "max-bytes", Limits {
         value: "a size", default: "no limit", example: "1Ti", section: "",
         errors: [("much", "is not a size")],
         affects_volume: no, follows_class: yes, class_may_set: no, leads_to_backend: no,
     }
 
     /// The same for the claims of one namespace.
-    MAX_BYTES_PER_NAMESPACE = "max-bytes-per-namespace", Pace {
+    MAX_BYTES_PER_NAMESPACE = "max-bytes-per-namespace", Limits {
         value: "a size", default: "no limit", example: "100Gi", section: "",
         errors: [("much", "is not a size")],
         affects_volume: no, follows_class: yes, class_may_set: no, leads_to_backend: no,
@@ -433,7 +433,7 @@ keys! {
     /// After a change, the next run begins when the shorter time has passed since the last answer.
     /// Without a change, it begins when the longer time has passed.
     /// A single time is the longer one.
-    CAPACITY_INTERVAL = "capacity-interval", Pace {
+    CAPACITY_INTERVAL = "capacity-interval", Limits {
         value: "shortest and longest time", default: "`10s..30m`", example: "1m..1h", section: "",
         errors: [("soon", "is not a length of time"), ("1h..1m", "ends before it begins")],
         affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no,
