@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::run::{bare_job, bare_pod};
 
 /// The class whose claims have a pod each.
-const EACH: &str = "scratch";
+const EACH: &str = "bench-each";
 /// The class whose claims share runs.
 const BATCHES: &str = "bench-batches";
 /// The settings of a class with batches; its program makes one volume, and `flex-pv each` runs it for each claim.
@@ -181,6 +181,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// They are not done in time.
     pub async fn each(&self, count: usize) -> Result<Burst> {
+        self.accepted(EACH, &[]).await?;
         self.claims(&format!("each-{count}"), "claims, a pod each", EACH, count).await
     }
 
@@ -189,9 +190,7 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// They are not done in time.
     pub async fn batches(&self, sizes: &[usize]) -> Result<Vec<Burst>> {
-        if let Some(refusal) = self.class(BATCHES, IN_BATCHES).await? {
-            bail!("ConfigMap {BATCHES} is refused: {refusal}");
-        }
+        self.accepted(BATCHES, IN_BATCHES).await?;
         let mut bursts = Vec::new();
         for size in sizes {
             bursts.push(self.claims(&format!("batches-{size}"), "claims, in batches", BATCHES, *size).await?);
@@ -199,8 +198,19 @@ impl<'a> Bench<'a> {
         Ok(bursts)
     }
 
-    /// Creates a copy of the class `scratch` with other settings, and returns the reason if it is refused. The image's
-    /// account gets the right that batches need.
+    /// Does the same as [`Bench::class`], which must not refuse it.
+    async fn accepted(&self, class: &str, settings: &[(&str, &str)]) -> Result<()> {
+        match self.class(class, settings).await? {
+            None => Ok(()),
+            Some(refusal) => bail!("ConfigMap {class} is refused: {refusal}"),
+        }
+    }
+
+    /// Creates a copy of the class `scratch` with other settings and a StorageClass, and returns the reason if it is
+    /// refused. The image's account gets the right that batches need.
+    ///
+    /// Without a StorageClass the PV controller emits a warning on each claim, and the orchestrator an event that
+    /// explains it. A peer's claims have neither.
     ///
     /// # Errors
     /// The API server refuses it, or no orchestrator checks it.
@@ -226,9 +236,13 @@ impl<'a> Bench<'a> {
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": class },
             "subjects": [{ "kind": "ServiceAccount", "name": "hostpath-provisioner", "namespace": NAMESPACE }],
         });
+        let storage_class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": class },
+            "provisioner": names::DEFAULT_PROVISIONER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
+        });
         // An earlier verdict must not count for these settings: without it the orchestrator writes a new one.
         config["metadata"]["annotations"] = json!({ names::VERDICT: "none yet" });
-        for object in [role, binding, config] {
+        for object in [role, binding, storage_class, config] {
             objects::apply(&self.client, &object).await?;
         }
         let configs: Api<ConfigMap> = Api::namespaced(self.client.clone(), NAMESPACE);
