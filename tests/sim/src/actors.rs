@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::api::FOREGROUND;
 use crate::profile::Profile;
 use crate::rng::Rng;
-use crate::store::{Kind, Store, is_deleting, text, uid};
+use crate::store::{Kind, Store, annotation, is_deleting, text, uid};
 use crate::trace::{count, line};
 use crate::world::{CLAIM_PROTECTION, VOLUME_PROTECTION, World};
 use crate::{PROVISIONER, SYSTEM, TEAM, VENDOR};
@@ -32,6 +32,11 @@ pub const ATTRIBUTES: [&str; 2] = ["gold", "silver"];
 
 /// The finalizer of another controller.
 pub const OTHERS: &str = "other.example/in-use";
+
+/// Checks whether a claim is bound to a volume that the orchestrator has adopted, or is about to adopt.
+fn is_used(volume: &Value) -> bool {
+    text(volume, "/status/phase") == "Bound" && !annotation(volume, names::PROVENANCE).is_empty()
+}
 
 /// Users and admins.
 #[derive(Debug, Default)]
@@ -237,7 +242,7 @@ impl Actors {
                     store.delete(Kind::Claim, name);
                 }
             }
-            Some(2) => self.touch_volume(store, rng),
+            Some(2) => Actors::touch_volume(store, world, rng),
             Some(3) if rng.permille(500) => Actors::modify(store, rng),
             Some(3) => Actors::expand(store, rng),
             Some(4) => self.remove_by_hand(store, rng),
@@ -346,12 +351,14 @@ impl Actors {
         }
     }
 
-    fn touch_volume(&self, store: &mut Store, rng: &mut Rng) {
+    fn touch_volume(store: &mut Store, world: &mut World, rng: &mut Rng) {
         let volumes = Actors::volumes(store);
         if volumes.is_empty() {
             return;
         }
-        let (name, volume) = rng.pick(&volumes);
+        // A claim can be bound between the two writes of an adoption, for a moment.
+        let unmarked = volumes.iter().find(|(_, volume)| is_used(volume) && text(volume, "/status/reason").is_empty());
+        let (name, volume) = unmarked.unwrap_or_else(|| rng.pick(&volumes));
         if rng.permille(500) {
             line(|| format!("admin: deletes volume {}", name.name));
             count("volumes deleted by admins");
@@ -362,6 +369,11 @@ impl Actors {
         line(|| format!("admin: volume {} gets policy {policy}", name.name));
         count("policies changed");
         store.update(Kind::Volume, name, |volume| volume["spec"]["persistentVolumeReclaimPolicy"] = json!(policy));
+        // An admin who sees the claim bound decides about the data of its user.
+        match is_used(volume) && policy == "Retain" {
+            true => world.retained.insert(uid(volume).to_owned()),
+            false => world.retained.remove(uid(volume)),
+        };
     }
 
     fn remove_by_hand(&self, store: &mut Store, rng: &mut Rng) {

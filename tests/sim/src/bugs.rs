@@ -70,6 +70,8 @@ pub enum Bug {
     AllAttemptsIdle,
     /// A batch is deleted as soon as one of its claims leaves it.
     RemovedForOne,
+    /// A second adoption gives a volume the policy of its class, although an admin has set it to Retain.
+    RetainLost,
 }
 
 impl Bug {
@@ -128,6 +130,10 @@ impl Bug {
             Bug::AllAttemptsIdle => {
                 *classes = vec!["shared"];
                 profile.bad_image = 500;
+            }
+            Bug::RetainLost => {
+                *classes = vec!["shared", "script"];
+                profile.volumes = true;
             }
             Bug::NoClaimUid => profile.policies = false,
             Bug::Silence => (profile.crashes, profile.refused, profile.lost_answer, profile.late) = (0, 0, 0, 0),
@@ -264,6 +270,11 @@ impl Bug {
             (Bug::NoAffinity, Verb::Create, Kind::Job) => body["spec"]["template"]["spec"]["affinity"] = Value::Null,
             (Bug::NoClaimUid, Verb::Patch, Kind::Volume) if body["spec"]["claimRef"].is_object() => {
                 body["spec"]["claimRef"]["uid"] = Value::Null;
+            }
+            (Bug::RetainLost, Verb::Patch, Kind::Volume)
+                if body["metadata"]["annotations"][names::PROVENANCE].is_string() =>
+            {
+                body["spec"]["persistentVolumeReclaimPolicy"] = json!("Delete");
             }
             (Bug::IdleDelete, Verb::Create, Kind::Job) if is_delete(body) => {
                 body["metadata"]["annotations"]["idle"] = json!("yes");

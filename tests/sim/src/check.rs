@@ -88,6 +88,12 @@ pub fn check_step(store: &Store, world: &World) -> Option<Violation> {
             return wrong(format!("the storage {location:?} of the restored volume {} is gone", name.name));
         }
     }
+    let retained = store.all(Kind::Volume).filter(|(_, volume)| world.retained.contains(uid(volume)));
+    for (name, volume) in retained {
+        if text(volume, "/spec/persistentVolumeReclaimPolicy") != "Retain" {
+            return wrong(format!("an admin set volume {} to Retain, and nobody else may change that", name.name));
+        }
+    }
     if let Some(what) = snapshots::check_step(store, world) {
         return wrong(what);
     }

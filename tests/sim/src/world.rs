@@ -56,6 +56,8 @@ pub struct World {
     pub went: BTreeSet<String>,
     /// The objects with the finalizer of another controller: kind, name and UID.
     pub marked: BTreeSet<(Kind, ObjectName, String)>,
+    /// The UIDs of volumes in use that an admin has set to Retain.
+    pub retained: BTreeSet<String>,
     /// The Jobs that have had their pod, by UID.
     created: BTreeSet<String>,
     /// The violations found.
