@@ -255,7 +255,7 @@ fn in_progress(o: &Observed<'_>, now: i64) -> Decision {
 }
 
 /// The time after which a claim in a batch gets an event that its run is in progress, in seconds.
-pub(super) const SLOW_BATCH: i64 = 10;
+pub(super) const SLOW_BATCH: i64 = 30;
 
 /// Returns the cause of the failure of an image that exited 0 and made no volume. It may have had no token.
 fn no_volume(o: &Observed<'_>) -> Cause {

@@ -216,7 +216,7 @@ pub enum Rule {
     JobRefused,
     /// The run is in progress. Waits for its end.
     RunInProgress,
-    /// The run of a batch has been in progress for 10 s. Waits for its end, and emits an event.
+    /// The run of a batch has been in progress for 30 s. Waits for its end, and emits an event.
     BatchSlow,
     /// The run cannot progress, and the config has changed since it began. Records that the attempt failed.
     RunOutdated,
