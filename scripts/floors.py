@@ -36,6 +36,7 @@ FLOORS = {
         metrics state
         api
         reconcile
+        gauges
         admin
         cli
     """,

@@ -19,6 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 
+use crate::gauges;
 use crate::reconcile::Context;
 
 /// The limits of one peer, and of all peers together.
@@ -71,7 +72,7 @@ fn router(context: Arc<Context>) -> Router {
             get(move || async move {
                 (
                     [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")],
-                    context.metrics.text(),
+                    gauges::text(&context),
                 )
             }),
         )

@@ -7,6 +7,7 @@ pub mod admin;
 pub mod api;
 pub mod cli;
 pub mod clock;
+mod gauges;
 pub mod metrics;
 pub mod reconcile;
 pub mod state;

@@ -15,6 +15,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::capacity::{CAPABILITY, Published};
+use crate::claim::progress::Progress;
+use crate::claim::timeline::Timeline;
 use crate::config::classes::Verdict;
 use crate::findings::FindingKind;
 use crate::rules::Rule;
@@ -32,6 +34,11 @@ labels! {
     Outcome { operation: &'static str, outcome: &'static str }
     Size { class: String, size: String }
     Segment { class: String, topology: String }
+    InProgress { class: String, state: &'static str }
+    Run { operation: String }
+    Reconciled { object: &'static str }
+    Build { version: &'static str }
+    Reached { class: String, stage: &'static str }
     Decided { object: &'static str, rule: &'static str }
 }
 
@@ -42,6 +49,9 @@ metrics! {
     provision_failed: Family<Class, Counter> = "controller_persistentvolumeclaim_provision_failed";
     /// Time from the beginning of the last attempt to the binding.
     provision_seconds: Family<Class, Histogram> = "controller_persistentvolumeclaim_provision_duration_seconds",
+        made by Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.05, 2.0, 14)));
+    /// Time that bound claims needed for each stage of their last attempt. Kubernetes tells some stages in whole seconds.
+    stage_seconds: Family<Reached, Histogram> = "flex_stage_duration_seconds",
         made by Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.05, 2.0, 14)));
     /// Time from the adoption of a volume until the PV controller has seen it with its claim. No claim is bound before.
     pv_sync_seconds: Histogram = "flex_pv_sync_duration_seconds",
@@ -89,8 +99,28 @@ metrics! {
     configs: Gauge = "flex_configs";
     /// Provisioner ConfigMaps with errors.
     configs_refused: Gauge = "flex_configs_refused";
+    /// Claims that are not bound, by state: `Waiting` for an attempt, `Running`, `Failed` until the next attempt, or
+    /// `Deleting`.
+    claims: Family<InProgress, Gauge> = "flex_claims_in_progress";
+    /// Age of the oldest claim of that state.
+    oldest_claim: Family<InProgress, Gauge> = "flex_claims_in_progress_oldest_seconds";
+    /// Runs in progress, by operation.
+    runs: Family<Run, Gauge> = "flex_runs_in_progress";
+    /// Work items that are ready, or with a worker.
+    pub queue_depth: Gauge = "flex_queue_depth";
+    /// Time of the reconciliations of a kind of object, with all their requests.
+    reconcile_seconds: Family<Reconciled, Histogram> = "flex_reconcile_duration_seconds",
+        made by Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0005, 2.0, 18)));
     /// 1 while this process leads.
     pub leader: Gauge = "flex_leader";
+    /// Always 1. The label has the version of this process.
+    build: Family<Build, Gauge> = "flex_build_info";
+    /// Time that this process has spent on processors.
+    process_seconds: Counter<f64, AtomicU64> = "process_cpu_seconds";
+    /// Memory of this process.
+    process_bytes: Gauge<u64, AtomicU64> = "process_resident_memory_bytes";
+    /// Open files and connections of this process.
+    process_files: Gauge = "process_open_fds";
 }
 
 /// Why a step failed.
@@ -132,6 +162,26 @@ fn no_decisions() -> Family<Decided, Counter> {
     decisions
 }
 
+/// The claims of a class that are in one state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Their number.
+    pub claims: i64,
+    /// The age of the oldest, in seconds.
+    pub oldest: i64,
+}
+
+/// The machine's resources that this process uses.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessUse {
+    /// The memory, in bytes.
+    pub resident: u64,
+    /// The time on processors since its start, in seconds.
+    pub processor: f64,
+    /// The open files and connections.
+    pub files: i64,
+}
+
 fn class(class: &str) -> Class {
     Class { class: class.to_owned() }
 }
@@ -141,6 +191,16 @@ impl Metrics {
     pub fn provisioned(&self, name: &str, took: Duration) {
         self.provisioned.get_or_create(&class(name)).inc();
         self.provision_seconds.get_or_create(&class(name)).observe(took.as_secs_f64());
+    }
+
+    /// Counts the stages of a claim that is bound.
+    pub fn reached(&self, name: &str, timeline: &Timeline) {
+        for stage in timeline.stages() {
+            let labels = Reached { class: name.to_owned(), stage: stage.stage.name() };
+            self.stage_seconds
+                .get_or_create(&labels)
+                .observe(Duration::from_millis(stage.took.unsigned_abs()).as_secs_f64());
+        }
     }
 
     /// Counts a volume of which the PV controller knows, with the time from its adoption until then.
@@ -283,8 +343,36 @@ impl Metrics {
         self.configs_refused.set(refused);
     }
 
+    /// Sets the claims and runs in progress.
+    pub fn in_progress(&self, claims: BTreeMap<(String, Progress), Waiting>, runs: BTreeMap<String, i64>) {
+        self.claims.clear();
+        self.oldest_claim.clear();
+        self.runs.clear();
+        for ((class, progress), Waiting { claims, oldest }) in claims {
+            let labels = InProgress { class, state: progress.as_str() };
+            self.claims.get_or_create(&labels).set(claims);
+            self.oldest_claim.get_or_create(&labels).set(oldest);
+        }
+        for (operation, count) in runs {
+            self.runs.get_or_create(&Run { operation }).set(count);
+        }
+    }
+
+    /// Counts a reconciliation of an object of this kind.
+    pub fn reconciled(&self, object: &'static str, took: Duration) {
+        self.reconcile_seconds.get_or_create(&Reconciled { object }).observe(took.as_secs_f64());
+    }
+
+    /// Sets what this process uses.
+    pub fn process(&self, used: ProcessUse) {
+        self.process_seconds.inc_by((used.processor - self.process_seconds.get()).max(0.0));
+        self.process_bytes.set(used.resident);
+        self.process_files.set(used.files);
+    }
+
     /// Returns all metrics in the text format of Prometheus.
     pub fn text(&self) -> String {
+        self.build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
         let mut text = String::new();
         // A write to a String cannot fail.
         let _ = encode(&mut text, &self.registry);
@@ -296,6 +384,7 @@ impl Metrics {
 mod tests {
     use super::*;
     use crate::capacity::CapacityRecord;
+    use crate::claim::timeline::Stage;
 
     /// Returns the names of the labels of a line such as `name{a="x",b="y"} 1`.
     fn labels(line: &str) -> Vec<&str> {
@@ -327,6 +416,14 @@ mod tests {
         metrics.findings([FindingKind::NodeGone].iter());
         metrics.orphan_removed(FindingKind::JobFinished);
         metrics.configs(std::iter::empty());
+        let waiting = Waiting { claims: 1, oldest: 2 };
+        metrics.in_progress([(("c".into(), Progress::Waiting), waiting)].into(), [("provision".into(), 1)].into());
+        metrics.reconciled("claim", Duration::from_millis(1));
+        metrics.reached("c", &{
+            let mut timeline = Timeline::new(1, 0);
+            timeline.reach(Stage::Bound, 1);
+            timeline
+        });
         type Counts = fn(&Metrics, &str);
         let by_class: [Counts; 10] = [
             Metrics::provision_failed,

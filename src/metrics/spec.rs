@@ -69,7 +69,7 @@ pub(super) trait Measured {
     const LABELS: &'static [&'static str] = &[];
 }
 
-impl Measured for Counter {
+impl<N, A> Measured for Counter<N, A> {
     const KIND: MetricKind = MetricKind::Counter;
 }
 

@@ -150,7 +150,9 @@ pub fn start(context: &Arc<Context>) {
 }
 
 async fn work(context: &Context, item: &WorkItem) {
+    let began = context.clock.passed();
     let outcome = tokio::time::timeout(RECONCILE_TIMEOUT, reconcile(context, item)).await.ok();
+    context.metrics.reconciled(item.into(), context.clock.since(began));
     if let Some(delay) = requeue_after(context, item, outcome) {
         context.cluster.queue.add_after(item.clone(), delay);
     }

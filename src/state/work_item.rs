@@ -4,7 +4,8 @@ use crate::batch::{Member, MemberObject};
 use crate::object::ObjectName;
 
 /// A work item: an object or a task that is reconciled on its own.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum WorkItem {
     /// All provisioner configs.
     Configs,

@@ -4,6 +4,7 @@ use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
+use crate::claim::progress::progress;
 use crate::config::classes::{ClassLookup, Classes};
 use crate::model::claim::{Claim, Stamp};
 use crate::model::volume::Volume;
@@ -56,20 +57,16 @@ pub(super) fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> 
     let ClassLookup::Ours(_) = table.lookup(&class) else { return None };
     let stamp = claim.own_stamp();
     let attempt = stamp.map_or(0, |stamp| stamp.attempt);
-    let failure = claim.last_failure.as_ref();
-    let state = match (claim.is_bound(), claim.terminating, stamp, failure) {
-        (true, ..) if grows(&claim) => "Growing",
-        (true, ..) if claim.modify_status.as_ref().is_some_and(|status| status.in_progress()) => "Modifying",
-        (true, ..) => "Bound",
-        (_, true, ..) => "Deleting",
-        (_, _, None, _) => "Waiting",
-        (_, _, Some(stamp), Some(failure)) if failure.attempt == stamp.attempt => "Failed",
-        _ => "Running",
+    let state = match progress(&claim) {
+        Some(progress) => progress.as_str(),
+        None if grows(&claim) => "Growing",
+        None if claim.modify_status.as_ref().is_some_and(|status| status.in_progress()) => "Modifying",
+        None => "Bound",
     };
     let created = crate::run::view::seconds(object.metadata.creation_timestamp.as_ref());
     let began = stamp.filter(|_| state == "Running").and_then(Stamp::began);
     let running = began.map(|began| now - began.as_second());
-    let failure = failure.cloned();
+    let failure = claim.last_failure.clone();
     Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, created, running, failure })
 }
 

@@ -1,0 +1,86 @@
+//! The metrics that are measured when somebody asks for them.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::claim::progress::{Progress, progress};
+use crate::config::classes::ClassLookup;
+use crate::metrics::{ProcessUse, Waiting};
+use crate::reconcile::Context;
+
+/// The unit of times in `/proc/PID/stat`, in one second. Linux has the same on all machines.
+const TICKS: f64 = 100.0;
+/// The size of a page, the unit of memory in `/proc/PID/statm`.
+const PAGE: u64 = 4096;
+
+/// Measures what the state of this process tells, and returns all metrics in the text format of Prometheus.
+pub fn text(context: &Context) -> String {
+    measure(context);
+    context.metrics.text()
+}
+
+fn measure(context: &Context) {
+    let now = context.clock.now();
+    let mut claims: BTreeMap<(String, Progress), Waiting> = BTreeMap::new();
+    let mut runs: BTreeMap<String, i64> = BTreeMap::new();
+    {
+        let index = context.cluster.index();
+        let classes = index.classes();
+        for claim in index.unsettled_claims() {
+            let Some(progress) = progress(&claim) else { continue };
+            let Some(class) = claim.class.as_deref() else { continue };
+            if !matches!(classes.lookup(class), ClassLookup::Ours(_)) {
+                continue;
+            }
+            let waiting = claims.entry((class.to_owned(), progress)).or_default();
+            waiting.claims += 1;
+            waiting.oldest = waiting.oldest.max(now - claim.created);
+        }
+        for job in index.jobs().filter(|job| !job.is_over) {
+            *runs.entry(job.run_labels.operation.to_string()).or_default() += 1;
+        }
+    }
+    context.metrics.in_progress(claims, runs);
+    context.metrics.queue_depth.set(i64::try_from(context.cluster.queue.depth()).unwrap_or(i64::MAX));
+    if let Some(used) = used_by_process() {
+        context.metrics.process(used);
+    }
+}
+
+/// Reads what this process uses. Returns `None` where the system does not tell.
+fn used_by_process() -> Option<ProcessUse> {
+    let resident: u64 = fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().nth(1)?.parse().ok()?;
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    Some(ProcessUse {
+        resident: resident.saturating_mul(PAGE),
+        processor: processor_seconds(&stat)?,
+        files: i64::try_from(fs::read_dir("/proc/self/fd").ok()?.count()).unwrap_or(i64::MAX),
+    })
+}
+
+/// Returns the seconds on processors by `/proc/PID/stat`. The name of the program, in parentheses, may have spaces.
+fn processor_seconds(stat: &str) -> Option<f64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let ticks = |at: usize| rest.split_whitespace().nth(at)?.parse::<u32>().ok();
+    Some((f64::from(ticks(11)?) + f64::from(ticks(12)?)) / TICKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_on_processors_is_read_behind_the_name_of_the_program() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 100 1 1";
+        assert_eq!(processor_seconds(stat), Some(3.0));
+        assert_eq!(processor_seconds("7 (a"), None);
+        assert_eq!(processor_seconds("7 (a) S 1"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn linux_tells_what_this_process_uses() {
+        let used = used_by_process().unwrap();
+        assert!(used.resident > PAGE && used.files > 0, "{used:?}");
+    }
+}
