@@ -2,14 +2,15 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
 use flex_contract::names;
 use flex_contract::operation::Operation;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use kube::api::{ListParams, LogParams};
 use kube::{Api, Client};
 
+use super::claim::ClaimName;
 use super::cluster::Cluster;
 use super::out::say;
 use crate::api::client::Connection;
@@ -25,12 +26,8 @@ const NO_LOG: u8 = 2;
 
 #[derive(Debug, Args)]
 pub(super) struct LogsArgs {
-    /// The claim, as NAME or as NAMESPACE/NAME.
-    #[arg(value_name = "CLAIM")]
-    claim: String,
-    /// The namespace of the claim [default: that of the context].
-    #[arg(short = 'n', long, value_name = "NAMESPACE")]
-    claim_namespace: Option<String>,
+    #[command(flatten)]
+    claim: ClaimName,
     /// The attempt before the last one.
     #[arg(short, long)]
     previous: bool,
@@ -58,10 +55,8 @@ pub(super) fn logs(args: LogsArgs) -> anyhow::Result<ExitCode> {
 
 async fn work(args: &LogsArgs) -> anyhow::Result<ExitCode> {
     let (Connection { client, namespace, .. }, identity) = args.cluster.open().await?;
-    let name = claim_name(&args.claim, args.claim_namespace.as_deref(), &namespace)?;
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &name.namespace);
-    let claim = claims.get_opt(&name.name).await.with_context(|| format!("claim {name} cannot be read"))?;
-    let Some(claim) = claim.as_ref().map(Claim::from) else { bail!("claim {name} does not exist") };
+    let claim = Claim::from(&args.claim.read(&client, &namespace).await?);
+    let name = &claim.name;
     let wanted = match wanted(&claim, volume_id(&client, &claim).await, args.previous) {
         Ok(wanted) => wanted,
         Err(why) => {
@@ -82,23 +77,6 @@ async fn work(args: &LogsArgs) -> anyhow::Result<ExitCode> {
         say!("claim {name}: {}", without_pod(&claim, &wanted, attempt));
     }
     Ok(ExitCode::from(if printed > 0 { 0 } else { NO_LOG }))
-}
-
-/// Reads the name of a claim, with its namespace where it has one.
-fn claim_name(text: &str, flag: Option<&str>, of_context: &str) -> anyhow::Result<ObjectName> {
-    let (namespace, name) = match text.split_once('/') {
-        Some((namespace, name)) => (Some(namespace), name),
-        None => (None, text),
-    };
-    if let (Some(flag), Some(namespace)) = (flag, namespace)
-        && flag != namespace
-    {
-        bail!("{text} is not in namespace {flag}: write the namespace once");
-    }
-    if name.is_empty() || name.contains('/') || namespace.is_some_and(str::is_empty) {
-        bail!("{text} is not the name of a claim: write NAMESPACE/NAME");
-    }
-    Ok(ObjectName::new(namespace.or(flag).unwrap_or(of_context), name))
 }
 
 /// Returns the id of a claim's volume, if it has one that can be read.
@@ -233,6 +211,7 @@ fn without_pod(claim: &Claim, wanted: &Wanted, attempt: Option<u32>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
     use serde_json::{Value, json};
 
     use super::*;
@@ -263,21 +242,6 @@ mod tests {
         let annotations = json!({ names::BATCH: members.to_string() });
         let metadata = json!({ "name": name, "namespace": "admin", "labels": labels, "annotations": annotations });
         view::Pod::from(&serde_json::from_value::<Pod>(json!({ "metadata": metadata })).unwrap())
-    }
-
-    #[test]
-    fn the_name_of_a_claim_may_have_its_namespace() {
-        let of = |text: &str, flag: Option<&str>| {
-            claim_name(text, flag, "default").map(|name| name.to_string()).map_err(|error| error.to_string())
-        };
-        assert_eq!(of("data", None).as_deref(), Ok("default/data"));
-        assert_eq!(of("data", Some("team")).as_deref(), Ok("team/data"));
-        assert_eq!(of("team/data", None).as_deref(), Ok("team/data"));
-        assert_eq!(of("team/data", Some("team")).as_deref(), Ok("team/data"));
-        assert!(of("team/data", Some("other")).is_err_and(|why| why.contains("write the namespace once")));
-        for wrong in ["", "/data", "team/", "a/b/c"] {
-            assert!(of(wrong, None).is_err_and(|why| why.contains("write NAMESPACE/NAME")), "{wrong}");
-        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod adopt;
 mod age;
 mod beside;
 mod check;
+mod claim;
 mod cluster;
 mod completion;
 mod doctor;
@@ -22,6 +23,7 @@ mod rights;
 mod run;
 mod shell;
 mod status;
+mod trace;
 mod uninstall;
 mod validate;
 mod version;
@@ -89,6 +91,10 @@ enum Command {
     /// a terminating one, the run that deletes what attempts have left. Exits 0 if there is a log, 2 if there is none
     /// (any more), and 1 if the cluster could not be read.
     Logs(logs::LogsArgs),
+    /// Show when a claim reached each stage on the way to its volume, who was slow, and what it waits for.
+    ///
+    /// Exits 0 if the claim is bound, 2 if it is not, and 1 if the claim could not be read.
+    Trace(trace::TraceArgs),
     /// Show what still needs the orchestrator before it is removed, and keep storage where asked (--retain).
     ///
     /// Only reads, unless --retain is given. Exits 0 if the orchestrator can be removed, 2 if something still needs it,
@@ -128,6 +134,7 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import::import(args),
         Command::Status(args) => status::status(args),
         Command::Logs(args) => logs::logs(args),
+        Command::Trace(args) => trace::trace(args),
         Command::Uninstall(args) => uninstall::uninstall(args),
         Command::Version(args) => version::version(args),
         Command::Completion(args) => completion::completion(args, command()),

@@ -166,6 +166,11 @@ impl SyncProbes {
         self.current.is_none() && self.is_probe_worthwhile()
     }
 
+    /// Returns how long the volume waited for the PV controller.
+    pub fn waited(&self, volume: &str) -> Option<Duration> {
+        self.waited.get(volume).copied()
+    }
+
     /// Returns how long the volume waited for the PV controller, once.
     pub fn take_waited(&mut self, volume: &str) -> Option<Duration> {
         self.waited.remove(volume)

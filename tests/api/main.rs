@@ -32,4 +32,5 @@ mod snapshots;
 mod stamps;
 mod swaps;
 mod theft;
+mod trace;
 mod uninstall;

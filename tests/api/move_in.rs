@@ -44,7 +44,7 @@ async fn stop_former(ring: &Ring) {
 }
 
 async fn adopt(ring: &Ring, flags: &[&str]) -> (i32, String) {
-    ring.moving(&[&["adopt", "--from", "local-path", "--config", &config()], flags].concat()).await
+    ring.command(&[&["adopt", "--from", "local-path", "--config", &config()], flags].concat()).await
 }
 
 fn config() -> String {
@@ -219,7 +219,7 @@ async fn a_volume_of_nfs_subdir_moves_in_and_is_deleted_from_any_node() {
     ring.config("nfs-client", "nfs-client", &keys).await;
     verdict(&ring, "nfs-client", "ok").await;
     // The provisioner would have archived the directory.
-    let (code, text) = ring.moving(&arguments).await;
+    let (code, text) = ring.command(&arguments).await;
     assert!(code == 2 && text.contains("write `on-delete: archive` into the config"), "{text}");
     ring.config("nfs-client", "nfs-client", &[&keys[..], &[("on-delete", "archive")]].concat()).await;
     verdict(&ring, "nfs-client", "ok").await;
@@ -232,7 +232,7 @@ async fn a_volume_of_nfs_subdir_moves_in_and_is_deleted_from_any_node() {
         );
         ring.pod_ends(&job, 0, "").await;
     };
-    let ((code, text), ()) = tokio::join!(ring.moving(&arguments), kubelet);
+    let ((code, text), ()) = tokio::join!(ring.command(&arguments), kubelet);
     assert!(code == 0 && text.contains(&format!("nas:{path}")), "{text}");
     ring.delete_claim("data").await;
     let delete = ring.job(ADMIN, "delete", &id, 1).await;
@@ -249,7 +249,7 @@ async fn imported_data_get_a_claim_and_stay_when_it_is_deleted() {
     let claim = format!("{}/photos", ring.user);
     let arguments =
         ["import", "--config", &config(), "--path", &path, "--node", NODE, "--claim", &claim, "--size", "3Gi"];
-    let (code, text) = ring.moving(&[&arguments[..], &["--dry-run"]].concat()).await;
+    let (code, text) = ring.command(&[&arguments[..], &["--dry-run"]].concat()).await;
     assert!(code == 0 && text.contains("would be imported"), "{text}");
     assert!(ring.claims().get_opt("photos").await.unwrap().is_none());
     let with_kubelet = async |code: i32, texts: &'static str| {
@@ -258,7 +258,7 @@ async fn imported_data_get_a_claim_and_stay_when_it_is_deleted() {
             assert_eq!(request(&job).moved_in_path, path);
             ring.pod_ends(&job, code, texts).await;
         };
-        tokio::join!(ring.moving(&arguments), kubelet).0
+        tokio::join!(ring.command(&arguments), kubelet).0
     };
     let (code, text) = with_kubelet(65, "it is not there").await;
     assert!(code == 2 && text.contains("it is not there"), "{text}");
@@ -268,7 +268,7 @@ async fn imported_data_get_a_claim_and_stay_when_it_is_deleted() {
     let bound = ring.bound("photos").await;
     let volume = bound.spec.unwrap().volume_name.unwrap();
     let id = volume.strip_prefix(names::PV_PREFIX).unwrap().to_owned();
-    let (code, text) = ring.moving(&arguments).await;
+    let (code, text) = ring.command(&arguments).await;
     assert!(code == 2 && text.contains("exists already"), "{text}");
 
     let grows = json!({ "spec": { "resources": { "requests": { "storage": "4Gi" } } } });
@@ -282,7 +282,7 @@ async fn imported_data_get_a_claim_and_stay_when_it_is_deleted() {
     })
     .await;
     let back = ["import", "--config", &config(), "--path", &path, "--node", NODE, "--undo"];
-    let (code, text) = ring.moving(&back).await;
+    let (code, text) = ring.command(&back).await;
     assert!(code == 2 && text.contains("delete the claim first"), "{text}");
     ring.delete_claim("photos").await;
     ring.claim_gone("photos").await;
@@ -295,7 +295,7 @@ async fn imported_data_get_a_claim_and_stay_when_it_is_deleted() {
         assert_eq!(request(&job).moved_in_path, path);
         ring.pod_ends(&job, 0, "").await;
     };
-    let ((code, text), ()) = tokio::join!(ring.moving(&back), kubelet);
+    let ((code, text), ()) = tokio::join!(ring.command(&back), kubelet);
     assert!(code == 0 && text.contains("the data stay"), "{text}");
     ring.volume_gone(&volume).await;
 }
@@ -382,6 +382,6 @@ async fn a_volume_that_cannot_move_in_stays_with_the_reason() {
     verdict(&ring, "local-path", "ok").await;
     let (code, text) = adopt(&ring, &[]).await;
     assert!(code == 1 && text.contains("add `move-in` to its `capabilities`"), "{text}");
-    let (code, text) = ring.moving(&["adopt", "--from", "nfs-subdir", "--config", &config()]).await;
+    let (code, text) = ring.command(&["adopt", "--from", "nfs-subdir", "--config", &config()]).await;
     assert!(code == 1 && text.contains("no volume is of the provisioner cluster.local/"), "{text}");
 }

@@ -40,7 +40,7 @@ async fn left(ring: &Ring, claim: &str, class: &str, node: &str) -> (String, Pat
 async fn adopt(ring: &Ring, class: &str, flags: &[&str]) -> (i32, String) {
     let config = format!("{OWN}/{class}");
     let own = ["adopt", "--from", "local-path", "--config", &config, "--former-is-gone"];
-    ring.moving(&[&own[..], flags].concat()).await
+    ring.command(&[&own[..], flags].concat()).await
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn a_directory_is_imported_and_deleted_only_on_request() {
     let import = async |name: &str, flags: &[&str]| {
         let (path, claim) = (format!("{}/{name}", directory(class)), format!("{}/{name}", ring.user));
         let of = ["--path", &path, "--claim", &claim, "--node", &node, "--size", "1Gi"];
-        ring.moving(&[&["import", "--config", &config], &of[..], flags].concat()).await
+        ring.command(&[&["import", "--config", &config], &of[..], flags].concat()).await
     };
     until("the config serves the class", || async {
         let (code, text) = import("photos", &["--dry-run"]).await;

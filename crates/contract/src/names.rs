@@ -61,6 +61,8 @@ pub const BATCH: &str = "flex-provisioner.io/batch";
 pub const NODES: &str = "flex-provisioner.io/nodes";
 /// On claims and volumes: the failure of the last failed attempt, as JSON.
 pub const FAILURE: &str = "flex-provisioner.io/last-failure";
+/// On claims: when each stage of the last attempt was reached, as JSON.
+pub const TIMELINE: &str = "flex-provisioner.io/timeline";
 /// On volumes: the target and the failure of the last expand run that failed, as JSON.
 pub const EXPANSION: &str = "flex-provisioner.io/expansion";
 /// On volumes: the VolumeAttributesClass that the volume has, with its parameters, as JSON. On Jobs of modify and

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, merge, params, patch};
 use crate::api::trimmed::Trimmed;
 use crate::api::watch::PAGE;
+use crate::claim::timeline::Timeline;
 use crate::config::effective_config::hash_of;
 use crate::model::claim::Claim;
 use crate::model::claim::Stamp;
@@ -143,9 +144,17 @@ impl Writes {
         })
     }
 
-    /// Records the last failed run.
-    pub async fn record_claim_failure(&self, claim: &Claim, failure: &LastFailure) -> Result<Claim> {
-        let annotations = json!({ names::FAILURE: json!(failure).to_string() });
+    /// Records the last failed run, and for an attempt its timeline.
+    pub async fn record_claim_failure(
+        &self,
+        claim: &Claim,
+        failure: &LastFailure,
+        timeline: Option<&Timeline>,
+    ) -> Result<Claim> {
+        let mut annotations = json!({ names::FAILURE: json!(failure).to_string() });
+        if let Some(timeline) = timeline {
+            annotations[names::TIMELINE] = json!(timeline.to_string());
+        }
         self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
     }
 
@@ -165,14 +174,19 @@ impl Writes {
     }
 
     /// Removes the orchestrator's finalizer from the claim.
-    pub async fn remove_claim_finalizer(&self, claim: &Claim) -> Result<Claim> {
+    ///
+    /// A bound claim gets its timeline.
+    pub async fn remove_claim_finalizer(&self, claim: &Claim, timeline: Option<&Timeline>) -> Result<Claim> {
         // No pod can use a pool request.
         let request = claim.is_pool_request(&self.identity.namespace);
         let ours =
             |finalizer: &str| finalizer == names::CLAIM_FINALIZER || request && finalizer == names::CLAIM_PROTECTION;
         let finalizers = self.all_finalizers(claim).await?;
         let rest: Vec<_> = finalizers.iter().filter(|finalizer| !ours(finalizer)).collect();
-        let annotations = json!({ names::FAILURE: null, names::NODES: null });
+        let mut annotations = json!({ names::FAILURE: null, names::NODES: null });
+        if let Some(timeline) = timeline {
+            annotations[names::TIMELINE] = json!(timeline.to_string());
+        }
         self.patch_claim(claim, json!({ "finalizers": rest, "annotations": annotations }), json!({})).await
     }
 
@@ -203,7 +217,13 @@ impl Writes {
     /// have seen the volume with the claim before: it calls a complete claim Lost if it does not know the volume.
     ///
     /// A claim with an assigned pooled volume gets its stamp in the same write.
-    pub async fn bind(&self, claim: &Claim, volume: &Volume, stamp: Option<&Stamp>) -> Result<Claim> {
+    pub async fn bind(
+        &self,
+        claim: &Claim,
+        volume: &Volume,
+        stamp: Option<&Stamp>,
+        timeline: &Timeline,
+    ) -> Result<Claim> {
         let finalizers = self.all_finalizers(claim).await?;
         let rest: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
         let mut annotations = json!({
@@ -211,6 +231,7 @@ impl Writes {
             names::NODES: null,
             names::BIND_COMPLETED: "yes",
             names::BOUND_BY_CONTROLLER: "yes",
+            names::TIMELINE: timeline.to_string(),
         });
         if let Some(stamp) = stamp {
             merge(&mut annotations, self.stamp_annotations(stamp));

@@ -10,6 +10,7 @@ use super::observe::{Confirmed, Observation};
 use super::observed::observed;
 use super::outcome::StepOutcome;
 use super::served::served_class;
+use super::timeline::failed_timeline;
 use crate::api::writes::WriteError;
 use crate::batch::{Member, MemberObject};
 use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, run_node};
@@ -194,7 +195,8 @@ async fn fail(
     }
     let Step::RecordFailure { failure } = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
-    Ok(context.writes.record_claim_failure(claim, &failure).await?.into())
+    let timeline = failed_timeline(claim, observation, &failure);
+    Ok(context.writes.record_claim_failure(claim, &failure, timeline.as_ref()).await?.into())
 }
 
 /// Selects the labels that say where a node is.
@@ -254,7 +256,7 @@ pub(super) async fn start_delete(
                 ObjectRef::claim(claim),
                 NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message },
             );
-            Ok(context.writes.record_claim_failure(claim, &failure).await?.into())
+            Ok(context.writes.record_claim_failure(claim, &failure, None).await?.into())
         }
     }
 }

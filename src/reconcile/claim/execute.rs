@@ -11,6 +11,7 @@ use super::observe::{Confirmed, Observation, OwnedRuns};
 use super::outcome::{RETRY_SOON, StepOutcome};
 use super::pooled::{assign, stamp_of_ready, time_since_creation};
 use super::served::served_class;
+use super::timeline::{bound_timeline, failed_timeline, report_bound};
 use crate::api::writes::WriteError;
 use crate::claim::decide::{NewEvent, ServedClass, Step};
 use crate::config::modify::Attributes;
@@ -201,9 +202,11 @@ impl Execution<'_> {
             context.writes.complete_volume(volume).await?;
         }
         let stamp = claim.own_stamp().is_none().then(|| stamp_of_ready(context, claim, volume));
-        let bound = context.writes.bind(claim, volume, stamp.as_ref()).await?;
+        let timeline = bound_timeline(context, claim, self.observation, Some(volume));
+        let bound = context.writes.bind(claim, volume, stamp.as_ref(), &timeline).await?;
         let since = if stamp.is_some() { time_since_creation(context, claim) } else { age(context, claim) };
         count_bound(context, &volume.class, &volume.name, since);
+        report_bound(context, claim, &volume.name, &timeline);
         Ok(bound.into())
     }
 
@@ -229,7 +232,8 @@ impl Execution<'_> {
         if before != Some((failure.operation, failure.attempt)) {
             context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
         }
-        Ok(context.writes.record_claim_failure(claim, failure).await?.into())
+        let timeline = failed_timeline(claim, self.observation, failure);
+        Ok(context.writes.record_claim_failure(claim, failure, timeline.as_ref()).await?.into())
     }
 
     async fn remove_job(self, job: &ObjectName) -> Outcome {
@@ -244,7 +248,7 @@ impl Execution<'_> {
         if !nodes.is_empty() {
             return Ok(self.context.writes.set_claim_nodes(self.claim, nodes).await?.into());
         }
-        let released = self.context.writes.remove_claim_finalizer(self.claim).await;
+        let released = self.context.writes.remove_claim_finalizer(self.claim, None).await;
         match released {
             Err(error) if !claim_is_gone(self.claim, &error) => Err(error),
             _ => Ok(StepOutcome::End(Requeue::Done)),
@@ -261,14 +265,20 @@ impl Execution<'_> {
         if claim.terminating && self.confirmed.volume.as_ref().is_some_and(is_unseen) {
             return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
         }
-        let released = match context.writes.remove_claim_finalizer(claim).await {
+        // The PV controller may have bound the volume first. It is the orchestrator's all the same.
+        let is_bound = claim.is_bound() && claim.own_stamp().is_some();
+        let timeline = is_bound.then(|| {
+            let volume = claim.volume_name.as_deref().and_then(|name| self.volume(name));
+            bound_timeline(context, claim, self.observation, volume)
+        });
+        let released = match context.writes.remove_claim_finalizer(claim, timeline.as_ref()).await {
             Err(error) if claim_is_gone(claim, &error) => return Ok(StepOutcome::End(Requeue::Done)),
             released => released?,
         };
-        // The PV controller may have bound the volume first. It is the orchestrator's all the same.
-        if claim.is_bound() && claim.own_stamp().is_some() {
+        if let Some(timeline) = timeline {
             let (class, volume) = (claim.class.as_deref(), claim.volume_name.as_deref());
             count_bound(context, class.unwrap_or_default(), volume.unwrap_or_default(), age(context, claim));
+            report_bound(context, claim, volume.unwrap_or_default(), &timeline);
         }
         Ok(if released.terminating { StepOutcome::End(Requeue::Done) } else { released.into() })
     }

@@ -9,6 +9,7 @@ mod outcome;
 mod pooled;
 mod quota;
 mod served;
+mod timeline;
 mod unstarted;
 
 use std::time::Duration;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use flex_contract::operation::Operation;
 
@@ -101,6 +102,11 @@ impl Index {
     /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
     pub fn is_synced(&self, volume: &str) -> bool {
         self.sync_probes.is_synced(volume)
+    }
+
+    /// Returns how long an adopted volume waited until the PV controller had seen it.
+    pub fn sync_time(&self, volume: &str) -> Option<Duration> {
+        self.sync_probes.waited(volume)
     }
 
     /// Checks whether so many volumes wait for the PV controller that sync probes are worthwhile, with one more.

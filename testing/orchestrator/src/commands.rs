@@ -8,6 +8,18 @@ use serde_json::Value;
 
 use crate::ring::{OWN, Ring, program};
 
+impl Ring {
+    /// Runs a command as an admin does. Returns its exit code, and what it printed.
+    pub async fn command(&self, arguments: &[&str]) -> (i32, String) {
+        let mut command = Command::new(program());
+        command.args(arguments).args(["--namespace", OWN, "--config-namespace", &self.admin]);
+        command.env("KUBECONFIG", self.cluster().kubeconfig());
+        let ended = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let text = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
+        (ended.status.code().unwrap(), text)
+    }
+}
+
 /// Returns the output of the doctor, and its exit code.
 pub fn doctor(ring: &Ring, config_namespace: &str, flags: &[&str]) -> (i32, Value) {
     let output = Command::new(program())

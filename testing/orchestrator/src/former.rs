@@ -1,7 +1,4 @@
-//! The local-path provisioner, as far as its objects show it: its Deployment, its volumes, and the command that moves
-//! these in.
-
-use std::process::Command;
+//! The local-path provisioner, as far as its objects show it: its Deployment and its volumes.
 
 use flex_contract::names;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -9,7 +6,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::ring::{OWN, Ring, program, uid};
+use crate::ring::{Ring, uid};
 
 /// The name of the provisioner.
 pub const LOCAL_PATH: &str = "rancher.io/local-path";
@@ -67,15 +64,5 @@ impl Ring {
         let made = self.volumes().create(&PostParams::default(), &volume).await.unwrap();
         self.bound(claim.metadata.name.as_deref().unwrap()).await;
         made
-    }
-
-    /// Runs a command that moves storage in. Returns its exit code, and what it printed.
-    pub async fn moving(&self, arguments: &[&str]) -> (i32, String) {
-        let mut command = Command::new(program());
-        command.args(arguments).args(["--namespace", OWN, "--config-namespace", &self.admin]);
-        command.env("KUBECONFIG", self.cluster().kubeconfig());
-        let ended = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        let text = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
-        (ended.status.code().unwrap(), text)
     }
 }

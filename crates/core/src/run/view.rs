@@ -274,6 +274,10 @@ pub struct Pod {
     pub terminated: Option<ContainerEnd>,
     /// A container has begun to run.
     pub started: bool,
+    /// The time when the scheduler chose the node, in seconds since 1970.
+    pub scheduled_at: Option<i64>,
+    /// The time when the image's container started, in seconds since 1970.
+    pub started_at: Option<i64>,
     /// No container of the pod has run, and none will. Kubernetes says so of each container, or the scheduler found no
     /// node.
     pub never_started: bool,
@@ -336,7 +340,11 @@ impl From<&core::Pod> for Pod {
             ..Pod::default()
         };
         let Some(status) = status else { return view };
-        let scheduled = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
+        let scheduling = |status_of: &str| {
+            status.conditions.iter().flatten().find(move |c| c.type_ == "PodScheduled" && c.status == status_of)
+        };
+        view.scheduled_at = scheduling("True").map(|condition| seconds(condition.last_transition_time.as_ref()));
+        let scheduled = scheduling("False");
         if let Some(condition) = scheduled {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             view.stuck = Some(StatusReason::new(text(&condition.reason), text(&condition.message)));
@@ -349,6 +357,11 @@ impl From<&core::Pod> for Pod {
                 && let Some(reason) = waiting.reason.as_deref().filter(|reason| STUCK.contains(reason))
             {
                 view.stuck = Some(StatusReason::new(reason, waiting.message.clone().unwrap_or_default()));
+            }
+            if container.name == CONTAINER {
+                let running = state.running.as_ref().and_then(|state| state.started_at.as_ref());
+                let ended = state.terminated.as_ref().and_then(|state| state.started_at.as_ref());
+                view.started_at = running.or(ended).map(|at| seconds(Some(at)));
             }
             view.started |= state.running.is_some() || (state.terminated.is_some() && !has_not_started(container));
             // The image's own end counts most, then the end of a failed container before it. Kubernetes invents an end

@@ -1,0 +1,251 @@
+//! `trace`: shows the way of a claim to its volume.
+
+mod seen;
+mod text;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use flex_contract::names;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use self::seen::{Told, Trace};
+use self::text::text;
+use super::claim::ClaimName;
+use super::cluster::Cluster;
+use super::doctor;
+use super::flags::Output;
+use super::out::say;
+use crate::api::client::Connection;
+use crate::claim::timeline::{Basis, Stage, Timeline};
+use crate::clock::Clock;
+use crate::config::classes::{ClassLookup, Identity};
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
+use crate::object::ObjectName;
+use crate::run::view;
+
+/// The exit code for a claim that is not bound.
+const NOT_BOUND: u8 = 2;
+/// The time between two looks at a claim that is watched.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Args)]
+pub(super) struct TraceArgs {
+    #[command(flatten)]
+    claim: ClaimName,
+    /// Show the claim again whenever something has changed, until it is bound.
+    #[arg(short, long)]
+    watch: bool,
+    /// The form of the output.
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+pub(super) fn trace(args: TraceArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(work(&args))
+}
+
+async fn work(args: &TraceArgs) -> anyhow::Result<ExitCode> {
+    let (Connection { client, namespace, .. }, identity) = args.cluster.open().await?;
+    let clock = Clock::default();
+    let mut shown = None;
+    loop {
+        let object = args.claim.read(&client, &namespace).await?;
+        let trace = read(&client, &identity, &object, &clock).await;
+        // Ages change all the time, and are no news.
+        let news = (trace.timeline.clone(), trace.events.clone(), trace.claim.phase.clone(), trace.idle.clone());
+        if shown.as_ref() != Some(&news) {
+            match args.output {
+                Output::Table if shown.is_some() => say!("\n{}", text(&trace, clock.now()).trim_end()),
+                Output::Table => say!("{}", text(&trace, clock.now()).trim_end()),
+                Output::Json => say!("{}", to_json(&trace)),
+            }
+        }
+        let is_bound = trace.is_bound();
+        if is_bound || !args.watch {
+            return Ok(if is_bound { ExitCode::SUCCESS } else { ExitCode::from(NOT_BOUND) });
+        }
+        shown = Some(news);
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+async fn read(client: &Client, identity: &Identity, object: &PersistentVolumeClaim, clock: &Clock) -> Trace {
+    let claim = Claim::from(object);
+    let mut unseen = Vec::new();
+    let mut seen = |what: &str, error: &dyn std::fmt::Display| unseen.push(format!("{what}: {error}"));
+    let events = events(client, identity, &claim).await.unwrap_or_else(|error| {
+        seen("its events", &error);
+        Vec::new()
+    });
+    let written = object.metadata.annotations.as_ref().and_then(|all| all.get(names::TIMELINE));
+    let written = written.and_then(|text| Timeline::read(text)).filter(|timeline| is_current(timeline, &claim));
+    let timeline = match written {
+        Some(timeline) => timeline,
+        None => current(client, &claim, &mut seen).await,
+    };
+    let idle = match claim.is_bound() {
+        true => None,
+        false => idle(client, identity, &claim, clock, &mut seen).await,
+    };
+    Trace { claim, timeline, events, idle, unseen }
+}
+
+/// Checks whether a timeline is that of the claim's last attempt. A copied claim may have that of its original.
+fn is_current(timeline: &Timeline, claim: &Claim) -> bool {
+    let stamp = claim.own_stamp();
+    timeline.created.div_euclid(1000) == claim.created
+        && (claim.is_bound() || stamp.is_some_and(|stamp| stamp.attempt == timeline.attempt))
+}
+
+/// Returns the timeline of an attempt in progress, as far as its objects can be read.
+async fn current(client: &Client, claim: &Claim, unseen: &mut impl FnMut(&str, &dyn std::fmt::Display)) -> Timeline {
+    let (mut jobs, mut pods) = (Vec::new(), Vec::new());
+    let stamp = claim.own_stamp();
+    let namespace = stamp.and_then(|stamp| stamp.recipe_version.split_once('/')).map(|(namespace, _)| namespace);
+    if let (Some(stamp), Some(namespace)) = (stamp, namespace) {
+        let run = match &stamp.batch {
+            Some(batch) => format!("batch.kubernetes.io/job-name={batch}"),
+            None => {
+                format!("{}={},{}={}", names::LABEL_VOLUME_ID, claim.volume_id(), names::LABEL_ATTEMPT, stamp.attempt)
+            }
+        };
+        let of_run = ListParams::default().labels(&run);
+        let job: Api<Job> = Api::namespaced(client.clone(), namespace);
+        let found = match &stamp.batch {
+            Some(batch) => job.get_opt(batch).await.map(|job| job.into_iter().collect()),
+            None => job.list(&of_run).await.map(|list| list.items),
+        };
+        match found {
+            // A batch counts as the run of its member.
+            Ok(found) => jobs.extend(found.iter().map(|job| {
+                let mut job = view::Job::from(job);
+                job.run_labels.attempt = stamp.attempt;
+                job.into()
+            })),
+            Err(error) => unseen(&format!("the Job in namespace {namespace}"), &error),
+        }
+        match Api::<Pod>::namespaced(client.clone(), namespace).list(&of_run).await {
+            Ok(found) => pods.extend(found.items.iter().map(|pod| view::Pod::from(pod).into())),
+            Err(error) => unseen(&format!("the pod in namespace {namespace}"), &error),
+        }
+    }
+    let name = names::pv_name(&claim.volume_id());
+    let volume = match Api::<PersistentVolume>::all(client.clone()).get_opt(&name).await {
+        Ok(volume) => volume.as_ref().map(Volume::from),
+        Err(error) => {
+            unseen("its volume", &error);
+            None
+        }
+    };
+    Timeline::of(Basis { claim, jobs: &jobs, pods: &pods, volume: volume.as_ref() })
+}
+
+/// Says why nobody works on a claim, if that is so.
+async fn idle(
+    client: &Client,
+    identity: &Identity,
+    claim: &Claim,
+    clock: &Clock,
+    unseen: &mut impl FnMut(&str, &dyn std::fmt::Display),
+) -> Option<String> {
+    let Some(class) = claim.class.as_deref().filter(|class| !class.is_empty()) else {
+        return Some("the claim has no class: name one in spec.storageClassName".to_owned());
+    };
+    match super::beside::classes(client, identity).await {
+        Err(error) => unseen("the configs of the provisioner", &format!("{error:#}")),
+        Ok(table) => match table.lookup(class) {
+            ClassLookup::Ours(found) => {
+                if let Err(why) = &found.recipe {
+                    return Some(format!("class {class} has no config that works: {why}"));
+                }
+            }
+            ClassLookup::Foreign => {
+                return Some(format!("class {class} belongs to another provisioner than {}", identity.provisioner));
+            }
+            ClassLookup::Unknown => {
+                let namespaces = identity.config_namespaces.join(", ");
+                return Some(format!(
+                    "class {class} does not exist: there is no StorageClass of that name, and no provisioner config with the label {}={class} in namespace {namespaces}",
+                    names::LABEL_STORAGE_CLASS
+                ));
+            }
+        },
+    }
+    match doctor::leader(client, identity, clock).await {
+        Ok(leader) => leader.missing.map(|missing| format!("{}; {}", missing.detail, missing.remedy)),
+        Err(error) => {
+            unseen("the Lease of the provisioner", &format!("{error:#}"));
+            None
+        }
+    }
+}
+
+/// Returns the events of a claim, the newest first.
+async fn events(client: &Client, identity: &Identity, claim: &Claim) -> kube::Result<Vec<Told>> {
+    let api: Api<Event> = Api::namespaced(client.clone(), &claim.name.namespace);
+    let of_claim = ListParams::default().fields(&format!("involvedObject.uid={}", claim.uid));
+    let mut told: Vec<_> = api.list(&of_claim).await?.items.iter().map(|event| told(event, identity)).collect();
+    told.sort_by_key(|told| std::cmp::Reverse(told.at));
+    Ok(told)
+}
+
+fn told(event: &Event, identity: &Identity) -> Told {
+    let series = event.series.as_ref();
+    let last = series.and_then(|series| series.last_observed_time.as_ref()).or(event.event_time.as_ref());
+    let at = match (&event.last_timestamp, last) {
+        (Some(last), _) => last.0.as_second(),
+        (None, Some(last)) => last.0.as_second(),
+        (None, None) => view::seconds(event.metadata.creation_timestamp.as_ref()),
+    };
+    Told {
+        reason: event.reason.clone().unwrap_or_default(),
+        message: event.message.clone().unwrap_or_default(),
+        warning: event.type_.as_deref() == Some("Warning"),
+        is_ours: event.source.as_ref().and_then(|source| source.component.as_ref()) == Some(&identity.provisioner),
+        count: series.and_then(|series| series.count).or(event.count).unwrap_or(1).max(1),
+        at,
+    }
+}
+
+fn to_json(trace: &Trace) -> Value {
+    let Trace { claim, timeline, events, idle, unseen } = trace;
+    let ObjectName { namespace, name } = &claim.name;
+    let stages: Vec<_> = timeline
+        .stages()
+        .iter()
+        .map(|reached| json!({ "stage": reached.stage.name(), "afterMs": reached.after, "tookMs": reached.took }))
+        .collect();
+    let events: Vec<_> = events
+        .iter()
+        .map(|told| {
+            json!({
+                "reason": told.reason, "message": told.message, "warning": told.warning, "count": told.count, "at": told.at,
+            })
+        })
+        .collect();
+    json!({
+        "namespace": namespace,
+        "name": name,
+        "class": claim.class,
+        "bound": trace.is_bound(),
+        "volume": claim.volume_name,
+        "created": claim.created,
+        "attempt": timeline.attempt,
+        "failed": timeline.has(Stage::Failed),
+        "stages": stages,
+        "lastFailure": claim.last_failure,
+        "idle": idle,
+        "events": events,
+        "unseen": unseen,
+    })
+}

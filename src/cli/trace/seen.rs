@@ -1,0 +1,39 @@
+//! What the command sees of a claim.
+
+use crate::claim::timeline::Timeline;
+use crate::model::claim::Claim;
+use crate::model::phase::ClaimPhase;
+
+/// An event of the claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) reason: String,
+    pub(super) message: String,
+    pub(super) warning: bool,
+    /// The orchestrator emitted it.
+    pub(super) is_ours: bool,
+    /// The number of occurrences.
+    pub(super) count: i32,
+    /// The time of the last occurrence, in seconds since 1970.
+    pub(super) at: i64,
+}
+
+/// All that is known of a claim's way.
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) claim: Claim,
+    pub(super) timeline: Timeline,
+    /// The events, the newest first.
+    pub(super) events: Vec<Told>,
+    /// Why nobody works on the claim, if that is so.
+    pub(super) idle: Option<String>,
+    /// What could not be read, and why.
+    pub(super) unseen: Vec<String>,
+}
+
+impl Trace {
+    /// Checks whether the claim is bound.
+    pub(super) fn is_bound(&self) -> bool {
+        self.claim.is_bound() && self.claim.phase == ClaimPhase::Bound
+    }
+}

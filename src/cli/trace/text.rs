@@ -1,0 +1,140 @@
+//! A trace as text.
+
+use flex_contract::reason;
+
+use super::seen::{Told, Trace};
+use crate::claim::timeline::{Reached, Stage, Timeline};
+use crate::cli::age::age;
+use crate::text::line;
+
+/// The width of the column with the bars.
+const BAR: i64 = 40;
+/// The shortest time that is called the longest, in milliseconds. Kubernetes tells most times in whole seconds.
+const LONG: i64 = 1000;
+/// The largest number of events in the text.
+const EVENTS: usize = 5;
+
+/// Returns a trace as text, with ages at `now`, in seconds since 1970.
+pub(super) fn text(trace: &Trace, now: i64) -> String {
+    let mut lines = vec![headline(trace, now)];
+    lines.extend(stages(&trace.timeline));
+    lines.extend(waiting(trace, now));
+    lines.extend(trace.idle.iter().map(|why| format!("Nobody works on it: {}", line(why, usize::MAX))));
+    if let Some(failure) = trace.claim.last_failure.as_ref().filter(|_| !trace.is_bound()) {
+        let (reason, message) = (line(&failure.reason, usize::MAX), line(&failure.message, usize::MAX));
+        let ago = age(now - failure.at);
+        lines.push(format!("{} run {} failed {ago} ago: {reason}: {message}", failure.operation, failure.attempt));
+    }
+    let events = trace.events.iter().filter(|told| !is_harmless(told, trace));
+    lines.extend(events.take(EVENTS).map(|told| event(told, now)));
+    lines.extend(trace.unseen.iter().map(|what| format!("Not seen: {}", line(what, usize::MAX))));
+    lines.join("\n") + "\n"
+}
+
+fn headline(trace: &Trace, now: i64) -> String {
+    let claim = &trace.claim;
+    let class = claim.class.as_deref().map_or(String::new(), |class| format!(" of class {class}"));
+    let created = age(now - claim.created);
+    let state = match (&claim.volume_name, trace.is_bound(), claim.terminating) {
+        (_, _, true) => "is being deleted".to_owned(),
+        (Some(volume), true, _) => format!("is bound to volume {volume}"),
+        (Some(volume), false, _) => format!("waits for volume {volume}"),
+        (None, ..) => "has no volume yet".to_owned(),
+    };
+    format!("Claim {}{class}, created {created} ago, {state}.", claim.name)
+}
+
+/// Returns a line for each stage: when it was reached, how long it took, and a bar.
+fn stages(timeline: &Timeline) -> Vec<String> {
+    let stages = timeline.stages();
+    let Some(last) = stages.last() else { return Vec::new() };
+    let total = last.after.max(1);
+    let attempt = match timeline.attempt {
+        0 => "POOLED VOLUME".to_owned(),
+        number => format!("ATTEMPT {number}"),
+    };
+    let mut lines = vec![format!("{attempt:<16}{:>10}{:>10}", "AFTER", "TOOK")];
+    lines.extend(stages.iter().map(|reached| {
+        let Reached { stage, after, took } = *reached;
+        let text =
+            format!("{:<16}{:>10}{:>10}  {}", name(stage), seconds(after), seconds(took), bar(after, took, total));
+        text.trim_end().to_owned()
+    }));
+    if let Some(Reached { stage, took, .. }) = timeline.slowest().filter(|slowest| slowest.took >= LONG) {
+        lines.push(format!("Longest: {} until `{}`, the work of {}.", seconds(took), name(stage), stage.worker()));
+    }
+    lines
+}
+
+/// Returns the name of a stage in words.
+fn name(stage: Stage) -> String {
+    stage.name().replace('-', " ")
+}
+
+/// Draws the time from `after - took` to `after` on a line of `total`.
+fn bar(after: i64, took: i64, total: i64) -> String {
+    let column = |at: i64| usize::try_from((at.saturating_mul(BAR) + total / 2) / total).unwrap_or_default();
+    let (from, to) = (column(after - took), column(after));
+    let width = if took > 0 { (to - from).max(1) } else { 0 };
+    format!("{}{}", " ".repeat(from), "█".repeat(width))
+}
+
+fn seconds(milliseconds: i64) -> String {
+    match milliseconds {
+        ..60_000 => format!("{}.{:02} s", milliseconds / 1000, milliseconds % 1000 / 10),
+        _ => age(milliseconds / 1000),
+    }
+}
+
+/// Says for whom the claim waits, and since when.
+fn waiting(trace: &Trace, now: i64) -> Option<String> {
+    let next =
+        trace.timeline.next().filter(|_| !trace.is_bound() && !trace.claim.terminating && trace.idle.is_none())?;
+    let since = trace.timeline.stages().last().map_or(0, |last| last.after / 1000) + trace.timeline.created / 1000;
+    Some(format!("Waits for `{}` since {}, the work of {}.", name(next), age(now - since), next.worker()))
+}
+
+/// Checks whether an event is the warning of the PV controller on claims of a class without a StorageClass object.
+fn is_harmless(told: &Told, trace: &Trace) -> bool {
+    let class = trace.claim.class.as_deref().unwrap_or_default();
+    let is_served = trace.idle.is_none() && trace.unseen.is_empty();
+    is_served && !told.is_ours && told.message == format!("storageclass.storage.k8s.io \"{class}\" not found")
+}
+
+/// Returns an event with what its reader can do.
+fn event(told: &Told, now: i64) -> String {
+    let Told { reason, message, warning, is_ours, count, at } = told;
+    let kind = if *warning { "Warning" } else { "Event" };
+    let times = if *count > 1 { format!(", {count} times") } else { String::new() };
+    let (name, message) = (line(reason, usize::MAX), line(message, usize::MAX));
+    let text = format!("{kind} {name}, {} ago{times}: {message}", age(now - at));
+    match remedy(reason, *is_ours) {
+        Some(remedy) => format!("{text}\n  To do: {remedy}"),
+        None => text,
+    }
+}
+
+/// Returns what the reader of an event can do; `None` if nothing is to be done, or nobody knows.
+fn remedy(name: &str, is_ours: bool) -> Option<String> {
+    let of_kubernetes = match name {
+        "WaitForFirstConsumer" => Some("Create a pod that uses the claim."),
+        "WaitForPodScheduled" => Some("See why the claim's pod is not scheduled: kubectl describe pod."),
+        _ => None,
+    };
+    let ours = || reason::ALL.iter().find(|reason| reason.name == name).map(|reason| reason.remedy);
+    let remedy = if is_ours { ours() } else { of_kubernetes }?;
+    (!remedy.to_lowercase().starts_with("nothing")).then(|| unlinked(remedy))
+}
+
+/// Writes links of Markdown as text, with the page where they lead.
+fn unlinked(markdown: &str) -> String {
+    let Some((before, rest)) = markdown.split_once('[') else { return markdown.to_owned() };
+    let Some((label, rest)) = rest.split_once("](") else { return markdown.to_owned() };
+    let Some((target, after)) = rest.split_once(')') else { return markdown.to_owned() };
+    let page = if target.starts_with('#') { "docs/troubleshooting.md" } else { "docs/" };
+    format!("{before}{label} ({page}{target}){}", unlinked(after))
+}
+
+#[cfg(test)]
+#[path = "text_tests.rs"]
+mod tests;

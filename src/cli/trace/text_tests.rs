@@ -1,0 +1,108 @@
+use flex_contract::names;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::claim::Claim;
+
+const CREATED: i64 = 1_790_000_000;
+
+fn claim(annotations: Value, bound: bool) -> Claim {
+    let mut annotations = annotations;
+    let mut spec = json!({ "storageClassName": "gold" });
+    if bound {
+        annotations[names::BIND_COMPLETED] = json!("yes");
+        spec["volumeName"] = json!("pvc-u");
+    }
+    let created = jiff::Timestamp::from_second(CREATED).unwrap().to_string();
+    let metadata = json!({
+        "name": "data", "namespace": "team", "uid": "u", "creationTimestamp": created, "annotations": annotations,
+    });
+    let phase = if bound { "Bound" } else { "Pending" };
+    let object = json!({ "metadata": metadata, "spec": spec, "status": { "phase": phase } });
+    Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(object).unwrap())
+}
+
+fn timeline(attempt: u32, reached: &[(Stage, i64)]) -> Timeline {
+    let mut timeline = Timeline::new(attempt, CREATED * 1000);
+    for (stage, after) in reached {
+        timeline.reach(*stage, CREATED * 1000 + after);
+    }
+    timeline
+}
+
+fn trace(claim: Claim, timeline: Timeline) -> Trace {
+    Trace { claim, timeline, events: Vec::new(), idle: None, unseen: Vec::new() }
+}
+
+fn told(reason: &str, message: &str, warning: bool, count: i32) -> Told {
+    let is_ours = !reason.starts_with("WaitForFirst");
+    Told { reason: reason.into(), message: message.into(), warning, is_ours, count, at: CREATED + 3 }
+}
+
+#[test]
+fn a_bound_claim_shows_its_stages_and_who_was_slow() {
+    let reached = [
+        (Stage::Stamped, 16),
+        (Stage::JobCreated, 0),
+        (Stage::Scheduled, 0),
+        (Stage::Started, 0),
+        (Stage::VolumeCreated, 1000),
+        (Stage::Adopted, 1900),
+        (Stage::Bound, 1946),
+    ];
+    insta::assert_snapshot!(text(&trace(claim(json!({}), true), timeline(1, &reached)), CREATED + 7_300));
+}
+
+#[test]
+fn a_claim_that_got_a_pooled_volume_has_one_stage() {
+    let trace = trace(claim(json!({}), true), timeline(0, &[(Stage::Bound, 34)]));
+    insta::assert_snapshot!(text(&trace, CREATED + 1));
+}
+
+#[test]
+fn a_waiting_claim_says_for_whom_it_waits_and_what_to_do() {
+    let reached = [(Stage::Stamped, 16), (Stage::JobCreated, 0), (Stage::Scheduled, 0)];
+    let mut trace = trace(claim(json!({}), false), timeline(1, &reached));
+    let pull = "pod flex-1: ImagePullBackOff: Back-off pulling image \"vendor/x\"";
+    trace.events = vec![
+        told("WaitingForProvisioner", pull, true, 3),
+        told("Provisioning", "attempt 1: image vendor/x of class gold", false, 1),
+        told("LimitReached", "5 runs of class gold", false, 1),
+        told("WaitForFirstConsumer", "waiting for first consumer to be created before binding", false, 1),
+    ];
+    // The PV controller says this of each class without a StorageClass object.
+    let is_ours = false;
+    let harmless = told("ProvisioningFailed", "storageclass.storage.k8s.io \"gold\" not found", true, 9);
+    trace.events.insert(0, Told { is_ours, ..harmless });
+    insta::assert_snapshot!(text(&trace, CREATED + 90));
+}
+
+#[test]
+fn a_failed_attempt_says_why() {
+    let failure = json!({
+        "operation": "provision", "attempt": 2, "at": CREATED + 80, "kind": "retry", "reason": "ExitCode",
+        "message": "exit code 75: the array\nis switched off",
+    });
+    let claim = claim(json!({ names::FAILURE: failure.to_string() }), false);
+    let reached = [(Stage::Stamped, 75_000), (Stage::JobCreated, 75_000), (Stage::Failed, 80_000)];
+    insta::assert_snapshot!(text(&trace(claim, timeline(2, &reached)), CREATED + 90));
+}
+
+#[test]
+fn a_claim_without_a_class_and_with_few_rights_says_so() {
+    let mut trace = trace(claim(json!({}), false), timeline(0, &[]));
+    trace.idle = Some("class gold belongs to another provisioner than flex-provisioner.io".into());
+    trace.unseen = vec!["its volume: persistentvolumes is forbidden\u{1b}[2J".into()];
+    insta::assert_snapshot!(text(&trace, CREATED + 90));
+}
+
+#[test]
+fn each_remedy_is_read_without_markdown() {
+    for reason in reason::ALL {
+        let remedy = remedy(reason.name, true).unwrap_or_default();
+        assert!(!remedy.contains("]("), "{}: {remedy}", reason.name);
+    }
+    assert_eq!(remedy("Provisioning", true), None);
+    assert_eq!(remedy("ProvisioningFailed", false), None);
+}

@@ -1,0 +1,48 @@
+//! The timelines of claims, when an attempt ends.
+
+use flex_contract::operation::Operation;
+
+use super::observe::Observation;
+use crate::claim::timeline::{Basis, Stage, Timeline};
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
+use crate::reconcile::context::Context;
+use crate::run::failure::LastFailure;
+
+/// Returns the timeline of a claim that is bound now.
+pub(super) fn bound_timeline(
+    context: &Context,
+    claim: &Claim,
+    observation: &Observation,
+    volume: Option<&Volume>,
+) -> Timeline {
+    let mut timeline = of_attempt(claim, observation, volume);
+    let now = context.clock.wall().as_millisecond();
+    // A claim is bound as soon as the PV controller has seen its volume.
+    if let Some(waited) = volume.and_then(|volume| context.cluster.index().sync_time(&volume.name)) {
+        timeline.reach(Stage::Adopted, now.saturating_sub(i64::try_from(waited.as_millis()).unwrap_or(i64::MAX)));
+    }
+    timeline.reach(Stage::Bound, now);
+    timeline
+}
+
+/// Returns the timeline of an attempt that failed; `None` for a failed deletion.
+pub(super) fn failed_timeline(claim: &Claim, observation: &Observation, failure: &LastFailure) -> Option<Timeline> {
+    (failure.operation == Operation::Provision).then(|| {
+        let mut timeline = of_attempt(claim, observation, None);
+        timeline.reach(Stage::Failed, failure.at.saturating_mul(1000));
+        timeline
+    })
+}
+
+fn of_attempt(claim: &Claim, observation: &Observation, volume: Option<&Volume>) -> Timeline {
+    Timeline::of(Basis { claim, jobs: &observation.runs.jobs, pods: &observation.runs.pods, volume })
+}
+
+/// Logs and counts the stages of a claim that was bound.
+pub(super) fn report_bound(context: &Context, claim: &Claim, volume: &str, timeline: &Timeline) {
+    let class = claim.class.as_deref().unwrap_or_default();
+    context.metrics.reached(class, timeline);
+    let (attempt, stages) = (timeline.attempt, timeline.line());
+    tracing::info!(claim = %claim.name, class, volume, attempt, stages, "claim bound");
+}
