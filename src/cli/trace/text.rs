@@ -33,12 +33,13 @@ pub(super) fn text(trace: &Trace, now: i64) -> String {
 
 fn headline(trace: &Trace, now: i64) -> String {
     let claim = &trace.claim;
-    let class = claim.class.as_deref().map_or(String::new(), |class| format!(" of class {class}"));
+    let class = claim.class.as_deref().map_or(String::new(), |class| format!(" of class {}", line(class, usize::MAX)));
     let created = age(now - claim.created);
     let state = match (&claim.volume_name, trace.is_bound(), claim.terminating) {
         (_, _, true) => "is being deleted".to_owned(),
-        (Some(volume), true, _) => format!("is bound to volume {volume}"),
-        (Some(volume), false, _) => format!("waits for volume {volume}"),
+        (Some(volume), true, _) => format!("is bound to volume {}", line(volume, usize::MAX)),
+        // A user may have named any volume.
+        (Some(volume), false, _) => format!("waits for volume {}", line(volume, usize::MAX)),
         (None, ..) => "has no volume yet".to_owned(),
     };
     format!("Claim {}{class}, created {created} ago, {state}.", claim.name)

@@ -93,6 +93,7 @@ fn a_failed_attempt_says_why() {
 fn a_claim_without_a_class_and_with_few_rights_says_so() {
     let mut trace = trace(claim(json!({}), false), timeline(0, &[]));
     trace.idle = Some("class gold belongs to another provisioner than flex-provisioner.io".into());
+    trace.claim.volume_name = Some("\u{1b}[2J".into());
     trace.unseen = vec!["its volume: persistentvolumes is forbidden\u{1b}[2J".into()];
     insta::assert_snapshot!(text(&trace, CREATED + 90));
 }
