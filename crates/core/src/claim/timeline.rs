@@ -67,8 +67,8 @@ impl Stage {
 pub struct Timeline {
     /// The number of the attempt, from 1; 0 for a claim that got a pooled volume.
     pub attempt: u32,
-    /// The time when the claim was created, in milliseconds since 1970. The API tells it in whole seconds. If the claim was
-    /// stamped within that second, it counts as created then.
+    /// The time when the claim was created, in milliseconds since 1970. The API tells it in whole seconds. If its first
+    /// stage is within that second, the claim counts as created then.
     pub created: i64,
     /// When each stage was reached, in milliseconds after the creation of the claim. A stage that nobody reported in time
     /// is absent.
@@ -111,12 +111,9 @@ impl Timeline {
         let Basis { claim, jobs, pods, volume } = basis;
         let stamp = claim.own_stamp();
         let attempt = stamp.map_or(0, |stamp| stamp.attempt);
-        let created = claim.created.saturating_mul(1000);
-        let began = stamp.and_then(Stamp::began).map(jiff::Timestamp::as_millisecond);
-        let within_second = began.filter(|began| (0..1000).contains(&began.saturating_sub(created)));
-        let mut timeline = Timeline::new(attempt, within_second.unwrap_or(created));
-        if let Some(began) = began {
-            timeline.reach(Stage::Stamped, began);
+        let mut timeline = Timeline::new(attempt, claim.created.saturating_mul(1000));
+        if let Some(began) = stamp.and_then(Stamp::began) {
+            timeline.reach(Stage::Stamped, began.as_millisecond());
         }
         let job = jobs.iter().find(|job| job.run_labels.attempt == attempt);
         let of_job = |pod: &&Arc<Pod>| job.is_none_or(|job| pod.job == job.real_name().name);
@@ -133,8 +130,12 @@ impl Timeline {
         timeline
     }
 
-    /// Records a stage with its time, in milliseconds since 1970.
+    /// Records a stage with its time, in milliseconds since 1970. The first stage sets the time of the creation, if it is
+    /// within that second.
     pub fn reach(&mut self, stage: Stage, at: i64) {
+        if self.reached.is_empty() && (0..1000).contains(&at.saturating_sub(self.created)) {
+            self.created = at;
+        }
         self.reached.insert(stage, at.saturating_sub(self.created));
     }
 
@@ -229,6 +230,18 @@ mod tests {
             let timeline = timeline(&[(Stage::Stamped, 1), (last, 2)]);
             assert_eq!((timeline.next(), timeline.has(last)), (next, true));
         }
+    }
+
+    #[test]
+    fn the_second_of_the_creation_is_not_counted() {
+        let mut soon = Timeline::new(1, 5_000);
+        soon.reach(Stage::Stamped, 5_900);
+        soon.reach(Stage::Bound, 6_100);
+        assert_eq!(soon.line(), "stamped 0 ms, bound 200 ms");
+        let mut late = Timeline::new(1, 5_000);
+        late.reach(Stage::Stamped, 6_000);
+        late.reach(Stage::Bound, 6_100);
+        assert_eq!(late.line(), "stamped 1000 ms, bound 100 ms");
     }
 
     #[test]
