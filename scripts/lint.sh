@@ -355,6 +355,12 @@ check "cargo clippy of the fuzzers" cargo clippy --workspace --features fuzz/lib
 deny
 check "parts of pages that the code prints" cargo test --quiet --workspace --locked --test pages
 check "unused dependencies" unused_dependencies
+short_files() {
+    # The file of the CSI specification is generated.
+    local long
+    long=$(git ls-files '*.rs' '*.py' '*.sh' | grep -v '/csi\.v1\.rs$' | xargs wc -l | awk '$2 != "total" && $1 > 500')
+    [[ -z $long ]] || fail "these files have more than 500 lines:"$'\n'"$long" "divide them by what they do"
+}
 # CONTRIBUTING promises that `cargo test --lib` works on a Mac. The servers of the tests work on Linux alone.
 pure_tests_need_no_linux() {
     local tree
@@ -366,7 +372,8 @@ check "pure tests need no Linux" pure_tests_need_no_linux
 check "one version of Rust" rust_version
 check "one version of this project" scripts/version.sh --check
 install_package python3 python3
-check "arrows between modules" scripts/floors.py
+check "files of at most 500 lines" short_files
+check "arrows between modules" scripts/layers.py
 check "shellcheck" shell
 check "gofmt" go_format
 check "go vet" go_vet
@@ -376,7 +383,7 @@ check "tests that pages name" named_tests
 check "pages for users name no tests" no_named_tests
 check "links" scripts/links.py
 check "pages of the manual" scripts/book.py --check
-check "planted circles between files" scripts/floors.py --self-test
+check "planted circles between files" scripts/layers.py --self-test
 check "decisions" decisions
 check "glossary" glossary
 if kubernetes=$(kubernetes); then

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks the arrows between the modules of the orchestrator, and that no files use each other in a circle.
 
-A line of FLOORS is a floor, the lowest first. A module may use what stands on a line above its own in that list, and no
-other. Modules on one floor do not use each other. Tests may use everything.
+A line of LAYERS is a layer, the lowest first. A module may use what stands on a line above its own in that list, and no
+other. Modules on one layer do not use each other. Tests may use everything.
 
 `circles.py` says what counts as a use of a file. `--self-test` checks that planted circles are found.
 """
@@ -16,9 +16,9 @@ sys.dont_write_bytecode = True
 
 import circles
 
-FLOORS = {
+LAYERS = {
     "crates/core/src": """
-        limits rules status_reason text
+        limits optional_text rules status_reason text
         object
         config
         kept_script pool sync_probe
@@ -103,15 +103,17 @@ def main():
         tests = unittest.defaultTestLoader.loadTestsFromName("circles_test")
         return 0 if unittest.TextTestRunner(verbosity=0).run(tests).wasSuccessful() else 1
     wrong = list(circles_between_files())
-    for root, floors in FLOORS.items():
-        floor = {}
-        for height, line in enumerate(filter(None, map(str.strip, floors.splitlines()))):
-            floor.update(dict.fromkeys(line.split(), height))
+    for root, layers in LAYERS.items():
+        layer = {}
+        for height, line in enumerate(filter(None, map(str.strip, layers.splitlines()))):
+            layer.update(dict.fromkeys(line.split(), height))
         for user, used, path in arrows(root):
-            if user not in floor:
-                wrong.append(f"{path}: the module {user} has no floor in scripts/floors.py")
-            elif used in floor and floor[used] >= floor[user]:
-                wrong.append(f"{path}: {user} uses {used}, which stands on its floor or above it")
+            if user not in layer:
+                wrong.append(f"{path}: the module {user} has no layer in scripts/layers.py")
+            elif used not in layer and any(Path(root, used).with_suffix(end).exists() for end in ("", ".rs")):
+                wrong.append(f"{path}: the module {used} has no layer in scripts/layers.py")
+            elif used in layer and layer[used] >= layer[user]:
+                wrong.append(f"{path}: {user} uses {used}, which stands on its layer or above it")
     print("\n".join(sorted(set(wrong))), file=sys.stderr)
     return 1 if wrong else 0
 
