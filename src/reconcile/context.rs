@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use flex_contract::cause;
 use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
 use k8s_openapi::api::batch::v1 as api;
@@ -20,7 +21,7 @@ use crate::model::object_ref::ObjectRef;
 use crate::reconcile::memory::{RateLimit, Sweep};
 use crate::rules::Rule;
 use crate::run::script::{Texts, complete};
-use crate::run::state::{Cause, JOB_REFUSED, JobRefusal, RunState, state};
+use crate::run::state::{Cause, JobRefusal, RunState, state};
 use crate::run::view::{Job, Pod};
 use crate::state::ClusterState;
 use crate::state::index::{EXPECTATION_TIMEOUT, SlotRequest, WorkItem};
@@ -225,10 +226,10 @@ pub(super) fn refused_job(error: WriteError) -> Result<JobRefusal, WriteError> {
         WriteError::Refused { message, invalid: true, .. } => (Reaction::Never, message),
         WriteError::Refused { message, .. } | WriteError::NotFound { message, .. } => (Reaction::Retry, message),
         WriteError::Incomplete { message, .. } => {
-            return Ok(JobRefusal { cause: Cause::new("ScriptLost", message), reaction: Reaction::Retry });
+            return Ok(JobRefusal { cause: Cause::new(cause::SCRIPT_LOST, message), reaction: Reaction::Retry });
         }
         error => return Err(error),
     };
-    let cause = Cause::new(JOB_REFUSED, format!("Kubernetes refuses the provisioner's Job: {why}"));
+    let cause = Cause::new(cause::JOB_REFUSED, format!("Kubernetes refuses the provisioner's Job: {why}"));
     Ok(JobRefusal { cause, reaction })
 }

@@ -1,5 +1,6 @@
 //! Delete runs of volumes, of storage that attempts of claims left, and of snapshots.
 
+use flex_contract::cause;
 use flex_contract::operation::Operation;
 
 use crate::api::writes::WriteError;
@@ -7,7 +8,7 @@ use crate::config::Recipe;
 use crate::reconcile::context::{Context, RunObjects};
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
-use crate::run::state::{Cause, JOB_REFUSED, RunState};
+use crate::run::state::{Cause, RunState};
 
 impl Context {
     /// Returns the state of a delete run for an id, by the name of its Job. The run does not count as absent while
@@ -65,6 +66,6 @@ pub(super) async fn start_delete_job(
             target = RunTarget { namespace: own.clone(), without_account: true, ..target };
             continue;
         }
-        return Ok(Some(Cause::new(JOB_REFUSED, format!("the delete run's Job cannot be created: {error}"))));
+        return Ok(Some(Cause::new(cause::JOB_REFUSED, format!("the delete run's Job cannot be created: {error}"))));
     }
 }

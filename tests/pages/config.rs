@@ -25,7 +25,7 @@ pub fn parts() -> Vec<Part> {
         },
         Part {
             file: "docs/config.md",
-            source: "crates/core/src/config/capability.rs",
+            source: "crates/contract/src/capability.rs",
             name: "",
             print: |_, _| capabilities(),
         },

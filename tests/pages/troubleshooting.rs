@@ -1,5 +1,6 @@
 //! The tables of `docs/troubleshooting.md`.
 
+use flex_contract::cause;
 use flex_contract::reason::{self, Level, Object, Reason};
 use flex_provisioner::findings::{FindingKind, Severity};
 
@@ -14,6 +15,12 @@ pub fn parts() -> Vec<Part> {
         part("others", |_, _| {
             events(&[(Object::Volume, "volume"), (Object::Config, "ConfigMap"), (Object::Run, "Job")])
         }),
+        Part {
+            file: "docs/troubleshooting.md",
+            source: "crates/contract/src/cause.rs",
+            name: "",
+            print: |_, _| causes(),
+        },
         Part {
             file: "docs/troubleshooting.md",
             source: "crates/core/src/findings/kind.rs",
@@ -36,6 +43,11 @@ fn events(objects: &[(Object, &str)]) -> String {
     let rows: Vec<_> = objects.iter().flat_map(|(object, on)| of(*object).map(move |reason| row(on, reason))).collect();
     let head = ["on", "reason", "type", "meaning", "what to do"];
     format!("\n{}\n", table(&head[usize::from(!named)..], rows))
+}
+
+fn causes() -> String {
+    let rows = cause::ALL.iter().map(|cause| vec![code(cause.name), in_one_line(cause.doc)]);
+    format!("\n{}\n", table(&["cause", "meaning"], rows))
 }
 
 fn level(level: Level) -> &'static str {

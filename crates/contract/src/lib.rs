@@ -22,7 +22,9 @@
 
 pub mod api;
 pub mod batch;
+pub mod capability;
 pub mod capacity;
+pub mod cause;
 pub mod exit;
 pub mod listing;
 pub mod names;

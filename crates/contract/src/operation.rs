@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use strum::VariantArray;
 
+use crate::capability;
 use crate::request_error::RequestError;
 
 /// The value of `OPERATION` in the environment of a run for several requests ([`crate::batch`]).
@@ -67,9 +68,12 @@ impl Operation {
     pub fn capability(self) -> Option<&'static str> {
         match self {
             Operation::Provision | Operation::Delete => None,
-            Operation::Snapshot | Operation::DeleteSnapshot => Some("snapshot"),
-            Operation::MoveIn | Operation::MoveOut => Some("move-in"),
-            Operation::List | Operation::Expand | Operation::Modify | Operation::Capacity => Some(self.as_str()),
+            Operation::Snapshot | Operation::DeleteSnapshot => Some(capability::SNAPSHOT),
+            Operation::MoveIn | Operation::MoveOut => Some(capability::MOVE_IN),
+            Operation::List => Some(capability::LIST),
+            Operation::Expand => Some(capability::EXPAND),
+            Operation::Modify => Some(capability::MODIFY),
+            Operation::Capacity => Some(capability::CAPACITY),
         }
     }
 

@@ -173,8 +173,8 @@ reasons! {
     CONFIG_REFUSED = "ConfigRefused", Warning on [Config]: "`flex-provisioner validate FILE` shows file and line.";
     /// The capacity of a node or zone is not known.
     CAPACITY_FAILED = "CapacityFailed", Warning on [Config]: "Correct what the message names.";
-    /// The scheduler ignores capacities, because the CSIDriver of the provisioner's name is somebody else's.
-    CAPACITY_UNUSED = "CapacityUnused", Warning on [Config]: "See who made it.";
+    /// The scheduler ignores capacities, because another program owns the CSIDriver object with the provisioner's name.
+    CAPACITY_UNUSED = "CapacityUnused", Warning on [Config]: "Find out who created that CSIDriver object.";
     /// Kubernetes refuses what the orchestrator writes for the class's [pool](operations.md#pools).
     POOL_FAILED = "PoolFailed", Warning on [Config]: "Correct what the message names, such as a quota.";
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flex_contract::batch::{self, MemberFailure, Split};
+use flex_contract::cause;
 use flex_contract::names::CONTAINER;
 use flex_contract::operation::Operation;
 use flex_contract::request::{Property, RequestError, RunRequest};
@@ -190,7 +191,7 @@ impl Job {
         if let Some(failed) = failed {
             let at = self.failed.as_ref().map_or(0, |failed| failed.at);
             shown.complete = false;
-            shown.failed = Some(JobEnd { reason: "MemberFailed".into(), message: failed.message, at });
+            shown.failed = Some(JobEnd { reason: cause::MEMBER_FAILED.into(), message: failed.message, at });
         }
         Some(shown)
     }

@@ -1,5 +1,6 @@
 //! The attempts of claims: their slots, their stamps, and their runs.
 
+use flex_contract::cause;
 use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::operation::Operation;
@@ -170,7 +171,8 @@ pub(super) async fn start_run(
     match context.create_job(recipe, job::job(recipe, &request, &target)).await {
         Ok(()) => Ok(StepOutcome::End(Requeue::JobCreated)),
         Err(WriteError::NotFound { message, .. }) => {
-            let cause = Cause::new("NamespaceGone", format!("the provisioner's Job cannot be created: {message}"));
+            let cause =
+                Cause::new(cause::NAMESPACE_GONE, format!("the provisioner's Job cannot be created: {message}"));
             fail(context, claim, observation, confirmed, JobRefusal { cause, reaction: Reaction::Retry }).await
         }
         Err(error) => fail(context, claim, observation, confirmed, refused_job(error)?).await,

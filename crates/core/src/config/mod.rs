@@ -14,7 +14,6 @@
 //! - [`document`] reads the files that `validate` and `render` get.
 
 pub mod accounts;
-pub mod capability;
 pub mod check;
 pub mod checked;
 pub mod class;
@@ -39,6 +38,7 @@ pub mod spelling;
 pub mod topology;
 pub mod values;
 
+pub use flex_contract::capability;
 pub use problem::{Problem, joined};
 pub use recipe::Recipe;
 pub use settings::{Backoff, NodeGone, Placement, Quota, Refresh, RunAsUser, SourceRule};

@@ -1,5 +1,6 @@
 //! The state of a run: a pure function of its Job, its pods and the warnings of Kubernetes.
 
+use flex_contract::cause;
 use flex_contract::exit::{self, Reaction};
 use flex_contract::names::CONTAINER;
 
@@ -10,10 +11,6 @@ use crate::limits;
 use crate::status_reason::StatusReason;
 use crate::text::line;
 
-/// The reason of a run whose Job the API server refuses.
-pub const JOB_REFUSED: &str = "JobRefused";
-/// The reason of a run whose image ended with an exit code.
-const EXIT_CODE: &str = "ExitCode";
 /// The reason of Kubernetes for a Job that was in progress for too long.
 const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
@@ -118,7 +115,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         return failed_container(end, pods_ended);
     }
     if let Some(pod) = pod.filter(|pod| pod.phase == PodPhase::Failed) {
-        let reason = if pod.reason.is_empty() { "PodFailed" } else { &pod.reason };
+        let reason = if pod.reason.is_empty() { cause::POD_FAILED } else { &pod.reason };
         let message = format!("the pod failed before the image ended: {}", texts(&pod.message));
         let at = job.failed.as_ref().map_or(pod.created, |failed| failed.at);
         return RunState::Failed { cause: Cause::new(reason, message), reaction: Reaction::Retry, at, pods_ended };
@@ -166,15 +163,16 @@ fn failed_container(end: &super::view::ContainerEnd, pods_ended: bool) -> RunSta
     let whose = if end.container == CONTAINER { String::new() } else { format!("container {}: ", end.container) };
     let (reason, what) = match end.reason.as_str() {
         "OOMKilled" => ("OOMKilled", "the image ran out of memory; raise `resources`".to_owned()),
-        reason if START_ERRORS.contains(&reason) => ("StartError", "the container could not start".to_owned()),
-        _ => (EXIT_CODE, exit::explain(end.code)),
+        reason if START_ERRORS.contains(&reason) => (cause::START_ERROR, "the container could not start".to_owned()),
+        _ => (cause::EXIT_CODE, exit::explain(end.code)),
     };
     let message = match said.as_str() {
         "" => format!("{whose}{what}, and said nothing"),
         said => format!("{whose}{what}: {said}"),
     };
     // The exit code of a container that never ran means nothing.
-    let reaction = if reason == EXIT_CODE && whose.is_empty() { exit::reaction(end.code) } else { Reaction::Retry };
+    let reaction =
+        if reason == cause::EXIT_CODE && whose.is_empty() { exit::reaction(end.code) } else { Reaction::Retry };
     RunState::Failed { cause: Cause::new(reason, message), reaction, at: end.at, pods_ended }
 }
 
