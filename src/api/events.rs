@@ -22,7 +22,7 @@ use crate::text;
 /// The time within which the same text on the same object is not repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(600);
 /// The time between two clean-ups of old entries.
-const SWEEP: Duration = Duration::from_secs(60);
+const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_REMEMBERED: usize = 20_000;
 /// The largest note of an event that the API server accepts, in bytes.
 const MAX_NOTE: usize = 1024;
@@ -64,7 +64,7 @@ impl Dedup {
     /// moment ago.
     fn record(&mut self, text: u64, object: u64, now: Duration) -> Option<i32> {
         let is_new = |at: Duration| now.saturating_sub(at) < REPEAT_AFTER;
-        if now.saturating_sub(self.swept) >= SWEEP && self.hashes.len() > MAX_REMEMBERED {
+        if now.saturating_sub(self.swept) >= CLEAN_UP_INTERVAL && self.hashes.len() > MAX_REMEMBERED {
             self.swept = now;
             self.hashes.retain(|_, (at, _)| is_new(*at));
         }
@@ -286,7 +286,7 @@ mod tests {
         let (text, object) = (1, 2);
         let mut dedup = Dedup::default();
         assert_eq!(dedup.record(text, object, REPEAT_AFTER), Some(1));
-        assert_eq!((dedup.record(text, object, REPEAT_AFTER * 2 - SWEEP), dedup.has(object)), (None, true));
+        assert_eq!((dedup.record(text, object, REPEAT_AFTER * 2 - CLEAN_UP_INTERVAL), dedup.has(object)), (None, true));
         assert_eq!(dedup.record(text, object, REPEAT_AFTER * 2), Some(2));
         for many in 0..MAX_REMEMBERED as u64 {
             dedup.record(3 + many, object, REPEAT_AFTER * 3);

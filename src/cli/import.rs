@@ -23,7 +23,7 @@ use crate::run::node::NodeLabels;
 use crate::run::request::AttemptStart;
 use crate::volume::import::{Import, Imported, import as imported};
 use crate::volume::move_in::Refusal;
-use crate::volume::move_out::take_back;
+use crate::volume::move_out::check_undo_import;
 use crate::volume::place::{Neighbour, Overlap, Place, Places, neighbour};
 use crate::volume::request::request;
 use crate::volume::reserved_paths::verify_unreserved;
@@ -237,7 +237,7 @@ async fn undo(work: &Work, args: &ImportArgs, made: &Imported, recipe: &Recipe) 
         return Ok(());
     };
     let Fresh { volume, claim, .. } = work.fresh(&volume.name).await?;
-    let moving_out = work.moving_out(&volume, claim.as_ref(), |of| take_back(&volume, of, &work.identity))?;
+    let moving_out = work.moving_out(&volume, claim.as_ref(), |of| check_undo_import(&volume, of, &work.identity))?;
     if args.dry_run {
         say!("{}: volume {name} would be deleted, and the data stay", args.path);
         return Ok(());

@@ -56,8 +56,8 @@ pub(super) async fn finished<T>(
     let name = job.metadata.name.clone().unwrap_or_default();
     let created = jobs.create(&PostParams::default(), &job).await;
     created.map_err(|error| RunFailure::early(format!("the Job cannot be created: {error}")))?;
-    let patience = recipe.timeout.saturating_add(START_TIMEOUT);
-    let ended = tokio::time::timeout(patience, async {
+    let limit = recipe.timeout.saturating_add(START_TIMEOUT);
+    let ended = tokio::time::timeout(limit, async {
         let pod = followed(&jobs, &pods, &events, &name).await?;
         read(pods.clone(), pod).await.map_err(RunFailure::late)
     });
@@ -66,7 +66,7 @@ pub(super) async fn finished<T>(
     if let Err(error) = jobs.delete(&name, &DeleteParams::background()).await {
         eprintln!("Job {namespace}/{name} is left for Kubernetes to remove: {error}");
     }
-    ended.unwrap_or_else(|_| Err(RunFailure::late(format!("no answer within {} s", patience.as_secs()))))
+    ended.unwrap_or_else(|_| Err(RunFailure::late(format!("no answer within {} s", limit.as_secs()))))
 }
 
 /// Follows a run to its end. Returns the name of its pod.

@@ -85,7 +85,7 @@ enum Command {
     ///
     /// Exits 0, or 1 if the cluster could not be read.
     Status(status::StatusArgs),
-    /// Print the log of the run that a claim is about, or its last words.
+    /// Print the log of the last run for a claim, or its last words.
     ///
     /// The run is the last attempt to make the claim's volume; for a bound claim, its last expansion or modification; for
     /// a terminating one, the run that deletes what attempts have left. Exits 0 if there is a log, 2 if there is none

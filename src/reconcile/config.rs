@@ -16,7 +16,7 @@ use crate::rules::NewEvent;
 use crate::state::index::{REVISION_TTL, Woken, WorkItem};
 
 /// The time between two clean-ups of revisions to which nothing refers.
-const SWEEP: Duration = Duration::from_secs(15 * 60);
+const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
 /// Reconciles all configs.
 pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
@@ -46,7 +46,8 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         return Err(error);
     }
     context.metrics.configs(classes.verdicts.values());
-    let mut again = later.unwrap_or(SWEEP).min(kept_script::sweep(context).await?.unwrap_or(SWEEP));
+    let mut again =
+        later.unwrap_or(CLEAN_UP_INTERVAL).min(kept_script::sweep(context).await?.unwrap_or(CLEAN_UP_INTERVAL));
     let unused = context.cluster.index().unused_revisions(context.clock.now());
     for hash in unused {
         let Some(deletion) = RevisionDeletion::begin(context, &hash) else {

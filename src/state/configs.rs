@@ -35,7 +35,7 @@ pub struct Configs {
     /// The present change is a part of a list.
     listing: bool,
     /// The table must be decided at the end of the list.
-    undecided: bool,
+    stale: bool,
 }
 
 impl Configs {
@@ -153,19 +153,19 @@ impl Configs {
         self.deleted_classes.values().map(remaining).min()
     }
 
-    /// Begins or ends a change that is a part of a list. The table is not decided with each object.
+    /// Begins or ends a change that is a part of a list. The classes are not derived with each object.
     pub fn set_listing(&mut self, listing: bool) {
         self.listing = listing;
     }
 
-    /// Checks whether a list has changed something, and the table is not decided yet.
-    pub fn is_undecided(&self) -> bool {
-        self.undecided
+    /// Checks whether a list has changed something, and the classes are not derived yet.
+    pub fn is_stale(&self) -> bool {
+        self.stale
     }
 
-    /// Decides all classes again, unless the present change is a part of a list. Returns whether it did.
-    pub fn decide(&mut self, identity: &Identity, revisions: &BTreeMap<String, Revision>) -> bool {
-        self.undecided = self.listing;
+    /// Derives all classes again, unless the present change is a part of a list. Returns whether it did.
+    pub fn derive_classes(&mut self, identity: &Identity, revisions: &BTreeMap<String, Revision>) -> bool {
+        self.stale = self.listing;
         if self.listing {
             return false;
         }

@@ -97,7 +97,7 @@ async fn a_deleted_node_is_handled_as_the_class_says() {
     delete_node(&ring, "n1").await;
     ring.delete_claim("a").await;
     ring.claim_gone("a").await;
-    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "node n1, where something must be deleted, is gone")
+    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "node n1 is gone, and storage on it must be deleted")
         .await;
     assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty(), "no run begins on an unreachable node");
     // The class's present setting counts.

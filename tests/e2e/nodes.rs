@@ -356,7 +356,7 @@ impl Both {
             self.ring.delete_claim(name).await;
         }
         for id in &ids {
-            let gone = format!("node {}, where something must be deleted, is gone", self.second.name());
+            let gone = format!("node {} is gone, and storage on it must be deleted", self.second.name());
             self.says(id, reason::VOLUME_FAILED_DELETE, &gone).await;
         }
         let let_go = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });

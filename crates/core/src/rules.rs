@@ -1,7 +1,8 @@
 //! The form of a decision table: rules with names, and what they decide.
 //!
-//! Each table is an enum whose variants are its rules, in their order. The first rule that holds applies. Logs, metrics,
-//! tests, the simulation and `docs/internals/rules.md` name rules by these variants.
+//! Each table is an enum whose variants are its rules, in groups. The decision first finds the group, and code says how.
+//! Within the group, the documentation of a rule says when it holds, and the first that holds applies. Logs, metrics, tests,
+//! the simulation and `docs/internals/rules.md` name rules by these variants.
 
 use std::fmt::Debug;
 

@@ -23,7 +23,9 @@ use crate::config::classes::Identity;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::volume::move_in::{Candidate, Former, FormerProvisioner, Mapping, Refusal, is_of, map, moved_in};
+use crate::volume::move_in::{
+    Candidate, Former, FormerProvisioner, Mapping, Refusal, is_of_provisioner, map, moved_in,
+};
 use crate::volume::place::{Neighbour, Overlap, Places, neighbour};
 use places::{check_config, places, recipe};
 use work::{Fresh, Work};
@@ -121,7 +123,7 @@ async fn work(args: &AdoptArgs) -> anyhow::Result<usize> {
     }
     let mut volumes: Vec<Volume> = Vec::new();
     if args.volumes.is_empty() {
-        let of_it = work.index.volumes().filter(|volume| is_of(volume, name, &work.identity));
+        let of_it = work.index.volumes().filter(|volume| is_of_provisioner(volume, name, &work.identity));
         let of_it = of_it.filter(|volume| is_ours_or_nobody_s(volume, &work.identity));
         volumes.extend(of_it.map(|volume| (*volume).clone()));
         volumes.retain(|volume| is_by_config(volume, &work.config) || !(args.undo || volume.is_adopted()));

@@ -5,7 +5,7 @@ use super::work::{Fresh, Work};
 use crate::cli::out::say;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
-use crate::volume::move_out::{MovingOut, move_out};
+use crate::volume::move_out::{MovingOut, check_move_out};
 
 /// Takes back what was written on volumes that came from a provisioner. Returns the number of volumes that stay.
 pub(super) async fn undo(work: &Work, volumes: &[Volume], from: &str, dry_run: bool) -> usize {
@@ -37,7 +37,7 @@ pub(super) async fn undo(work: &Work, volumes: &[Volume], from: &str, dry_run: b
 }
 
 fn checked_out(work: &Work, volume: &Volume, claim: Option<&Claim>, from: &str) -> Result<MovingOut, String> {
-    work.moving_out(volume, claim, |of| move_out(volume, from, of, &work.identity))
+    work.moving_out(volume, claim, |of| check_move_out(volume, from, of, &work.identity))
 }
 
 async fn one(work: &Work, volume: &Volume, moving_out: &MovingOut, from: &str) -> Result<(), String> {

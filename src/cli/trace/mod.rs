@@ -1,6 +1,6 @@
 //! `trace`: shows the way of a claim to its volume.
 
-mod seen;
+mod observation;
 mod text;
 
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use self::seen::{Told, Trace};
+use self::observation::{ClaimEvent, Trace};
 use self::text::text;
 use super::claim::ClaimName;
 use super::cluster::Cluster;
@@ -191,15 +191,15 @@ async fn idle(
 }
 
 /// Returns the events of a claim, the newest first.
-async fn events(client: &Client, identity: &Identity, claim: &Claim) -> kube::Result<Vec<Told>> {
+async fn events(client: &Client, identity: &Identity, claim: &Claim) -> kube::Result<Vec<ClaimEvent>> {
     let api: Api<Event> = Api::namespaced(client.clone(), &claim.name.namespace);
     let of_claim = ListParams::default().fields(&format!("involvedObject.uid={}", claim.uid));
-    let mut told: Vec<_> = api.list(&of_claim).await?.items.iter().map(|event| told(event, identity)).collect();
-    told.sort_by_key(|told| std::cmp::Reverse(told.at));
-    Ok(told)
+    let mut event_of: Vec<_> = api.list(&of_claim).await?.items.iter().map(|event| event_of(event, identity)).collect();
+    event_of.sort_by_key(|event_of| std::cmp::Reverse(event_of.at));
+    Ok(event_of)
 }
 
-fn told(event: &Event, identity: &Identity) -> Told {
+fn event_of(event: &Event, identity: &Identity) -> ClaimEvent {
     let series = event.series.as_ref();
     let last = series.and_then(|series| series.last_observed_time.as_ref()).or(event.event_time.as_ref());
     let at = match (&event.last_timestamp, last) {
@@ -207,7 +207,7 @@ fn told(event: &Event, identity: &Identity) -> Told {
         (None, Some(last)) => last.0.as_second(),
         (None, None) => view::seconds(event.metadata.creation_timestamp.as_ref()),
     };
-    Told {
+    ClaimEvent {
         reason: event.reason.clone().unwrap_or_default(),
         message: event.message.clone().unwrap_or_default(),
         warning: event.type_.as_deref() == Some("Warning"),
@@ -227,9 +227,9 @@ fn to_json(trace: &Trace) -> Value {
         .collect();
     let events: Vec<_> = events
         .iter()
-        .map(|told| {
+        .map(|event_of| {
             json!({
-                "reason": told.reason, "message": told.message, "warning": told.warning, "count": told.count, "at": told.at,
+                "reason": event_of.reason, "message": event_of.message, "warning": event_of.warning, "count": event_of.count, "at": event_of.at,
             })
         })
         .collect();

@@ -35,9 +35,9 @@ fn trace(claim: Claim, timeline: Timeline) -> Trace {
     Trace { claim, timeline, events: Vec::new(), idle: None, unseen: Vec::new() }
 }
 
-fn told(reason: &str, message: &str, warning: bool, count: i32) -> Told {
+fn event_of(reason: &str, message: &str, warning: bool, count: i32) -> ClaimEvent {
     let is_ours = !reason.starts_with("WaitForFirst");
-    Told { reason: reason.into(), message: message.into(), warning, is_ours, count, at: CREATED + 3 }
+    ClaimEvent { reason: reason.into(), message: message.into(), warning, is_ours, count, at: CREATED + 3 }
 }
 
 #[test]
@@ -66,15 +66,15 @@ fn a_waiting_claim_says_for_whom_it_waits_and_what_to_do() {
     let mut trace = trace(claim(json!({}), false), timeline(1, &reached));
     let pull = "pod flex-1: ImagePullBackOff: Back-off pulling image \"vendor/x\"";
     trace.events = vec![
-        told("WaitingForProvisioner", pull, true, 3),
-        told("Provisioning", "attempt 1: image vendor/x of class gold", false, 1),
-        told("LimitReached", "5 runs of class gold", false, 1),
-        told("WaitForFirstConsumer", "waiting for first consumer to be created before binding", false, 1),
+        event_of("WaitingForProvisioner", pull, true, 3),
+        event_of("Provisioning", "attempt 1: image vendor/x of class gold", false, 1),
+        event_of("LimitReached", "5 runs of class gold", false, 1),
+        event_of("WaitForFirstConsumer", "waiting for first consumer to be created before binding", false, 1),
     ];
     // The PV controller says this of each class without a StorageClass object.
     let is_ours = false;
-    let harmless = told("ProvisioningFailed", "storageclass.storage.k8s.io \"gold\" not found", true, 9);
-    trace.events.insert(0, Told { is_ours, ..harmless });
+    let harmless = event_of("ProvisioningFailed", "storageclass.storage.k8s.io \"gold\" not found", true, 9);
+    trace.events.insert(0, ClaimEvent { is_ours, ..harmless });
     insta::assert_snapshot!(text(&trace, CREATED + 90));
 }
 

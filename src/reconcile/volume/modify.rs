@@ -108,7 +108,7 @@ pub(super) async fn execute(
             }
             context.writes.note_modify(volume, Some(&note)).await?.into()
         }
-        Step::ClearFailure => context.writes.note_modify(volume, None).await?.into(),
+        Step::ClearNote => context.writes.note_modify(volume, None).await?.into(),
         Step::RemoveJob { job } => observation.runs.remove(context, job, written).await?,
     })
 }

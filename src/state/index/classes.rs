@@ -153,12 +153,12 @@ impl Index {
 
     /// Ends a list. Returns the work items to requeue.
     pub fn end_list(&mut self) -> Vec<WorkItem> {
-        self.decide_classes(self.facts.configs.is_undecided())
+        self.decide_classes(self.facts.configs.is_stale())
     }
 
     /// Decides all classes again if there is news. Returns the work items to requeue.
     fn decide_classes(&mut self, news: bool) -> Vec<WorkItem> {
-        if news && self.facts.configs.decide(&self.facts.identity, self.revisions.stored()) {
+        if news && self.facts.configs.derive_classes(&self.facts.identity, self.revisions.stored()) {
             self.woken_by_classes()
         } else {
             Vec::new()

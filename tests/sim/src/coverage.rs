@@ -145,11 +145,7 @@ pub const UNREACHED: &[Unreached] = &[
     rare("volume", "ModifyStuckRunOutdated", "a user must change the request while the image of the class is missing"),
     rare("volume", "ModifyRunStuck", "the image of the class must be missing when a user requests other attributes"),
     rare("volume", "ModifyFailedRunEnding", "the Job of a modify run must fail long before its pod ends"),
-    rare(
-        "volume",
-        "ModifyFailureOutdated",
-        "a user must take back the request for other attributes at the right moment",
-    ),
+    rare("volume", "ModifyNoteOutdated", "a user must take back the request for other attributes at the right moment"),
     rare("volume", "ModifyRequestNotAvailable", "the VolumeAttributesClasses exist in all histories"),
     rare("volume", "ModifyNotSupported", "users request other attributes only of classes that can modify"),
     rare("volume", "ModifyPodRunning", "a pod must outlive its Job while a user requests other attributes"),
@@ -215,7 +211,7 @@ mod tests {
         assert_eq!((report.decided, report.all), (2, rules().count()));
         assert!(!report.unknown.contains(&("volume", "DeleteRunDue")));
         assert!(report.unknown.contains(&("volume", "StorageDeleted")));
-        assert!(!report.unknown.contains(&("volume", "ModifyFailureOutdated")), "it is too rare to be missed");
+        assert!(!report.unknown.contains(&("volume", "ModifyNoteOutdated")), "it is too rare to be missed");
         let reached: Vec<_> = report.reached.iter().map(|(rule, _)| *rule).collect();
         assert_eq!(reached, [("volume", "ClaimRefRemovedHold")]);
     }

@@ -95,7 +95,7 @@ pub struct Observed<'a> {
     pub source_users: &'a [SourceUser],
 }
 
-fn needs_manual_cleanup(rule: Rule, why: &str) -> Decision {
+fn manual_cleanup(rule: Rule, why: &str) -> Decision {
     let message = format!(
         "the snapshot cannot be deleted: {why}; clean up by hand, then annotate its VolumeSnapshotContent with {}={}",
         names::ABANDON,
@@ -188,7 +188,7 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     }
     match &o.recipe {
         Ok(recipe) => deleting(o, recipe, now),
-        Err(why) => needs_manual_cleanup(Rule::ProvenanceUnknown, why),
+        Err(why) => manual_cleanup(Rule::ProvenanceUnknown, why),
     }
 }
 
@@ -197,8 +197,8 @@ fn stopping(o: &Observed<'_>) -> Option<Decision> {
     if let Some(job) = o.jobs.iter().find(|job| !job.terminating) {
         return Some(Rule::StopSnapshotRun.step(Step::RemoveJob { job: job.name.clone() }));
     }
-    let goes_on = !matches!(o.run, RunState::NotCached) || o.has_running_pods || !o.jobs.is_empty();
-    goes_on.then(|| waiting(o, Rule::SnapshotRunEnding, reason::SNAPSHOT_DELETION_FAILED))
+    let is_ending = !matches!(o.run, RunState::NotCached) || o.has_running_pods || !o.jobs.is_empty();
+    is_ending.then(|| waiting(o, Rule::SnapshotRunEnding, reason::SNAPSHOT_DELETION_FAILED))
 }
 
 /// Waits. Emits an event if a pod is on a node that does not answer.
@@ -266,7 +266,7 @@ fn start(o: &Observed<'_>, attempt: u32) -> Decision {
             let why = format!(
                 "node {node}, which stores the snapshot, is gone; the provisioner deletes the snapshot when the node is back; else set `node-gone` in the provisioner config"
             );
-            needs_manual_cleanup(Rule::NodeGoneHold, &why)
+            manual_cleanup(Rule::NodeGoneHold, &why)
         }
     }
 }

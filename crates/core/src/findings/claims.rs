@@ -11,7 +11,7 @@ use crate::config::effective_config::hash_of;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
 use crate::model::phase::ClaimPhase;
-use crate::volume::vouch::reserve;
+use crate::volume::vouch::reserve_command;
 
 /// Returns the finding about a claim, if any.
 pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
@@ -80,7 +80,7 @@ fn lost(w: &Lookups<'_>, claim: &Claim) -> LostClaim {
             let detail = format!(
                 "its volume {name} exists, but is reserved for another UID of the claim, {uid}, as in a backup"
             );
-            let remedy = format!("reserve the volume for the claim of this name: {}", reserve(name));
+            let remedy = format!("reserve the volume for the claim of this name: {}", reserve_command(name));
             LostClaim { detail, remedy }
         }
         Some((reference, _)) => {
@@ -152,8 +152,8 @@ fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<StuckClaim> {
         return None;
     }
     let began = stamp.began()?.as_second();
-    let patience = i64::try_from(recipe.timeout.as_secs()).unwrap_or(i64::MAX).saturating_add(STUCK_AFTER);
-    if w.now.saturating_sub(began) <= patience {
+    let limit = i64::try_from(recipe.timeout.as_secs()).unwrap_or(i64::MAX).saturating_add(STUCK_AFTER);
+    if w.now.saturating_sub(began) <= limit {
         return None;
     }
     stuck(format!("attempt {} began long ago and has not ended", stamp.attempt), began)

@@ -18,7 +18,7 @@ use crate::model::volume::Volume;
 use crate::run::backoff;
 use crate::run::view::Job;
 use crate::volume::restored::may_adopt;
-use crate::volume::vouch::{ClassConfigs, Vouchable, is_deleted_at_once, reserve, vouchable};
+use crate::volume::vouch::{ClassConfigs, Vouchable, is_deleted_at_once, reserve_command, vouchable};
 
 /// The relation of a volume to its claim.
 enum Owner<'a> {
@@ -144,7 +144,7 @@ fn restored(
             );
             let remedy = format!(
                 "to keep it for a claim of the same name: {}; once it is bound: {command}; to delete its storage: {command} --also-released",
-                reserve(&volume.name)
+                reserve_command(&volume.name)
             );
             finding(FindingKind::VolumeRestored, detail, remedy)
         }
@@ -182,7 +182,7 @@ fn by_hand(volume: &Volume) -> String {
 /// Writes what an admin does about a released volume that nothing deletes, and whose data somebody may need.
 fn keep_or_let_go(volume: &Volume) -> String {
     let keep = match &volume.claim_ref {
-        Some(_) => format!("to keep it for a claim of the same name: {}; ", reserve(&volume.name)),
+        Some(_) => format!("to keep it for a claim of the same name: {}; ", reserve_command(&volume.name)),
         None => String::new(),
     };
     format!("{keep}to delete it: {}", by_hand(volume))

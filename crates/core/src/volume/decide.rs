@@ -22,7 +22,7 @@ use crate::volume::observed::{ClaimState, Observed};
 use crate::volume::rule::{Decision, Rule, Step, StorageOutcome};
 use crate::volume::{expand, modify, restored};
 
-fn needs_manual_cleanup(rule: Rule, why: &str) -> Decision {
+fn manual_cleanup(rule: Rule, why: &str) -> Decision {
     let message = format!(
         "the storage of this volume cannot be deleted: {why}; clean up by hand, then annotate the volume with {}={}",
         names::ABANDON,
@@ -64,7 +64,7 @@ fn claim_ref_removed(volume: &Volume, has_leftovers_on_other_nodes: bool) -> Dec
         return decision.with_warning(reason::STORAGE_ABANDONED, message);
     }
     let why = "the volume was deleted while it had no claimRef, so no claim has released it";
-    needs_manual_cleanup(Rule::ClaimRefRemovedHold, why)
+    manual_cleanup(Rule::ClaimRefRemovedHold, why)
 }
 
 /// Decides about a volume whose claim exists. Attempts before the one that made the volume may have left storage on
@@ -204,15 +204,15 @@ fn delete_storage(o: &Observed<'_>, now: i64) -> Decision {
         Some(_) => None,
     };
     if let Some(why) = unusable {
-        return needs_manual_cleanup(Rule::UnusableVolumeId, &why);
+        return manual_cleanup(Rule::UnusableVolumeId, &why);
     }
     if !volume.is_adopted() && !volume.was_made_by_our_run(o.has_provision_job) {
         let why = "the volume was never adopted, and no run is known to have made it";
-        return needs_manual_cleanup(Rule::OriginUnknown, why);
+        return manual_cleanup(Rule::OriginUnknown, why);
     }
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,
-        Err(why) => return needs_manual_cleanup(Rule::ProvenanceUnreadable, why),
+        Err(why) => return manual_cleanup(Rule::ProvenanceUnreadable, why),
     };
     // While a claim uses the volume, only storage on other nodes is deleted. A provision pod that may still run is on
     // the volume's own node, because the pods of earlier attempts have ended.
@@ -318,7 +318,7 @@ fn start(o: &Observed<'_>, attempt: u32, node: Option<String>) -> Decision {
         }
         (NodeState::NotFound, NodeGone::Hold) => {
             let message = format!(
-                "node {node}, where something must be deleted, is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the volume with {}={}",
+                "node {node} is gone, and storage on it must be deleted; the provisioner deletes the storage when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the volume with {}={}",
                 names::ABANDON,
                 names::ABANDON_YES
             );

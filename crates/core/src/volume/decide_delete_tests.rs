@@ -146,7 +146,7 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
     let missing = with_state("c", NodeState::NotCached, last.clone());
     assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: "c".into() });
     let gone = with_state("c", NodeState::NotFound, last);
-    gone.waits(Rule::NodeGoneHold, "node c, where something must be deleted, is gone");
+    gone.waits(Rule::NodeGoneHold, "node c is gone, and storage on it must be deleted");
     let forget = World { node_gone: NodeGone::Forget, ..gone.clone() };
     assert_eq!(forget.step(Rule::NodeGoneForget), ABANDONED);
     assert!(forget.decide(NOW).event.unwrap().message.contains("node-gone: forget"));

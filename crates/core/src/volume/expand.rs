@@ -124,7 +124,7 @@ pub enum Rule {
     /// A run is due, and a pod of another run that makes or changes the volume may still run. Waits for its end.
     ExpandPodRunning,
     /// A run is due. Reports on the claim that it begins.
-    ExpandAttemptReported,
+    ReportExpandAttempt,
     /// A run is due, and reported. Starts it.
     ExpandAttemptDue,
 }
@@ -360,7 +360,7 @@ fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_si
         return Rule::ExpandPodRunning.nothing().requeue_at(now + POD_END_POLL);
     }
     if !report.is_written(claim) {
-        return Rule::ExpandAttemptReported.step(Step::WriteStatus(report));
+        return Rule::ReportExpandAttempt.step(Step::WriteStatus(report));
     }
     let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
     Rule::ExpandAttemptDue.step(Step::Start { attempt: attempt(volume, &jobs), size: requested_size })

@@ -363,13 +363,13 @@ fn another_request_or_recipe_does_not_wait() {
     failed.volume.last_failed_expansion = note(7, 3, Reaction::Never);
     for requested in [2, 4] {
         let world = World { claim: Some(claim(requested)), ..failed.clone() };
-        assert_eq!(world.step(Rule::ExpandAttemptReported), Step::WriteStatus(in_progress(requested)));
+        assert_eq!(world.step(Rule::ReportExpandAttempt), Step::WriteStatus(in_progress(requested)));
         let reported = world.after(&in_progress(requested));
         assert_eq!(reported.step(Rule::ExpandAttemptDue), Step::Start { attempt: 8, size: requested * GI });
     }
     let fixed = World { recipe: Ok(recipe(&[("image", "fixed")])), ..failed };
     let again = ExpandUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) };
-    assert_eq!(fixed.step(Rule::ExpandAttemptReported), Step::WriteStatus(again.clone()));
+    assert_eq!(fixed.step(Rule::ReportExpandAttempt), Step::WriteStatus(again.clone()));
     assert_eq!(fixed.after(&again).step(Rule::ExpandAttemptDue), Step::Start { attempt: 8, size: 3 * GI });
 }
 
@@ -381,7 +381,7 @@ fn a_run_waits_for_a_pod_that_may_run() {
 
 #[test]
 fn a_run_is_reported_before_it_begins() {
-    assert_eq!(world(3).step(Rule::ExpandAttemptReported), Step::WriteStatus(in_progress(3)));
+    assert_eq!(world(3).step(Rule::ReportExpandAttempt), Step::WriteStatus(in_progress(3)));
     assert_eq!(world(3).after(&in_progress(3)).step(Rule::ExpandAttemptDue), Step::Start { attempt: 1, size: 3 * GI });
     // A Job of an earlier request still exists.
     let after = world(3)

@@ -89,8 +89,8 @@ impl<'a> InPlaceRuns<'a> {
         if let Some(run) = self.all.iter().find(|run| !run.job.terminating) {
             return Some(LeftoverRun::InProgress(run.job.name.clone()));
         }
-        let goes_on = self.is_starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over());
-        goes_on.then_some(LeftoverRun::Ending)
+        let is_ending = self.is_starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over());
+        is_ending.then_some(LeftoverRun::Ending)
     }
 }
 

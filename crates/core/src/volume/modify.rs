@@ -66,7 +66,7 @@ pub enum Step {
     /// Records that a run begins, or that one failed.
     Record(PendingModification),
     /// Removes the note on modify runs from the volume.
-    ClearFailure,
+    ClearNote,
     /// Deletes a Job with its pods.
     RemoveJob {
         /// The namespace and name of the Job.
@@ -99,8 +99,8 @@ pub enum Rule {
     /// The volume has the requested attributes, and no later run may have changed some of them. Reports that on the
     /// claim.
     ModifyRequestReached,
-    /// The request is reached, a failure is recorded, and no run is left. Removes the record.
-    ModifyFailureOutdated,
+    /// The request is reached, a note on modify runs is left, and no run is. Removes the note.
+    ModifyNoteOutdated,
     /// The requested class does not exist, or is not one of the volume's driver. Reports that on the claim, and emits
     /// an event.
     ModifyRequestNotAvailable,
@@ -114,9 +114,9 @@ pub enum Rule {
     /// A run is due, and a pod of another run that makes or changes the volume may still run. Waits for its end.
     ModifyPodRunning,
     /// A run is due. Reports on the claim that it begins.
-    ModifyAttemptReported,
+    ReportModifyAttempt,
     /// A run is due, and reported. Records on the volume that it begins.
-    ModifyAttemptRecorded,
+    RecordModifyAttempt,
     /// A run is due, reported, and recorded. Starts it.
     ModifyAttemptDue,
 }
@@ -332,7 +332,7 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
         );
     }
     (volume.pending_modification.is_some() && o.runs.all.is_empty())
-        .then(|| Rule::ModifyFailureOutdated.step(Step::ClearFailure))
+        .then(|| Rule::ModifyNoteOutdated.step(Step::ClearNote))
 }
 
 /// Decides about a volume that needs a run to these attributes.
@@ -370,12 +370,12 @@ fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribu
         return Rule::ModifyPodRunning.nothing().requeue_at(now + POD_END_POLL);
     }
     if !report.is_written(claim) {
-        return Rule::ModifyAttemptReported.step(Step::WriteStatus(report));
+        return Rule::ReportModifyAttempt.step(Step::WriteStatus(report));
     }
     let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
     match begun(volume, &jobs, target) {
         Some(attempt) => Rule::ModifyAttemptDue.step(Step::Start { attempt, attributes: target.clone() }),
-        None => Rule::ModifyAttemptRecorded.step(Step::Record(beginning(volume, attempt(volume, &jobs), target))),
+        None => Rule::RecordModifyAttempt.step(Step::Record(beginning(volume, attempt(volume, &jobs), target))),
     }
 }
 

@@ -102,7 +102,7 @@ proptest! {
                 let forgotten = before.is_some_and(|before| before.has_unknown_attributes) && !note.has_unknown_attributes;
                 prop_assert!(!forgotten, "that it may be in between is forgotten");
             }
-            Step::ClearFailure => prop_assert!(settled && world.runs.is_empty()),
+            Step::ClearNote => prop_assert!(settled && world.runs.is_empty()),
             Step::RemoveJob { job } => prop_assert!(may_remove(&world.runs, job), "a run in progress is stopped"),
         }
     }

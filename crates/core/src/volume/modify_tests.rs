@@ -311,7 +311,7 @@ fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
     assert_eq!(decision.event.unwrap().reason, reason::VOLUME_MODIFY_SUCCESSFUL);
     let message = world.after(&finished("gold"));
     message.rests();
-    assert_eq!(message.noted(note(3, "silver", Reaction::Never)).step(Rule::ModifyFailureOutdated), Step::ClearFailure);
+    assert_eq!(message.noted(note(3, "silver", Reaction::Never)).step(Rule::ModifyNoteOutdated), Step::ClearNote);
     // A class cannot be removed.
     let off = self::world("gold", "");
     off.rests();
@@ -322,9 +322,9 @@ fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
 fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
     for noted in [note(3, "gold", Reaction::Retry), begins(3, "gold")] {
         let back = world("silver", "silver").noted(noted);
-        assert_eq!(back.step(Rule::ModifyAttemptReported), Step::WriteStatus(modifying("silver")));
+        assert_eq!(back.step(Rule::ReportModifyAttempt), Step::WriteStatus(modifying("silver")));
         let reported = back.after(&modifying("silver"));
-        let Step::Record(noted) = reported.step(Rule::ModifyAttemptRecorded) else { panic!("no trace") };
+        let Step::Record(noted) = reported.step(Rule::RecordModifyAttempt) else { panic!("no trace") };
         assert_eq!(
             (noted.begun_attempt, noted.begun_target.clone(), noted.has_unknown_attributes),
             (4, attributes("silver").hash(), true)
@@ -336,7 +336,7 @@ fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
     assert_eq!(nothing_changed.step(Rule::ModifyRequestReached), Step::WriteStatus(finished("silver")));
     // The claim returns to no class, and none was ever in effect.
     let none = world("", "").noted(note(1, "gold", Reaction::Retry)).after(&modifying(""));
-    let Step::Record(noted) = none.step(Rule::ModifyAttemptRecorded) else { panic!("no trace") };
+    let Step::Record(noted) = none.step(Rule::RecordModifyAttempt) else { panic!("no trace") };
     let start = Step::Start { attempt: 2, attributes: Attributes::default() };
     assert_eq!(none.noted(noted).step(Rule::ModifyAttemptDue), start);
 }
@@ -375,16 +375,16 @@ fn the_next_run_waits_unless_request_or_recipe_changes() {
     let reported = waits.after(&report);
     assert_eq!(reported.decide(NOW), Rule::ModifyAttemptNotDue.nothing().requeue_at(NOW + 2));
     let due = reported.decide(NOW + 2);
-    assert!(due.rule == Rule::ModifyAttemptRecorded && matches!(due.step, Step::Record(_)), "{due:?}");
+    assert!(due.rule == Rule::RecordModifyAttempt && matches!(due.step, Step::Record(_)), "{due:?}");
     let never = world("silver", "gold").noted(note(3, "gold", Reaction::Never));
     let infeasible = ModifyUpdate::Infeasible { class: named("gold"), error: "array on fire".into() };
     assert_eq!(never.step(Rule::ModifyAttemptNotDue), Step::WriteStatus(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(LONG_DELAY)));
     // Another request is tried at once.
     let other = world("silver", "bronze").noted(note(3, "gold", Reaction::Never));
-    assert_eq!(other.step(Rule::ModifyAttemptReported), Step::WriteStatus(modifying("bronze")));
+    assert_eq!(other.step(Rule::ReportModifyAttempt), Step::WriteStatus(modifying("bronze")));
     let mended = World { recipe: Ok(recipe(&[("image", "y")])), ..never.after(&infeasible) };
-    assert!(matches!(mended.step(Rule::ModifyAttemptReported), Step::WriteStatus(ModifyUpdate::Modifying { .. })));
+    assert!(matches!(mended.step(Rule::ReportModifyAttempt), Step::WriteStatus(ModifyUpdate::Modifying { .. })));
 }
 
 #[test]
@@ -399,14 +399,14 @@ fn a_run_waits_for_the_pods_of_other_runs() {
 #[test]
 fn a_run_is_reported_and_recorded_before_it_begins() {
     let world = world("", "gold");
-    assert_eq!(world.step(Rule::ModifyAttemptReported), Step::WriteStatus(modifying("gold")));
+    assert_eq!(world.step(Rule::ReportModifyAttempt), Step::WriteStatus(modifying("gold")));
     let reported = world.after(&modifying("gold"));
-    assert_eq!(reported.step(Rule::ModifyAttemptRecorded), Step::Record(begins(1, "gold")));
+    assert_eq!(reported.step(Rule::RecordModifyAttempt), Step::Record(begins(1, "gold")));
     let start = Step::Start { attempt: 1, attributes: attributes("gold") };
     assert_eq!(reported.noted(begins(1, "gold")).step(Rule::ModifyAttemptDue), start);
     // No number is used twice: a run to other attributes has used this one.
     let other = reported.noted(begins(1, "silver"));
-    let Step::Record(noted) = other.step(Rule::ModifyAttemptRecorded) else { panic!("no trace") };
+    let Step::Record(noted) = other.step(Rule::RecordModifyAttempt) else { panic!("no trace") };
     assert_eq!((noted.begun_attempt, noted.has_unknown_attributes), (2, true));
 }
 

@@ -180,9 +180,9 @@ fn is_own(volume: &Volume, name: &str, identity: &Identity) -> bool {
     is_known || (volume.belongs_to(identity) && name != identity.provisioner)
 }
 
-/// Checks whether a volume is one that can move in, has begun to, or has moved in. Volumes that the orchestrator's
-/// images made for the same class are not.
-pub fn is_of(volume: &Volume, name: &str, identity: &Identity) -> bool {
+/// Checks whether the former provisioner with this name made a volume, or the volume's record says so. The
+/// orchestrator's images may have made other volumes for the same class.
+pub fn is_of_provisioner(volume: &Volume, name: &str, identity: &Identity) -> bool {
     match moved_in(volume) {
         Some(record) => record.from.as_deref() == Some(name),
         None => volume.provisioned_by.as_deref() == Some(name) && !is_own(volume, name, identity),

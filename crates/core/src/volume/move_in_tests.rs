@@ -313,7 +313,7 @@ fn volumes_of_this_orchestrator_are_not_meant() {
         let mut object = local_path();
         change(&mut object);
         let object: PersistentVolume = serde_json::from_value(object).unwrap();
-        super::is_of(&Volume::from(&object), LOCAL.1, &Identity::of_tests())
+        super::is_of_provisioner(&Volume::from(&object), LOCAL.1, &Identity::of_tests())
     };
     assert!(is_of(&|_| {}));
     assert!(!is_of(&|object| object["metadata"]["labels"] = json!({ names::LABEL_INSTANCE: "default" })));

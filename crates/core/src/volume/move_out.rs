@@ -64,7 +64,12 @@ impl MovingOut {
 ///
 /// # Errors
 /// If it cannot. The text is for the admin.
-pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Identity) -> Result<MovingOut, String> {
+pub fn check_move_out(
+    volume: &Volume,
+    from: &str,
+    of: &Dependents<'_>,
+    identity: &Identity,
+) -> Result<MovingOut, String> {
     let record = read_provenance(volume, of, identity)?;
     let moved_in = &record.moved_in;
     let Some(former) = &moved_in.from else {
@@ -97,7 +102,7 @@ pub fn move_out(volume: &Volume, from: &str, of: &Dependents<'_>, identity: &Ide
 ///
 /// # Errors
 /// If it cannot. The text is for the admin.
-pub fn take_back(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<MovingOut, String> {
+pub fn check_undo_import(volume: &Volume, of: &Dependents<'_>, identity: &Identity) -> Result<MovingOut, String> {
     let record = read_provenance(volume, of, identity)?;
     let moved_in = &record.moved_in;
     if moved_in.from.is_some() {

@@ -53,7 +53,7 @@ fn claim() -> Value {
 }
 
 fn checked(object: Value, claim: Option<Value>, contents: &[&Content]) -> Result<MovingOut, String> {
-    with(object, claim, contents, &[], |volume, of| move_out(volume, "old", of, &Identity::of_tests()))
+    with(object, claim, contents, &[], |volume, of| check_move_out(volume, "old", of, &Identity::of_tests()))
 }
 
 fn with<T>(
@@ -142,7 +142,7 @@ fn a_record_that_nobody_confirmed_chooses_neither_image_nor_place_nor_finalizers
 fn a_volume_moves_out_only_of_the_chosen_config_to_the_chosen_provisioner() {
     let as_to = |from: &str, config: ObjectName| {
         with(volume("old"), Some(claim()), &[], &[], |volume, of| {
-            move_out(volume, from, &Dependents { config: &config, ..*of }, &Identity::of_tests())
+            check_move_out(volume, from, &Dependents { config: &config, ..*of }, &Identity::of_tests())
         })
     };
     assert!(as_to("old", config()).is_ok());
@@ -172,7 +172,7 @@ fn a_volume_stays_if_its_former_provisioner_could_not_serve_it() {
     let runs = |is_over: bool| {
         let job = Job { is_over, ..Job::default() };
         with(volume("old"), Some(claim()), &[], &[&job], |volume, of| {
-            move_out(volume, "old", of, &Identity::of_tests())
+            check_move_out(volume, "old", of, &Identity::of_tests())
         })
     };
     assert!(runs(true).is_ok() && runs(false).unwrap_err().contains("is in progress"));
@@ -183,7 +183,7 @@ fn an_import_is_taken_back_once_its_claim_is_gone_and_its_data_stay() {
     let back = |from: &str, policy: &str, claim: Option<Value>| {
         let mut object = volume(from);
         object["spec"]["persistentVolumeReclaimPolicy"] = json!(policy);
-        with(object, claim, &[], &[], |volume, of| take_back(volume, of, &Identity::of_tests()))
+        with(object, claim, &[], &[], |volume, of| check_undo_import(volume, of, &Identity::of_tests()))
     };
     assert!(back("", "Retain", None).is_ok_and(|moving_out| moving_out.is_confirmed));
     assert!(back("", "Delete", None).unwrap_err().contains("write Retain"));

@@ -73,7 +73,7 @@ pub enum StorageOutcome {
 /// A decision about a volume.
 pub type Decision = rules::Decision<Rule>;
 
-/// The rules of a volume, in their order: the first that holds applies.
+/// The rules of a volume, in groups. The functions in `decide` find the group, and its first rule that holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, EnumMessage, IntoStaticStr)]
 pub enum Rule {
     /// The volume has provenance, and is reserved by name for a claim that was bound to it before. Reserves it by the
@@ -95,7 +95,7 @@ pub enum Rule {
     ClaimRefRemovedHold,
     /// The volume has no UID of a claim, or somebody removed its claimRef. Does nothing.
     NoClaim,
-    /// The volume is pooled. Does nothing until a claim gets it.
+    /// The volume is pooled, and other nodes are clean. Does nothing until a claim gets it.
     Pooled,
     /// A claim uses the volume, which has no finalizer. Its storage must be deleted later, or attempts may have left
     /// storage on other nodes. Adds the finalizer.
@@ -118,8 +118,8 @@ pub enum Rule {
     InUse,
     /// The cache does not have the claim. Asks the API.
     ConfirmClaimGone,
-    /// The volume is released, its policy is Delete, and an admin set the abandon annotation. Deletes the volume, but
-    /// not its storage.
+    /// The volume is released, its policy is Delete, and an admin set the abandon annotation. It is not terminating, or
+    /// has the finalizer. Deletes the volume, but not its storage.
     Abandoned,
     /// The volume is released, and an expand run is left. Deletes its Job.
     StopExpandRun,

@@ -83,7 +83,7 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
     if !also_released && is_deleted_at_once(volume) {
         return Err(format!(
             "its claim is gone and its policy is Delete, so the orchestrator would delete its storage at once; to keep it for a claim of the same name: {}; to delete it: vouch --also-released",
-            reserve(&volume.name)
+            reserve_command(&volume.name)
         ));
     }
     // The class says nothing about a place that the image did not choose. Another volume may have it.
@@ -103,7 +103,7 @@ pub fn is_deleted_at_once(volume: &Volume) -> bool {
 }
 
 /// Writes the command that reserves a volume for the claim in its claimRef, whatever the UID of that claim is.
-pub fn reserve(volume: &str) -> String {
+pub fn reserve_command(volume: &str) -> String {
     format!("kubectl patch pv {volume} --type json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef/uid\"}}]'")
 }
 

@@ -1,5 +1,6 @@
 //! Decisions about claims that wait for a volume: the stamp, the attempts, and what follows each attempt.
 
+use flex_contract::cause;
 use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::operation::Operation;
@@ -224,7 +225,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     match &o.runs.state {
         RunState::NotCached if o.runs.recipe.is_none() => {
-            let cause = Cause::new("ConfigLost", "the provisioner config of the attempt is not known any more");
+            let cause = Cause::new(cause::CONFIG_LOST, "the provisioner config of the attempt is not known any more");
             record_failure(o, class, Rule::RecipeLost, cause, Reaction::Retry, now)
         }
         RunState::NotCached => job_missing(o, class, now),
@@ -265,7 +266,7 @@ fn no_volume(o: &Observed<'_>) -> Cause {
         "the image exited 0 without creating the PersistentVolume {} (an image creates it as its last act, for example with `flex-pv create`){token}",
         names::pv_name(&o.claim.volume_id())
     );
-    Cause::new("NoVolume", message)
+    Cause::new(cause::NO_VOLUME, message)
 }
 
 /// A hint in the event of an image that made no volume: it may have had no token.
@@ -330,7 +331,8 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     wait.unwrap_or_else(|| Rule::RunDue.step(Step::StartRun))
 }
 
-/// Creates a Job that somebody deleted again: the first time at once, later with the backoff of failures.
+/// Waits before a Job that somebody has deleted repeatedly is created again, by the backoff of failures. The first
+/// deletion causes no wait.
 fn job_removed_repeatedly(o: &Observed<'_>, now: i64) -> Option<Decision> {
     let (removed, recipe) = (o.runs.removed.filter(|removed| removed.times > 1)?, o.runs.recipe?);
     let due = due_after(removed.at, delay(recipe, removed.times - 1), now);

@@ -41,12 +41,12 @@ pub(super) fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, 
     let why = StuckReason::of(&cause.reason, &cause.message);
     // The node was cordoned, tainted or filled after it was selected. Another node may take the run.
     let unfit = why == StuckReason::Unschedulable && (is_bound_to_selected_node(o, class) || has_other_node(o, class));
-    let (patience, rule, reaction) = match (why.is_of_image(), unfit) {
+    let (limit, rule, reaction) = match (why.is_of_image(), unfit) {
         (true, _) => (IMAGE_PULL_TIMEOUT, Rule::ImagePullTimeout, Reaction::Retry),
         (_, true) => (NODE_TIMEOUT, Rule::NodeAdmissionTimeout, Reaction::NoCapacity),
         _ => return decision,
     };
-    let give_up = since.saturating_add(seconds(patience));
+    let give_up = since.saturating_add(seconds(limit));
     match now >= give_up {
         true => record_failure(o, class, rule, cause.clone(), reaction, now),
         false => decision.requeue_at(give_up),
@@ -127,7 +127,7 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
         return Rule::RecordUnstartedFailure.step(Step::RecordFailure { failure });
     }
     if let Some(wait) = wait_for_older_runs(o) {
-        return pods_terminating(o, failure, now).unwrap_or(wait);
+        return sidecars_running(o, failure, now).unwrap_or(wait);
     }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
@@ -171,7 +171,7 @@ fn no_capacity(o: &Observed<'_>, failure: &LastFailure) -> Decision {
 }
 
 /// Ends an attempt whose image has failed while another container of its pod still runs.
-fn pods_terminating(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option<Decision> {
+fn sidecars_running(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option<Decision> {
     let attempt = o.attempt();
     let job = o.runs.jobs.iter().find(|job| job.run_labels.attempt == attempt && !job.is_over && !job.terminating)?;
     let due = due_after(failure.at, SIDECAR_GRACE, now);
@@ -179,7 +179,7 @@ fn pods_terminating(o: &Observed<'_>, failure: &LastFailure, now: i64) -> Option
         RunState::Failed { pods_ended: false, .. } if now >= due => {
             Some(Rule::StopSidecars.step(Step::RemoveJob { job: job.name.clone() }))
         }
-        RunState::Failed { pods_ended: false, .. } => Some(wait_for_run(o, Rule::SidecarsTerminating).requeue_at(due)),
+        RunState::Failed { pods_ended: false, .. } => Some(wait_for_run(o, Rule::SidecarsRunning).requeue_at(due)),
         _ => None,
     }
 }

@@ -17,7 +17,7 @@ fn a_sidecar_does_not_keep_a_failed_run() {
     let ended = RunState::Failed { cause: Cause::new("R", "m"), reaction: Reaction::Retry, at: NOW, pods_ended: false };
     let world = World { jobs: vec![job(1)], has_running_pods: true, run: ended, ..failed_with(Reaction::Retry) };
     assert_eq!(
-        (world.step(Rule::SidecarsTerminating), world.decide_by(Rule::SidecarsTerminating, NOW).requeue_at),
+        (world.step(Rule::SidecarsRunning), world.decide_by(Rule::SidecarsRunning, NOW).requeue_at),
         (Step::Nothing, Some(NOW + 5)),
         "it usually ends by itself"
     );

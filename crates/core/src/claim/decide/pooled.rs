@@ -49,14 +49,14 @@ pub(super) fn complete_pool_request(o: &Observed<'_>) -> Option<Decision> {
     }
     let own = o.volumes.all.iter().find(|candidate| candidate.volume.name == names::pv_name(&o.claim.volume_id()))?;
     let volume = own.volume;
-    let given_away = volume.is_adopted()
+    let is_assigned = volume.is_adopted()
         && volume.volume_id_annotation.as_ref() == Some(&o.claim.volume_id())
         && is_claimed_by_other(o, volume);
     let done = || match o.claim.terminating {
-        true => Rule::ReleasePoolRequest.step(Step::RemoveFinalizer),
+        true => Rule::PoolRequestTerminating.step(Step::RemoveFinalizer),
         false => Rule::CompletePoolRequest.step(Step::CompletePoolRequest),
     };
-    if given_away {
+    if is_assigned {
         return Some(done());
     }
     let fits = own.mismatches.is_empty() || volume.pool_hash().is_some();

@@ -11,17 +11,18 @@ use crate::rules;
 /// A decision about a claim.
 pub type Decision = rules::Decision<Rule>;
 
-/// The rules of a claim. A comment names each group. The functions in `decide` check the rules, and the first that holds
-/// applies.
+/// The rules of a claim. A comment names each group. The functions in `decide` find the group, and its first rule
+/// that holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
 pub enum Rule {
     // Pool requests.
     /// A held pool request has a volume that is ready and not adopted. Adopts the volume without a claim.
     AdoptPooledVolume,
-    /// The volume of a pool request is adopted, or already assigned to a claim. Deletes the request.
+    /// The volume of a pool request is adopted, or already assigned to a claim, and the request is not terminating.
+    /// Deletes the request.
     CompletePoolRequest,
     /// The volume of a terminating pool request is adopted, or already assigned to a claim. Removes the finalizer.
-    ReleasePoolRequest,
+    PoolRequestTerminating,
 
     // Claims that have a volume.
     /// The claim is held and bound to a volume that does not fit, because somebody wrote the claim's UID on it.
@@ -43,7 +44,7 @@ pub enum Rule {
     /// The volume is adopted but for its mark, and the claim is bound or terminating. Writes the mark.
     MarkAdoptedVolume,
     /// The claim is held and bound to a volume that is adopted. Removes the finalizer, and emits an event.
-    ReleaseBoundClaim,
+    BoundClaimHeld,
     /// The claim is held and bound to a volume that cannot be adopted any more. Waits until the claim is terminating
     /// and unused.
     BoundVolumeTerminating,
@@ -71,7 +72,7 @@ pub enum Rule {
     /// A provision pod of a claim that the orchestrator must undo may still run. Waits for its end.
     WaitForPods,
     /// The volume that another claim took already belongs to that claim. Removes the finalizer.
-    ReleaseAfterTransfer,
+    TransferDone,
     /// Another claim has taken the volume of this claim's runs. Adopts the volume for that claim, and emits an event.
     TransferToOtherClaim,
     /// The volume is terminating, and cannot be adopted any more. Emits an event, and waits for its end.
@@ -80,11 +81,11 @@ pub enum Rule {
     VolumeNameTaken,
     /// The claim is terminating, and its Bound volume cannot be adopted any more, but its storage must stay. Removes
     /// the finalizer.
-    ReleaseRetainedVolume,
+    VolumeRetained,
     /// The volume of a terminating claim is not adopted. Adopts it, so that the volume's own reconciler deletes it.
     AdoptLeftVolume,
     /// The volume of a terminating claim is adopted. Removes the finalizer: the volume's own reconciler deletes it.
-    ReleaseAdoptedVolume,
+    LeftVolumeAdopted,
     /// The claim is terminating, and it is not certain that it has no volume. Asks the API.
     ConfirmNoVolumeLeft,
     /// The claim is terminating, and no container of any attempt has run. Removes the finalizer: nothing can be left.
@@ -122,10 +123,10 @@ pub enum Rule {
     DeleteRunFailed,
 
     // Claims that no attempt may begin for.
-    /// The class is not the orchestrator's. Does nothing.
+    /// The class is not the orchestrator's, and the claim is not held. Does nothing.
     NotOurs,
-    /// The claim is held, but its class is not the orchestrator's any more. Emits an event: the attempt ends, and no
-    /// other follows.
+    /// The claim is held, but its class is not the orchestrator's any more. It has no volume, and its run is neither in
+    /// progress nor succeeded. Emits an event: the attempt ends, and no other follows.
     ClassNotServed,
     /// The claim names a volume itself. Does nothing.
     VolumeNamedByUser,
@@ -245,7 +246,7 @@ pub enum Rule {
     /// The image failed, and another container of its pod still runs. Deletes the Job.
     StopSidecars,
     /// The image failed a moment ago, and another container of its pod still runs. Waits for its end.
-    SidecarsTerminating,
+    SidecarsRunning,
     /// The selected node had no capacity. Removes it from the claim, so that the scheduler selects another.
     NoRoomOnNode,
     /// The node had no capacity, and somebody else has removed it from the claim. Records a failure like others.
@@ -269,3 +270,17 @@ pub enum Rule {
 }
 
 rules::table!(Rule, Step, "claim");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Rule as _;
+
+    #[test]
+    fn each_rule_says_when_it_holds() {
+        for rule in Rule::all() {
+            assert!(rule.documentation().ends_with('.') && rule.documentation().len() > 30, "{rule:?}");
+            assert_eq!(rule.name(), format!("{rule:?}"));
+        }
+    }
+}

@@ -48,7 +48,7 @@ fn bound_with_finalizer(o: &Observed<'_>, now: i64) -> Decision {
     }
     match adopt_unless_done(o, volume, Rule::AdoptBoundVolume) {
         // The PV controller bound the claim first.
-        None => succeeded(Rule::ReleaseBoundClaim, volume, Step::RemoveFinalizer),
+        None => succeeded(Rule::BoundClaimHeld, volume, Step::RemoveFinalizer),
         Some(hindered) if hindered.step == Step::Nothing && claim.terminating && claim.abandoned => undo(o, now),
         Some(adopt) if adopt.step != Step::Nothing && cannot_add_finalizer(o, volume) => {
             if claim.terminating && claim.abandoned { undo(o, now) } else { without_finalizer(o, now) }

@@ -85,17 +85,17 @@ fn a_bound_volume_that_does_not_fit_is_quarantined() {
 #[test]
 fn a_claim_with_an_adopted_volume_loses_its_finalizer() {
     let mut world = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
-    assert_eq!(world.step(Rule::ReleaseBoundClaim), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::BoundClaimHeld), Step::RemoveFinalizer);
     world.jobs = vec![job(1)];
     world.has_running_pods = true;
     assert_eq!(
-        world.step(Rule::ReleaseBoundClaim),
+        world.step(Rule::BoundClaimHeld),
         Step::RemoveFinalizer,
         "a bound claim owes nothing, whatever the image still does"
     );
     let retained = Volume { reclaim_policy: "Retain".into(), finalizers: vec![], ..adopted_volume() };
     assert_eq!(
-        bound(with_volume(stamped(1), retained, &[]), &names::pv_name(UID)).step(Rule::ReleaseBoundClaim),
+        bound(with_volume(stamped(1), retained, &[]), &names::pv_name(UID)).step(Rule::BoundClaimHeld),
         Step::RemoveFinalizer
     );
 }

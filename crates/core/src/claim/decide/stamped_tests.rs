@@ -120,7 +120,7 @@ fn a_volume_without_its_mark_is_bound_or_marked() {
     bare.claim.finalizers.clear();
     assert_eq!(bare.step(Rule::MarkAdoptedVolume), mark, "somebody removed the finalizer");
     world.lacks_mark = false;
-    assert_eq!(world.step(Rule::ReleaseBoundClaim), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::BoundClaimHeld), Step::RemoveFinalizer);
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     let mut leaving = with_volume(terminating(), taken_volume(), &["claimRef"]);
     assert!(matches!(leaving.step(Rule::TransferToOtherClaim), Step::TransferToOtherClaim { .. }));
     leaving.volumes = vec![(theirs, vec!["claimRef".into()])];
-    assert_eq!(leaving.step(Rule::ReleaseAfterTransfer), Step::RemoveFinalizer);
+    assert_eq!(leaving.step(Rule::TransferDone), Step::RemoveFinalizer);
 }
 
 #[test]

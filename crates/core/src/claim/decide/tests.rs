@@ -478,14 +478,6 @@ fn a_claim_waits_for_a_node_a_revision_and_a_slot() {
     assert_eq!(nowhere.step(Rule::NoNodeForRun), Step::Nothing, "a place is of no use to it");
 }
 
-#[test]
-fn each_rule_says_when_it_holds() {
-    for rule in Rule::all() {
-        assert!(rule.documentation().ends_with('.') && rule.documentation().len() > 30, "{rule:?}");
-        assert_eq!(rule.name(), format!("{rule:?}"));
-    }
-}
-
 fn with_state(node: &str, state: NodeState, world: World) -> World {
     World { node_states: NodeStates([(node.to_owned(), state)].into()), ..world }
 }

@@ -39,7 +39,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     }
     let volumes = || o.volumes.all.iter().map(|candidate| candidate.volume);
     if transferred(o).is_some() {
-        return Rule::ReleaseAfterTransfer.step(Step::RemoveFinalizer);
+        return Rule::TransferDone.step(Step::RemoveFinalizer);
     }
     if let Some(volume) = volumes().find(|volume| is_claimed_by_other(o, volume)) {
         return transfer_to_other(o, volume);
@@ -67,7 +67,7 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
         return Rule::VolumeNameTaken.warn(
             reason::VOLUME_FAILED_DELETE,
             format!(
-                "volume {} has the name of this claim's volume, but its annotation {} names another; delete that volume, then the provisioner deletes what an attempt left behind",
+                "volume {} has the name of this claim's volume, but its annotation {} names another claim; delete that volume, then the provisioner deletes what an attempt left behind",
                 volume.name,
                 names::CLAIM_UID
             ),
@@ -77,7 +77,7 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
         // Kubernetes keeps the volume as long as its claim exists. One of the two must be released first.
         return match o.recipe_of_attempt() {
             Some(recipe) if recipe.reclaim_policy != ReclaimPolicy::Delete => {
-                Rule::ReleaseRetainedVolume.step(Step::RemoveFinalizer)
+                Rule::VolumeRetained.step(Step::RemoveFinalizer)
             }
             _ => without_finalizer(o, now),
         };
@@ -86,7 +86,7 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
         return wait_for_end(volume);
     }
     adopt_unless_done(o, volume, Rule::AdoptLeftVolume)
-        .unwrap_or_else(|| Rule::ReleaseAdoptedVolume.step(Step::RemoveFinalizer))
+        .unwrap_or_else(|| Rule::LeftVolumeAdopted.step(Step::RemoveFinalizer))
 }
 
 /// Ends all processes of provision runs, before their storage is deleted.

@@ -50,7 +50,7 @@ fn a_volume_that_another_claim_has_is_not_deleted() {
     unknown.waits(Rule::VolumeTakenByOther, "so it is not deleted with this claim");
     let another = Volume { claim_uid: Some("another".into()), ..volume() };
     with_volume(terminating(), another, &["annotation"])
-        .waits(Rule::VolumeNameTaken, "its annotation flex-provisioner.io/claim-uuid names another");
+        .waits(Rule::VolumeNameTaken, "its annotation flex-provisioner.io/claim-uuid names another claim");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_bound_volume_does_not_end_before_its_claim() {
     world.rests(Rule::BoundVolumeTerminating);
     let mut kept = with_volume(terminating(), protected, &[]);
     kept.stamped_recipe = Some(recipe_with(&[("reclaim-policy", "Retain")]));
-    assert_eq!(kept.step(Rule::ReleaseRetainedVolume), Step::RemoveFinalizer, "its storage stays");
+    assert_eq!(kept.step(Rule::VolumeRetained), Step::RemoveFinalizer, "its storage stays");
     kept.stamped_recipe = None;
     kept.class.recipe = Err("the config has errors".into());
     kept.waits(Rule::CleanupNeedsRecipe, "not known any more");
@@ -83,10 +83,7 @@ fn the_volume_of_a_terminating_claim_is_adopted_for_its_deletion() {
 
 #[test]
 fn an_adopted_volume_takes_over_the_cleanup() {
-    assert_eq!(
-        with_volume(terminating(), adopted_volume(), &[]).step(Rule::ReleaseAdoptedVolume),
-        Step::RemoveFinalizer
-    );
+    assert_eq!(with_volume(terminating(), adopted_volume(), &[]).step(Rule::LeftVolumeAdopted), Step::RemoveFinalizer);
 }
 
 #[test]

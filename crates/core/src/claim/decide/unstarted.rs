@@ -1,5 +1,6 @@
 //! Attempts of which no container has run. They cannot have left storage.
 
+use flex_contract::cause;
 use flex_contract::operation::Operation;
 
 use super::observed::Observed;
@@ -31,7 +32,7 @@ pub(super) fn failure_of_never_started(o: &Observed<'_>, now: i64) -> Option<Las
         return failure_with_new_count(o);
     }
     let known = unstarted_attempts(o, o.runs.never_started);
-    let cause = Cause::new("NeverStarted", "the claim was deleted before a container of the attempt had started");
+    let cause = Cause::new(cause::NEVER_STARTED, "the claim was deleted before a container of the attempt had started");
     let failure = LastFailure::of_delete_run(stamp.attempt, now, &cause, None);
     (known > 0).then_some(LastFailure { operation: Operation::Provision, unstarted_attempts: known, ..failure })
 }

@@ -6,7 +6,7 @@ use crate::model::phase::ClaimPhase;
 
 /// An event of the claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ClaimEvent {
     pub(super) reason: String,
     pub(super) message: String,
     pub(super) warning: bool,
@@ -24,7 +24,7 @@ pub(super) struct Trace {
     pub(super) claim: Claim,
     pub(super) timeline: Timeline,
     /// The events, the newest first.
-    pub(super) events: Vec<Told>,
+    pub(super) events: Vec<ClaimEvent>,
     /// Why nobody works on the claim, if that is so.
     pub(super) idle: Option<String>,
     /// What could not be read, and why.
