@@ -1,6 +1,8 @@
 //! The commands and flags in `docs/command-line.md`, and those of `run` in `docs/operations.md`.
 
 use clap::{Arg, ArgAction, Command};
+use flex_provisioner::claim::timeline::Stage;
+use strum::IntoEnumIterator as _;
 
 use crate::{Part, code, table};
 
@@ -11,6 +13,12 @@ pub fn parts() -> Vec<Part> {
     vec![
         page("commands", |_, _| commands()),
         page("flags", |_, _| flags()),
+        Part {
+            file: "docs/command-line.md",
+            source: "crates/core/src/claim/timeline.rs",
+            name: "",
+            print: |_, _| stages(),
+        },
         Part { file: "docs/operations.md", source: SOURCE, name: "flags of run", print: |_, _| flags_of_run() },
     ]
 }
@@ -22,6 +30,13 @@ fn commands() -> String {
         vec![code(command.get_name()), sentence(&about)]
     });
     format!("\n{}\n", table(&["command", "what it does"], rows))
+}
+
+fn stages() -> String {
+    let rows = Stage::iter().map(|stage| {
+        vec![code(&stage.name().replace('-', " ")), stage.documentation().trim().to_owned(), stage.worker().to_owned()]
+    });
+    format!("\n{}\n", table(&["stage", "what has happened", "whose work it was until then"], rows))
 }
 
 /// Returns a text of the command line with the full stop that it lacks.

@@ -4,6 +4,7 @@ mod observation;
 mod text;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -28,6 +29,7 @@ use crate::config::classes::{ClassLookup, Identity};
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
+use crate::run::member::Member;
 use crate::run::view;
 
 /// The exit code for a claim that is not bound.
@@ -126,16 +128,19 @@ async fn current(client: &Client, claim: &Claim, unseen: &mut impl FnMut(&str, &
             None => job.list(&of_run).await.map(|list| list.items),
         };
         match found {
-            // A batch counts as the run of its member.
             Ok(found) => jobs.extend(found.iter().map(|job| {
-                let mut job = view::Job::from(job);
-                job.run_labels.attempt = stamp.attempt;
-                job.into()
+                let job = view::Job::from(job);
+                let of_member = number(&job.members, claim).and_then(|number| job.as_seen_by(number, &[], false));
+                Arc::new(of_member.unwrap_or(job))
             })),
             Err(error) => unseen(&format!("the Job in namespace {namespace}"), &error),
         }
         match Api::<Pod>::namespaced(client.clone(), namespace).list(&of_run).await {
-            Ok(found) => pods.extend(found.items.iter().map(|pod| view::Pod::from(pod).into())),
+            Ok(found) => pods.extend(found.items.iter().map(|pod| {
+                let pod = view::Pod::from(pod);
+                let of_member = number(&pod.members, claim).and_then(|number| pod.as_seen_by(number));
+                Arc::new(of_member.unwrap_or(pod))
+            })),
             Err(error) => unseen(&format!("the pod in namespace {namespace}"), &error),
         }
     }
@@ -148,6 +153,12 @@ async fn current(client: &Client, claim: &Claim, unseen: &mut impl FnMut(&str, &
         }
     };
     Timeline::of(Basis { claim, jobs: &jobs, pods: &pods, volume: volume.as_ref() })
+}
+
+/// Returns the number of a claim among the members of a batch, from 0.
+fn number(members: &[Member], claim: &Claim) -> Option<usize> {
+    let id = claim.volume_id();
+    members.iter().position(|member| member.id == id)
 }
 
 /// Says why nobody works on a claim, if that is so.
@@ -194,12 +205,12 @@ async fn idle(
 async fn events(client: &Client, identity: &Identity, claim: &Claim) -> kube::Result<Vec<ClaimEvent>> {
     let api: Api<Event> = Api::namespaced(client.clone(), &claim.name.namespace);
     let of_claim = ListParams::default().fields(&format!("involvedObject.uid={}", claim.uid));
-    let mut event_of: Vec<_> = api.list(&of_claim).await?.items.iter().map(|event| event_of(event, identity)).collect();
-    event_of.sort_by_key(|event_of| std::cmp::Reverse(event_of.at));
-    Ok(event_of)
+    let mut events: Vec<_> = api.list(&of_claim).await?.items.iter().map(|event| seen_event(event, identity)).collect();
+    events.sort_by_key(|event| std::cmp::Reverse(event.at));
+    Ok(events)
 }
 
-fn event_of(event: &Event, identity: &Identity) -> ClaimEvent {
+fn seen_event(event: &Event, identity: &Identity) -> ClaimEvent {
     let series = event.series.as_ref();
     let last = series.and_then(|series| series.last_observed_time.as_ref()).or(event.event_time.as_ref());
     let at = match (&event.last_timestamp, last) {
@@ -227,9 +238,10 @@ fn to_json(trace: &Trace) -> Value {
         .collect();
     let events: Vec<_> = events
         .iter()
-        .map(|event_of| {
+        .map(|event| {
             json!({
-                "reason": event_of.reason, "message": event_of.message, "warning": event_of.warning, "count": event_of.count, "at": event_of.at,
+                "reason": event.reason, "message": event.message, "warning": event.warning, "count": event.count,
+                "at": event.at,
             })
         })
         .collect();

@@ -25,8 +25,8 @@ pub(super) fn text(trace: &Trace, now: i64) -> String {
         let ago = age(now - failure.at);
         lines.push(format!("{} run {} failed {ago} ago: {reason}: {message}", failure.operation, failure.attempt));
     }
-    let events = trace.events.iter().filter(|event_of| !is_harmless(event_of, trace));
-    lines.extend(events.take(EVENTS).map(|event_of| event(event_of, now)));
+    let events = trace.events.iter().filter(|event| !is_harmless(event, trace));
+    lines.extend(events.take(EVENTS).map(|event| event_text(event, now)));
     lines.extend(trace.unseen.iter().map(|what| format!("Not seen: {}", line(what, usize::MAX))));
     lines.join("\n") + "\n"
 }
@@ -96,15 +96,15 @@ fn waiting(trace: &Trace, now: i64) -> Option<String> {
 }
 
 /// Checks whether an event is the warning of the PV controller on claims of a class without a StorageClass object.
-fn is_harmless(event_of: &ClaimEvent, trace: &Trace) -> bool {
+fn is_harmless(event: &ClaimEvent, trace: &Trace) -> bool {
     let class = trace.claim.class.as_deref().unwrap_or_default();
     let is_served = trace.idle.is_none() && trace.unseen.is_empty();
-    is_served && !event_of.is_ours && event_of.message == format!("storageclass.storage.k8s.io \"{class}\" not found")
+    is_served && !event.is_ours && event.message == format!("storageclass.storage.k8s.io \"{class}\" not found")
 }
 
 /// Returns an event with what its reader can do.
-fn event(event_of: &ClaimEvent, now: i64) -> String {
-    let ClaimEvent { reason, message, warning, is_ours, count, at } = event_of;
+fn event_text(event: &ClaimEvent, now: i64) -> String {
+    let ClaimEvent { reason, message, warning, is_ours, count, at } = event;
     let kind = if *warning { "Warning" } else { "Event" };
     let times = if *count > 1 { format!(", {count} times") } else { String::new() };
     let (name, message) = (line(reason, usize::MAX), line(message, usize::MAX));

@@ -35,7 +35,7 @@ fn trace(claim: Claim, timeline: Timeline) -> Trace {
     Trace { claim, timeline, events: Vec::new(), idle: None, unseen: Vec::new() }
 }
 
-fn event_of(reason: &str, message: &str, warning: bool, count: i32) -> ClaimEvent {
+fn event(reason: &str, message: &str, warning: bool, count: i32) -> ClaimEvent {
     let is_ours = !reason.starts_with("WaitForFirst");
     ClaimEvent { reason: reason.into(), message: message.into(), warning, is_ours, count, at: CREATED + 3 }
 }
@@ -66,14 +66,14 @@ fn a_waiting_claim_says_for_whom_it_waits_and_what_to_do() {
     let mut trace = trace(claim(json!({}), false), timeline(1, &reached));
     let pull = "pod flex-1: ImagePullBackOff: Back-off pulling image \"vendor/x\"";
     trace.events = vec![
-        event_of("WaitingForProvisioner", pull, true, 3),
-        event_of("Provisioning", "attempt 1: image vendor/x of class gold", false, 1),
-        event_of("LimitReached", "5 runs of class gold", false, 1),
-        event_of("WaitForFirstConsumer", "waiting for first consumer to be created before binding", false, 1),
+        event("WaitingForProvisioner", pull, true, 3),
+        event("Provisioning", "attempt 1: image vendor/x of class gold", false, 1),
+        event("LimitReached", "5 runs of class gold", false, 1),
+        event("WaitForFirstConsumer", "waiting for first consumer to be created before binding", false, 1),
     ];
     // The PV controller says this of each class without a StorageClass object.
     let is_ours = false;
-    let harmless = event_of("ProvisioningFailed", "storageclass.storage.k8s.io \"gold\" not found", true, 9);
+    let harmless = event("ProvisioningFailed", "storageclass.storage.k8s.io \"gold\" not found", true, 9);
     trace.events.insert(0, ClaimEvent { is_ours, ..harmless });
     insta::assert_snapshot!(text(&trace, CREATED + 90));
 }

@@ -44,9 +44,9 @@ impl Stage {
         self.into()
     }
 
-    /// Returns the documentation, without the full stop.
-    pub fn meaning(self) -> &'static str {
-        self.get_documentation().unwrap_or_default().trim_end_matches('.')
+    /// Returns the documentation: what has happened when a claim reaches the stage.
+    pub fn documentation(self) -> &'static str {
+        self.get_documentation().unwrap_or_default()
     }
 
     /// Returns who works until the claim reaches this stage.
@@ -92,9 +92,9 @@ pub struct Reached {
 pub struct Basis<'a> {
     /// The claim, with the stamp of the attempt.
     pub claim: &'a Claim,
-    /// The Jobs of the claim's provision runs.
+    /// The Jobs of the claim's provision runs. A batch is here as its member sees it.
     pub jobs: &'a [Arc<Job>],
-    /// The pods of these runs.
+    /// The pods of these runs, as a member of a batch sees them.
     pub pods: &'a [Arc<Pod>],
     /// The volume of the claim.
     pub volume: Option<&'a Volume>,
@@ -116,9 +116,9 @@ impl Timeline {
             timeline.reach(Stage::Stamped, began.as_millisecond());
         }
         let job = jobs.iter().find(|job| job.run_labels.attempt == attempt);
-        let of_job = |pod: &&Arc<Pod>| job.is_none_or(|job| pod.job == job.real_name().name);
+        let of_attempt = |pod: &&Arc<Pod>| pod.run_labels.attempt == attempt;
         let mut seconds = vec![(Stage::JobCreated, job.map(|job| job.created))];
-        if let Some(pod) = pods.iter().filter(of_job).max_by_key(|pod| pod.created) {
+        if let Some(pod) = pods.iter().filter(of_attempt).max_by_key(|pod| pod.created) {
             seconds.extend([(Stage::Scheduled, pod.scheduled_at), (Stage::Started, pod.started_at)]);
         }
         seconds.push((Stage::VolumeCreated, volume.map(|volume| volume.created)));
@@ -198,19 +198,56 @@ impl std::fmt::Display for Timeline {
 
 #[cfg(test)]
 mod tests {
+    use flex_contract::names;
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+    use serde_json::json;
+
     use super::*;
+    use crate::object::ObjectName;
+    use crate::run::member::{Member, MemberObject};
 
     fn timeline(reached: &[(Stage, i64)]) -> Timeline {
         Timeline { attempt: 2, created: 1_000_000, reached: reached.iter().copied().collect() }
     }
 
     #[test]
-    fn each_stage_has_a_meaning_and_a_name_that_is_read_again() {
+    fn each_stage_has_documentation_and_a_name_that_is_read_again() {
         for stage in Stage::iter() {
-            assert!(!stage.meaning().is_empty() && !stage.meaning().ends_with('.'), "{stage:?}");
+            assert!(stage.documentation().ends_with('.'), "{stage:?}");
             let read: Stage = serde_json::from_value(serde_json::json!(stage.name())).unwrap();
             assert_eq!(read, stage, "annotation and metric have the same name");
         }
+    }
+
+    #[test]
+    fn a_member_of_a_batch_has_the_stages_of_its_pod() {
+        let member = |id: &str, attempt| Member {
+            id: id.into(),
+            attempt,
+            object: MemberObject::Claim(ObjectName::new("team", id)),
+            attributes: None,
+        };
+        let members: Arc<[Member]> = [member("other", 1), member("u", 3)].into();
+        let name = ObjectName::new("admin", "provision-batch-0123456789abcdef");
+        let job = Job { name: name.clone(), created: 1_001, members: members.clone(), ..Job::default() };
+        let (scheduled_at, started_at) = (Some(1_002), Some(1_004));
+        let pod = Pod { job: name.name, members, scheduled_at, started_at, ..Pod::default() };
+        let earlier = Pod { started_at: Some(900), ..Pod::default() };
+        let claim = json!({
+            "metadata": {
+                "name": "u", "namespace": "team", "uid": "u", "creationTimestamp": "1970-01-01T00:16:40Z",
+                "annotations": {
+                    names::CLAIM_UID: "u", names::ATTEMPT: "3", names::PROVISION_TS: "1970-01-01T00:16:40.500000Z",
+                },
+            },
+            "spec": {},
+        });
+        let claim = Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap());
+        let jobs = [job.as_seen_by(1, &[], false).unwrap().into()];
+        let pods = [pod.as_seen_by(1).unwrap().into(), earlier.into()];
+        let timeline = Timeline::of(Basis { claim: &claim, jobs: &jobs, pods: &pods, volume: None });
+        assert_eq!(timeline.line(), "stamped 0 ms, job-created 500 ms, scheduled 1000 ms, started 2000 ms");
+        assert_eq!(timeline.attempt, 3);
     }
 
     #[test]
