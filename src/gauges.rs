@@ -10,8 +10,6 @@ use crate::reconcile::Context;
 
 /// The unit of times in `/proc/PID/stat`, in one second. Linux has the same on all machines.
 const TICKS: f64 = 100.0;
-/// The size of a page, the unit of memory in `/proc/PID/statm`.
-const PAGE: u64 = 4096;
 
 /// Measures what the state of this process tells, and returns all metrics in the text format of Prometheus.
 pub fn text(context: &Context) -> String {
@@ -49,13 +47,19 @@ fn measure(context: &Context) {
 
 /// Reads what this process uses. Returns `None` where the system does not tell.
 fn used_by_process() -> Option<ProcessUse> {
-    let resident: u64 = fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().nth(1)?.parse().ok()?;
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     Some(ProcessUse {
-        resident: resident.saturating_mul(PAGE),
+        resident: resident_bytes(&fs::read_to_string("/proc/self/status").ok()?)?,
         processor: processor_seconds(&stat)?,
         files: i64::try_from(fs::read_dir("/proc/self/fd").ok()?.count()).unwrap_or(i64::MAX),
     })
+}
+
+/// Returns the memory by `/proc/PID/status`, which has it in KiB whatever the size of a page.
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes.saturating_mul(1024))
 }
 
 /// Returns the seconds on processors by `/proc/PID/stat`. The name of the program, in parentheses, may have spaces.
@@ -77,10 +81,17 @@ mod tests {
         assert_eq!(processor_seconds("7 (a) S 1"), None);
     }
 
+    #[test]
+    fn memory_is_read_in_kibibytes() {
+        assert_eq!(resident_bytes("VmPeak:\t  9 kB\nVmRSS:\t   2048 kB\n"), Some(2 << 20));
+        assert_eq!(resident_bytes("VmRSS:\t 2048\n"), None);
+        assert_eq!(resident_bytes(""), None);
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn linux_tells_what_this_process_uses() {
         let used = used_by_process().unwrap();
-        assert!(used.resident > PAGE && used.files > 0, "{used:?}");
+        assert!(used.resident > 1024 && used.files > 0, "{used:?}");
     }
 }
