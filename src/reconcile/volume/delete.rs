@@ -6,6 +6,7 @@ use flex_contract::operation::Operation;
 use flex_contract::reason;
 
 use super::confirmed::{Confirmed, ConfirmedSource};
+use super::runs;
 use crate::api::writes::WriteError;
 use crate::batch::{Member, MemberObject};
 use crate::config::Recipe;
@@ -18,9 +19,7 @@ use crate::reconcile::drive::StepOutcome;
 use crate::rules::NewEvent;
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
-use crate::run::request::AttemptStart;
 use crate::state::index::{BatchEntry, SlotRequest};
-use crate::volume::request::request;
 
 /// Returns the name of the Job of the delete run that is due on a node.
 pub(super) fn job_name(volume: &Volume, origin_node: Option<&str>, node: Option<&str>) -> String {
@@ -122,8 +121,7 @@ async fn create_or_add_to_batch(
         None => context.writes.volume_source(volume).await?,
     };
     let source = if is_origin { source } else { String::new() };
-    let start = AttemptStart { attempt, ts: context.timestamp() };
-    let request = request(volume, node.as_deref(), recipe, &context.identity, &context.kube_api, start, source);
+    let request = runs::request_of(context, volume, node.as_deref(), recipe, attempt, source);
     let target = RunTarget { namespace: recipe.config.namespace.clone(), node: pinned_node, ..RunTarget::default() };
     if let Some(batch) = volume.batch().filter(|_| is_origin) {
         let (id, object) = (request.volume_id.clone(), MemberObject::Volume(volume.name.clone()));

@@ -16,11 +16,10 @@ use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, RunObjects};
 use crate::reconcile::drive::StepOutcome;
 use crate::run::job;
-use crate::run::request::AttemptStart;
 use crate::state::index::{Index, WorkItem};
 use crate::volume::expand::{ExpandRun, Observed, Step, failed_start, requested_size};
 use crate::volume::in_place_run::InPlaceRuns;
-use crate::volume::request::{expand, request};
+use crate::volume::request::expand;
 
 /// The data that were read about the size of a volume. This type owns the data; [`Observed`] has the same as
 /// references, for the pure decision.
@@ -142,16 +141,7 @@ async fn start(
     };
     runs::confirm_claim(context, claim, |fresh| fresh.size == claim.size).await?;
     let source = context.writes.volume_source(volume).await?;
-    let start = AttemptStart { attempt, ts: context.timestamp() };
-    let request = request(
-        volume,
-        observation.origin_node.as_deref(),
-        recipe,
-        &context.identity,
-        &context.kube_api,
-        start,
-        source,
-    );
+    let request = runs::request_of(context, volume, observation.origin_node.as_deref(), recipe, attempt, source);
     let target = runs::run_target(volume, recipe, observation.origin_node.as_deref(), &size.to_string());
     let job = job::job(recipe, &expand(request, size), &target);
     let run = ReadyRun { operation: Operation::Expand, volume, claim, recipe, node: target.node, job };

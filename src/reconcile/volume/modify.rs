@@ -16,10 +16,9 @@ use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, RunObjects};
 use crate::reconcile::drive::StepOutcome;
 use crate::run::job::{self, RunTarget};
-use crate::run::request::AttemptStart;
 use crate::volume::in_place_run::InPlaceRuns;
 use crate::volume::modify::{ModifyRun, Observed, Step, failed_start};
-use crate::volume::request::{modify, request};
+use crate::volume::request::modify;
 
 /// The data that were read about the attributes of a volume. This type owns the data; [`Observed`] has the same as
 /// references, for the pure decision.
@@ -126,16 +125,7 @@ async fn start(
     };
     runs::confirm_claim(context, claim, |fresh| fresh.attributes_class == claim.attributes_class).await?;
     let source = context.writes.volume_source(volume).await?;
-    let start = AttemptStart { attempt, ts: context.timestamp() };
-    let request = request(
-        volume,
-        observation.origin_node.as_deref(),
-        recipe,
-        &context.identity,
-        &context.kube_api,
-        start,
-        source,
-    );
+    let request = runs::request_of(context, volume, observation.origin_node.as_deref(), recipe, attempt, source);
     let request = modify(request, volume, recipe, &attributes);
     let target = RunTarget {
         attributes: Some(attributes.clone()),

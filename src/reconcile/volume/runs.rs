@@ -1,4 +1,4 @@
-//! The common part of in-place runs: expand and modify runs.
+//! The parts that the runs of a volume share, above all in-place runs: expand and modify runs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 use flex_contract::reason::Reason;
+use flex_contract::request::RunRequest;
 use k8s_openapi::api::batch::v1 as batch;
 
 use crate::api::writes::WriteError;
@@ -19,12 +20,14 @@ use crate::reconcile::drive::StepOutcome;
 use crate::rules::NewEvent;
 use crate::run::job::{self, RunTarget};
 use crate::run::node::NodeStates;
+use crate::run::request::AttemptStart;
 use crate::run::slot_wait::ALL_TAKEN;
 use crate::run::state::{JobRefusal, RunState};
 use crate::run::view::Job;
 use crate::run::view::has_running_pods;
 use crate::state::index::SlotRequest;
 use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
+use crate::volume::request::request;
 
 /// The basis of an in-place run.
 #[derive(Clone, Copy)]
@@ -184,6 +187,19 @@ pub(super) async fn create(
         }
         Err(error) => refused_job(error).map(Some),
     }
+}
+
+/// Returns the request of a run that begins now. `source` is the volume source as JSON.
+pub(super) fn request_of(
+    context: &Context,
+    volume: &Volume,
+    node: Option<&str>,
+    recipe: &Recipe,
+    attempt: u32,
+    source: String,
+) -> RunRequest {
+    let start = AttemptStart { attempt, ts: context.timestamp() };
+    request(volume, node, recipe, &context.identity, &context.kube_api, start, source)
 }
 
 /// Returns where the Job of a run belongs. `wanted` is the size or the attributes as text: each has Jobs of its own, so
