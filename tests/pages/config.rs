@@ -3,7 +3,7 @@
 use flex_provisioner::config::capability;
 use flex_provisioner::config::keys::{self, Group, KeySpec};
 
-use crate::{Part, code, definition, in_one_line, table};
+use crate::{Part, code, definition, documented, table};
 
 const SOURCE: &str = "crates/core/src/config/keys/table.rs";
 
@@ -27,7 +27,7 @@ pub fn parts() -> Vec<Part> {
             file: "docs/config.md",
             source: "crates/contract/src/capability.rs",
             name: "",
-            print: |_, _| capabilities(),
+            print: |_, _| documented("capability", capability::ALL),
         },
     ]
 }
@@ -40,11 +40,6 @@ fn group(group: Group) -> String {
         .map(|key| vec![code(key.name), key.value.to_owned(), key.default.to_owned(), code(key.example), errors(key)]);
     let docs: String = keys.iter().map(|key| definition(key.name, key.doc)).collect();
     format!("\n{}\n{docs}\n", table(&["key", "value", "default", "example", "error"], rows))
-}
-
-fn capabilities() -> String {
-    let rows = capability::ALL.iter().map(|capability| vec![code(capability.name), in_one_line(capability.doc)]);
-    format!("\n{}\n", table(&["capability", "meaning"], rows))
 }
 
 fn errors(key: &KeySpec) -> String {

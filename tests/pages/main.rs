@@ -14,6 +14,8 @@ mod troubleshooting;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use flex_contract::documented::Documented;
+
 /// The command that rewrites the pages.
 const COMMAND: &str = "UPDATE_PAGES=1 cargo test --test pages";
 
@@ -121,6 +123,12 @@ fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let rule = format!("|{}\n", "---|".repeat(head.len()));
     let rows: String = rows.into_iter().map(|row| line(&row)).collect();
     format!("{}{rule}{rows}", line(&head))
+}
+
+/// Prints the table of names with their documentation; `head` is the head of the first column.
+fn documented(head: &str, all: &[Documented]) -> String {
+    let rows = all.iter().map(|one| vec![code(one.name), in_one_line(one.doc)]);
+    format!("\n{}\n", table(&[head, "meaning"], rows))
 }
 
 /// Joins the lines of a comment.

@@ -4,7 +4,7 @@ use flex_contract::cause;
 use flex_contract::reason::{self, Level, Object, Reason};
 use flex_provisioner::findings::{FindingKind, Severity};
 
-use crate::{Part, code, in_one_line, table};
+use crate::{Part, code, documented, in_one_line, table};
 
 pub fn parts() -> Vec<Part> {
     let part =
@@ -19,7 +19,7 @@ pub fn parts() -> Vec<Part> {
             file: "docs/troubleshooting.md",
             source: "crates/contract/src/cause.rs",
             name: "",
-            print: |_, _| causes(),
+            print: |_, _| documented("cause", cause::ALL),
         },
         Part {
             file: "docs/troubleshooting.md",
@@ -43,11 +43,6 @@ fn events(objects: &[(Object, &str)]) -> String {
     let rows: Vec<_> = objects.iter().flat_map(|(object, on)| of(*object).map(move |reason| row(on, reason))).collect();
     let head = ["on", "reason", "type", "meaning", "what to do"];
     format!("\n{}\n", table(&head[usize::from(!named)..], rows))
-}
-
-fn causes() -> String {
-    let rows = cause::ALL.iter().map(|cause| vec![code(cause.name), in_one_line(cause.doc)]);
-    format!("\n{}\n", table(&["cause", "meaning"], rows))
 }
 
 fn level(level: Level) -> &'static str {

@@ -2,26 +2,9 @@
 //!
 //! The table of `docs/config.md` is printed from here.
 
-/// Something that an image can do in addition to provision and delete.
-#[derive(Clone, Copy, Debug)]
-pub struct Capability {
-    /// The name in a config.
-    pub name: &'static str,
-    /// The purpose, as lines of Markdown.
-    pub doc: &'static [&'static str],
-}
+use crate::documented::documented;
 
-/// Declares a constant with the name of each capability, with its comment as documentation, and the list of all.
-macro_rules! capabilities {
-    ($($(#[doc = $doc:literal])+ $capability:ident = $name:literal;)*) => {
-        $($(#[doc = $doc])+ pub const $capability: &str = $name;)*
-
-        /// All capabilities.
-        pub const ALL: &[Capability] = &[$(Capability { name: $name, doc: &[$($doc),+] }),*];
-    };
-}
-
-capabilities! {
+documented! {
     /// For [claims that are clones](operations.md#clones).
     CLONE = "clone";
     /// For [VolumeSnapshots](operations.md#snapshots).

@@ -4,26 +4,9 @@
 //! are the reasons of Kubernetes, such as `DeadlineExceeded` and `OOMKilled`. The table of `docs/troubleshooting.md` is
 //! printed from here.
 
-/// A cause of a failed run.
-#[derive(Clone, Copy, Debug)]
-pub struct KnownCause {
-    /// The word.
-    pub name: &'static str,
-    /// The meaning, as lines of Markdown.
-    pub doc: &'static [&'static str],
-}
+use crate::documented::documented;
 
-/// Declares a constant for each cause, with its comment as documentation, and the list of all.
-macro_rules! causes {
-    ($($(#[doc = $doc:literal])+ $cause:ident = $name:literal;)*) => {
-        $($(#[doc = $doc])+ pub const $cause: &str = $name;)*
-
-        /// All causes.
-        pub const ALL: &[KnownCause] = &[$(KnownCause { name: $name, doc: &[$($doc),+] }),*];
-    };
-}
-
-causes! {
+documented! {
     /// The image ended with an exit code. The message says what the code means, and has the last words.
     EXIT_CODE = "ExitCode";
     /// The image exited 0, and made no volume.

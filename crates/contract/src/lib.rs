@@ -25,6 +25,7 @@ pub mod batch;
 pub mod capability;
 pub mod capacity;
 pub mod cause;
+pub mod documented;
 pub mod exit;
 pub mod listing;
 pub mod names;
