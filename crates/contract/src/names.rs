@@ -61,6 +61,9 @@ pub const BATCH: &str = "flex-provisioner.io/batch";
 pub const NODES: &str = "flex-provisioner.io/nodes";
 /// On claims and volumes: the failure of the last failed attempt, as JSON.
 pub const FAILURE: &str = "flex-provisioner.io/last-failure";
+/// On claims, volumes and VolumeSnapshotContents whose last run failed: begin the next attempt now. Everybody who may
+/// change the object may write it, with any value. The record of the next failure replaces it.
+pub const RETRY: &str = "flex-provisioner.io/retry";
 /// On claims: when each stage of the last attempt was reached, as JSON.
 pub const TIMELINE: &str = "flex-provisioner.io/timeline";
 /// On volumes: the target and the failure of the last expand run that failed, as JSON.
@@ -142,6 +145,8 @@ pub const CONTENT_PREFIX: &str = "snapcontent-";
 /// On the Lease: the version of the leader's program, and the leader's name. A program that does not write the annotation
 /// leaves the one of its predecessor, whose name differs.
 pub const LEADER_VERSION: &str = "flex-provisioner.io/version";
+/// On the Lease: another log filter, and the time until which it holds, as `FILTER until TIME`.
+pub const LOG_FILTER: &str = "flex-provisioner.io/log";
 /// On nodes: the label by which `local` volumes select their node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 

@@ -305,16 +305,19 @@ mod tests {
         assert_eq!(summary(&states(&shipped)), "the admission policies are installed");
     }
 
-    /// Names of the contract that are neither annotations nor labels of claims and volumes.
-    const ELSEWHERE: [&str; 17] = [
+    /// Names of the contract that are neither annotations nor labels of claims and volumes, and `retry`, which each user
+    /// of a claim may write.
+    const ELSEWHERE: [&str; 19] = [
         "capacity",
         "capacity-fingerprint",
         "claim",
         "class",
         "clone-",
+        "log",
         "operation",
         "p",
         "policy",
+        "retry",
         "revision-of",
         "script",
         "size",

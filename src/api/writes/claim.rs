@@ -151,7 +151,7 @@ impl Writes {
         failure: &LastFailure,
         timeline: Option<&Timeline>,
     ) -> Result<Claim> {
-        let mut annotations = json!({ names::FAILURE: json!(failure).to_string() });
+        let mut annotations = json!({ names::FAILURE: json!(failure).to_string(), names::RETRY: null });
         if let Some(timeline) = timeline {
             annotations[names::TIMELINE] = json!(timeline.to_string());
         }
@@ -168,7 +168,7 @@ impl Writes {
     pub async fn reschedule(&self, claim: &Claim, failure: Option<&LastFailure>) -> Result<Claim> {
         let mut annotations = json!({ names::SELECTED_NODE: null });
         if let Some(failure) = failure {
-            annotations[names::FAILURE] = json!(json!(failure).to_string());
+            merge(&mut annotations, json!({ names::FAILURE: json!(failure).to_string(), names::RETRY: null }));
         }
         self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
     }
@@ -183,7 +183,7 @@ impl Writes {
             |finalizer: &str| finalizer == names::CLAIM_FINALIZER || request && finalizer == names::CLAIM_PROTECTION;
         let finalizers = self.all_finalizers(claim).await?;
         let rest: Vec<_> = finalizers.iter().filter(|finalizer| !ours(finalizer)).collect();
-        let mut annotations = json!({ names::FAILURE: null, names::NODES: null });
+        let mut annotations = json!({ names::FAILURE: null, names::RETRY: null, names::NODES: null });
         if let Some(timeline) = timeline {
             annotations[names::TIMELINE] = json!(timeline.to_string());
         }
@@ -228,6 +228,7 @@ impl Writes {
         let rest: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
         let mut annotations = json!({
             names::FAILURE: null,
+            names::RETRY: null,
             names::NODES: null,
             names::BIND_COMPLETED: "yes",
             names::BOUND_BY_CONTROLLER: "yes",

@@ -221,7 +221,7 @@ impl Writes {
 
     /// Records the last failed run.
     pub async fn record_content_failure(&self, content: &Content, failure: &LastFailure) -> Result<Content> {
-        let annotations = json!({ names::FAILURE: json!(failure).to_string() });
+        let annotations = json!({ names::FAILURE: json!(failure).to_string(), names::RETRY: null });
         self.patch_content(content, json!({ "annotations": annotations }), json!({})).await
     }
 

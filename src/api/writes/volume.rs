@@ -377,19 +377,21 @@ impl Writes {
         let annotations = json!({
             names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
             names::FAILURE: null,
+            names::RETRY: null,
         });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
 
     /// Records the last failed delete run.
     pub async fn record_volume_failure(&self, volume: &Volume, failure: &LastFailure) -> Result<Volume> {
-        let annotations = json!({ names::FAILURE: json!(failure).to_string() });
+        let annotations = json!({ names::FAILURE: json!(failure).to_string(), names::RETRY: null });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
 
     /// Records the last failed expand run; `None` removes the record.
     pub async fn note_expand(&self, volume: &Volume, failed: Option<&FailedExpansion>) -> Result<Volume> {
-        let annotations = json!({ names::EXPANSION: failed.map(|failed| json!(failed).to_string()) });
+        let failed = failed.map(|failed| json!(failed).to_string());
+        let annotations = json!({ names::EXPANSION: failed, names::RETRY: null });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
 
@@ -401,7 +403,8 @@ impl Writes {
 
     /// Records the modify runs; `None` removes the record.
     pub async fn note_modify(&self, volume: &Volume, note: Option<&PendingModification>) -> Result<Volume> {
-        let annotations = json!({ names::MODIFICATION: note.map(|note| json!(note).to_string()) });
+        let note = note.map(|note| json!(note).to_string());
+        let annotations = json!({ names::MODIFICATION: note, names::RETRY: null });
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
 

@@ -56,6 +56,7 @@ fn content() -> Content {
         attempt: 0,
         provenance: None,
         last_failure: None,
+        retry: false,
         abandoned: false,
         ready: false,
         made_at: None,
@@ -314,6 +315,8 @@ fn a_failed_deletion_is_repeated_at_the_pace_of_the_class() {
     assert_eq!(waits.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 10));
     let start = Step::StartDelete { attempt: 2, on_any_node: false };
     assert_eq!(waits.decide(NOW + 10), Rule::DeleteRunDue.step(start.clone()));
+    let asked = waits.clone().with(|w| w.content.retry = true);
+    assert_eq!(asked.decide(NOW), Rule::DeleteRunDue.step(start.clone()), "somebody asks for it");
     let of_future = waits.with(|w| w.content.last_failure.as_mut().unwrap().at = NOW + 86_400);
     assert_eq!(of_future.decide(NOW), Rule::DeleteRunDue.step(start), "no clock has shown that time");
 }
@@ -404,6 +407,7 @@ fn the_next_attempt_follows_by_backoff() {
     let never = noted(Reaction::Never).with(|w| w.content.error = Some("the array is on fire".into()));
     assert_eq!(never.decide(NOW + 60).rule, Rule::AttemptNotDue);
     assert_eq!(never.decide(NOW + 1800), stamp(2));
+    assert_eq!(never.with(|w| w.content.retry = true).decide(NOW), stamp(2), "somebody asks for it");
 }
 
 #[test]

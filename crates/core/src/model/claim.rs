@@ -88,6 +88,8 @@ pub struct Claim {
     pub nodes_with_storage: Vec<String>,
     /// The failure of the last failed run.
     pub last_failure: Option<LastFailure>,
+    /// A run failed, and somebody asks for the next attempt at once.
+    pub retry: bool,
     /// An admin has set the abandon annotation.
     pub abandoned: bool,
     /// The node that the scheduler selected.
@@ -242,6 +244,7 @@ impl From<&PersistentVolumeClaim> for Claim {
         let heavy = foreign_metadata_bytes > limits::METADATA;
         let texts = if phase == ClaimPhase::Bound || heavy { BTreeMap::new() } else { metadata::metadata(metadata) };
         let Finalizers { kept: finalizers, complete: finalizers_whole } = metadata::finalizers(metadata);
+        let last_failure = annotation(names::FAILURE).and_then(|text| LastFailure::read(&text));
         let claim = Claim {
             name: ObjectName::of(metadata),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -257,7 +260,8 @@ impl From<&PersistentVolumeClaim> for Claim {
             stamp,
             instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),
             nodes_with_storage: nodes(annotation(names::NODES).filter(|_| has_begun).as_deref()),
-            last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
+            retry: annotation(names::RETRY).is_some() && last_failure.is_some(),
+            last_failure,
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             selected_node: annotation(names::SELECTED_NODE).filter(|node| is_dns_name(node)),
             storage_provisioner: annotation(names::STORAGE_PROVISIONER)

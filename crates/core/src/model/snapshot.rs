@@ -155,6 +155,8 @@ pub struct Content {
     pub provenance: Option<String>,
     /// The last failed run.
     pub last_failure: Option<LastFailure>,
+    /// A run failed, and somebody asks for the next attempt at once.
+    pub retry: bool,
     /// An admin has set the abandon annotation.
     pub abandoned: bool,
     /// The snapshot is ready to be restored.
@@ -271,6 +273,7 @@ impl From<&VolumeSnapshotContent> for Content {
         let status = content.status.clone().unwrap_or_default();
         let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key).cloned());
         let attempt = annotation(names::ATTEMPT).and_then(|attempt| attempt.parse().ok()).unwrap_or(0);
+        let last_failure = annotation(names::FAILURE).and_then(|text| LastFailure::read(&text));
         Content {
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -289,7 +292,8 @@ impl From<&VolumeSnapshotContent> for Content {
             class: spec.volume_snapshot_class_name.clone(),
             attempt: if attempt < MAX_ATTEMPTS { attempt } else { 0 },
             provenance: annotation(names::PROVENANCE),
-            last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
+            retry: annotation(names::RETRY).is_some() && last_failure.is_some(),
+            last_failure,
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             ready: status.ready_to_use == Some(true),
             made_at: status.creation_time.map(|at| at.div_euclid(1_000_000_000)),

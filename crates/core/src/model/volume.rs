@@ -92,6 +92,8 @@ pub struct Volume {
     pub pending_modification: Option<Box<PendingModification>>,
     /// The VolumeAttributesClass in the spec, which only CSI volumes can have.
     pub attributes_class: Option<String>,
+    /// A run failed, and somebody asks for the next attempt at once.
+    pub retry: bool,
     /// An admin has set the abandon annotation.
     pub abandoned: bool,
     /// The phase of the volume.
@@ -258,6 +260,7 @@ const OWN: &[&str] = &[
     names::MODIFICATION,
     names::BATCH,
     names::FAILURE,
+    names::RETRY,
     names::ABANDON,
 ];
 
@@ -298,6 +301,12 @@ impl From<&PersistentVolume> for Volume {
         let adopted = adoption_mark.as_deref().is_some_and(|adoption_mark| adoption_mark.starts_with(MARK));
         let path =
             spec.host_path.as_ref().map(|s| s.path.clone()).or_else(|| spec.local.as_ref().map(|s| s.path.clone()));
+        let last_failure = annotation(names::FAILURE).and_then(|text| LastFailure::read(&text));
+        let last_failed_expansion =
+            annotation(names::EXPANSION).and_then(|text| FailedExpansion::read(&text)).map(Box::new);
+        let pending_modification =
+            annotation(names::MODIFICATION).and_then(|text| PendingModification::read(&text)).map(Box::new);
+        let has_failed = last_failure.is_some() || last_failed_expansion.is_some() || pending_modification.is_some();
         Volume {
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -317,14 +326,11 @@ impl From<&PersistentVolume> for Volume {
             pool_size: annotation(names::POOL_SIZE).and_then(|size| size.parse().ok()),
             quarantine: annotation(names::QUARANTINE),
             batch: annotation(names::BATCH).filter(|name| member::operation(name) == Some(Operation::Delete)),
-            last_failure: annotation(names::FAILURE).and_then(|text| LastFailure::read(&text)),
-            last_failed_expansion: annotation(names::EXPANSION)
-                .and_then(|text| FailedExpansion::read(&text))
-                .map(Box::new),
+            retry: annotation(names::RETRY).is_some() && has_failed,
+            last_failure,
+            last_failed_expansion,
             applied: annotation(names::ATTRIBUTES).and_then(|text| AppliedAttributes::read(&text)).map(Box::new),
-            pending_modification: annotation(names::MODIFICATION)
-                .and_then(|text| PendingModification::read(&text))
-                .map(Box::new),
+            pending_modification,
             attributes_class: spec.volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             phase: volume.status.as_ref().map(phase).unwrap_or_default(),

@@ -89,6 +89,9 @@ fn a_failed_run_is_repeated_after_a_pause() {
     world.volume.last_failure = Some(LastFailure { attempt: 3, ..recorded });
     assert_eq!(world.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 8));
     assert_eq!(world.decide(NOW + 8).step, begin(4, None));
+    world.volume.retry = true;
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(4, None), "somebody asks for it");
+    world.volume.retry = false;
     world.volume.last_failure.as_mut().unwrap().at = NOW + 86_400;
     assert_eq!(world.step(Rule::DeleteRunDue), begin(4, None), "no clock has shown that time");
     world.volume.last_failure = Some(failure(Operation::Provision, 3, NOW));

@@ -346,7 +346,8 @@ fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_si
     let failed = last(volume, requested_size);
     let error = failed.map(|failed| failed.message.clone());
     let report = ExpandUpdate::InProgress { size: requested_size, error };
-    if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
+    let waits = |failed: &&FailedExpansion| !volume.retry && failed.recipe_version == recipe.version();
+    if let Some(failed) = failed.filter(waits) {
         let due = next_try_at(failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
         if now < due {
             let report = match failed.reaction {

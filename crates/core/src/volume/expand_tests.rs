@@ -353,7 +353,10 @@ fn a_failed_run_is_repeated_after_its_delay() {
         let waiting = world.after(&report);
         assert_eq!(waiting.decide(NOW), Rule::ExpandAttemptNotDue.nothing().requeue_at(NOW + delay));
         let due = waiting.after(&ExpandUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) });
-        assert_eq!(due.decide(NOW + delay), Rule::ExpandAttemptDue.step(Step::Start { attempt: 8, size: 3 * GI }));
+        let start = Rule::ExpandAttemptDue.step(Step::Start { attempt: 8, size: 3 * GI });
+        assert_eq!(due.decide(NOW + delay), start);
+        let asked = World { volume: Volume { retry: true, ..due.volume.clone() }, ..due };
+        assert_eq!(asked.decide(NOW), start, "somebody asks for it");
     }
 }
 

@@ -355,7 +355,8 @@ fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribu
     let failed = last(volume, target);
     let error = failed.map(|failed| failed.message.clone());
     let report = ModifyUpdate::Modifying { class: target.class.clone(), error };
-    if let Some(failed) = failed.filter(|failed| failed.recipe_version == recipe.version()) {
+    let waits = |failed: &&PendingModification| !volume.retry && failed.recipe_version == recipe.version();
+    if let Some(failed) = failed.filter(waits) {
         let due = next_try_at(failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
         if now < due {
             let (class, error) = (target.class.clone(), failed.message.clone());

@@ -380,6 +380,8 @@ fn the_next_run_waits_unless_request_or_recipe_changes() {
     let infeasible = ModifyUpdate::Infeasible { class: named("gold"), error: "array on fire".into() };
     assert_eq!(never.step(Rule::ModifyAttemptNotDue), Step::WriteStatus(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(LONG_DELAY)));
+    let asked = World { volume: Volume { retry: true, ..never.volume.clone() }, ..never.clone() };
+    assert!(matches!(asked.step(Rule::ReportModifyAttempt), Step::WriteStatus(ModifyUpdate::Modifying { .. })));
     // Another request is tried at once.
     let other = world("silver", "bronze").noted(note(3, "gold", Reaction::Never));
     assert_eq!(other.step(Rule::ReportModifyAttempt), Step::WriteStatus(modifying("bronze")));

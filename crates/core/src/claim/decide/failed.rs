@@ -141,7 +141,7 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
         return Rule::WaitForReschedule.nothing();
     }
     let wait = match failure.reaction {
-        _ if is_newer_config(o, class) => 0,
+        _ if claim.retry || is_newer_config(o, class) => 0,
         Reaction::NoCapacity if has_new_node(o, class) => 0,
         // Somebody has deleted the volume that did not fit.
         Reaction::Never if failure.reason == reason::VOLUME_REFUSED.name && o.volumes.all.is_empty() => 0,

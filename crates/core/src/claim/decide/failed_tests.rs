@@ -148,6 +148,9 @@ fn the_next_attempt_begins_after_its_delay() {
     let mut never = failed_with(Reaction::Never);
     assert_eq!(never.decide_by(Rule::AttemptNotDue, NOW + 1799).requeue_at, Some(NOW + 1800));
     assert!(matches!(never.decide_by(Rule::AttemptDue, NOW + 1800).step, Step::Stamp { attempt: 2, .. }));
+    let mut asked = never.clone();
+    asked.claim.retry = true;
+    assert!(matches!(asked.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "somebody asks for it");
     never.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
     assert!(matches!(never.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }));
     delayed(failed_with(Reaction::Retry), None).rests(Rule::WaitForReschedule);

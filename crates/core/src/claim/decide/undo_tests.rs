@@ -212,6 +212,8 @@ fn a_failed_delete_run_is_repeated_after_a_pause() {
         (Step::Nothing, Some(NOW + 2))
     );
     assert_eq!(world.decide_by(Rule::DeleteRunDue, NOW + 2).step, begin(2, "home"));
+    world.claim.retry = true;
+    assert_eq!(world.step(Rule::DeleteRunDue), begin(2, "home"), "somebody asks for it");
     world.delete_run =
         RunState::Failed { cause: Cause::new("R", "m"), reaction: Reaction::Retry, at: NOW, pods_ended: false };
     world.rests(Rule::FailedDeleteRunEnding);
