@@ -22,6 +22,7 @@ use crate::reconcile::memory::{RateLimit, Sweep};
 use crate::rules::Rule;
 use crate::run::script::{Texts, complete};
 use crate::run::state::{Cause, JobRefusal, RunState, state};
+use crate::run::times;
 use crate::run::view::{Job, Pod};
 use crate::state::ClusterState;
 use crate::state::index::{EXPECTATION_TIMEOUT, SlotRequest, WorkItem};
@@ -108,6 +109,16 @@ impl Context {
             RunState::NotCached if index.is_expected(name) => RunState::MayBeRunning,
             state => state,
         }
+    }
+
+    /// Returns the stages of the last run of an operation for an id, as the log has them. `wanted` is the time since when
+    /// the run was wanted, in seconds since 1970.
+    pub(super) fn stages(&self, operation: Operation, id: &str, wanted: Option<i64>) -> String {
+        let index = self.cluster.index();
+        let (jobs, pods) = (index.jobs_of(id), index.pods_of(id));
+        let jobs: Vec<_> = jobs.iter().filter(|job| job.run_labels.operation == operation).collect();
+        let pods: Vec<_> = pods.iter().filter(|pod| pod.run_labels.operation == operation).collect();
+        times::line(&times::stages(wanted, &jobs, &pods))
     }
 
     /// Takes a slot of the class for a run whose Job will have this name. Returns whether there was one. Without a free

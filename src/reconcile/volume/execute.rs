@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use flex_contract::operation::Operation;
+
 use super::confirmed::Confirmed;
 use super::delete::{DeleteRun, batch_or_start};
 use super::observe::Observation;
@@ -75,7 +77,9 @@ pub(super) async fn execute(
             match storage {
                 StorageOutcome::Deleted => {
                     context.metrics.deleted(class);
-                    tracing::info!(volume = name, class, "the storage and the volume are deleted");
+                    let id = volume.volume_id().unwrap_or_default();
+                    let stages = context.stages(Operation::Delete, id, volume.unneeded_since);
+                    tracing::info!(volume = name, class, stages, "the storage and the volume are deleted");
                 }
                 StorageOutcome::LeftBehind => {
                     context.metrics.abandoned(class);

@@ -118,7 +118,13 @@ pub(super) async fn execute(
             StepOutcome::Again
         }
         Step::Start { attempt, size } => start(context, volume, observation, attempt, size).await?,
-        Step::WriteCapacity { size } => context.writes.write_capacity(volume, size).await?.into(),
+        Step::WriteCapacity { size } => {
+            let written = context.writes.write_capacity(volume, size).await?;
+            let id = volume.volume_id().unwrap_or_default();
+            let (class, stages) = (&volume.class, context.stages(Operation::Expand, id, None));
+            tracing::info!(volume = volume.name, class, size, stages, "the storage has grown");
+            written.into()
+        }
         Step::Record(failed) => {
             context.metrics.expand_failed(&volume.class);
             context.writes.note_expand(volume, Some(&failed)).await?.into()

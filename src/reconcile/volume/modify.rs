@@ -97,7 +97,13 @@ pub(super) async fn execute(
             StepOutcome::Again
         }
         Step::Start { attempt, attributes } => start(context, volume, observation, attempt, attributes).await?,
-        Step::WriteAttributes(applied) => context.writes.write_attributes(volume, &applied).await?.into(),
+        Step::WriteAttributes(applied) => {
+            let written = context.writes.write_attributes(volume, &applied).await?;
+            let id = volume.volume_id().unwrap_or_default();
+            let (class, stages) = (&volume.class, context.stages(Operation::Modify, id, None));
+            tracing::info!(volume = volume.name, class, stages, "the volume has other attributes");
+            written.into()
+        }
         Step::Record(note) => {
             // A note that a run begins keeps `failed_attempt`, so it is no new failure.
             if volume.pending_modification.as_ref().is_none_or(|before| before.failed_attempt != note.failed_attempt)

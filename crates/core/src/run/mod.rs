@@ -5,6 +5,7 @@
 //! - [`member`] lists the members of a [`batch`](crate::batch), which is one run for several claims or volumes.
 //! - [`node`] says whether a pod can run on a node.
 //! - [`list`] lists a backend, for no volume. [`crate::capacity`] has runs that report free space.
+//! - [`times`] says when a run reached each stage.
 //! - [`late_runs`] cleans up after runs whose claim or snapshot is gone.
 
 pub mod backoff;
@@ -25,4 +26,5 @@ pub mod slot_wait;
 pub mod state;
 pub mod stuck;
 pub mod template;
+pub mod times;
 pub mod view;
