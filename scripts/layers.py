@@ -33,7 +33,7 @@ LAYERS = {
     """,
     "src": """
         clock
-        metrics state
+        log metrics state
         api
         reconcile
         gauges
@@ -56,6 +56,7 @@ LAYERS = {
         late_runs
         claim snapshot volume
         content findings
+        replay
     """,
 }
 

@@ -19,6 +19,27 @@ pub trait Time: Debug + Send + Sync {
     fn sleep(&self, time: Duration) -> BoxFuture<'static, ()>;
 }
 
+/// The time of a recording: it begins at the moment of the recording.
+#[derive(Debug)]
+struct Recorded {
+    at: jiff::Timestamp,
+    began: Instant,
+}
+
+impl Time for Recorded {
+    fn wall(&self) -> jiff::Timestamp {
+        self.at.saturating_add(self.began.elapsed()).unwrap_or(self.at)
+    }
+
+    fn passed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn sleep(&self, time: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(time))
+    }
+}
+
 /// A clock, cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<dyn Time>);
@@ -27,6 +48,11 @@ impl Clock {
     /// Makes a clock with another source than the machine's.
     pub fn new(time: impl Time + 'static) -> Self {
         Clock(Arc::new(time))
+    }
+
+    /// Makes a clock that begins at the time of a recording.
+    pub fn recorded(at: jiff::Timestamp) -> Self {
+        Clock::new(Recorded { at, began: Instant::now() })
     }
 
     /// Returns the wall-clock time. Somebody may set it, in both directions.

@@ -14,6 +14,7 @@ use kube::{Client, Config};
 use tower::util::MapRequestLayer;
 
 use super::pages;
+use crate::clock::Clock;
 
 /// The longest duration of an API request. A hung connection must not block a worker forever. Watches end earlier by
 /// themselves, and the server sends bookmarks meanwhile.
@@ -41,6 +42,8 @@ pub struct Connection {
     pub address: String,
     /// The namespace of the context.
     pub namespace: String,
+    /// The time in the cluster.
+    pub clock: Clock,
 }
 
 /// Connects with the kubeconfig of the environment, or as a pod.
@@ -81,7 +84,7 @@ pub async fn connect_as(access: &Access) -> anyhow::Result<Connection> {
     let named = kubeconfig.and_then(|kubeconfig| proxy_of(&kubeconfig, access.context.as_deref()));
     let namespace = config.default_namespace.clone();
     let (client, address) = through(config, named, |name| std::env::var(name).ok())?;
-    Ok(Connection { client, address, namespace })
+    Ok(Connection { client, address, namespace, clock: Clock::default() })
 }
 
 /// Returns the config of the environment or of the pod.

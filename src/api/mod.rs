@@ -5,6 +5,7 @@
 //! - Others: [`policies`] reads the admission policies, and [`external_provisioner`] the Leases of external
 //!   provisioners.
 
+pub mod bundle;
 pub mod client;
 mod discard_reply;
 pub mod events;

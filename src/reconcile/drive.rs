@@ -157,3 +157,42 @@ pub(super) async fn drive<R: Reconcile>(
     }
     Ok(Requeue::After(MORE_STEPS_DELAY))
 }
+
+/// A decision about an object.
+#[derive(Clone, Debug)]
+pub struct ReplayedDecision {
+    /// The kind of object, as the metric of decisions names it.
+    pub object: &'static str,
+    /// The object.
+    pub about: String,
+    /// The rule that applies.
+    pub rule: &'static str,
+    /// The documentation of the rule: when it holds, and what it does.
+    pub documentation: &'static str,
+    /// The step, as the log writes it; `None` for none.
+    pub step: Option<String>,
+    /// The event that would be emitted.
+    pub event: Option<NewEvent>,
+    /// The time of the next decision if nothing happens, in seconds since 1970.
+    pub requeue_at: Option<i64>,
+}
+
+/// Decides once about an object, as the cache shows it. Nothing is confirmed beyond the cache.
+pub(super) fn decided<R: Reconcile>(context: &Context, object: &R::Object) -> ReplayedDecision
+where
+    R::Confirmed: Default,
+    <R::Rule as Rule>::Step: Default,
+{
+    let confirmed = R::Confirmed::default();
+    let observation = R::observe(context, object, &confirmed);
+    let Decision { rule, step, event, requeue_at } = R::decide(context, object, &observation, &confirmed);
+    ReplayedDecision {
+        object: R::Rule::OBJECT,
+        about: R::reference(object).to_string(),
+        rule: rule.name(),
+        documentation: rule.documentation(),
+        step: (step != Default::default()).then(|| format!("{step:?}")),
+        event,
+        requeue_at,
+    }
+}

@@ -17,6 +17,7 @@ mod kept_script;
 mod late_runs;
 mod memory;
 mod pool;
+pub mod replay;
 mod snapshot;
 mod sync_probe;
 pub mod volume;

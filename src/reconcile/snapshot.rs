@@ -13,7 +13,7 @@ use crate::model::snapshot::Snapshot;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
-use crate::reconcile::drive::{Reconcile, StepOutcome, drive};
+use crate::reconcile::drive::{Reconcile, ReplayedDecision, StepOutcome, decided, drive};
 use crate::rules::Decision;
 use crate::rules::NewEvent;
 use crate::snapshot::decide::{Observed, Rule, SnapshotClassLookup, SourceClaim, Step, decide};
@@ -24,6 +24,12 @@ pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Re
     let cached = context.cluster.index().snapshot(name);
     let Some(snapshot) = cached.map(|snapshot| (*snapshot).clone()) else { return Ok(Requeue::Done) };
     drive::<SnapshotReconciler>(context, snapshot, Confirmed::default()).await
+}
+
+/// Decides about each VolumeSnapshot, and takes no step.
+pub(super) fn replay(context: &Context) -> Vec<ReplayedDecision> {
+    let snapshots: Vec<_> = context.cluster.index().snapshots().cloned().collect();
+    snapshots.iter().map(|snapshot| decided::<SnapshotReconciler>(context, snapshot)).collect()
 }
 
 /// The reconciler of VolumeSnapshots.

@@ -30,7 +30,7 @@ use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
-use crate::reconcile::drive::{Reconcile, drive};
+use crate::reconcile::drive::{Reconcile, ReplayedDecision, decided, drive};
 use crate::run::job;
 use crate::state::index::WorkItem;
 
@@ -55,6 +55,13 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
         confirmed.fresh = true;
     }
     drive::<ClaimReconciler>(context, claim, confirmed).await
+}
+
+/// Decides about each claim of this orchestrator, and takes no step.
+pub(super) fn replay(context: &Context) -> Vec<ReplayedDecision> {
+    let claims: Vec<_> = context.cluster.index().claims().collect();
+    let ours = claims.iter().filter(|claim| !claim.belongs_to_other_instance(&context.identity.instance));
+    ours.map(|claim| decided::<ClaimReconciler>(context, claim)).collect()
 }
 
 /// The reconciler of claims.

@@ -23,7 +23,7 @@ use crate::model::snapshot::SnapshotProvenance;
 use crate::reconcile::context::{Context, Requeue, RunObjects, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
-use crate::reconcile::drive::{self, Reconcile, drive};
+use crate::reconcile::drive::{self, Reconcile, ReplayedDecision, decided, drive};
 use crate::reconcile::late_runs::{self, Leftovers};
 use crate::rules::Decision;
 use crate::rules::NewEvent;
@@ -47,6 +47,12 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
     let cached = context.cluster.index().content(name);
     let Some(content) = cached.map(|content| (*content).clone()) else { return clean_up(context, name).await };
     drive::<Contents>(context, content, Confirmed::default()).await
+}
+
+/// Decides about each content, and takes no step.
+pub(super) fn replay(context: &Context) -> Vec<ReplayedDecision> {
+    let contents: Vec<_> = context.cluster.index().contents().cloned().collect();
+    contents.iter().map(|content| decided::<Contents>(context, content)).collect()
 }
 
 /// The reconciler of contents.
@@ -253,6 +259,8 @@ async fn mark_ready(context: &Context, content: &Content, size: Option<u64>) -> 
     let finished = context.writes.mark_content_ready(content, size, context.clock.wall()).await?;
     if content.handle.is_none() {
         context.metrics.snapshot_run(Operation::Snapshot, true);
+        let stages = context.stages(Operation::Snapshot, content.run_id(), Some(content.created));
+        tracing::info!(content = content.name, snapshot = %content.snapshot, stages, "the snapshot is ready");
     }
     Ok(finished.into())
 }
@@ -283,6 +291,8 @@ async fn remove_finalizer(
     context.writes.remove_content_finalizer(content).await?;
     if observation.is_deleting(content) {
         context.metrics.snapshot_run(Operation::DeleteSnapshot, true);
+        let stages = context.stages(Operation::DeleteSnapshot, content.run_id(), None);
+        tracing::info!(content = content.name, stages, "the stored snapshot is deleted");
     }
     Ok(StepOutcome::End(Requeue::Done))
 }

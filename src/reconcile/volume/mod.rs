@@ -14,7 +14,7 @@ use crate::api::writes::WriteError;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue};
-use crate::reconcile::drive::{Reconcile, StepOutcome, drive};
+use crate::reconcile::drive::{Reconcile, ReplayedDecision, StepOutcome, decided, drive};
 use crate::rules::Decision;
 use crate::rules::NewEvent;
 use crate::run::job;
@@ -58,6 +58,14 @@ async fn with_pending_adoption_mark(context: &Context, volume: Volume) -> Result
         Some(marked) if claim_is_provisioning => Ok((*marked).clone()),
         Some(marked) => context.writes.write_adoption_mark(&marked).await,
     }
+}
+
+/// Decides about each volume of this orchestrator, and takes no step.
+pub(super) fn replay(context: &Context) -> Vec<ReplayedDecision> {
+    let volumes: Vec<_> = context.cluster.index().volumes().collect();
+    let is_ours = |volume: &Volume| volume.belongs_to(&context.identity) || is_ours_by_its_jobs(context, volume);
+    let ours = volumes.iter().filter(|volume| is_ours(volume));
+    ours.map(|volume| decided::<VolumeReconciler>(context, volume)).collect()
 }
 
 /// The reconciler of volumes.

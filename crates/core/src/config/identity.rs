@@ -1,7 +1,7 @@
 //! The names by which an orchestrator knows what is its own.
 
 /// The names of the orchestrator, and the namespaces of configs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Identity {
     /// The provisioner name in StorageClasses.
     pub provisioner: String,
