@@ -8,6 +8,7 @@ pub mod api;
 pub mod cli;
 pub mod clock;
 mod gauges;
+pub mod log;
 pub mod metrics;
 pub mod reconcile;
 pub mod state;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use flex_contract::names::LEADER_VERSION;
+use flex_contract::names::{LEADER_VERSION, LOG_FILTER};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
@@ -103,6 +103,8 @@ pub struct LeaderElector {
     name: String,
     me: String,
     leading: watch::Sender<bool>,
+    /// The annotation with another log filter, as the Lease was last read.
+    log_filter: watch::Sender<Option<String>>,
     fence: Fence,
 }
 
@@ -117,7 +119,13 @@ impl LeaderElector {
         fence: Fence,
     ) -> (Self, watch::Receiver<bool>) {
         let (leading, receiver) = watch::channel(false);
-        (LeaderElector { api: Api::namespaced(client, namespace), name, me, leading, fence }, receiver)
+        let log_filter = watch::Sender::new(None);
+        (LeaderElector { api: Api::namespaced(client, namespace), name, me, leading, log_filter, fence }, receiver)
+    }
+
+    /// Returns the annotation of the Lease with another log filter, and its changes.
+    pub fn log_filter(&self) -> watch::Receiver<Option<String>> {
+        self.log_filter.subscribe()
     }
 
     /// Competes until `stop` says otherwise, then releases the Lease.
@@ -169,9 +177,22 @@ impl LeaderElector {
         }
     }
 
-    /// Reads the Lease once, and takes one step. Returns whether this candidate leads.
+    /// Reads the Lease, and takes one step. Returns whether this candidate leads.
     async fn poll(&self, observed: &mut Option<(String, Instant)>) -> Result<bool, kube::Error> {
+        match self.step(observed).await? {
+            Some(leads) => Ok(leads),
+            // Somebody else wrote first: another replica, or an admin who annotates the Lease. The holder says which.
+            None => Ok(self.step(observed).await?.unwrap_or(false)),
+        }
+    }
+
+    /// Reads the Lease once, and takes one step. Returns whether this candidate leads; `None` if somebody else has
+    /// written the Lease meanwhile.
+    async fn step(&self, observed: &mut Option<(String, Instant)>) -> Result<Option<bool>, kube::Error> {
         let lease = self.api.get_opt(&self.name).await?;
+        let annotations = lease.as_ref().and_then(|lease| lease.metadata.annotations.as_ref());
+        let log_filter = annotations.and_then(|annotations| annotations.get(LOG_FILTER).cloned());
+        self.log_filter.send_if_modified(|known| std::mem::replace(known, log_filter.clone()) != log_filter);
         let view = lease.as_ref().map(|lease| {
             let version = lease.metadata.resource_version.clone().unwrap_or_default();
             if observed.as_ref().is_none_or(|(before, _)| *before != version) {
@@ -198,15 +219,14 @@ impl LeaderElector {
             }
         };
         let written = match decide(view.as_ref(), &self.me) {
-            LeaseStep::Wait => return Ok(false),
+            LeaseStep::Wait => return Ok(Some(false)),
             LeaseStep::Create => self.api.create(&PostParams::default(), &wanted(None, true)).await,
             LeaseStep::Renew => self.api.replace(&self.name, &PostParams::default(), &wanted(lease, false)).await,
             LeaseStep::Take => self.api.replace(&self.name, &PostParams::default(), &wanted(lease, true)).await,
         };
         match written {
-            Ok(_) => Ok(true),
-            // Another replica wrote first.
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Ok(_) => Ok(Some(true)),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
             Err(error) => Err(error),
         }
     }

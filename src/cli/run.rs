@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
 use strum::VariantNames;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tracing_subscriber::EnvFilter;
 
 use super::flags::{Names, Namespaces};
 use crate::api::events::EventRecorder;
@@ -20,20 +19,14 @@ use crate::api::writes::{Binding, Writes};
 use crate::api::{client, external_provisioner, watch as watches};
 use crate::clock::Clock;
 use crate::config::classes::Identity;
+use crate::log::{Log, LogFormat};
 use crate::metrics::Metrics;
 use crate::policies;
 use crate::reconcile::{self, Context};
 use crate::state::ClusterState;
-use crate::text::{Escape, Lines};
 
 /// The time for writes in progress, after the signal to stop.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
 
 /// A duration, or never.
 #[derive(Clone, Copy, Debug)]
@@ -80,27 +73,14 @@ fn bindings() -> impl TypedValueParser<Value = Binding> {
 }
 
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    start_log(&args.log, args.log_format)?;
+    let log = Log::start(&args.log, args.log_format)?;
     // The runtime has one thread: the work here is mostly waiting, and one thread needs less memory and fewer wake-ups.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(orchestrate(args))
-}
-
-fn start_log(filter: &str, format: LogFormat) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| anyhow::anyhow!("--log `{filter}`: {error}"))?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        // Colours are control characters. The texts of images and users contain no control characters either.
-        .with_ansi(false);
-    match format {
-        LogFormat::Text => subscriber.with_writer(|| Lines(std::io::stderr(), Escape::Text)).init(),
-        LogFormat::Json => subscriber.json().with_writer(|| Lines(std::io::stderr(), Escape::Json)).init(),
-    }
-    Ok(())
+    runtime.block_on(orchestrate(args, log))
 }
 
 /// Runs the orchestrator until a signal stops it.
-async fn orchestrate(args: RunArgs) -> anyhow::Result<ExitCode> {
+async fn orchestrate(args: RunArgs, log: Log) -> anyhow::Result<ExitCode> {
     let RunArgs { names, namespaces, binding, admin_address, kube_api, sweep_interval, replica, .. } = args;
     let identity = Identity { shell_image: names.shell_image.clone(), ..names.identity(&namespaces) };
     let (client, address) = client::connect().await?;
@@ -123,6 +103,7 @@ async fn orchestrate(args: RunArgs) -> anyhow::Result<ExitCode> {
         replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
     let lease = format!("flex-provisioner-{}", identity.instance);
     let (candidate, leading) = LeaderElector::new(client.clone(), &identity.namespace, lease, replica, fence);
+    tokio::spawn(log.follow(candidate.log_filter(), context.clock.clone()));
     let (stop, stopped) = watch::channel(false);
     // A replica that is not ready does not compete for the Lease, so that a ready one can lead.
     let listed = cluster.clone();
