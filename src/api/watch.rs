@@ -1,6 +1,6 @@
 //! The watches: each updates one part of the cache, and requeues the items that its changes concern.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,12 +38,8 @@ pub(super) const PAGE: u32 = 500;
 
 /// Starts all watches. They continue through errors and restarts of the API server, until the process ends.
 pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState) {
-    let everything = || watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
-    let ours = || everything().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
-    let mut namespaces = identity.config_namespaces.clone();
-    namespaces.push(identity.namespace.clone());
-    namespaces.sort();
-    namespaces.dedup();
+    let ours = || ours(identity);
+    let namespaces: BTreeSet<_> = identity.config_namespaces.iter().chain([&identity.namespace]).collect();
     cluster.expect_lists(12 + 3 * namespaces.len() + 2 * identity.config_namespaces.len());
 
     follow::<PersistentVolumeClaim, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_claim);
@@ -74,14 +70,8 @@ pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState) {
     follow::<VolumeSnapshot, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_snapshot);
     follow::<VolumeSnapshotContent, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_content);
     follow::<ReferenceGrant, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_grant);
-    for namespace in &identity.config_namespaces {
-        let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
-        let configs = Api::namespaced(client.clone(), namespace);
-        follow::<ConfigMap, _>(cluster, configs, everything().labels(&selector), convert, Index::change_config);
-        let accounts = Api::namespaced(client.clone(), namespace);
-        follow::<ServiceAccount, _>(cluster, accounts, everything(), convert, Index::change_account);
-    }
-    for namespace in &namespaces {
+    follow_configs(client, identity, cluster);
+    for namespace in namespaces {
         follow::<Job, _>(cluster, Api::namespaced(client.clone(), namespace), ours(), convert, Index::change_job);
         follow::<Pod, _>(cluster, Api::namespaced(client.clone(), namespace), ours(), convert, Index::change_pod);
         let warnings = everything().fields("type=Warning");
@@ -93,6 +83,44 @@ pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState) {
             change_warning_event,
         );
     }
+}
+
+/// Starts the watches of an overview: those of claims, volumes, Jobs, and what decides about classes.
+pub fn start_overview(client: &Client, identity: &Identity, cluster: &ClusterState) {
+    let namespaces: BTreeSet<_> = identity.config_namespaces.iter().chain([&identity.namespace]).collect();
+    cluster.expect_lists(4 + namespaces.len() + 2 * identity.config_namespaces.len());
+    let (everything, ours) = (everything(), ours(identity));
+    let all = || client.clone();
+    follow::<PersistentVolumeClaim, _>(cluster, Api::all(all()), everything.clone(), convert, Index::change_claim);
+    follow::<PersistentVolume, _>(cluster, Api::all(all()), everything.clone(), convert, Index::change_volume);
+    follow::<StorageClass, _>(cluster, Api::all(all()), everything.clone(), convert, Index::change_class);
+    let revisions = Api::namespaced(all(), &identity.namespace);
+    follow::<ControllerRevision, _>(cluster, revisions, ours.clone(), stored, Index::change_stored);
+    follow_configs(client, identity, cluster);
+    for namespace in namespaces {
+        follow::<Job, _>(cluster, Api::namespaced(all(), namespace), ours.clone(), convert, Index::change_job);
+    }
+}
+
+/// Starts the watches of each config namespace.
+fn follow_configs(client: &Client, identity: &Identity, cluster: &ClusterState) {
+    for namespace in &identity.config_namespaces {
+        let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
+        let configs = Api::namespaced(client.clone(), namespace);
+        follow::<ConfigMap, _>(cluster, configs, everything().labels(&selector), convert, Index::change_config);
+        let accounts = Api::namespaced(client.clone(), namespace);
+        follow::<ServiceAccount, _>(cluster, accounts, everything(), convert, Index::change_account);
+    }
+}
+
+/// Selects all objects of a kind.
+fn everything() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE)
+}
+
+/// Selects the orchestrator's own objects.
+fn ours(identity: &Identity) -> watcher::Config {
+    everything().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance))
 }
 
 /// Converts an object, of a kind of which all objects are kept.

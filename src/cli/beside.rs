@@ -9,7 +9,6 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::out::say;
 use crate::api::external_provisioner;
 use crate::clock::Clock;
 use crate::config::accounts::{Account, Accounts};
@@ -66,14 +65,6 @@ fn unseen(identity: &Identity, configs: impl Iterator<Item = Config>) -> Vec<Obj
         |config: &Config| config.data.get(keys::PLUGIN_NAME.name).is_some_and(|name| name.trim() == identity.plugin);
     let elsewhere = configs.filter(|config| !identity.config_namespaces.contains(&config.name.namespace));
     elsewhere.filter(is_meant).map(|config| config.name).collect()
-}
-
-/// Prints that no orchestrator reads these configs.
-pub(super) fn print_unseen(configs: &[ObjectName], identity: &Identity) {
-    let namespaces = identity.config_namespaces.join(", ");
-    for config in configs {
-        say!("\nConfigMap {config} is ignored: the provisioner reads configs only in {namespaces}");
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use flex_contract::names;
+use serde_json::Value;
 
 use crate::config::classes::Identity;
 use crate::object::is_dns_name;
@@ -45,6 +46,22 @@ pub(super) enum Output {
     Table,
     /// For scripts.
     Json,
+    /// For scripts.
+    Yaml,
+}
+
+impl Output {
+    /// Returns a document in this form; `None` for a table.
+    ///
+    /// # Errors
+    /// If YAML cannot hold the document.
+    pub(super) fn document(self, content: impl FnOnce() -> Value) -> anyhow::Result<Option<String>> {
+        Ok(match self {
+            Output::Table => None,
+            Output::Json => Some(content().to_string()),
+            Output::Yaml => Some(flex_manifest::to_yaml(&content()).map_err(anyhow::Error::msg)?.trim_end().to_owned()),
+        })
+    }
 }
 
 pub(super) fn provisioner_name(text: &str) -> Result<String, String> {

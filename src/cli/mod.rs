@@ -5,24 +5,31 @@
 
 mod adopt;
 mod age;
+mod bar;
 mod beside;
+mod bundle;
 mod check;
 mod claim;
 mod cluster;
 mod completion;
 mod doctor;
+mod explain;
 mod files;
 mod flags;
 mod import;
 mod job;
+mod log_level;
 mod logs;
+mod markdown;
 mod name;
 mod out;
 mod render;
+mod retry;
 mod rights;
 mod run;
 mod shell;
 mod status;
+mod table;
 mod trace;
 mod uninstall;
 mod validate;
@@ -81,20 +88,43 @@ enum Command {
     /// when the claim is deleted, unless --reclaim says otherwise. Exits 0 if the data were imported, 2 if they cannot
     /// be, and 1 if the command could not begin.
     Import(import::ImportArgs),
-    /// Show classes, claims in progress, pools, capacity and admission policies.
+    /// Show classes, claims in progress, pools, capacity and admission policies; or one class with its limits.
     ///
-    /// Exits 0, or 1 if the cluster could not be read.
+    /// With --watch, shows them again and again. Exits 0, or 1 if the cluster could not be read or does not have the class.
     Status(status::StatusArgs),
+    /// Show where each value of a class comes from, what its image is asked to do, and what would refuse a claim.
+    ///
+    /// Exits 0, 2 if the class serves no claim now or would refuse one of the files, and 1 if the cluster or a file could
+    /// not be read.
+    Explain(explain::ExplainArgs),
     /// Print the log of the last run for a claim, or its last words.
     ///
     /// The run is the last attempt to make the claim's volume; for a bound claim, its last expansion or modification; for
     /// a terminating one, the run that deletes what attempts have left. Exits 0 if there is a log, 2 if there is none
     /// (any more), and 1 if the cluster could not be read.
     Logs(logs::LogsArgs),
+    /// Change the log filter of the running orchestrator for a time.
+    ///
+    /// Exits 0, or 1 if the filter is not valid or the Lease could not be changed.
+    LogLevel(log_level::LogLevelArgs),
     /// Show when a claim reached each stage on the way to its volume, who was slow, and what it waits for.
     ///
     /// Exits 0 if the claim is bound, 2 if it is not, and 1 if the claim could not be read.
     Trace(trace::TraceArgs),
+    /// Begin the next attempt after a failure now, for a claim or for all that has failed in a class.
+    ///
+    /// Exits 0 if something is tried again, 2 if no attempt has failed, and 1 if the objects could not be read or changed.
+    Retry(retry::RetryArgs),
+    /// Write what a supporter needs into one file: state, findings, decisions, events and logs, without Secrets.
+    ///
+    /// Other commands read the file with --bundle. Exits 0, or 1 if the cluster does not answer or the file cannot be
+    /// written.
+    SupportBundle(bundle::SupportBundleArgs),
+    /// Show what the orchestrator would decide about each object, and by which rule.
+    ///
+    /// Reads a support bundle (--bundle) or the cluster, and changes nothing. Exits 0, or 1 if the objects could not be
+    /// read.
+    Replay(bundle::ReplayArgs),
     /// Show what still needs the orchestrator before it is removed, and keep storage where asked (--retain).
     ///
     /// Only reads, unless --retain is given. Exits 0 if the orchestrator can be removed, 2 if something still needs it,
@@ -133,7 +163,12 @@ pub fn main() -> ExitCode {
         Command::Adopt(args) => adopt::adopt(args),
         Command::Import(args) => import::import(args),
         Command::Status(args) => status::status(args),
+        Command::Explain(args) => explain::explain_class(args),
+        Command::SupportBundle(args) => bundle::support_bundle(args),
+        Command::Replay(args) => bundle::replay(args),
+        Command::Retry(args) => retry::retry(args),
         Command::Logs(args) => logs::logs(args),
+        Command::LogLevel(args) => log_level::log_level(args),
         Command::Trace(args) => trace::trace(args),
         Command::Uninstall(args) => uninstall::uninstall(args),
         Command::Version(args) => version::version(args),

@@ -4,6 +4,8 @@ use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 use std::process::exit;
 
+use anstream::{AutoStream, ColorChoice};
+
 use super::name::name;
 
 /// The exit code of a command whose reader left: that of a program that the signal `SIGPIPE` has ended.
@@ -17,6 +19,11 @@ pub(super) fn line(text: Arguments<'_>) {
         exit(1)
     }
     exit(NOBODY_READS)
+}
+
+/// Checks whether standard output shows colours: it is a terminal, and nobody has said otherwise by `NO_COLOR`.
+pub(super) fn colours() -> bool {
+    AutoStream::choice(&std::io::stdout()) != ColorChoice::Never
 }
 
 /// Writes a line to standard output, formatted as by `println!`.

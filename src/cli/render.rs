@@ -68,7 +68,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
             .map_err(|why| anyhow::anyhow!("claim {}: {why}", claim.name.name))?;
         match output {
             Output::Json => say!("{}", serde_json::to_string(&job)?),
-            Output::Table => say!("---\n{}", to_yaml(&job).map_err(anyhow::Error::msg)?),
+            Output::Table | Output::Yaml => say!("---\n{}", to_yaml(&job).map_err(anyhow::Error::msg)?),
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -76,14 +76,18 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
 
 /// The objects in the files.
 #[derive(Default)]
-struct Given {
+pub(super) struct Given {
     configs: Vec<Config>,
     objects: Vec<ClassObject>,
-    claims: Vec<Claim>,
+    pub(super) claims: Vec<Claim>,
 }
 
 impl Given {
-    fn read(files: &[PathBuf]) -> anyhow::Result<Self> {
+    /// Reads files and directories.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or is not YAML. The message has the line.
+    pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Self> {
         let mut given = Given::default();
         for path in expand(files)? {
             let Documents { read: documents, unreadable } = document::read(&read(&path)?);

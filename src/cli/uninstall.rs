@@ -82,9 +82,9 @@ pub(super) fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
         }
         anyhow::Ok((objects.dependents, identity))
     })?;
-    match output {
-        Output::Json => say!("{}", json!({ "safe": found.is_empty(), "dependents": found })),
-        Output::Table => print(&found, &identity),
+    match output.document(|| json!({ "safe": found.is_empty(), "dependents": found }))? {
+        Some(document) => say!("{document}"),
+        None => print(&found, &identity),
     }
     Ok(ExitCode::from(if found.is_empty() { 0 } else { 2 }))
 }

@@ -80,7 +80,7 @@ pub(super) fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         texts.push(File { name: shown(&path), text: read(&path)?, named: files.contains(&path) });
     }
     let CheckedFiles { configs, messages, .. } = check(&texts, &names.identity(&namespaces));
-    print(&messages, configs.len(), output);
+    print(&messages, configs.len(), output)?;
     let failed = messages.iter().any(|message| message.severity == "error");
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -282,23 +282,25 @@ fn account(config: &Config, accounts: &[ObjectName]) -> Option<String> {
     Some(message)
 }
 
-fn print(messages: &[Message], configs: usize, output: Output) {
+fn print(messages: &[Message], configs: usize, output: Output) -> anyhow::Result<()> {
     let errors = messages.iter().filter(|message| message.severity == "error").count();
-    match output {
-        Output::Json => {
-            let list: Vec<_> = messages
-                .iter()
-                .map(|f| json!({ "file": f.file, "line": f.line, "severity": f.severity, "message": f.message }))
-                .collect();
-            say!("{}", json!({ "configs": configs, "errors": errors, "findings": list }));
-        }
-        Output::Table => {
+    let document = || {
+        let list: Vec<_> = messages
+            .iter()
+            .map(|f| json!({ "file": f.file, "line": f.line, "severity": f.severity, "message": f.message }))
+            .collect();
+        json!({ "configs": configs, "errors": errors, "findings": list })
+    };
+    match output.document(document)? {
+        Some(document) => say!("{document}"),
+        None => {
             for Message { file, line, severity, message } in messages {
                 say!("{file}:{line}: {severity}: {message}");
             }
             say!("{configs} provisioner configs checked: {errors} errors, {} warnings", messages.len() - errors);
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

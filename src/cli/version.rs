@@ -50,9 +50,9 @@ pub(super) fn version(args: VersionArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let known = found.as_ref().and_then(|found| found.as_ref().ok());
-    match args.output {
-        Output::Json => say!("{}", to_json(known)),
-        Output::Table => print(known),
+    match args.output.document(|| to_json(known))? {
+        Some(document) => say!("{document}"),
+        None => print(known),
     }
     match found {
         Some(Err(error)) => Err(error),

@@ -75,7 +75,7 @@ async fn status_and_log_list_the_policies_that_do_not_act() {
     says(
         &message,
         &[
-            "reservations   MutatingAdmissionPolicy    not installed",
+            "reservations   MutatingAdmissionPolicy     not installed",
             "Off without them:",
             "USERNAME",
             "Install them: kubectl apply -k",
@@ -90,7 +90,7 @@ async fn status_and_log_list_the_policies_that_do_not_act() {
     ring.cluster().end_with_test();
     let apply = ring.cluster().kubectl().arg("apply").arg("-f").arg(&file).output().unwrap();
     assert!(apply.status.success(), "{}", String::from_utf8_lossy(&apply.stderr));
-    says(&status(&ring, &[]), &["images         ValidatingAdmissionPolicy  without a binding that acts"]);
+    says(&status(&ring, &[]), &["images         ValidatingAdmissionPolicy   without a binding that acts"]);
     // As shipped, but for a selector by which a tenant would pass with a label.
     let selector =
         json!({ "spec": { "matchConstraints": { "objectSelector": { "matchLabels": { "watch": "me" } } } } });

@@ -8,6 +8,7 @@
 
 mod batches;
 mod binding;
+mod bundle;
 mod capacity;
 mod check;
 mod cinder;
@@ -23,13 +24,16 @@ mod findings;
 mod hostile;
 mod lifecycle;
 mod limits;
+mod log_level;
 mod modify;
 mod move_in;
 mod nodes;
 mod pools;
+mod retry;
 mod scripts;
 mod snapshots;
 mod stamps;
+mod status;
 mod swaps;
 mod theft;
 mod trace;

@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use serde_json::json;
 
 pub(super) use self::args::CheckArgs;
-use super::flags::Output;
 use super::out::say;
 use crate::preflight::{self, Line, Mark};
 use crate::text::{line, printable};
@@ -30,9 +29,9 @@ pub(super) fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
         };
         anyhow::Ok(collect::lines(&client, &identity, &args).await)
     })?;
-    match args.output {
-        Output::Json => say!("{}", json!({ "checks": lines })),
-        Output::Table => print(&lines),
+    match args.output.document(|| json!({ "checks": lines }))? {
+        Some(document) => say!("{document}"),
+        None => print(&lines),
     }
     Ok(ExitCode::from(match lines.iter().map(|line| line.mark).max() {
         None | Some(Mark::Ok) => 0,

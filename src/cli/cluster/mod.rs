@@ -13,9 +13,12 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 
 use self::deployment::{Orchestrator, account, orchestrator};
+use super::bundle::archive::{self, About};
 use super::flags::{Names, Namespaces, instance_id, provisioner_name};
 use super::rights::has_right;
+use crate::api::bundle::Recording;
 use crate::api::client::{self, Access, Connection};
+use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::object::ObjectName;
 
@@ -28,6 +31,9 @@ pub(super) struct Cluster {
     /// The kubeconfig [default: the files of KUBECONFIG, or ~/.kube/config].
     #[arg(long, value_name = "FILE", help_heading = "Cluster")]
     kubeconfig: Option<PathBuf>,
+    /// Read from this support bundle, and from no cluster.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context", "as_user"], help_heading = "Cluster")]
+    bundle: Option<PathBuf>,
     /// The context of the kubeconfig [default: its current context].
     #[arg(long, value_parser = NonEmptyStringValueParser::new(), help_heading = "Cluster")]
     context: Option<String>,
@@ -68,6 +74,11 @@ impl Cluster {
     /// # Errors
     /// If the kubeconfig or its context does not exist, or cannot be used.
     pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+        if let Some(file) = &self.bundle {
+            let (About { recorded, address, namespace, .. }, answers) = archive::read(file)?;
+            let client = Recording::of(answers).replaying(&namespace);
+            return Ok(Connection { client, address, namespace, clock: Clock::recorded(recorded) });
+        }
         let access = Access {
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
@@ -92,6 +103,9 @@ impl Cluster {
     /// # Errors
     /// If the Deployments or the rights of their accounts cannot be read for another reason than a missing right, or if several fit the flags.
     pub(super) async fn identity(&self, client: &Client) -> anyhow::Result<Identity> {
+        if let Some(file) = &self.bundle {
+            return Ok(archive::read(file)?.0.identity);
+        }
         match orchestrators(client, self.namespace.as_deref()).await {
             Ok(found) => self.chosen(found),
             Err(kube::Error::Api(status)) if status.code == 403 => {

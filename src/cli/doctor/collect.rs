@@ -1,6 +1,6 @@
 //! The present state of the cluster, in the same cache as the orchestrator's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use anyhow::Context as _;
 use flex_contract::names;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
+use k8s_openapi::api::storage::v1::{CSIStorageCapacity, StorageClass};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -17,9 +17,12 @@ use serde::de::DeserializeOwned;
 use crate::api::external_provisioner;
 use crate::api::watch::stored;
 use crate::clock::Clock;
-use crate::config::classes::{Config, Identity, KeptScript, Stored};
+use crate::config::classes::{ClassObject, Config, Identity, KeptScript, Stored};
+use crate::config::modify::VolumeAttributesClass;
 use crate::config::{keys, script};
-use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+use crate::model::grant::ReferenceGrant;
+use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+use crate::object::ObjectName;
 use crate::state::index::{Index, WatchChange};
 
 /// The number of objects in one page of a list.
@@ -28,34 +31,16 @@ const PAGE: u32 = 500;
 /// Reads all objects that matter. Claims are last: an object that refers to a claim was made after the claim, so that
 /// no claim is missed.
 pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Index> {
-    let mut index = Index::new(identity.clone(), clock.clone());
-    let ours = format!("{}={}", names::LABEL_INSTANCE, identity.instance);
-    for object in all::<StorageClass>(Api::all(client.clone()), "").await? {
-        index.change_class(WatchChange::Apply((&object).into()));
-    }
-    for config in configs(client, identity).await? {
-        index.change_config(WatchChange::Apply(config));
-    }
-    let external_provisioners = external_provisioner::once(client, index.replaced_drivers(), clock).await;
-    index.change_external_provisioners(external_provisioners);
-    let revisions = Api::namespaced(client.clone(), &identity.namespace);
-    for kept in all::<ControllerRevision>(revisions, &ours).await?.into_iter().filter_map(stored) {
-        index.change_stored(WatchChange::Apply(kept));
-    }
+    let mut index = with_classes(client, identity, clock).await?;
+    let ours = of_instance(identity);
     for object in all::<Node>(Api::all(client.clone()), "").await? {
         index.change_node(WatchChange::Apply((&object).into()));
     }
-    let mut namespaces = identity.config_namespaces.clone();
-    namespaces.push(identity.namespace.clone());
-    namespaces.sort();
-    namespaces.dedup();
-    for namespace in &namespaces {
-        for object in all::<Pod>(Api::namespaced(client.clone(), namespace), &ours).await? {
+    for namespace in namespaces(identity) {
+        for object in all::<Pod>(Api::namespaced(client.clone(), &namespace), &ours).await? {
             index.change_pod(WatchChange::Apply((&object).into()));
         }
-        for object in all::<Job>(Api::namespaced(client.clone(), namespace), &ours).await? {
-            index.change_job(WatchChange::Apply((&object).into()));
-        }
+        add_jobs(&mut index, client, &namespace, &ours).await?;
     }
     // Contents are read after their Jobs, and before the VolumeSnapshots and claims that they keep, each for the same
     // reason.
@@ -65,13 +50,105 @@ pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &
     for object in served::<VolumeSnapshot>(Api::all(client.clone())).await? {
         index.change_snapshot(WatchChange::Apply((&object).into()));
     }
+    add_volumes_and_claims(&mut index, client).await?;
+    Ok(index)
+}
+
+/// Reads all objects on which decisions rest.
+pub(in crate::cli) async fn whole(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Index> {
+    let mut index = index(client, identity, clock).await?;
+    let ours = of_instance(identity);
+    for object in all::<CSIStorageCapacity>(Api::namespaced(client.clone(), &identity.namespace), &ours).await? {
+        index.change_capacity(WatchChange::Apply((&object).into()));
+    }
+    for object in served::<VolumeSnapshotClass>(Api::all(client.clone())).await? {
+        index.change_snapshot_class(WatchChange::Apply((&object).into()));
+    }
+    for object in served::<VolumeAttributesClass>(Api::all(client.clone())).await? {
+        index.change_attributes_class(WatchChange::Apply((&object).into()));
+    }
+    for object in served::<ReferenceGrant>(Api::all(client.clone())).await? {
+        index.change_grant(WatchChange::Apply((&object).into()));
+    }
+    Ok(index)
+}
+
+/// Reads the objects of an overview: classes, volumes, claims, and Jobs as far as the user may list them.
+///
+/// Returns the reason if no Job could be listed.
+pub(in crate::cli) async fn overview(
+    client: &Client,
+    identity: &Identity,
+    clock: &Clock,
+) -> anyhow::Result<(Index, Option<String>)> {
+    let mut index = with_classes(client, identity, clock).await?;
+    let ours = of_instance(identity);
+    let mut without_jobs = None;
+    for namespace in namespaces(identity) {
+        let added = add_jobs(&mut index, client, &namespace, &ours).await;
+        without_jobs = without_jobs.or(added.err().map(|error| format!("{error:#}")));
+    }
+    for namespace in &identity.config_namespaces {
+        let Ok(found) = all::<ServiceAccount>(Api::namespaced(client.clone(), namespace), "").await else { continue };
+        let names = found.iter().map(|account| ObjectName::of(&account.metadata)).collect();
+        for account in &found {
+            index.change_account(WatchChange::Apply(account.into()));
+        }
+        index.change_account(WatchChange::RetainIn(namespace.clone(), names));
+    }
+    add_volumes_and_claims(&mut index, client).await?;
+    Ok((index, without_jobs))
+}
+
+/// Returns the selector of the orchestrator's own objects.
+fn of_instance(identity: &Identity) -> String {
+    format!("{}={}", names::LABEL_INSTANCE, identity.instance)
+}
+
+/// Returns the namespaces of runs.
+fn namespaces(identity: &Identity) -> BTreeSet<String> {
+    identity.config_namespaces.iter().chain([&identity.namespace]).cloned().collect()
+}
+
+/// Returns all StorageClasses.
+pub(in crate::cli) async fn class_objects(client: &Client) -> anyhow::Result<Vec<ClassObject>> {
+    let objects = all::<StorageClass>(Api::all(client.clone()), "").await?;
+    Ok(objects.iter().map(ClassObject::from).collect())
+}
+
+/// Reads the objects that decide about classes.
+async fn with_classes(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Index> {
+    let mut index = Index::new(identity.clone(), clock.clone());
+    for object in class_objects(client).await? {
+        index.change_class(WatchChange::Apply(object));
+    }
+    for config in configs(client, identity).await? {
+        index.change_config(WatchChange::Apply(config));
+    }
+    let external_provisioners = external_provisioner::once(client, index.replaced_drivers(), clock).await;
+    index.change_external_provisioners(external_provisioners);
+    let revisions = Api::namespaced(client.clone(), &identity.namespace);
+    for kept in all::<ControllerRevision>(revisions, &of_instance(identity)).await?.into_iter().filter_map(stored) {
+        index.change_stored(WatchChange::Apply(kept));
+    }
+    Ok(index)
+}
+
+async fn add_jobs(index: &mut Index, client: &Client, namespace: &str, ours: &str) -> anyhow::Result<()> {
+    for object in all::<Job>(Api::namespaced(client.clone(), namespace), ours).await? {
+        index.change_job(WatchChange::Apply((&object).into()));
+    }
+    Ok(())
+}
+
+async fn add_volumes_and_claims(index: &mut Index, client: &Client) -> anyhow::Result<()> {
     for object in all::<PersistentVolume>(Api::all(client.clone()), "").await? {
         index.change_volume(WatchChange::Apply((&object).into()));
     }
     for object in all::<PersistentVolumeClaim>(Api::all(client.clone()), "").await? {
         index.change_claim(WatchChange::Apply((&object).into()));
     }
-    Ok(index)
+    Ok(())
 }
 
 /// Returns the configs of all config namespaces.

@@ -69,9 +69,8 @@ struct ReportedFinding {
 pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let DoctorArgs { cluster, output, fix, backend, confirm_after } = args;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (reported, listings) = runtime.block_on(async {
-        let (Connection { client, address: kube_api, .. }, identity) = cluster.open().await?;
-        let clock = Clock::default();
+    let (reported, listings, now) = runtime.block_on(async {
+        let (Connection { client, address: kube_api, clock, .. }, identity) = cluster.open().await?;
         let mut findings = confirmed(&client, &identity, &clock, confirm_after).await?;
         findings.extend(leader(&client, &identity, &clock).await?.missing);
         findings.extend(missing_policies(&client).await?);
@@ -88,11 +87,11 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         }
         sort(&mut findings);
         let reported = if fix { fixed(&client, &identity, findings).await? } else { without_fixes(findings) };
-        anyhow::Ok((reported, listings))
+        anyhow::Ok((reported, listings, clock.now()))
     })?;
-    match output {
-        Output::Json => say!("{}", to_json(&reported, &listings)),
-        Output::Table => print(&reported, &listings, clock_now()),
+    match output.document(|| to_json(&reported, &listings))? {
+        Some(document) => say!("{document}"),
+        None => print(&reported, &listings, now),
     }
     let worst = reported.iter().filter(|reported| !reported.removed).map(|reported| reported.finding.severity).max();
     Ok(ExitCode::from(match worst {
@@ -102,8 +101,17 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     }))
 }
 
-fn clock_now() -> i64 {
-    Clock::default().now()
+/// Returns what a search finds at one moment. Work in progress may be among it.
+///
+/// # Errors
+/// If the objects cannot be read.
+pub(super) async fn findings(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = find(&observe(client, identity, clock).await?, clock.now());
+    findings.extend(leader(client, identity, clock).await?.missing);
+    findings.extend(missing_policies(client).await?);
+    findings.extend(missing_accounts(client, identity).await?);
+    sort(&mut findings);
+    Ok(findings)
 }
 
 async fn observe(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<ClusterObservation> {

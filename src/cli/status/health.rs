@@ -1,5 +1,7 @@
 //! The state of a class: what is known to be wrong with it.
 
+use std::sync::Arc;
+
 use flex_contract::operation::Operation;
 
 use super::row::{Failing, MAX_FAILURE_TEXT, Row, failing};
@@ -27,7 +29,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    pub(super) fn of(class: &str, table: &Classes, rows: &[Row], volumes: &[Volume]) -> Self {
+    pub(super) fn of(class: &str, table: &Classes, rows: &[Row], volumes: &[Arc<Volume>]) -> Self {
         let is_slow = |row: &&Row| row.class == class && row.running.is_some_and(|seconds| seconds > LONG);
         let serves = |of: &[String]| of.iter().any(|name| name == class);
         Health {
@@ -58,7 +60,7 @@ impl Health {
 }
 
 /// Returns the deletions of a class whose last run failed, with the last words of the latest.
-fn undeleted(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
+fn undeleted(class: &str, rows: &[Row], volumes: &[Arc<Volume>]) -> Option<Failing> {
     let rows = rows.iter().filter(|row| row.class == class && row.state == "Deleting");
     let claims = rows.filter_map(|row| Some((&row.claim, row.failure.as_ref()?)));
     let volumes = volumes
@@ -83,7 +85,7 @@ mod tests {
     fn a_class_is_not_ok_while_deletions_fail_or_attempts_have_no_result() {
         let table = one_class(json!({ "service-account-name": "c" }));
         let class = table.iter().next().expect("the config names a class");
-        let says = |rows: &[Row], volumes: &[Volume]| Health::of("c", &table, rows, volumes).verdict(class);
+        let says = |rows: &[Row], volumes: &[Arc<Volume>]| Health::of("c", &table, rows, volumes).verdict(class);
         let attempt =
             |running| Row { state: "Running", running, failure: None, ..failed("a", 1, Reaction::Retry, 9, "x") };
         assert_eq!(says(&[attempt(Some(LONG))], &[]), "ok");
@@ -98,7 +100,7 @@ mod tests {
         assert_eq!(says(&[deletes("a", 9)], &[]), "cannot be deleted: 1, last team/a: ExitCode: no such pool");
         let volume = |phase: &str| {
             let last_failure = deletes("a", 20).failure;
-            Volume { phase: phase.into(), last_failure, ..made("c", 1) }
+            Arc::new(Volume { phase: phase.into(), last_failure, ..Volume::clone(&made("c", 1)) })
         };
         assert_eq!(
             says(&[deletes("a", 9)], &[volume("Released")]),

@@ -1,13 +1,15 @@
 //! A claim as `status` shows it, and what the claims of a class say of the class.
 
+use std::sync::Arc;
+
 use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::claim::progress::progress;
-use crate::config::classes::{ClassLookup, Classes};
+use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use crate::model::claim::{Claim, Stamp};
 use crate::model::volume::Volume;
+use crate::run::backoff::{delay_after, due_after};
 use crate::run::failure::LastFailure;
 use crate::text::line;
 
@@ -25,12 +27,25 @@ pub(super) struct Row {
     /// The seconds since the attempt in progress began.
     pub(super) running: Option<i64>,
     pub(super) failure: Option<LastFailure>,
+    /// The seconds until the next attempt after a failed one. `None` if it depends on more than the time.
+    pub(super) next_try: Option<i64>,
+    /// Why the claim waits for its first attempt, if the class says so.
+    pub(super) waits_for: Option<String>,
 }
 
 impl Row {
     /// Returns the last words of the image, or the reason why there are none.
     pub(super) fn describe(&self) -> String {
         self.failure.as_ref().map(|failure| format!("{}: {}", failure.reason, failure.message)).unwrap_or_default()
+    }
+
+    /// Says what the claim waits for, or why its last run failed.
+    pub(super) fn reason(&self) -> String {
+        match (&self.waits_for, self.state) {
+            (Some(why), "Waiting") => why.clone(),
+            (None, "Waiting") => "waits for its turn: flex trace says more".to_owned(),
+            _ => self.describe(),
+        }
     }
 
     /// Returns the time at which this claim showed that the class fails. An attempt that can never succeed counts only
@@ -50,24 +65,46 @@ pub(super) struct Failing {
     pub(super) last: String,
 }
 
-/// Returns the row of a claim, if the orchestrator serves its class.
-pub(super) fn row(table: &Classes, object: &PersistentVolumeClaim, now: i64) -> Option<Row> {
-    let claim = Claim::from(object);
-    let class = claim.class.clone()?;
-    let ClassLookup::Ours(_) = table.lookup(&class) else { return None };
+/// Returns the row of a claim, if the orchestrator serves its class. `now` is in seconds since 1970.
+pub(super) fn row(table: &Classes, claim: &Claim, now: i64) -> Option<Row> {
+    let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
     let stamp = claim.own_stamp();
-    let attempt = stamp.map_or(0, |stamp| stamp.attempt);
-    let state = match progress(&claim) {
+    let state = match progress(claim) {
         Some(progress) => progress.as_str(),
-        None if grows(&claim) => "Growing",
+        None if grows(claim) => "Growing",
         None if claim.modify_status.as_ref().is_some_and(|status| status.in_progress()) => "Modifying",
         None => "Bound",
     };
-    let created = crate::run::view::seconds(object.metadata.creation_timestamp.as_ref());
     let began = stamp.filter(|_| state == "Running").and_then(Stamp::began);
-    let running = began.map(|began| now - began.as_second());
-    let failure = claim.last_failure.clone();
-    Some(Row { claim: claim.name.to_string(), class, state, attempt, age: now - created, created, running, failure })
+    Some(Row {
+        claim: claim.name.to_string(),
+        class: class.name.clone(),
+        state,
+        attempt: stamp.map_or(0, |stamp| stamp.attempt),
+        age: now - claim.created,
+        created: claim.created,
+        running: began.map(|began| now - began.as_second()),
+        next_try: next_try(claim, class, state, now),
+        failure: claim.last_failure.clone(),
+        waits_for: waits_for(claim, class),
+    })
+}
+
+/// Returns why a claim waits for its first attempt, if the class alone says so.
+fn waits_for(claim: &Claim, class: &Class) -> Option<String> {
+    let unused = class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none();
+    match &class.recipe {
+        Err(why) => Some(why.clone()),
+        Ok(_) => unused.then(|| "waits for a pod that uses it".to_owned()),
+    }
+}
+
+/// Returns the seconds until the next attempt of a failed claim, by the backoff of its class.
+fn next_try(claim: &Claim, class: &Class, state: &str, now: i64) -> Option<i64> {
+    let failure = claim.last_failure.as_ref().filter(|_| state == "Failed")?;
+    let recipe = class.recipe.as_ref().ok()?;
+    let due = due_after(failure.at, delay_after(failure.reaction, recipe, failure.attempt), now);
+    Some(if claim.retry { 0 } else { (due - now).max(0) })
 }
 
 /// Checks whether the claim requests more than it has.
@@ -77,7 +114,7 @@ fn grows(claim: &Claim) -> bool {
 }
 
 /// Checks whether a class fails: the latest result of its attempts is a failure, and not a volume.
-pub(super) fn failing(class: &str, rows: &[Row], volumes: &[Volume]) -> Option<Failing> {
+pub(super) fn failing(class: &str, rows: &[Row], volumes: &[Arc<Volume>]) -> Option<Failing> {
     let made = volumes.iter().filter(|volume| volume.class == class && volume.is_adopted());
     let made = made.map(|volume| volume.created).max();
     let failed = rows.iter().filter(|row| row.class == class);

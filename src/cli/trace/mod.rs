@@ -25,7 +25,7 @@ use super::out::say;
 use crate::api::client::Connection;
 use crate::claim::timeline::{Basis, Stage, Timeline};
 use crate::clock::Clock;
-use crate::config::classes::{ClassLookup, Identity};
+use crate::config::classes::{ClassLookup, Classes, Identity};
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
@@ -36,6 +36,9 @@ use crate::run::view;
 const NOT_BOUND: u8 = 2;
 /// The time between two looks at a claim that is watched.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The time between two reads of what seldom changes: the classes and the leader.
+const REREAD: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
@@ -57,19 +60,18 @@ pub(super) fn trace(args: TraceArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn work(args: &TraceArgs) -> anyhow::Result<ExitCode> {
-    let (Connection { client, namespace, .. }, identity) = args.cluster.open().await?;
-    let clock = Clock::default();
-    let mut shown = None;
+    let (Connection { client, namespace, clock, .. }, identity) = args.cluster.open().await?;
+    let (mut shown, mut surroundings) = (None, None);
     loop {
         let object = args.claim.read(&client, &namespace).await?;
-        let trace = read(&client, &identity, &object, &clock).await;
+        let trace = read(&client, &identity, &object, &mut surroundings, &clock).await;
         // Ages change all the time, and are no news.
         let news = (trace.timeline.clone(), trace.events.clone(), trace.claim.phase.clone(), trace.idle.clone());
         if shown.as_ref() != Some(&news) {
-            match args.output {
-                Output::Table if shown.is_some() => say!("\n{}", text(&trace, clock.now()).trim_end()),
-                Output::Table => say!("{}", text(&trace, clock.now()).trim_end()),
-                Output::Json => say!("{}", to_json(&trace)),
+            match args.output.document(|| to_json(&trace))? {
+                Some(document) => say!("{document}"),
+                None if shown.is_some() => say!("\n{}", text(&trace, clock.now()).trim_end()),
+                None => say!("{}", text(&trace, clock.now()).trim_end()),
             }
         }
         let is_bound = trace.is_bound();
@@ -81,7 +83,40 @@ async fn work(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-async fn read(client: &Client, identity: &Identity, object: &PersistentVolumeClaim, clock: &Clock) -> Trace {
+/// Reads all that a trace of a claim needs. What cannot be read is left out.
+pub(super) async fn record(client: &Client, identity: &Identity, claim: &ObjectName, clock: &Clock) {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &claim.namespace);
+    if let Ok(object) = claims.get(&claim.name).await {
+        read(client, identity, &object, &mut None, clock).await;
+    }
+}
+
+/// What decides whether anybody works on a claim. It seldom changes.
+struct Surroundings {
+    /// The time of the read, as [`Clock::passed`] tells it.
+    read: Duration,
+    /// The classes; or why they could not be read.
+    classes: Result<Classes, String>,
+    /// Why nobody leads, and what to do; or why that is not known.
+    without_leader: Result<Option<String>, String>,
+}
+
+impl Surroundings {
+    async fn read(client: &Client, identity: &Identity, clock: &Clock) -> Self {
+        let classes = super::beside::classes(client, identity).await.map_err(|error| format!("{error:#}"));
+        let leader = doctor::leader(client, identity, clock).await.map_err(|error| format!("{error:#}"));
+        let without_leader = leader.map(|leader| leader.missing.map(|it| format!("{}; {}", it.detail, it.remedy)));
+        Surroundings { read: clock.passed(), classes, without_leader }
+    }
+}
+
+async fn read(
+    client: &Client,
+    identity: &Identity,
+    object: &PersistentVolumeClaim,
+    surroundings: &mut Option<Surroundings>,
+    clock: &Clock,
+) -> Trace {
     let claim = Claim::from(object);
     let mut unseen = Vec::new();
     let mut seen = |what: &str, error: &dyn std::fmt::Display| unseen.push(format!("{what}: {error}"));
@@ -97,7 +132,12 @@ async fn read(client: &Client, identity: &Identity, object: &PersistentVolumeCla
     };
     let idle = match claim.is_bound() {
         true => None,
-        false => idle(client, identity, &claim, clock, &mut seen).await,
+        false => {
+            if surroundings.as_ref().is_none_or(|known| clock.since(known.read) >= REREAD) {
+                *surroundings = Some(Surroundings::read(client, identity, clock).await);
+            }
+            surroundings.as_ref().and_then(|known| idle(identity, &claim, known, &mut seen))
+        }
     };
     Trace { claim, timeline, events, idle, unseen }
 }
@@ -162,18 +202,17 @@ fn number(members: &[Member], claim: &Claim) -> Option<usize> {
 }
 
 /// Says why nobody works on a claim, if that is so.
-async fn idle(
-    client: &Client,
+fn idle(
     identity: &Identity,
     claim: &Claim,
-    clock: &Clock,
+    surroundings: &Surroundings,
     unseen: &mut impl FnMut(&str, &dyn std::fmt::Display),
 ) -> Option<String> {
     let Some(class) = claim.class.as_deref().filter(|class| !class.is_empty()) else {
         return Some("the claim has no class: name one in spec.storageClassName".to_owned());
     };
-    match super::beside::classes(client, identity).await {
-        Err(error) => unseen("the configs of the provisioner", &format!("{error:#}")),
+    match &surroundings.classes {
+        Err(error) => unseen("the configs of the provisioner", error),
         Ok(table) => match table.lookup(class) {
             ClassLookup::Ours(found) => {
                 if let Err(why) = &found.recipe {
@@ -192,10 +231,10 @@ async fn idle(
             }
         },
     }
-    match doctor::leader(client, identity, clock).await {
-        Ok(leader) => leader.missing.map(|missing| format!("{}; {}", missing.detail, missing.remedy)),
+    match &surroundings.without_leader {
+        Ok(missing) => missing.clone(),
         Err(error) => {
-            unseen("the Lease of the provisioner", &format!("{error:#}"));
+            unseen("the Lease of the provisioner", error);
             None
         }
     }

@@ -3,8 +3,10 @@
 use flex_contract::reason;
 
 use super::observation::{ClaimEvent, Trace};
+use crate::claim::progress::{Progress, progress};
 use crate::claim::timeline::{Reached, Stage, Timeline};
 use crate::cli::age::age;
+use crate::cli::markdown::unlinked;
 use crate::text::line;
 
 /// The width of the column with the bars.
@@ -24,6 +26,9 @@ pub(super) fn text(trace: &Trace, now: i64) -> String {
         let (reason, message) = (line(&failure.reason, usize::MAX), line(&failure.message, usize::MAX));
         let ago = age(now - failure.at);
         lines.push(format!("{} run {} failed {ago} ago: {reason}: {message}", failure.operation, failure.attempt));
+        if matches!(progress(&trace.claim), Some(Progress::Failed | Progress::Deleting)) {
+            lines.push(format!("  To try again now: kubectl flex retry {}", trace.claim.name));
+        }
     }
     let events = trace.events.iter().filter(|event| !is_harmless(event, trace));
     lines.extend(events.take(EVENTS).map(|event| event_text(event, now)));
@@ -125,15 +130,6 @@ fn remedy(name: &str, is_ours: bool) -> Option<String> {
     let ours = || reason::ALL.iter().find(|reason| reason.name == name).map(|reason| reason.remedy);
     let remedy = if is_ours { ours() } else { of_kubernetes }?;
     (!remedy.to_lowercase().starts_with("nothing")).then(|| unlinked(remedy))
-}
-
-/// Writes links of Markdown as text, with the page where they lead.
-fn unlinked(markdown: &str) -> String {
-    let Some((before, rest)) = markdown.split_once('[') else { return markdown.to_owned() };
-    let Some((label, rest)) = rest.split_once("](") else { return markdown.to_owned() };
-    let Some((target, after)) = rest.split_once(')') else { return markdown.to_owned() };
-    let page = if target.starts_with('#') { "docs/troubleshooting.md" } else { "docs/" };
-    format!("{before}{label} ({page}{target}){}", unlinked(after))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::{Index, PoolObservation, SlotRequest, WorkItem};
 use crate::batch;
 use crate::capacity::{Driver, Published};
 use crate::claim::decide::RemovedJob;
+use crate::claim::quota::Usage;
 use crate::config::Recipe;
 use crate::config::classes::{Class, ClassLookup, Classes, Config, Identity};
 use crate::config::external_provisioner::Drivers;
@@ -293,6 +294,11 @@ impl Index {
             bytes_free: quota.bytes.map(|most| remaining(most, usage.bytes)),
             recipe,
         })
+    }
+
+    /// Returns the use of a class that counts for its quota.
+    pub fn quota_usage(&self, class: &str) -> Usage {
+        self.quota.usage(class).all
     }
 
     /// Checks whether a pool request was created that no watch has shown yet.

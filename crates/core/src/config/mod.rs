@@ -8,6 +8,7 @@
 //! - [`common_mistakes`] and [`labels`] find values that are valid, but probably mistakes, by their [`spelling`].
 //! - [`effective_config`] is the form in which a recipe is stored, in revisions and on volumes. [`checked`] turns it into a recipe
 //!   again.
+//! - [`explain`] says where each value of a class comes from.
 //! - [`current_program`] replaces the program of a stored recipe by that of its class.
 //! - [`script`] is the shell program of a config that needs no image of its own.
 //! - [`modify`] has the VolumeAttributesClasses, whose parameters a modify run gives a volume.
@@ -22,6 +23,7 @@ pub mod common_mistakes;
 pub mod current_program;
 pub mod document;
 pub mod effective_config;
+pub mod explain;
 pub mod external_provisioner;
 pub mod former_deployment;
 pub mod identity;

@@ -48,17 +48,26 @@ impl fmt::Display for Right {
 
 /// Returns the rights of the orchestrator's account, sorted.
 pub fn of_orchestrator() -> Vec<Right> {
-    let scopes = [
+    of_roles(&[
         ("ClusterRole", "flex-provisioner", Scope::Cluster),
         ("Role", "flex-provisioner", Scope::Own),
         ("Role", "flex-provisioner-configs", Scope::Configs),
-    ];
+    ])
+}
+
+/// Returns the rights that the account of each image needs, sorted.
+pub fn of_image() -> Vec<Right> {
+    of_roles(&[("ClusterRole", "flex-provisioner-image", Scope::Cluster)])
+}
+
+/// Returns the rights in shipped roles, each by its kind and name.
+fn of_roles(roles: &[(&str, &str, Scope)]) -> Vec<Right> {
     let mut rights: Vec<_> = documents()
         .iter()
         .filter_map(|object| {
             let is_it =
                 |(kind, name, _): &&(&str, &str, Scope)| object["kind"] == *kind && object["metadata"]["name"] == *name;
-            let (_, _, scope) = scopes.iter().find(is_it)?;
+            let (_, _, scope) = roles.iter().find(is_it)?;
             let rules: Vec<PolicyRule> = serde_json::from_value(object["rules"].clone())
                 .expect("the shipped rules are rules: a test sees to it");
             Some(rules.into_iter().flat_map(|rule| rights(*scope, &rule)).collect::<Vec<_>>())

@@ -1,0 +1,174 @@
+//! `support-bundle`: what a supporter needs, in one file.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use flex_contract::names;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{ListParams, LogParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+
+use super::archive::{self, About};
+use super::decisions;
+use crate::api::bundle::Recording;
+use crate::api::client::Connection;
+use crate::cli::cluster::Cluster;
+use crate::cli::out::say;
+use crate::cli::{doctor, status, trace};
+use crate::clock::Clock;
+use crate::config::classes::Identity;
+use crate::text::printable;
+
+/// The number of lines of each log.
+const LOG_LINES: i64 = 2000;
+/// The largest number of claims whose trace can be shown from the bundle.
+const TRACES: usize = 100;
+
+/// The page for whoever opens the archive.
+const README: &str = "\
+A support bundle of the flex provisioner.
+
+  status.txt      the classes, the claims in progress and the policies, as `status` shows them
+  findings.json   what `doctor` finds
+  decisions.txt   what would be decided about each object, and by which rule, as `replay` shows it
+  events.txt      the events of the namespaces of configs and of the orchestrator
+  logs/           the last lines of the orchestrator's pods and of the runs
+  about.json      when and where the bundle was made, and what could not be read
+  answers.jsonl   the answers of the API server, from which the commands can work again:
+
+      flex-provisioner status --bundle FILE
+      flex-provisioner replay --bundle FILE
+
+The bundle has names, labels, annotations and parameters of all claims, volumes and configs, and texts that images have
+logged. It has no Secrets, no service tokens, and no values of environment variables from Secrets.
+";
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct SupportBundleArgs {
+    /// The file to write [default: flex-bundle-TIME.tar.gz].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Leave out the logs, whose texts come from images.
+    #[arg(long)]
+    no_logs: bool,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+pub(in crate::cli) fn support_bundle(args: SupportBundleArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (about, path) = runtime.block_on(work(&args))?;
+    for missing in &about.missing {
+        say!("not in the bundle: {missing}");
+    }
+    say!("{} is written; read it before you send it: it has names and parameters, and no Secrets", path.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn work(args: &SupportBundleArgs) -> anyhow::Result<(About, PathBuf)> {
+    let (Connection { client, address, namespace, clock }, identity) = args.cluster.open().await?;
+    let recorded = clock.wall();
+    let mut about = About::new(recorded, address.clone(), namespace, identity.clone());
+    let recording = Recording::default();
+    let client = recording.recording(&client);
+    let mut pages = vec![("README.txt".to_owned(), README.to_owned())];
+    let mut missing = Vec::new();
+    let mut add = |name: &str, page: anyhow::Result<String>| match page {
+        Ok(page) => pages.push((name.to_owned(), page)),
+        Err(error) => missing.push(format!("{name}: {error:#}")),
+    };
+    add("status.txt", status::page(&client, &identity, &clock).await);
+    add("findings.json", findings(&client, &identity, &clock).await);
+    add("decisions.txt", decided(&client, &identity, &address, &clock).await);
+    add("traces", traces(&client, &identity, &clock).await);
+    if let Ok(version) = client.apiserver_version().await {
+        add("kubernetes.txt", Ok(version.git_version));
+    }
+    let namespaces: Vec<&String> = {
+        let mut all: Vec<_> = identity.config_namespaces.iter().chain([&identity.namespace]).collect();
+        all.sort();
+        all.dedup();
+        all
+    };
+    let mut events = String::new();
+    for namespace in &namespaces {
+        match events_of(&client, namespace).await {
+            Ok(text) => events += &text,
+            Err(error) => add(&format!("the events of namespace {namespace}"), Err(error.into())),
+        }
+    }
+    add("events.txt", Ok(events));
+    for namespace in namespaces.iter().filter(|_| !args.no_logs) {
+        match logs_of(&client, namespace).await {
+            Ok(logs) => logs.into_iter().for_each(|(name, log)| add(&name, log)),
+            Err(error) => add(&format!("the logs of namespace {namespace}"), Err(error.into())),
+        }
+    }
+    about.missing = missing;
+    let path = args
+        .output
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("flex-bundle-{}.tar.gz", recorded.strftime("%Y%m%dT%H%M%SZ"))));
+    archive::write(&path, &about, &recording.answers(), &pages)?;
+    Ok((about, path))
+}
+
+async fn findings(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(&json!(doctor::findings(client, identity, clock).await?))?)
+}
+
+async fn decided(client: &Client, identity: &Identity, address: &str, clock: &Clock) -> anyhow::Result<String> {
+    let decided = decisions::decided(client, identity, address, clock).await?;
+    Ok(decisions::text(&decided, decided.len(), clock.now()))
+}
+
+/// Reads what `trace` reads for the claims that are not bound, so that it works from the bundle. Returns their names.
+async fn traces(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<String> {
+    let open = status::open_claims(client, identity, clock).await?;
+    for claim in open.iter().take(TRACES) {
+        trace::record(client, identity, claim, clock).await;
+    }
+    Ok(open.iter().map(|claim| format!("{claim}\n")).collect())
+}
+
+/// Returns the events of a namespace, the newest last.
+async fn events_of(client: &Client, namespace: &str) -> kube::Result<String> {
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let mut events = events.list(&ListParams::default()).await?.items;
+    events.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
+    let line = |event: &Event| {
+        let about = &event.involved_object;
+        let at = event.last_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
+        let texts = [
+            at,
+            event.type_.clone().unwrap_or_default(),
+            event.reason.clone().unwrap_or_default(),
+            format!("{}/{}", about.kind.as_deref().unwrap_or_default(), about.name.as_deref().unwrap_or_default()),
+            event.message.clone().unwrap_or_default(),
+        ];
+        crate::text::line(&texts.join("  "), usize::MAX) + "\n"
+    };
+    Ok(events.iter().map(line).collect())
+}
+
+/// Returns the last lines of the orchestrator's pods and of the runs in a namespace, each with the name of its page.
+async fn logs_of(client: &Client, namespace: &str) -> kube::Result<Vec<(String, anyhow::Result<String>)>> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let pods = api.list(&ListParams::default()).await?.items;
+    let is_ours = |pod: &&Pod| {
+        let labels = pod.labels();
+        labels.contains_key(names::LABEL_INSTANCE)
+            || labels.get("app.kubernetes.io/part-of").is_some_and(|part| part == "flex-provisioner")
+            || labels.get("app.kubernetes.io/name").is_some_and(|name| name == "flex-provisioner")
+    };
+    let mut logs = Vec::new();
+    for pod in pods.iter().filter(is_ours) {
+        let params = LogParams { tail_lines: Some(LOG_LINES), timestamps: true, ..LogParams::default() };
+        let log = api.logs(&pod.name_any(), &params).await;
+        let log = log.map(|log| printable(&log, usize::MAX)).map_err(anyhow::Error::from);
+        logs.push((format!("logs/{namespace}-{}.txt", pod.name_any()), log));
+    }
+    Ok(logs)
+}
