@@ -134,7 +134,7 @@ fn of_class(index: &Index, class: &str, now: i64) -> Vec<Failed> {
     let volumes = volumes.filter_map(|volume| failed_volume(&volume, now));
     let of_class = |content: &Content| content.made_by().is_some_and(|made_by| made_by.effective_config.class == class);
     let contents = index.contents();
-    let contents = contents.filter(|content| of_class(content)).filter_map(|content| failed_content(&content, now));
+    let contents = contents.filter(|content| of_class(content)).filter_map(|content| failed_content(content, now));
     claims.chain(volumes).chain(contents).collect()
 }
 

@@ -23,7 +23,7 @@ pub(super) fn document(overview: &Overview<'_>) -> Value {
         "noLeader": surroundings.leader.as_ref().err(),
         "classes": overview.classes.iter().map(|class| of_class(overview, class)).collect::<Vec<_>>(),
         "claims": overview.rows.iter().map(of_claim).collect::<Vec<_>>(),
-        "volumes": overview.volumes.iter().map(|volume| of_volume(volume)).collect::<Vec<_>>(),
+        "volumes": overview.volumes.iter().map(of_volume).collect::<Vec<_>>(),
         "pools": pools(&overview.classes, &overview.volumes).iter().map(of_pool).collect::<Vec<_>>(),
         "configs": of_configs(overview),
         "capacities": surroundings.capacities.as_ref().ok().map(|published| of_capacities(published)),
