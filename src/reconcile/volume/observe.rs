@@ -20,6 +20,7 @@ use crate::run::job;
 use crate::run::node::NodeStates;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
+use crate::state::index::Index;
 use crate::volume::decide::next_node;
 use crate::volume::in_place_run::InPlaceRun;
 use crate::volume::observed::{ClaimState, Observed};
@@ -61,8 +62,10 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         let index = context.cluster.index();
         (index.jobs_of(id), index.pods_of(id))
     };
-    let claim_state =
-        confirmed.pinned_claim_state.or(confirmed.claim_state).unwrap_or_else(|| claim_state(context, volume));
+    let claim_state = confirmed
+        .pinned_claim_state
+        .or(confirmed.claim_state)
+        .unwrap_or_else(|| claim_state(&context.cluster.index(), volume));
     let provenance = provenance(context, volume, &jobs);
     let class_recipe = context.class_recipe(&volume.class);
     let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
@@ -167,8 +170,7 @@ fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
 }
 
 /// Returns the state of a volume's claim, by the cache.
-fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
-    let index = context.cluster.index();
+fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
     if volume.pool_hash().is_some() {
         return ClaimState::Awaited;
     }
@@ -184,8 +186,7 @@ fn claim_state(context: &Context, volume: &Volume) -> ClaimState {
             ClaimState::BoundToOtherVolume
         }
         Some(_) => ClaimState::Alive,
-        // The PV controller writes Released only when the claim is gone.
-        None if volume.phase.is_claim_gone() => ClaimState::NotFound,
+        // The phase `Released` proves nothing: it stays for a moment when the volume is bound to another claim.
         None if volume.claim_ref.as_ref().is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => {
             ClaimState::NotFound
         }
@@ -217,4 +218,52 @@ fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
     let recipe = class.recipe.as_ref().ok()?;
     (recipe.reclaim_policy == ReclaimPolicy::Delete && verify_volume_source(volume, recipe).is_ok())
         .then(|| recipe.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PersistentVolume;
+    use serde_json::json;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::config::classes::Identity;
+    use crate::model::volume::Reference;
+    use crate::object::ObjectName;
+    use crate::state::index::WatchChange;
+
+    fn volume(phase: &str, uid: &str) -> Volume {
+        let reference = json!({ "namespace": "team", "name": "data", "uid": uid });
+        let object = json!({
+            "metadata": { "name": "pvc-a", "uid": "v", "annotations": { "flex-provisioner.io/claim-uuid": "a" } },
+            "spec": { "claimRef": reference }, "status": { "phase": phase },
+        });
+        Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap())
+    }
+
+    /// An admin may give a released volume to another claim. The PV controller writes that claim into the volume first,
+    /// and the phase later. The watch of claims may be slower than both.
+    #[test]
+    fn a_released_volume_may_belong_to_a_claim_that_no_watch_has_shown() {
+        let identity = Identity {
+            provisioner: "flex-provisioner.io".into(),
+            plugin: "kubernetes.io/flex-provisioner".into(),
+            instance: "default".into(),
+            config_namespaces: vec!["admin".into()],
+            namespace: "own".into(),
+            shell_image: None,
+        };
+        let mut index = Index::new(identity, Clock::default());
+        let of = |uid: &str| Reference { name: ObjectName::new("team", "data"), uid: Some(uid.to_owned()) };
+        index.change_volume(WatchChange::Apply(volume("Released", "old")));
+        assert_eq!(claim_state(&index, &volume("Released", "old")), ClaimState::NotCached, "nobody has asked the API");
+        index.note_claim_gone("pvc-a", &of("old"));
+        assert_eq!(claim_state(&index, &volume("Released", "old")), ClaimState::NotFound);
+        index.change_volume(WatchChange::Apply(volume("Released", "new")));
+        assert_eq!(
+            claim_state(&index, &volume("Released", "new")),
+            ClaimState::NotCached,
+            "the phase is of the old claim"
+        );
+    }
 }
