@@ -32,12 +32,13 @@ LAYERS = {
         preflight uninstall
     """,
     "src": """
-        clock
+        age clock last_hour
         log metrics state
         api
         reconcile
         gauges
         admin
+        page
         cli
     """,
     "src/state": """

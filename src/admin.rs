@@ -50,8 +50,13 @@ pub async fn serve(address: SocketAddr, context: Arc<Context>) -> anyhow::Result
     let listener = TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address} for health and metrics; choose another with --admin-address")
     })?;
-    tokio::spawn(answer(listener, router(context), LIMITS));
+    answer_all(listener, router(context));
     Ok(())
+}
+
+/// Answers the connections of a listener until the process ends, within the limits of this module.
+pub fn answer_all(listener: TcpListener, router: Router) {
+    tokio::spawn(answer(listener, router, LIMITS));
 }
 
 fn router(context: Arc<Context>) -> Router {
@@ -85,7 +90,7 @@ async fn answer(listener: TcpListener, router: Router, limits: Limits) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::debug!(%error, "a connection to the admin page was not accepted");
+                tracing::debug!(%error, "a connection was not accepted");
                 tokio::time::sleep(AFTER_ERROR).await;
                 continue;
             }
@@ -112,8 +117,8 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits) {
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     match tokio::time::timeout(limits.connection, served).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a connection to the admin page ended early"),
-        Err(_) => tracing::debug!("a connection to the admin page took too long and was closed"),
+        Ok(Err(error)) => tracing::debug!(%error, "a connection ended early"),
+        Err(_) => tracing::debug!("a connection took too long and was closed"),
     }
 }
 

@@ -4,12 +4,15 @@
 //! [`flex_core`] choose the next step, without any I/O. [`reconcile`] observes, decides and takes the steps.
 
 pub mod admin;
+pub mod age;
 pub mod api;
 pub mod cli;
 pub mod clock;
 mod gauges;
+pub mod last_hour;
 pub mod log;
 pub mod metrics;
+pub mod page;
 pub mod reconcile;
 pub mod state;
 

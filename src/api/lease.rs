@@ -105,6 +105,7 @@ pub struct LeaderElector {
     leading: watch::Sender<bool>,
     /// The annotation with another log filter, as the Lease was last read.
     log_filter: watch::Sender<Option<String>>,
+    holder: watch::Sender<String>,
     fence: Fence,
 }
 
@@ -119,13 +120,19 @@ impl LeaderElector {
         fence: Fence,
     ) -> (Self, watch::Receiver<bool>) {
         let (leading, receiver) = watch::channel(false);
-        let log_filter = watch::Sender::new(None);
-        (LeaderElector { api: Api::namespaced(client, namespace), name, me, leading, log_filter, fence }, receiver)
+        let (api, holder, log_filter) =
+            (Api::namespaced(client, namespace), watch::Sender::default(), watch::Sender::new(None));
+        (LeaderElector { api, name, me, leading, log_filter, holder, fence }, receiver)
     }
 
     /// Returns the annotation of the Lease with another log filter, and its changes.
     pub fn log_filter(&self) -> watch::Receiver<Option<String>> {
         self.log_filter.subscribe()
+    }
+
+    /// Returns the holder that the Lease named when it was last read; empty if none did.
+    pub fn holder(&self) -> watch::Receiver<String> {
+        self.holder.subscribe()
     }
 
     /// Competes until `stop` says otherwise, then releases the Lease.
@@ -202,6 +209,8 @@ impl LeaderElector {
             let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
             ObservedLease { holder, version, unchanged }
         });
+        let holder = view.as_ref().map(|view| view.holder.clone()).unwrap_or_default();
+        self.holder.send_if_modified(|known| std::mem::replace(known, holder.clone()) != holder);
         let wanted = |before: Option<Lease>, takes: bool| {
             let spec = before.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
             let now = MicroTime(jiff::Timestamp::now());

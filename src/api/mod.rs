@@ -6,6 +6,7 @@
 //!   provisioners.
 
 pub mod bundle;
+pub mod claim_events;
 pub mod client;
 mod discard_reply;
 pub mod events;

@@ -4,7 +4,6 @@
 #![warn(clippy::print_stdout)]
 
 mod adopt;
-mod age;
 mod bar;
 mod beside;
 mod bundle;
@@ -39,6 +38,8 @@ mod vouch;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::age;
 
 /// Any container image that can make a volume becomes a dynamic provisioner of Kubernetes.
 #[derive(Debug, Parser)]

@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::log::{Log, LogFormat};
 use crate::metrics::Metrics;
+use crate::page::{self, PolicyStates, Sources};
 use crate::policies;
 use crate::reconcile::{self, Context};
 use crate::state::ClusterState;
@@ -39,6 +40,20 @@ fn interval(text: &str) -> Result<Interval, String> {
     }
 }
 
+/// An address to listen on, or none.
+#[derive(Clone, Copy, Debug)]
+struct Address(Option<SocketAddr>);
+
+fn address(text: &str) -> Result<Address, String> {
+    match text {
+        "off" => Ok(Address(None)),
+        text => {
+            let parsed = text.parse().map(|address| Address(Some(address)));
+            parsed.map_err(|_| "write an address with a port, such as 127.0.0.1:8081, or `off`".to_owned())
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     #[command(flatten)]
@@ -51,6 +66,9 @@ pub(super) struct RunArgs {
     /// The address that serves health and metrics.
     #[arg(long, env = "FLEX_ADMIN_ADDRESS", default_value = "0.0.0.0:8080")]
     admin_address: SocketAddr,
+    /// The address that serves the status page for people, or `off`. Whoever reaches it reads the names of all claims.
+    #[arg(long, env = "FLEX_STATUS_ADDRESS", default_value = "127.0.0.1:8081", value_parser = address)]
+    status_address: Address,
     /// The API address that images get as KUBE_API [default: the address in use].
     #[arg(long, env = "FLEX_KUBE_API")]
     kube_api: Option<String>,
@@ -81,7 +99,9 @@ pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
 
 /// Runs the orchestrator until a signal stops it.
 async fn orchestrate(args: RunArgs, log: Log) -> anyhow::Result<ExitCode> {
-    let RunArgs { names, namespaces, binding, admin_address, kube_api, sweep_interval, replica, .. } = args;
+    let RunArgs {
+        names, namespaces, binding, admin_address, status_address, kube_api, sweep_interval, replica, ..
+    } = args;
     let identity = Identity { shell_image: names.shell_image.clone(), ..names.identity(&namespaces) };
     let (client, address) = client::connect().await?;
     let clock = Clock::default();
@@ -102,8 +122,14 @@ async fn orchestrate(args: RunArgs, log: Log) -> anyhow::Result<ExitCode> {
     let replica =
         replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
     let lease = format!("flex-provisioner-{}", identity.instance);
-    let (candidate, leading) = LeaderElector::new(client.clone(), &identity.namespace, lease, replica, fence);
+    let (candidate, leading) = LeaderElector::new(client.clone(), &identity.namespace, lease, replica.clone(), fence);
     tokio::spawn(log.follow(candidate.log_filter(), context.clock.clone()));
+    let policies = PolicyStates::default();
+    if let Some(address) = status_address.0 {
+        let (context, client, leading, policies) = (context.clone(), client.clone(), leading.clone(), policies.clone());
+        let holder = candidate.holder();
+        page::serve(address, Sources { context, client, replica, leading, holder, policies }).await;
+    }
     let (stop, stopped) = watch::channel(false);
     // A replica that is not ready does not compete for the Lease, so that a ready one can lead.
     let listed = cluster.clone();
@@ -119,7 +145,7 @@ async fn orchestrate(args: RunArgs, log: Log) -> anyhow::Result<ExitCode> {
         %admin_address,
         "started"
     );
-    tokio::spawn(log_policies(client));
+    tokio::spawn(log_policies(client, policies));
     tokio::spawn(log_ready(cluster));
     lead_until_signal(&context, leading).await?;
     tracing::info!("stopping");
@@ -143,6 +169,7 @@ async fn lead_until_signal(context: &Context, mut leading: watch::Receiver<bool>
                 if !leads {
                     context.metrics.forget();
                     context.sweep.forget();
+                    context.last_hour.forget();
                 }
                 if leads {
                     // A new leader reconciles everything, from the cache at that time.
@@ -186,10 +213,11 @@ async fn log_ready(cluster: ClusterState) {
     tracing::info!(elapsed = ?began.elapsed(), "ready");
 }
 
-/// Logs which features are off without admission policies. The orchestrator itself does not depend on them.
-async fn log_policies(client: kube::Client) {
-    match crate::api::policies::read(&client).await {
-        Ok(live) => tracing::info!("{}", policies::summary(&policies::states(&live))),
+/// Reads the admission policies, and logs which features are off without them. The orchestrator itself does not depend on them.
+async fn log_policies(client: kube::Client, known: PolicyStates) {
+    let states = crate::api::policies::read(&client).await.map(|live| policies::states(&live));
+    match known.get_or_init(|| states) {
+        Ok(states) => tracing::info!("{}", policies::summary(states)),
         Err(why) => tracing::info!("whether the admission policies are installed is not known: {why}"),
     }
 }

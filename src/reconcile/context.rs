@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, Identity};
 use crate::config::effective_config::hash_of;
+use crate::last_hour::LastHour;
 use crate::metrics::Metrics;
 use crate::model::object_ref::ObjectRef;
 use crate::reconcile::memory::{RateLimit, Sweep};
@@ -43,6 +44,8 @@ pub struct Context {
     pub kube_api: String,
     /// The clock.
     pub clock: Clock,
+    /// The claims that were bound within the last hour.
+    pub last_hour: LastHour,
     /// The state of the search for findings.
     pub sweep: Sweep,
     pub(super) capacity: RateLimit,
@@ -82,8 +85,20 @@ impl Context {
         kube_api: String,
         clock: Clock,
     ) -> Arc<Self> {
-        let (sweep, capacity, failures) = Default::default();
-        Arc::new(Context { identity, cluster, writes, events, metrics, kube_api, clock, sweep, capacity, failures })
+        let (last_hour, sweep, capacity, failures) = Default::default();
+        Arc::new(Context {
+            identity,
+            cluster,
+            writes,
+            events,
+            metrics,
+            kube_api,
+            clock,
+            last_hour,
+            sweep,
+            capacity,
+            failures,
+        })
     }
 
     pub(super) fn emit(&self, about: ObjectRef, event: crate::rules::NewEvent) {

@@ -29,6 +29,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
         sightings.track(find(&snapshot, now), context.clock.passed(), again)
     };
     context.metrics.findings(sightings.iter().filter(|s| s.confirmed).map(|s| &s.finding.kind));
+    context.sweep.set_report(now, sightings.iter().filter(|s| s.confirmed).map(|s| &s.finding));
     tracing::debug!(found = sightings.len(), "sweep finished");
     let mut claims = None;
     for sighting in sightings.iter().filter(|sighting| sighting.confirmed) {

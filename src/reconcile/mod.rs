@@ -29,6 +29,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 pub use self::context::{Context, Requeue};
+pub use self::memory::SweepReport;
 use crate::api::writes::WriteError;
 use crate::metrics::ErrorCategory;
 use crate::model::object_ref::ObjectRef;

@@ -10,18 +10,19 @@ use std::time::Duration;
 use clap::Args;
 use flex_contract::names;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use self::observation::{ClaimEvent, Trace};
+use self::observation::Trace;
 use self::text::text;
 use super::claim::ClaimName;
 use super::cluster::Cluster;
 use super::doctor;
 use super::flags::Output;
 use super::out::say;
+use crate::api::claim_events;
 use crate::api::client::Connection;
 use crate::claim::timeline::{Basis, Stage, Timeline};
 use crate::clock::Clock;
@@ -120,7 +121,7 @@ async fn read(
     let claim = Claim::from(object);
     let mut unseen = Vec::new();
     let mut seen = |what: &str, error: &dyn std::fmt::Display| unseen.push(format!("{what}: {error}"));
-    let events = events(client, identity, &claim).await.unwrap_or_else(|error| {
+    let events = claim_events::read(client, &identity.provisioner, &claim).await.unwrap_or_else(|error| {
         seen("its events", &error);
         Vec::new()
     });
@@ -237,33 +238,6 @@ fn idle(
             unseen("the Lease of the provisioner", error);
             None
         }
-    }
-}
-
-/// Returns the events of a claim, the newest first.
-async fn events(client: &Client, identity: &Identity, claim: &Claim) -> kube::Result<Vec<ClaimEvent>> {
-    let api: Api<Event> = Api::namespaced(client.clone(), &claim.name.namespace);
-    let of_claim = ListParams::default().fields(&format!("involvedObject.uid={}", claim.uid));
-    let mut events: Vec<_> = api.list(&of_claim).await?.items.iter().map(|event| seen_event(event, identity)).collect();
-    events.sort_by_key(|event| std::cmp::Reverse(event.at));
-    Ok(events)
-}
-
-fn seen_event(event: &Event, identity: &Identity) -> ClaimEvent {
-    let series = event.series.as_ref();
-    let last = series.and_then(|series| series.last_observed_time.as_ref()).or(event.event_time.as_ref());
-    let at = match (&event.last_timestamp, last) {
-        (Some(last), _) => last.0.as_second(),
-        (None, Some(last)) => last.0.as_second(),
-        (None, None) => view::seconds(event.metadata.creation_timestamp.as_ref()),
-    };
-    ClaimEvent {
-        reason: event.reason.clone().unwrap_or_default(),
-        message: event.message.clone().unwrap_or_default(),
-        warning: event.type_.as_deref() == Some("Warning"),
-        is_ours: event.source.as_ref().and_then(|source| source.component.as_ref()) == Some(&identity.provisioner),
-        count: series.and_then(|series| series.count).or(event.count).unwrap_or(1).max(1),
-        at,
     }
 }
 

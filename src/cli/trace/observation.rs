@@ -1,22 +1,9 @@
 //! What the command sees of a claim.
 
+use crate::api::claim_events::ClaimEvent;
 use crate::claim::timeline::Timeline;
 use crate::model::claim::Claim;
 use crate::model::phase::ClaimPhase;
-
-/// An event of the claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ClaimEvent {
-    pub(super) reason: String,
-    pub(super) message: String,
-    pub(super) warning: bool,
-    /// The orchestrator emitted it.
-    pub(super) is_ours: bool,
-    /// The number of occurrences.
-    pub(super) count: i32,
-    /// The time of the last occurrence, in seconds since 1970.
-    pub(super) at: i64,
-}
 
 /// All that is known of a claim's way.
 #[derive(Debug)]

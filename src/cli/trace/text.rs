@@ -2,10 +2,11 @@
 
 use flex_contract::reason;
 
-use super::observation::{ClaimEvent, Trace};
+use super::observation::Trace;
+use crate::age::age;
+use crate::api::claim_events::ClaimEvent;
 use crate::claim::progress::{Progress, progress};
 use crate::claim::timeline::{Reached, Stage, Timeline};
-use crate::cli::age::age;
 use crate::cli::markdown::unlinked;
 use crate::text::line;
 

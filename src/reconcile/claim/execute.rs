@@ -287,6 +287,7 @@ impl Execution<'_> {
 /// Counts a claim that is bound, with the time since its attempt began.
 fn count_bound(context: &Context, class: &str, volume: &str, since: Duration) {
     context.metrics.provisioned(class, since);
+    context.last_hour.record(class, context.clock.passed(), since);
     if let Some(waited) = context.cluster.index_mut().take_sync_time(volume) {
         context.metrics.pv_synced(waited);
     }

@@ -84,6 +84,11 @@ impl Index {
         self.facts.cache.volumes.all()
     }
 
+    /// Returns all volumes that are not settled, and perhaps others. Each volume with a failed run is among them.
+    pub fn unsettled_volumes(&self) -> impl Iterator<Item = Arc<Volume>> {
+        self.facts.cache.volumes.unsettled().cloned()
+    }
+
     /// Returns the volumes that name a claim, by annotation, claimRef or their own name.
     pub fn volumes_of(&self, uid: &str) -> Vec<Arc<Volume>> {
         self.facts.cache.volumes.of_claim(uid).collect()
@@ -232,6 +237,11 @@ impl Index {
     /// the same.
     pub fn expand_quota_refusal(&self, volume: &Volume, claim: &Claim, bytes: u64, recipe: &Recipe) -> Option<String> {
         self.quota.expand_error(volume, claim, bytes, recipe, &self.facts)
+    }
+
+    /// Returns the usage of a class in all namespaces.
+    pub fn class_usage(&self, class: &str) -> Usage {
+        self.quota.usage(class).all
     }
 
     /// Checks whether a claim has a charge whose stamp is not visible. Such charges expire, because no write takes that

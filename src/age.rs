@@ -6,7 +6,7 @@ const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
 /// Returns a time span in the two units that matter, or in one where the second does not matter any more.
-pub(super) fn age(seconds: i64) -> String {
+pub fn age(seconds: i64) -> String {
     let seconds = seconds.max(0);
     let of = |unit: i64, sign: &str| format!("{}{sign}", seconds / unit);
     let with = |unit: i64, sign: &str, part: i64, of_part: &str| match seconds % unit / part {

@@ -1,0 +1,285 @@
+//! Claims in flight, and one claim, as HTML.
+
+use maud::{Markup, html};
+
+use super::lists::{failure_text, next_try};
+use super::{Tab, Tone, ago, badge, cell, claim_link, layout, more, nothing, object_name, span, table};
+use crate::age::age;
+use crate::page::model::Document;
+use crate::page::model::claims::{ClaimRow, ClaimsInFlight, EventRow, NextStage, OneClaim, StageRow};
+
+/// The width of a bar in its own units.
+const WIDTH: i64 = 1000;
+/// The smallest width of a stage that took some time.
+const MIN_WIDTH: i64 = 6;
+
+/// Returns the page of the claims in flight.
+pub fn claims(document: &Document<ClaimsInFlight>) -> String {
+    let Document { head, body } = document;
+    let rows: Vec<_> = body.claims.rows.iter().map(|row| claim_row(row, head.at)).collect();
+    let main = html! {
+        h1 { "Claims in flight" }
+        p class="lead" { "Claims that are not bound, the oldest first. A bar shows who worked for how long, from the creation of the claim until now." }
+        @if rows.is_empty() {
+            (nothing("No claim waits: all are bound."))
+        } @else {
+            (legend())
+            (table(&["Claim", "State", "Stages", "Expected end"], &rows))
+            (more(&body.claims))
+        }
+    };
+    layout(document, Tab::Claims, "Claims in flight", &main)
+}
+
+fn claim_row(row: &ClaimRow, now: i64) -> Markup {
+    html! {
+        (cell("Claim", &html! {
+            (claim_link(&row.namespace, &row.name))
+            small { "class " bdi { (row.class) } }
+            small { "created " (ago(row.created, now)) }
+        }))
+        (cell("State", &state(row)))
+        (cell("Stages", &html! { (bar(row)) small { (waits(row)) } }))
+        (cell("Expected end", &expected_end(row, now)))
+    }
+}
+
+fn state(row: &ClaimRow) -> Markup {
+    let tone = match row.state {
+        "Running" => Tone::Busy,
+        "Failed" => Tone::Bad,
+        "Bound" => Tone::Good,
+        _ => Tone::Quiet,
+    };
+    html! { (badge(tone, row.state)) @if row.attempt > 0 { small { "attempt " (row.attempt) } } }
+}
+
+fn waits(row: &ClaimRow) -> Markup {
+    html! {
+        @match (&row.waits_for, &row.next) {
+            (Some(why), _) => { "waits for " bdi { (why) } }
+            (None, Some(NextStage { stage, worker, for_ms })) => {
+                "waits for " b { (stage) } " since " (span(*for_ms)) ": " (worker)
+            }
+            (None, None) => {
+                @if let Some(last) = row.stages.last() { b { (last.stage) } " after " (span(last.after_ms)) }
+            }
+        }
+    }
+}
+
+fn expected_end(row: &ClaimRow, now: i64) -> Markup {
+    html! {
+        @match row.expected_end {
+            Some(end) if end >= now => { "in " (age(end - now)) }
+            Some(end) => { (badge(Tone::Warning, "Late")) small { (age(now - end)) " longer than half of the claims of the last hour" } }
+            None => span class="dim" { "–" }
+        }
+    }
+}
+
+/// The colour of the party that works until a stage.
+fn colour(stage: &str) -> &'static str {
+    match stage {
+        "stamped" | "job-created" | "adopted" => "orchestrator",
+        "scheduled" => "scheduler",
+        "started" => "kubelet",
+        "volume-created" => "image",
+        "failed" => "failed",
+        _ => "controller",
+    }
+}
+
+fn legend() -> Markup {
+    let parties = [
+        ("orchestrator", "orchestrator"),
+        ("scheduler", "scheduler"),
+        ("kubelet", "kubelet"),
+        ("image", "image"),
+        ("controller", "PV controller"),
+        ("failed", "failed"),
+    ];
+    html! {
+        ul class="legend" aria-label="Colours of the bars" {
+            @for (class, text) in parties { li { svg class="bar dot" viewBox="0 0 10 10" aria-hidden="true" { rect class=(class) width="10" height="10" rx="3" {} } (text) } }
+        }
+    }
+}
+
+/// A part of a bar.
+struct Part {
+    class: &'static str,
+    from: i64,
+    width: i64,
+}
+
+/// Divides a bar among the stages of a claim and the time since the last. Times are in milliseconds.
+fn parts(row: &ClaimRow) -> Vec<Part> {
+    let whole = row.age_ms.max(1);
+    let scale =
+        |ms: i64| i64::try_from(i128::from(ms.clamp(0, whole)) * i128::from(WIDTH) / i128::from(whole)).unwrap_or(0);
+    let part = |class, from: i64, to: i64| {
+        let from = scale(from).min(WIDTH - MIN_WIDTH);
+        Part { class, from, width: (scale(to) - from).max(MIN_WIDTH) }
+    };
+    let reached = row.stages.iter().filter(|stage| stage.took_ms > 0);
+    let mut parts: Vec<_> = reached
+        .map(|stage| part(colour(stage.stage), stage.after_ms.saturating_sub(stage.took_ms), stage.after_ms))
+        .collect();
+    // Nobody works on a claim that waits for its user, or for room in a quota.
+    if let Some(next) = row.next.filter(|next| next.for_ms > 0 && row.waits_for.is_none()) {
+        parts.push(part(colour(next.stage), row.age_ms.saturating_sub(next.for_ms), row.age_ms));
+    }
+    // Kubernetes tells most times in whole seconds, so that a short attempt seems to have taken no time.
+    if parts.is_empty() {
+        parts.extend(row.stages.last().map(|last| part(colour(last.stage), last.after_ms, last.after_ms)));
+    }
+    parts
+}
+
+/// Returns the bar of a claim, with its stages as text for those who do not see it.
+fn bar(row: &ClaimRow) -> Markup {
+    let stages = row.stages.iter().map(|stage| format!("{} {}", stage.stage, span(stage.took_ms)));
+    let open = row.next.iter().map(|next| format!("then {} for {} until now", next.stage, span(next.for_ms)));
+    let text = stages.chain(open).collect::<Vec<_>>().join(", ");
+    html! {
+        svg class="bar" viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" role="img" aria-label=(text) {
+            title { (text) }
+            @for Part { class, from, width } in parts(row) { rect class=(class) x=(from) width=(width) height="10" {} }
+        }
+    }
+}
+
+/// Returns the page of one claim.
+pub fn claim(document: &Document<OneClaim>) -> String {
+    let Document { head, body } = document;
+    let row = &body.row;
+    let main = html! {
+        p class="back" { a href="/claims" { "Claims in flight" } }
+        h1 { (object_name(&row.namespace, &row.name)) " " (state(row)) }
+        dl class="facts" {
+            div { dt { "Class" } dd { bdi { (row.class) } } }
+            @if let Some(size) = &body.size { div { dt { "Size" } dd { (size) } } }
+            div { dt { "Created" } dd { (ago(row.created, head.at)) } }
+            @if let Some(volume) = &body.volume { div { dt { "Volume" } dd { bdi { (volume) } } } }
+            @if let Some(node) = &body.node { div { dt { "Node" } dd { bdi { (node) } } } }
+            @if let Some(job) = &body.job { div { dt { "Job" } dd { bdi { (job) } } } }
+            @if row.expected_end.is_some() { div { dt { "Expected end" } dd { (expected_end(row, head.at)) } } }
+        }
+        section {
+            h2 { "Timeline" @if row.attempt > 0 { " of attempt " (row.attempt) } }
+            @if row.stages.is_empty() { p { (waits(row)) } } @else { (timeline(row)) }
+        }
+        @if let Some(failure) = &body.failure {
+            section {
+                h2 { "Last failure" }
+                (failure_text(failure))
+                p { (ago(failure.at, head.at)) " in " (failure.operation) " run " (failure.attempt) ". Next try: " (next_try(failure.next, head.at)) "." }
+            }
+        }
+        (events(body, head.at))
+    };
+    let title = format!("{}/{}", row.namespace, row.name);
+    layout(document, Tab::Claims, &title, &main)
+}
+
+fn timeline(row: &ClaimRow) -> Markup {
+    let reached = row.stages.iter().map(|stage| {
+        let StageRow { stage, after_ms, took_ms, worker } = *stage;
+        stage_row(row, stage, Some(after_ms), took_ms, worker)
+    });
+    let open = row.next.iter().map(|next| stage_row(row, next.stage, None, next.for_ms, next.worker));
+    let rows: Vec<_> = reached.chain(open).collect();
+    table(&["Stage", "When", "After", "Took", "Who worked"], &rows)
+}
+
+/// Returns the row of a stage. `after` is `None` for the stage that the claim waits for.
+fn stage_row(row: &ClaimRow, stage: &'static str, after: Option<i64>, took: i64, worker: &str) -> Markup {
+    let whole = row.age_ms.max(1);
+    let until = after.unwrap_or(row.age_ms);
+    let alone = ClaimRow {
+        stages: vec![StageRow { stage, after_ms: until, took_ms: took, worker: "" }],
+        next: None,
+        age_ms: whole,
+        ..row.clone()
+    };
+    html! {
+        (cell("Stage", &html! { b { (stage) } @if after.is_none() { " " (badge(Tone::Busy, "Waits")) } }))
+        (cell("When", &bar(&alone)))
+        (cell("After", &html! { @match after { Some(after) => (span(after)), None => span class="dim" { "–" } } }))
+        (cell("Took", &span(took)))
+        (cell("Who worked", &worker))
+    }
+}
+
+fn events(body: &OneClaim, now: i64) -> Markup {
+    let rows: Vec<_> = body.events.iter().map(|event| event_row(event, now)).collect();
+    html! {
+        section {
+            h2 { "Events" }
+            @for what in &body.unseen { p class="notice" { strong { "Not seen: " } bdi { (what) } } }
+            @if !rows.is_empty() {
+                (table(&["Event", "Last seen", "Message"], &rows))
+            } @else if body.unseen.is_empty() {
+                (nothing("No events. Kubernetes forgets them after an hour."))
+            }
+        }
+    }
+}
+
+fn event_row(event: &EventRow, now: i64) -> Markup {
+    let EventRow { reason, message, warning, count, at } = event;
+    html! {
+        (cell("Event", &html! {
+            @if *warning { (badge(Tone::Warning, "Warning")) " " }
+            bdi { (reason) }
+        }))
+        (cell("Last seen", &html! { (ago(*at, now)) @if *count > 1 { small { (count) " times" } } }))
+        (cell("Message", &html! { bdi { (message) } }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(age_ms: i64, stages: &[(&'static str, i64, i64)], next: Option<NextStage>) -> ClaimRow {
+        let stage = |(stage, after_ms, took_ms): &(&'static str, i64, i64)| StageRow {
+            stage,
+            after_ms: *after_ms,
+            took_ms: *took_ms,
+            worker: "",
+        };
+        ClaimRow {
+            namespace: "team".into(),
+            name: "data".into(),
+            class: "gold".into(),
+            state: "Running",
+            attempt: 1,
+            created: 0,
+            age_ms,
+            stages: stages.iter().map(stage).collect(),
+            next,
+            waits_for: None,
+            expected_end: None,
+        }
+    }
+
+    #[test]
+    fn a_bar_is_divided_by_time_and_never_wider_than_itself() {
+        let open = NextStage { stage: "started", worker: "", for_ms: 500 };
+        let next = |stage| Some(NextStage { stage, ..open });
+        for (what, row, expected) in [
+            ("half and half", row(1000, &[("stamped", 500, 500)], next("started")), vec![(0, 500), (500, 500)]),
+            ("nothing yet", row(0, &[], None), vec![]),
+            ("no time", row(0, &[("stamped", 0, 0)], None), vec![(0, 6)]),
+            ("a short one is seen", row(1_000_000, &[("bound", 1_000_000, 1)], None), vec![(994, 6)]),
+            ("a wrong clock", row(10, &[("bound", 99, 99)], None), vec![(0, 1000)]),
+            ("extreme", row(i64::MAX, &[("bound", i64::MAX, i64::MAX)], None), vec![(0, 1000)]),
+        ] {
+            let found: Vec<_> = parts(&row).iter().map(|part| (part.from, part.width)).collect();
+            assert_eq!(found, expected, "{what}");
+            assert!(found.iter().all(|(from, width)| from + width <= WIDTH), "{what}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Reads what the page shows. The lock of the index is held only to copy references, and never while a page is written.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use flex_contract::names;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::Api;
+
+use super::model::claims::{ClaimFacts, ClaimRow, ClaimsInFlight, Moment, OneClaim};
+use super::model::configs::Configs;
+use super::model::failures::{self, FailureRow, Failures};
+use super::model::findings::Findings;
+use super::model::overview::{ClaimCounts, ClassFacts, ClassRow, Overview, Policies};
+use super::model::{Counts, Document, Head, MAX_ROWS, Nothing, Rows};
+use super::sources::Sources;
+use crate::api::claim_events;
+use crate::claim::progress::progress;
+use crate::claim::timeline::Timeline;
+use crate::config::Recipe;
+use crate::config::classes::{Class, ClassLookup, Classes};
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
+use crate::object::ObjectName;
+use crate::reconcile::Context;
+use crate::state::index::Index;
+
+/// The longest time for the events of a claim.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The objects in progress, as references into the cache.
+struct InProgress {
+    classes: Arc<Classes>,
+    /// The claims of our classes that are not bound.
+    claims: Vec<Arc<Claim>>,
+    /// Volumes that are not settled.
+    volumes: Vec<Arc<Volume>>,
+}
+
+impl InProgress {
+    fn of(index: &Index) -> Self {
+        let classes = index.classes();
+        let is_ours = |claim: &Arc<Claim>| {
+            let class = claim.class.as_deref().map(|class| classes.lookup(class));
+            matches!(class, Some(ClassLookup::Ours(_))) && progress(claim).is_some()
+        };
+        let claims = index.unsettled_claims().filter(is_ours).collect();
+        let is_failed = |volume: &Arc<Volume>| {
+            volume.last_failure.is_some()
+                || volume.last_failed_expansion.is_some()
+                || volume.pending_modification.is_some()
+        };
+        let volumes = index.unsettled_volumes().filter(is_failed).collect();
+        InProgress { classes, claims, volumes }
+    }
+
+    fn failures(&self, context: &Context) -> Vec<FailureRow> {
+        let now = context.clock.now();
+        let of_claims = self.claims.iter().filter_map(|claim| {
+            failures::of_claim(claim, recipe(&self.classes, claim.class.as_deref().unwrap_or_default()), now)
+        });
+        let is_ours = |volume: &&Arc<Volume>| volume.belongs_to(&context.identity);
+        let of_volumes = self
+            .volumes
+            .iter()
+            .filter(is_ours)
+            .flat_map(|volume| failures::of_volume(volume, recipe(&self.classes, &volume.class), now));
+        of_claims.chain(of_volumes).collect()
+    }
+}
+
+fn class<'a>(classes: &'a Classes, name: &str) -> Option<&'a Class> {
+    match classes.lookup(name) {
+        ClassLookup::Ours(class) => Some(class),
+        ClassLookup::Foreign | ClassLookup::Unknown => None,
+    }
+}
+
+fn recipe<'a>(classes: &'a Classes, name: &str) -> Option<&'a Recipe> {
+    class(classes, name)?.recipe.as_ref().ok().map(AsRef::as_ref)
+}
+
+fn document<B>(sources: &Sources, seen: &InProgress, failures: usize, body: B) -> Document<B> {
+    let Sources { context, replica, leading, holder, .. } = sources;
+    let leads = *leading.borrow();
+    let leader = match leads {
+        true => Some(replica.clone()),
+        // A replica that has lost the Lease may still be named in what it read.
+        false => Some(holder.borrow().clone()).filter(|holder| !holder.is_empty() && holder != replica),
+    };
+    let verdicts = &seen.classes.verdicts;
+    let head = Head {
+        version: env!("CARGO_PKG_VERSION"),
+        provisioner: context.identity.provisioner.clone(),
+        instance: context.identity.instance.clone(),
+        namespace: context.identity.namespace.clone(),
+        replica: replica.clone(),
+        leads,
+        leader,
+        is_ready: context.cluster.is_ready(),
+        at: context.clock.now(),
+        uptime: i64::try_from(context.clock.passed().as_secs()).unwrap_or(i64::MAX),
+        counts: Counts {
+            claims: seen.claims.len(),
+            failures,
+            findings: context.sweep.report().total,
+            configs: verdicts.len(),
+            refused: verdicts.values().filter(|verdict| !verdict.problems.is_empty()).count(),
+        },
+    };
+    Document { head, body }
+}
+
+fn page<B>(sources: &Sources, body: impl FnOnce(&InProgress, Vec<FailureRow>) -> B) -> Document<B> {
+    let seen = InProgress::of(&sources.context.cluster.index());
+    let failures = seen.failures(&sources.context);
+    let count = failures.len();
+    let body = body(&seen, failures);
+    document(sources, &seen, count, body)
+}
+
+/// Observes nothing but the head.
+pub fn nothing(sources: &Sources) -> Document<Nothing> {
+    page(sources, |_, _| Nothing {})
+}
+
+/// Observes the overview.
+pub fn overview(sources: &Sources) -> Document<Overview> {
+    let context = &sources.context;
+    page(sources, |seen, _| {
+        let mut claims: HashMap<&str, ClaimCounts> = HashMap::new();
+        for claim in &seen.claims {
+            if let (Some(class), Some(progress)) = (claim.class.as_deref(), progress(claim)) {
+                claims.entry(class).or_default().add(progress);
+            }
+        }
+        let (ready, runs, by_class) = {
+            let index = context.cluster.index();
+            let of = |class: &Class| (index.runs_in_flight(&class.name), index.class_usage(&class.name));
+            let by_class: BTreeMap<_, _> = seen.classes.iter().map(|class| (class.name.as_str(), of(class))).collect();
+            (index.pooled_counts(), index.jobs().filter(|job| !job.is_over).count(), by_class)
+        };
+        let now = context.clock.passed();
+        let row = |class: &Class| {
+            let (runs, usage) = by_class.get(class.name.as_str()).copied().unwrap_or_default();
+            let claims = claims.get(class.name.as_str()).copied().unwrap_or_default();
+            let hour = context.last_hour.bound(&class.name, now);
+            ClassRow::of(&ClassFacts { class, runs, usage, ready: &ready, claims, hour })
+        };
+        Overview {
+            classes: seen.classes.iter().map(row).collect(),
+            policies: Policies::of(sources.policies.get()),
+            queue: context.cluster.queue.depth(),
+            runs,
+        }
+    })
+}
+
+/// Returns what the page knows of a claim. The lock is held by the caller.
+fn facts(index: &Index, claim: &Arc<Claim>, recipe: Option<&Recipe>) -> ClaimFacts {
+    let id = claim.volume_id();
+    ClaimFacts {
+        jobs: index.jobs_of(&id),
+        pods: index.pods_of(&id),
+        volume: index.volume(&names::pv_name(&id)),
+        written: None,
+        quota: recipe.and_then(|recipe| index.quota_refusal(claim, recipe)),
+        claim: claim.clone(),
+    }
+}
+
+fn moment<'a>(context: &Context, classes: &'a Classes, claim: &Claim) -> Moment<'a> {
+    let name = claim.class.as_deref().unwrap_or_default();
+    Moment {
+        now_ms: context.clock.wall().as_millisecond(),
+        class: class(classes, name),
+        p50: context.last_hour.bound(name, context.clock.passed()).p50,
+    }
+}
+
+/// Observes the claims in flight.
+pub fn claims(sources: &Sources) -> Document<ClaimsInFlight> {
+    let context = &sources.context;
+    page(sources, |seen, _| {
+        let mut oldest: Vec<_> = seen.claims.iter().collect();
+        oldest.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+        let more = oldest.len().saturating_sub(MAX_ROWS);
+        oldest.truncate(MAX_ROWS);
+        let facts: Vec<_> = {
+            let index = context.cluster.index();
+            let of = |claim: &Arc<Claim>| recipe(&seen.classes, claim.class.as_deref().unwrap_or_default());
+            oldest.into_iter().map(|claim| facts(&index, claim, of(claim))).collect()
+        };
+        let row = |facts: &ClaimFacts| ClaimRow::of(facts, moment(context, &seen.classes, &facts.claim));
+        ClaimsInFlight { claims: Rows { rows: facts.iter().map(row).collect(), more } }
+    })
+}
+
+/// Observes one claim, with its events. Returns `None` if the cache has no claim of this name whose class is ours.
+pub async fn claim(sources: &Sources, name: &ObjectName) -> Option<Document<OneClaim>> {
+    let context = &sources.context;
+    let (mut facts, classes) = {
+        let index = context.cluster.index();
+        let (claim, classes) = (index.claim(name)?, index.classes());
+        let class = class(&classes, claim.class.as_deref()?)?;
+        (facts(&index, &claim, class.recipe.as_ref().ok().map(AsRef::as_ref)), classes.clone())
+    };
+    let events = claim_events::read(&sources.client, &context.identity.provisioner, &facts.claim);
+    let events = match context.clock.within(EVENTS_TIMEOUT, events).await {
+        Some(events) => events.map_err(|error| error.to_string()),
+        None => Err("the API server did not answer in time".to_owned()),
+    };
+    if facts.claim.is_bound() {
+        facts.written = context.clock.within(EVENTS_TIMEOUT, written(sources, &facts.claim)).await.flatten();
+    }
+    Some(page(sources, |_, _| {
+        let recipe = recipe(&classes, facts.claim.class.as_deref().unwrap_or_default());
+        let failure = failures::of_claim(&facts.claim, recipe, context.clock.now());
+        OneClaim::of(&facts, moment(context, &classes, &facts.claim), failure, events)
+    }))
+}
+
+/// Reads the timeline that is written on a bound claim. The cache does not keep it.
+async fn written(sources: &Sources, claim: &Claim) -> Option<Timeline> {
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(sources.client.clone(), &claim.name.namespace);
+    let object = api.get_metadata(&claim.name.name).await.ok()?;
+    let timeline = Timeline::read(object.metadata.annotations?.get(names::TIMELINE)?)?;
+    (timeline.created.div_euclid(1000) == claim.created).then_some(timeline)
+}
+
+/// Observes the failures.
+pub fn failures(sources: &Sources) -> Document<Failures> {
+    page(sources, |_, rows| failures::sorted(rows))
+}
+
+/// Observes the findings.
+pub fn findings(sources: &Sources) -> Document<Findings> {
+    let sweep = &sources.context.sweep;
+    page(sources, |_, _| Findings::of(&sweep.report(), sweep.interval().map(|interval| interval.as_secs())))
+}
+
+/// Observes the configs.
+pub fn configs(sources: &Sources) -> Document<Configs> {
+    page(sources, |seen, _| Configs::of(&seen.classes))
+}
