@@ -30,6 +30,7 @@ mod shell;
 mod status;
 mod table;
 mod trace;
+mod ui;
 mod uninstall;
 mod validate;
 mod version;
@@ -126,6 +127,12 @@ enum Command {
     /// Reads a support bundle (--bundle) or the cluster, and changes nothing. Exits 0, or 1 if the objects could not be
     /// read.
     Replay(bundle::ReplayArgs),
+    /// Show the status page of the leader in a browser.
+    ///
+    /// Forwards a port of this machine to the pod that leads, as `kubectl port-forward` does, and prints the address of
+    /// the page. Exits 0 when Ctrl-C ends it, 2 if no orchestrator leads or its page cannot be reached, and 1 if the
+    /// cluster could not be read.
+    Ui(ui::UiArgs),
     /// Show what still needs the orchestrator before it is removed, and keep storage where asked (--retain).
     ///
     /// Only reads, unless --retain is given. Exits 0 if the orchestrator can be removed, 2 if something still needs it,
@@ -171,6 +178,7 @@ pub fn main() -> ExitCode {
         Command::Logs(args) => logs::logs(args),
         Command::LogLevel(args) => log_level::log_level(args),
         Command::Trace(args) => trace::trace(args),
+        Command::Ui(args) => ui::ui(args),
         Command::Uninstall(args) => uninstall::uninstall(args),
         Command::Version(args) => version::version(args),
         Command::Completion(args) => completion::completion(args, command()),

@@ -22,3 +22,4 @@ mod pools;
 mod registry;
 mod script;
 mod shipped;
+mod status_page;
