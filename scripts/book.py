@@ -51,7 +51,7 @@ def rewritten(link, source, pages, repository):
     inside = target.relative_to(DOCS) if target.is_relative_to(DOCS) else None
     if inside is not None and inside in pages:
         return (name[: -len("README.md")] + "index.md" if target.name == "README.md" else name) + hash_sign + anchor
-    if inside is not None and target.suffix in (".svg", ".json"):
+    if inside is not None and target.suffix in (".svg", ".png", ".json"):
         return link
     kind = "tree" if Path(target).is_dir() else "blob"
     return f"{repository}/{kind}/main/{target}{hash_sign}{anchor}"

@@ -28,6 +28,7 @@ mod log_level;
 mod modify;
 mod move_in;
 mod nodes;
+mod page;
 mod pools;
 mod retry;
 mod scripts;

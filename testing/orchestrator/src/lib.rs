@@ -4,6 +4,7 @@
 //! - [`deployed`]: the orchestrator on the whole cluster with pods, installed as the README says.
 //! - [`kubelet`]: the actions of kubelet and image, played by the test. [`processes`]: images as processes.
 //! - [`nodes`], [`expand`], [`capacity`], [`pools`], [`batches`], [`snapshots`], [`conditions`]: steps that tests of several subjects share.
+//! - [`browser`]: a real browser, for the status page.
 //! - [`commands`]: `check` and `doctor`. [`cinder`], [`csi_driver`]: storage.
 //! - [`wait`]: waiting for expected states. [`dice`]: chance that can be repeated.
 //!
@@ -13,6 +14,7 @@
 
 pub mod backup;
 pub mod batches;
+pub mod browser;
 pub mod capacity;
 pub mod cinder;
 pub mod commands;

@@ -174,6 +174,8 @@ impl Ring {
             .args(["--log", "flex_provisioner=debug,info"])
             .args(&self.flags)
             .env("KUBECONFIG", &self.kubeconfig)
+            // All rings have one network. A test of the page names another address by a flag.
+            .env("FLEX_STATUS_ADDRESS", "off")
             .stdout(Stdio::null())
             .stderr(Stdio::from(log))
             .kill_on_drop(true)
@@ -193,6 +195,11 @@ impl Ring {
     /// Returns the log of the running orchestrator.
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(self.log(self.starts, "one")).unwrap_or_default()
+    }
+
+    /// Returns the log of another replica.
+    pub fn log_of_replica(&self, replica: &str) -> String {
+        std::fs::read_to_string(self.log(self.starts, replica)).unwrap_or_default()
     }
 
     /// Writes a file that is deleted with the test.
