@@ -193,6 +193,20 @@ async fn a_replica_that_stands_by_names_the_leader() {
     assert!(html.contains("This replica does not lead") && html.contains("The Lease names <bdi>one</bdi>"), "{html}");
 }
 
+#[tokio::test]
+async fn ui_says_why_it_shows_no_page() {
+    let mut ring = Ring::without_orchestrator(&[]).await;
+    let (code, printed) = ring.command(&["ui", "--no-browser"]).await;
+    assert!(code == 2 && printed.contains("No orchestrator leads in namespace flex-provisioner"), "{printed}");
+    ring.run().await;
+    ring.logged("leadership changed").await;
+    // The leader of these tests is a process, and no pod.
+    let (code, printed) = ring.command(&["ui", "--no-browser"]).await;
+    assert!(code == 2 && printed.contains("the API server forwards no port of pod one"), "{printed}");
+    let (code, printed) = ring.command(&["ui", "--no-browser", "--as", "somebody"]).await;
+    assert!(code != 0 && printed.contains("forbidden"), "{printed}");
+}
+
 /// Returns the resident memory of a process, in KiB.
 fn resident(pid: u32) -> i64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
