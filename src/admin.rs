@@ -42,16 +42,17 @@ const LIMITS: Limits =
 /// The delay after an error that would also hit the next `accept`, such as too many open files.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// Serves until the process ends.
+/// Serves until the process ends. Returns the address, with the port that the system chose if the flag has none.
 ///
 /// # Errors
 /// If the server cannot listen on the address. The message names the flag.
-pub async fn serve(address: SocketAddr, context: Arc<Context>) -> anyhow::Result<()> {
+pub async fn serve(address: SocketAddr, context: Arc<Context>) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address} for health and metrics; choose another with --admin-address")
     })?;
+    let address = listener.local_addr()?;
     answer_all(listener, router(context));
-    Ok(())
+    Ok(address)
 }
 
 /// Answers the connections of a listener until the process ends, within the limits of this module.

@@ -1,6 +1,7 @@
 //! The time of decisions and delays, which a test can control.
 //!
-//! Three others measure real time: the queue of delayed items, the Lease, and commands that wait for a cluster.
+//! Others measure real time: the queue of delayed items, the Lease, the measurement of requests, and commands that wait
+//! for a cluster.
 
 use std::fmt::Debug;
 use std::pin::pin;

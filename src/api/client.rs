@@ -11,10 +11,12 @@ use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use tower::util::MapRequestLayer;
+use tower::util::{MapRequestLayer, option_layer};
 
+use super::measure::MeasureLayer;
 use super::pages;
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 
 /// The longest duration of an API request. A hung connection must not block a worker forever. Watches end earlier by
 /// themselves, and the server sends bookmarks meanwhile.
@@ -46,12 +48,12 @@ pub struct Connection {
     pub clock: Clock,
 }
 
-/// Connects with the kubeconfig of the environment, or as a pod.
+/// Connects with the kubeconfig of the environment, or as a pod. The metrics count all requests of the client.
 ///
 /// # Errors
 /// If neither exists or is readable, or if the environment names an invalid proxy. The message says which were tried.
-pub async fn connect() -> anyhow::Result<(Client, String)> {
-    let Connection { client, address, .. } = connect_as(&Access::default()).await?;
+pub async fn connect(metrics: &Metrics) -> anyhow::Result<(Client, String)> {
+    let Connection { client, address, .. } = connection(&Access::default(), Some(metrics)).await?;
     Ok((client, address))
 }
 
@@ -60,6 +62,10 @@ pub async fn connect() -> anyhow::Result<(Client, String)> {
 /// # Errors
 /// If the kubeconfig or its context does not exist, or as [`connect`].
 pub async fn connect_as(access: &Access) -> anyhow::Result<Connection> {
+    connection(access, None).await
+}
+
+async fn connection(access: &Access, metrics: Option<&Metrics>) -> anyhow::Result<Connection> {
     // If one binary had two crypto providers, rustls would panic at its first use.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (mut config, kubeconfig) = match (&access.kubeconfig, &access.context) {
@@ -83,7 +89,7 @@ pub async fn connect_as(access: &Access) -> anyhow::Result<Connection> {
     }
     let named = kubeconfig.and_then(|kubeconfig| proxy_of(&kubeconfig, access.context.as_deref()));
     let namespace = config.default_namespace.clone();
-    let (client, address) = through(config, named, |name| std::env::var(name).ok())?;
+    let (client, address) = through(config, named, metrics, |name| std::env::var(name).ok())?;
     Ok(Connection { client, address, namespace, clock: Clock::default() })
 }
 
@@ -133,10 +139,12 @@ fn proxy_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
     cluster.proxy_url.clone().filter(|url| !url.is_empty())
 }
 
-/// Builds a client from a config, with the proxy that the kubeconfig or the environment names.
+/// Builds a client from a config, with the proxy that the kubeconfig or the environment names. The metrics count its
+/// requests.
 fn through(
     mut config: Config,
     named: Option<String>,
+    metrics: Option<&Metrics>,
     environment: impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<(Client, String)> {
     // The client would derive its own settings from the address of the proxy, and not from that of the cluster.
@@ -146,7 +154,10 @@ fn through(
     config.headers.push((USER_AGENT, user_agent()));
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let builder = ClientBuilder::try_from(config).context("the kubeconfig cannot be used")?;
-    let client = builder.with_layer(&MapRequestLayer::new(without_field_validation::<Body>)).build();
+    let client = builder
+        .with_layer(&MapRequestLayer::new(without_field_validation::<Body>))
+        .with_layer(&option_layer(metrics.map(MeasureLayer::new)))
+        .build();
     Ok((pages::bounded(&client), address))
 }
 
@@ -300,7 +311,7 @@ mod tests {
         });
         let environment = environment(address);
         let of = |name: &str| environment.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-        let (client, _) = through(Config::new("http://api.example:80".parse().unwrap()), None, of).unwrap();
+        let (client, _) = through(Config::new("http://api.example:80".parse().unwrap()), None, None, of).unwrap();
         Api::<ConfigMap>::default_namespaced(client).get("a").await.expect("the proxy leads to the server");
         serving.await.unwrap()
     }

@@ -15,6 +15,7 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 
 use super::fence::Fence;
+use crate::metrics::Age;
 
 /// The time without a renewal after which a term ends.
 pub const TERM: Duration = Duration::from_secs(15);
@@ -107,22 +108,24 @@ pub struct LeaderElector {
     log_filter: watch::Sender<Option<String>>,
     holder: watch::Sender<String>,
     fence: Fence,
+    renewed: Age,
 }
 
 impl LeaderElector {
     /// Makes a candidate with the name `me` for the Lease `namespace/name`. The candidate leads when the receiver says
-    /// so, and the fence is open meanwhile.
+    /// so, and the fence is open meanwhile. `renewed` is the time since the candidate's last write of the Lease.
     pub fn new(
         client: Client,
         namespace: &str,
         name: String,
         me: String,
         fence: Fence,
+        renewed: Age,
     ) -> (Self, watch::Receiver<bool>) {
         let (leading, receiver) = watch::channel(false);
         let (api, holder, log_filter) =
             (Api::namespaced(client, namespace), watch::Sender::default(), watch::Sender::new(None));
-        (LeaderElector { api, name, me, leading, log_filter, holder, fence }, receiver)
+        (LeaderElector { api, name, me, leading, log_filter, holder, fence, renewed }, receiver)
     }
 
     /// Returns the annotation of the Lease with another log filter, and its changes.
@@ -146,10 +149,12 @@ impl LeaderElector {
                 Ok(Ok(true)) => {
                     renewed = Some(began);
                     self.fence.open(began + RENEW_BY);
+                    self.renewed.begin(began);
                     self.lead(true);
                 }
                 Ok(Ok(false)) => {
                     renewed = None;
+                    self.renewed.forget();
                     self.lead(false);
                 }
                 Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be read or written"),
@@ -170,6 +175,7 @@ impl LeaderElector {
         }
         if *self.leading.borrow() {
             self.lead(false);
+            self.renewed.forget();
             self.give_back().await;
         }
     }

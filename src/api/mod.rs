@@ -1,5 +1,6 @@
 //! The Kubernetes API: the client, the watches and reads, the writes, and the right to write.
 //!
+//! - Connecting: [`client`] makes the client, and `measure` measures its requests.
 //! - Reading: [`watch`] follows the objects, and `trimmed`, `read` and `pages` read them.
 //! - Writing: [`writes`] and [`events`] use the client of a leader ([`lease`], [`fence`]).
 //! - Others: [`policies`] reads the admission policies, and [`external_provisioner`] the Leases of external
@@ -13,6 +14,7 @@ pub mod events;
 pub mod external_provisioner;
 pub mod fence;
 pub mod lease;
+mod measure;
 mod pages;
 pub mod policies;
 pub mod read;

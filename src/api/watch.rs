@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
+use prometheus_client::metrics::counter::Counter;
 use serde::de::DeserializeOwned;
 
 use super::trimmed::Trimmed;
@@ -22,6 +23,7 @@ use crate::config::classes::{Identity, KeptScript, Revision, Stored};
 use crate::config::effective_config::{EffectiveConfig, revision_name};
 use crate::config::modify::{self, VolumeAttributesClass};
 use crate::config::script;
+use crate::metrics::Metrics;
 use crate::model::grant::{self, ReferenceGrant};
 use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::object::ObjectName;
@@ -36,47 +38,49 @@ const MAX_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// The largest number of objects in a page of a list: see [`pages`](super::pages).
 pub(super) const PAGE: u32 = 500;
 
+/// The parts of the process that watches report to.
+#[derive(Clone, Copy)]
+struct Receivers<'a> {
+    cluster: &'a ClusterState,
+    metrics: &'a Metrics,
+}
+
 /// Starts all watches. They continue through errors and restarts of the API server, until the process ends.
-pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState) {
+pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState, metrics: &Metrics) {
+    let to = Receivers { cluster, metrics };
     let ours = || ours(identity);
     let namespaces: BTreeSet<_> = identity.config_namespaces.iter().chain([&identity.namespace]).collect();
     cluster.expect_lists(12 + 3 * namespaces.len() + 2 * identity.config_namespaces.len());
 
-    follow::<PersistentVolumeClaim, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_claim);
-    follow::<PersistentVolume, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_volume);
-    follow::<StorageClass, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_class);
-    follow::<Node, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_node);
+    follow::<PersistentVolumeClaim, _>(to, Api::all(client.clone()), everything(), convert, Index::change_claim);
+    follow::<PersistentVolume, _>(to, Api::all(client.clone()), everything(), convert, Index::change_volume);
+    follow::<StorageClass, _>(to, Api::all(client.clone()), everything(), convert, Index::change_class);
+    follow::<Node, _>(to, Api::all(client.clone()), everything(), convert, Index::change_node);
     let capacities = Api::namespaced(client.clone(), &identity.namespace);
-    follow::<CSIStorageCapacity, _>(cluster, capacities, ours(), convert, Index::change_capacity);
+    follow::<CSIStorageCapacity, _>(to, capacities, ours(), convert, Index::change_capacity);
     let driver = everything().fields(&format!("metadata.name={}", identity.provisioner));
-    follow::<CSIDriver, _>(cluster, Api::all(client.clone()), driver, convert, Index::change_driver);
+    follow::<CSIDriver, _>(to, Api::all(client.clone()), driver, convert, Index::change_driver);
     let revisions = Api::namespaced(client.clone(), &identity.namespace);
-    follow::<ControllerRevision, _>(cluster, revisions, ours(), stored, Index::change_stored);
+    follow::<ControllerRevision, _>(to, revisions, ours(), stored, Index::change_stored);
     // A cluster may lack these kinds.
-    follow::<VolumeSnapshotClass, _>(
-        cluster,
-        Api::all(client.clone()),
-        everything(),
-        convert,
-        Index::change_snapshot_class,
-    );
+    follow::<VolumeSnapshotClass, _>(to, Api::all(client.clone()), everything(), convert, Index::change_snapshot_class);
     follow::<VolumeAttributesClass, _>(
-        cluster,
+        to,
         Api::all(client.clone()),
         everything(),
         convert,
         Index::change_attributes_class,
     );
-    follow::<VolumeSnapshot, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_snapshot);
-    follow::<VolumeSnapshotContent, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_content);
-    follow::<ReferenceGrant, _>(cluster, Api::all(client.clone()), everything(), convert, Index::change_grant);
-    follow_configs(client, identity, cluster);
+    follow::<VolumeSnapshot, _>(to, Api::all(client.clone()), everything(), convert, Index::change_snapshot);
+    follow::<VolumeSnapshotContent, _>(to, Api::all(client.clone()), everything(), convert, Index::change_content);
+    follow::<ReferenceGrant, _>(to, Api::all(client.clone()), everything(), convert, Index::change_grant);
+    follow_configs(client, identity, to);
     for namespace in namespaces {
-        follow::<Job, _>(cluster, Api::namespaced(client.clone(), namespace), ours(), convert, Index::change_job);
-        follow::<Pod, _>(cluster, Api::namespaced(client.clone(), namespace), ours(), convert, Index::change_pod);
+        follow::<Job, _>(to, Api::namespaced(client.clone(), namespace), ours(), convert, Index::change_job);
+        follow::<Pod, _>(to, Api::namespaced(client.clone(), namespace), ours(), convert, Index::change_pod);
         let warnings = everything().fields("type=Warning");
         follow::<Event, _>(
-            cluster,
+            to,
             Api::namespaced(client.clone(), namespace),
             warnings,
             warning_event,
@@ -87,29 +91,31 @@ pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState) {
 
 /// Starts the watches of an overview: those of claims, volumes, Jobs, and what decides about classes.
 pub fn start_overview(client: &Client, identity: &Identity, cluster: &ClusterState) {
+    let metrics = Metrics::default();
+    let to = Receivers { cluster, metrics: &metrics };
     let namespaces: BTreeSet<_> = identity.config_namespaces.iter().chain([&identity.namespace]).collect();
     cluster.expect_lists(4 + namespaces.len() + 2 * identity.config_namespaces.len());
     let (everything, ours) = (everything(), ours(identity));
     let all = || client.clone();
-    follow::<PersistentVolumeClaim, _>(cluster, Api::all(all()), everything.clone(), convert, Index::change_claim);
-    follow::<PersistentVolume, _>(cluster, Api::all(all()), everything.clone(), convert, Index::change_volume);
-    follow::<StorageClass, _>(cluster, Api::all(all()), everything.clone(), convert, Index::change_class);
+    follow::<PersistentVolumeClaim, _>(to, Api::all(all()), everything.clone(), convert, Index::change_claim);
+    follow::<PersistentVolume, _>(to, Api::all(all()), everything.clone(), convert, Index::change_volume);
+    follow::<StorageClass, _>(to, Api::all(all()), everything.clone(), convert, Index::change_class);
     let revisions = Api::namespaced(all(), &identity.namespace);
-    follow::<ControllerRevision, _>(cluster, revisions, ours.clone(), stored, Index::change_stored);
-    follow_configs(client, identity, cluster);
+    follow::<ControllerRevision, _>(to, revisions, ours.clone(), stored, Index::change_stored);
+    follow_configs(client, identity, to);
     for namespace in namespaces {
-        follow::<Job, _>(cluster, Api::namespaced(all(), namespace), ours.clone(), convert, Index::change_job);
+        follow::<Job, _>(to, Api::namespaced(all(), namespace), ours.clone(), convert, Index::change_job);
     }
 }
 
 /// Starts the watches of each config namespace.
-fn follow_configs(client: &Client, identity: &Identity, cluster: &ClusterState) {
+fn follow_configs(client: &Client, identity: &Identity, to: Receivers<'_>) {
     for namespace in &identity.config_namespaces {
         let selector = format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG);
         let configs = Api::namespaced(client.clone(), namespace);
-        follow::<ConfigMap, _>(cluster, configs, everything().labels(&selector), convert, Index::change_config);
+        follow::<ConfigMap, _>(to, configs, everything().labels(&selector), convert, Index::change_config);
         let accounts = Api::namespaced(client.clone(), namespace);
-        follow::<ServiceAccount, _>(cluster, accounts, everything(), convert, Index::change_account);
+        follow::<ServiceAccount, _>(to, accounts, everything(), convert, Index::change_account);
     }
 }
 
@@ -130,7 +136,7 @@ fn convert<K, V: for<'a> From<&'a K>>(object: K) -> Option<V> {
 
 /// Watches one kind of object. Each object is converted to its cached form as soon as it arrives.
 fn follow<K, V>(
-    cluster: &ClusterState,
+    to: Receivers<'_>,
     api: Api<Trimmed<K>>,
     config: watcher::Config,
     view: fn(K) -> Option<V>,
@@ -142,7 +148,8 @@ fn follow<K, V>(
 {
     let kind = K::kind(&K::DynamicType::default()).into_owned();
     let mut watch = Watch {
-        cluster: cluster.clone(),
+        cluster: to.cluster.clone(),
+        restarts: to.metrics.watch_restarts(&kind),
         client: api.clone().into_client(),
         without: without(&kind),
         kind,
@@ -172,6 +179,8 @@ fn follow<K, V>(
 /// A watch of one kind of object.
 struct Watch<V> {
     cluster: ClusterState,
+    /// Counts how often the watch began again after an error.
+    restarts: Counter,
     client: Client,
     kind: String,
     /// The feature that is off without the kind; `None` if each cluster has the kind.
@@ -234,6 +243,7 @@ impl<V> Watch<V> {
         // does this one when the namespace returns.
         let missing = is_absent(&error, self.without.is_some());
         if !(missing || forbidden && is_gone(&self.client, &self.namespace).await) {
+            self.restarts.inc();
             tracing::warn!(kind, %error, "a watch was interrupted; the provisioner resumes it");
             return;
         }

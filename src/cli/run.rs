@@ -103,26 +103,28 @@ async fn orchestrate(args: RunArgs, log: Log) -> anyhow::Result<ExitCode> {
         names, namespaces, binding, admin_address, status_address, kube_api, sweep_interval, replica, ..
     } = args;
     let identity = Identity { shell_image: names.shell_image.clone(), ..names.identity(&namespaces) };
-    let (client, address) = client::connect().await?;
+    let metrics = Metrics::of(&identity.instance);
+    let (client, address) = client::connect(&metrics).await?;
     let clock = Clock::default();
     let cluster = ClusterState::new(identity.clone(), clock.clone());
     cluster.queue.pause(true);
-    let metrics = Metrics::default();
     let (events, event_writer) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
     let fence = Fence::default();
     let writes = Writes::new(fence.client(&client), identity.clone(), binding).with_cache(&cluster);
     let kube_api = kube_api.unwrap_or(address);
     let context = Context::new(identity.clone(), cluster.clone(), writes, events, metrics, kube_api, clock);
     context.sweep.every(sweep_interval.0);
-    crate::admin::serve(admin_address, context.clone()).await?;
-    watches::start(&client, &identity, &cluster);
+    let admin_address = crate::admin::serve(admin_address, context.clone()).await?;
+    watches::start(&client, &identity, &cluster, &context.metrics);
     tokio::spawn(external_provisioner::follow(client.clone(), cluster.clone(), context.clock.clone()));
     reconcile::start(&context);
 
     let replica =
         replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
     let lease = format!("flex-provisioner-{}", identity.instance);
-    let (candidate, leading) = LeaderElector::new(client.clone(), &identity.namespace, lease, replica.clone(), fence);
+    let renewed = context.metrics.lease_age.clone();
+    let (candidate, leading) =
+        LeaderElector::new(client.clone(), &identity.namespace, lease, replica.clone(), fence, renewed);
     tokio::spawn(log.follow(candidate.log_filter(), context.clock.clone()));
     let policies = PolicyStates::default();
     if let Some(address) = status_address.0 {

@@ -7,6 +7,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 
+use super::age::Age;
+
 /// A metric, with its documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricSpec {
@@ -81,6 +83,10 @@ impl Measured for Histogram {
     const KIND: MetricKind = MetricKind::Histogram;
 }
 
+impl Measured for Age {
+    const KIND: MetricKind = MetricKind::Gauge;
+}
+
 impl<L: Labels, M: Measured> Measured for Family<L, M> {
     const KIND: MetricKind = M::KIND;
     const LABELS: &'static [&'static str] = L::NAMES;
@@ -120,16 +126,21 @@ macro_rules! metrics {
                 kind: <$type as Measured>::KIND,
                 labels: <$type as Measured>::LABELS,
             }),*];
-        }
 
-        impl Default for Metrics {
-            fn default() -> Self {
-                let mut registry = Registry::default();
+            /// Makes all metrics, and registers them.
+            fn registered(mut registry: Registry) -> Self {
                 $(
                     let $field: $type = metrics!(@made $($made)?);
                     registry.register($name, help(&[$($doc),+]), $field.clone());
                 )*
                 Metrics { registry: Arc::new(registry), $($field),* }
+            }
+        }
+
+        impl Default for Metrics {
+            /// Makes the metrics of an orchestrator without a name.
+            fn default() -> Self {
+                Metrics::registered(Registry::default())
             }
         }
     };

@@ -45,7 +45,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     if let Some(error) = failed {
         return Err(error);
     }
-    context.metrics.configs(classes.verdicts.values());
+    context.metrics.configs(classes.verdicts.iter());
     let mut again =
         later.unwrap_or(CLEAN_UP_INTERVAL).min(kept_script::sweep(context).await?.unwrap_or(CLEAN_UP_INTERVAL));
     let unused = context.cluster.index().unused_revisions(context.clock.now());

@@ -25,6 +25,7 @@ mod hostile;
 mod lifecycle;
 mod limits;
 mod log_level;
+mod metrics;
 mod modify;
 mod move_in;
 mod nodes;

@@ -11,7 +11,8 @@ impl Histogram {
     /// Reads a histogram from metrics in the text format of Prometheus. One that is not there has no values.
     pub fn of(metrics: &str, name: &str) -> Histogram {
         let bucket = |line: &str| {
-            let (limit, count) = line.strip_prefix(name)?.strip_prefix("_bucket{le=\"")?.split_once("\"} ")?;
+            let (labels, count) = line.strip_prefix(name)?.strip_prefix("_bucket{")?.split_once("} ")?;
+            let limit = labels.split(',').find_map(|label| label.strip_prefix("le=\"")?.strip_suffix('"'))?;
             Some((limit.parse().ok()?, count.trim().parse().ok()?))
         };
         Histogram { buckets: metrics.lines().filter_map(bucket).collect() }
@@ -50,7 +51,7 @@ impl Histogram {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# TYPE waits histogram\nwaits_sum 7.5\nwaits_count 10\nwaits_bucket{le=\"1.0\"} 4\n\
+    const TEXT: &str = "# TYPE waits histogram\nwaits_sum 7.5\nwaits_count 10\nwaits_bucket{orchestrator=\"a\",le=\"1.0\"} 4\n\
         waits_bucket{le=\"2.0\"} 8\nwaits_bucket{le=\"+Inf\"} 10\nother_bucket{le=\"1.0\"} 99\n";
 
     #[test]

@@ -196,7 +196,7 @@ async fn fail(
         context.emit(ObjectRef::claim(claim), event);
     }
     let Step::RecordFailure { failure } = decision.step else { return Ok(StepOutcome::Wait) };
-    context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
+    context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default(), claim.source_kind());
     let timeline = failed_timeline(claim, observation, &failure);
     Ok(context.writes.record_claim_failure(claim, &failure, timeline.as_ref()).await?.into())
 }

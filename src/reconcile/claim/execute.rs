@@ -152,7 +152,7 @@ impl Execution<'_> {
         let (context, claim) = (self.context, self.claim);
         let Some(volume) = self.volume(volume) else { return Ok(StepOutcome::Wait) };
         let noted = context.writes.backfill_stamp(claim, &stamp_of_ready(context, claim, volume)).await?;
-        count_bound(context, &volume.class, &volume.name, time_since_creation(context, claim));
+        count_bound(context, claim, &volume.name, time_since_creation(context, claim));
         Ok(noted.into())
     }
 
@@ -205,7 +205,7 @@ impl Execution<'_> {
         let timeline = bound_timeline(context, claim, self.observation, Some(volume));
         let bound = context.writes.bind(claim, volume, stamp.as_ref(), &timeline).await?;
         let since = if stamp.is_some() { time_since_creation(context, claim) } else { age(context, claim) };
-        count_bound(context, &volume.class, &volume.name, since);
+        count_bound(context, claim, &volume.name, since);
         report_bound(context, claim, &volume.name, &timeline);
         Ok(bound.into())
     }
@@ -230,7 +230,7 @@ impl Execution<'_> {
         // The same failure is recorded again with the fact that the scheduler was asked for another node.
         let before = claim.last_failure.as_ref().map(|last| (last.operation, last.attempt));
         if before != Some((failure.operation, failure.attempt)) {
-            context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default());
+            context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default(), claim.source_kind());
         }
         let timeline = failed_timeline(claim, self.observation, failure);
         Ok(context.writes.record_claim_failure(claim, failure, timeline.as_ref()).await?.into())
@@ -276,17 +276,18 @@ impl Execution<'_> {
             released => released?,
         };
         if let Some(timeline) = timeline {
-            let (class, volume) = (claim.class.as_deref(), claim.volume_name.as_deref());
-            count_bound(context, class.unwrap_or_default(), volume.unwrap_or_default(), age(context, claim));
-            report_bound(context, claim, volume.unwrap_or_default(), &timeline);
+            let volume = claim.volume_name.as_deref().unwrap_or_default();
+            count_bound(context, claim, volume, age(context, claim));
+            report_bound(context, claim, volume, &timeline);
         }
         Ok(if released.terminating { StepOutcome::End(Requeue::Done) } else { released.into() })
     }
 }
 
 /// Counts a claim that is bound, with the time since its attempt began.
-fn count_bound(context: &Context, class: &str, volume: &str, since: Duration) {
-    context.metrics.provisioned(class, since);
+fn count_bound(context: &Context, claim: &Claim, volume: &str, since: Duration) {
+    let class = claim.class.as_deref().unwrap_or_default();
+    context.metrics.provisioned(class, claim.source_kind(), since);
     context.last_hour.record(class, context.clock.passed(), since);
     if let Some(waited) = context.cluster.index_mut().take_sync_time(volume) {
         context.metrics.pv_synced(waited);

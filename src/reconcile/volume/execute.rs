@@ -76,7 +76,7 @@ pub(super) async fn execute(
             let (name, class) = (&volume.name, &volume.class);
             match storage {
                 StorageOutcome::Deleted => {
-                    context.metrics.deleted(class);
+                    context.metrics.deleted(class, observation.time_since_delete_run(context, volume));
                     let id = volume.volume_id().unwrap_or_default();
                     let stages = context.stages(Operation::Delete, id, volume.unneeded_since);
                     tracing::info!(volume = name, class, stages, "the storage and the volume are deleted");

@@ -2,6 +2,7 @@
 
 use flex_contract::policy::ReclaimPolicy;
 use std::sync::Arc;
+use std::time::Duration;
 
 use flex_contract::operation::Operation;
 
@@ -115,6 +116,15 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
 }
 
 impl Observation {
+    /// Returns the time since the last delete run began. Without its Job, returns the time since the volume was released.
+    pub(super) fn time_since_delete_run(&self, context: &Context, volume: &Volume) -> Duration {
+        let job = self.jobs.iter().find(|job| job.name.name == self.delete_job_name);
+        let began = job.map(|job| job.created).or(volume.unneeded_since);
+        let now = context.clock.wall().as_millisecond();
+        let passed = began.map_or(0, |began| now.saturating_sub(began.saturating_mul(1000)));
+        Duration::from_millis(u64::try_from(passed).unwrap_or(0))
+    }
+
     /// Returns the observation for the decision.
     pub(super) fn observed<'a>(
         &'a self,

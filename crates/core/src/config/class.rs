@@ -55,6 +55,18 @@ pub enum ClassLookup<'a> {
     Unknown,
 }
 
+/// The state of a ConfigMap, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
+pub enum ConfigState {
+    /// The config has neither errors nor warnings.
+    Accepted,
+    /// The config has warnings, and no errors.
+    Warnings,
+    /// The config has errors, and is not in use. An older version may be.
+    Refused,
+}
+
 /// The verdict on one ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
@@ -66,4 +78,15 @@ pub struct Verdict {
     pub classes: Vec<String>,
     /// An older version of the config is in use.
     pub last_good: bool,
+}
+
+impl Verdict {
+    /// Returns the state of the ConfigMap.
+    pub fn state(&self) -> ConfigState {
+        match (self.problems.is_empty(), self.warnings.is_empty()) {
+            (true, true) => ConfigState::Accepted,
+            (true, false) => ConfigState::Warnings,
+            (false, _) => ConfigState::Refused,
+        }
+    }
 }

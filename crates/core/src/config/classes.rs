@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::accounts::Accounts;
 use super::checked::Checked;
 use super::class::ServedRecipe;
-pub use super::class::{Class, ClassLookup, Verdict};
+pub use super::class::{Class, ClassLookup, ConfigState, Verdict};
 use super::external_provisioner::{self, ExternalProvisioner, ExternalProvisioners, ReplacingConfigs};
 pub use super::identity::Identity;
 pub use super::input::{

@@ -140,6 +140,11 @@ impl Claim {
         self.stamp.as_ref().filter(|stamp| stamp.claim_uid == self.uid && (1..MAX_ATTEMPTS).contains(&stamp.attempt))
     }
 
+    /// Returns the kind of the claim's data source for metrics; empty without one.
+    pub fn source_kind(&self) -> &'static str {
+        self.data_source.as_ref().map_or("", DataSource::kind)
+    }
+
     /// Checks whether another orchestrator stamped the claim, and so owns it. Both use the same finalizer, but the
     /// other's Jobs and recipes are not known here.
     pub fn belongs_to_other_instance(&self, instance: &str) -> bool {

@@ -44,6 +44,16 @@ impl DataSource {
         })
     }
 
+    /// Returns the kind of the object for metrics. Users choose the other kinds, so these have one name in common.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            DataSource::Claim(_) => "PersistentVolumeClaim",
+            DataSource::Snapshot(_) => "VolumeSnapshot",
+            DataSource::Unknown(_) | DataSource::Populated(_) => "other",
+            DataSource::Dropped => "",
+        }
+    }
+
     /// Returns the claim whose volume is copied.
     pub fn claim(&self) -> Option<&ObjectName> {
         match self {

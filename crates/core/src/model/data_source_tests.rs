@@ -27,6 +27,20 @@ fn each_kind_of_data_source_is_distinguished() {
 }
 
 #[test]
+fn metrics_know_the_kinds_that_an_image_can_use() {
+    let name = || ObjectName::new("team", "a");
+    for (source, kind) in [
+        (DataSource::Claim(name()), "PersistentVolumeClaim"),
+        (DataSource::Snapshot(name()), "VolumeSnapshot"),
+        (DataSource::Unknown("VolumeGroupSnapshot s".into()), "other"),
+        (DataSource::Populated("Any.example.com a".into()), "other"),
+        (DataSource::Dropped, ""),
+    ] {
+        assert_eq!(source.kind(), kind, "{source}");
+    }
+}
+
+#[test]
 fn finalizers_name_the_dependents_of_a_claim() {
     let spec = json!({ "metadata": { "name": "a", "finalizers": ["x", names::CLAIM_FINALIZER, names::clone_finalizer("u"), names::source_finalizer("s")] } });
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(spec).unwrap();
