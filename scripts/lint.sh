@@ -2,8 +2,8 @@
 # Checks the sources without running the product. All checks run, also after one has failed. The last lines say which
 # failed and which could not be run.
 #
-# Installs shellcheck by its Debian package if it is missing, has helm from helm.sh beside this script, and takes kubectl
-# from the cluster of the tests.
+# Installs shellcheck by its Debian package if it is missing, has helm from helm.sh and promtool from promtool.sh beside this
+# script, and takes kubectl from the cluster of the tests.
 #
 #   FLEX_LINT_DENY=1   install cargo-deny if it is missing, whatever it takes (minutes)
 #   CI=…               install cargo-deny if it is missing and 10 minutes are enough
@@ -345,6 +345,13 @@ json() {
     return "$status"
 }
 
+# The rules themselves, and the series that fire each alert or do not.
+alerts() {
+    local promtool
+    promtool=$(scripts/promtool.sh) || return
+    "$promtool" check rules deploy/dashboards/alerts.yaml >&2 && "$promtool" test rules deploy/dashboards/alerts.test.yaml >&2
+}
+
 mapfile -t fuzzers < <(basename --suffix .rs fuzz/fuzz_targets/*.rs | sed 's/^/--bin=/')
 mkdir "$work/kustomize" "$work/kustomize-all" "$work/elsewhere" "$work/chart" "$work/values" "$work/presets"
 check "cargo fmt" cargo fmt --all --check
@@ -378,6 +385,7 @@ check "shellcheck" shell
 check "gofmt" go_format
 check "go vet" go_vet
 check "json" json
+check "alerts" alerts
 check "what the chart takes from other files" python3 scripts/chart.py --check
 check "tests that pages name" named_tests
 check "pages for users name no tests" no_named_tests

@@ -2,6 +2,7 @@
 //!
 //! `UPDATE_PAGES=1 cargo test --test pages` rewrites them.
 
+mod alerts;
 mod command_line;
 mod config;
 mod contract_page;
