@@ -403,8 +403,11 @@ impl Writes {
 
     /// Records the modify runs; `None` removes the record.
     pub async fn note_modify(&self, volume: &Volume, note: Option<&PendingModification>) -> Result<Volume> {
-        let note = note.map(|note| json!(note).to_string());
-        let annotations = json!({ names::MODIFICATION: note, names::RETRY: null });
+        let mut annotations = json!({ names::MODIFICATION: note.map(|note| json!(note).to_string()) });
+        // A request for an attempt holds until that attempt has ended.
+        if note.is_none_or(|note| note.begun_attempt <= note.failed_attempt) {
+            annotations[names::RETRY] = Value::Null;
+        }
         self.patch_volume(volume, json!({ "annotations": annotations }), json!({})).await
     }
 

@@ -381,7 +381,11 @@ fn the_next_run_waits_unless_request_or_recipe_changes() {
     assert_eq!(never.step(Rule::ModifyAttemptNotDue), Step::WriteStatus(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(LONG_DELAY)));
     let asked = World { volume: Volume { retry: true, ..never.volume.clone() }, ..never.clone() };
-    assert!(matches!(asked.step(Rule::ReportModifyAttempt), Step::WriteStatus(ModifyUpdate::Modifying { .. })));
+    let Step::WriteStatus(report) = asked.step(Rule::ReportModifyAttempt) else { panic!("it reports first") };
+    let asked = asked.after(&report);
+    let Step::Record(begun) = asked.step(Rule::RecordModifyAttempt) else { panic!("it records the attempt") };
+    let volume = Volume { pending_modification: Some(Box::new(begun)), ..asked.volume.clone() };
+    assert!(matches!(World { volume, ..asked }.step(Rule::ModifyAttemptDue), Step::Start { attempt: 4, .. }));
     // Another request is tried at once.
     let other = world("silver", "bronze").noted(note(3, "gold", Reaction::Never));
     assert_eq!(other.step(Rule::ReportModifyAttempt), Step::WriteStatus(modifying("bronze")));
