@@ -123,6 +123,7 @@ impl Log {
         let request = match FilterRequest::read(wanted) {
             Ok(request) => request,
             Err(error) => {
+                self.reset();
                 tracing::warn!(error, "the request for another log filter is ignored");
                 return None;
             }
@@ -199,9 +200,9 @@ mod tests {
         };
         let log = Log { filter: "info".into(), set: Box::new(set) };
         assert_eq!(log.apply(Some("debug until 2026-01-01T00:10:00Z"), now()), Some(Duration::from_secs(600)));
-        assert_eq!(log.apply(Some("nonsense"), now()), None, "what nobody can read changes nothing");
+        assert_eq!(log.apply(Some("nonsense"), now()), None, "what nobody can read ends the request before");
         assert_eq!(log.apply(Some("debug until 2025-01-01T00:00:00Z"), now()), None);
         assert_eq!(log.apply(None, now()), None);
-        assert_eq!(*filters.lock().unwrap(), ["debug", "info", "info"]);
+        assert_eq!(*filters.lock().unwrap(), ["debug", "info", "info", "info"]);
     }
 }
