@@ -10,6 +10,7 @@ use crossterm::terminal::{
 };
 use crossterm::{execute, queue};
 use kube::Client;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::StatusArgs;
 use super::overview::{Overview, Sources, Surroundings};
@@ -33,15 +34,28 @@ const OTHER_LINES: usize = 12;
 
 /// Shows the overview until the process is ended.
 pub(super) async fn watch(client: Client, identity: Identity, args: &StatusArgs) -> anyhow::Result<()> {
+    // The terminal is left as it was, however the command ends, and also while the API server does not answer.
+    let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+    tokio::select! {
+        biased;
+        interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),
+        _ = terminate.recv() => Ok(()),
+        _ = hang_up.recv() => Ok(()),
+        failed = show(client, identity, args) => failed,
+    }
+}
+
+/// Shows the overview again and again. Ends only with an error.
+async fn show(client: Client, identity: Identity, args: &StatusArgs) -> anyhow::Result<()> {
     let clock = Clock::default();
     let cluster = ClusterState::new(identity.clone(), clock.clone());
     watch::start_overview(&client, &identity, &cluster);
     tokio::spawn(external_provisioner::follow(client.clone(), cluster.clone(), clock.clone()));
     let listed = tokio::time::timeout(FIRST_LISTS, cluster.until_ready()).await;
     listed.context("not all kinds could be listed: flex check says which rights are missing")?;
-    let mut screen = Screen::open(args)?;
     let mut surroundings = Surroundings::read(&client, &identity, &clock).await;
     let mut read = clock.passed();
+    let mut screen = Screen::open(args)?;
     loop {
         if clock.since(read) >= REREAD {
             surroundings = Surroundings::read(&client, &identity, &clock).await;
@@ -53,10 +67,7 @@ pub(super) async fn watch(client: Client, identity: Identity, args: &StatusArgs)
             args.form.text(&overview, args.class.as_deref(), screen.drawing())?
         };
         screen.show(&picture)?;
-        tokio::select! {
-            () = tokio::time::sleep(REDRAW) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(()),
-        }
+        tokio::time::sleep(REDRAW).await;
     }
 }
 
