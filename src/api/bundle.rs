@@ -16,8 +16,12 @@ use tower::BoxError;
 
 /// The text in place of what is removed.
 const REMOVED: &str = "(removed)";
-/// The annotation of kubectl with the whole object as it was applied.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The beginning of the names that are the project's own. Other annotations may hold a whole object as it was applied.
+const OWN: &str = "flex-provisioner.io/";
+/// The fields of a pod with containers.
+const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+/// The fields of a container whose texts may be secrets.
+const WORDS: [&str; 2] = ["command", "args"];
 /// The key of a config whose value is secret.
 const SERVICE_TOKEN: &str = flex_core::config::keys::SERVICE_TOKEN.name;
 
@@ -125,9 +129,10 @@ fn without_secrets(request: &str, mut body: Value) -> Value {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("managedFields");
             if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-                annotations.remove(LAST_APPLIED);
+                annotations.retain(|name, _| name.starts_with(OWN) || !of_configs && !is_of_applier(name));
             }
         }
+        without_values(&mut object["spec"]);
         if of_configs && let Some(token) = object["data"].as_object_mut().and_then(|data| data.get_mut(SERVICE_TOKEN)) {
             *token = json!(REMOVED);
         }
@@ -140,6 +145,36 @@ fn without_secrets(request: &str, mut body: Value) -> Value {
         None => clean(&mut body),
     }
     body
+}
+
+/// Checks whether an annotation holds the whole object as somebody applied it.
+fn is_of_applier(name: &str) -> bool {
+    name.ends_with("/last-applied-configuration") || name.ends_with("/applied") || name.ends_with("/original")
+}
+
+/// Removes the values of environment variables, and the commands, from the containers of a pod or of a template. No
+/// decision needs them.
+fn without_values(spec: &mut Value) {
+    let Some(fields) = spec.as_object_mut() else { return };
+    for container in
+        CONTAINERS.iter().filter_map(|field| fields.get(*field)?.as_array().map(|_| *field)).collect::<Vec<_>>()
+    {
+        for container in fields.get_mut(container).and_then(Value::as_array_mut).into_iter().flatten() {
+            for variable in container["env"].as_array_mut().into_iter().flatten() {
+                if let Some(value) = variable.get_mut("value") {
+                    *value = json!(REMOVED);
+                }
+            }
+            for field in WORDS {
+                if let Some(words) = container.get_mut(field) {
+                    *words = json!([REMOVED]);
+                }
+            }
+        }
+    }
+    if let Some(template) = fields.get_mut("template") {
+        without_values(&mut template["spec"]);
+    }
 }
 
 #[cfg(test)]
@@ -157,7 +192,7 @@ mod tests {
         let service = tower::service_fn(|request: Request<Body>| async move {
             let metadata = json!({
                 "name": "gold", "managedFields": [{ "manager": "kubectl" }],
-                "annotations": { LAST_APPLIED: "{\"data\":{\"service-token\":\"hidden\"}}", "kept": "yes" },
+                "annotations": { "tool.example/whole": "{\"service-token\":\"hidden\"}", "flex-provisioner.io/kept": "yes" },
             });
             let object = json!({ "metadata": metadata, "data": { SERVICE_TOKEN: "hidden", "zone": "west" } });
             let answer = match request.uri().path().ends_with("s") {
@@ -193,6 +228,21 @@ mod tests {
         assert!(absent.contains("the bundle does not have /api/v1/namespaces/admin/configmaps/silver"), "{absent}");
         let written = replayed.create(&PostParams::default(), &ConfigMap::default()).await.unwrap_err().to_string();
         assert!(written.contains("a bundle can only be read"), "{written}");
+    }
+
+    #[test]
+    fn values_in_pods_are_removed() {
+        let pod = json!({ "containers": [{ "name": "a", "args": ["hidden"], "env": [
+            { "name": "PASSWORD", "value": "hidden" }, { "name": "REFERENCE", "valueFrom": { "fieldRef": {} } },
+        ] }], "initContainers": [{ "command": ["hidden"] }] });
+        for spec in [pod.clone(), json!({ "template": { "spec": pod } })] {
+            let metadata = json!({ "annotations": { "kubectl.kubernetes.io/last-applied-configuration": "hidden" } });
+            let list = json!({ "items": [{ "metadata": metadata, "spec": spec }] });
+            let text = without_secrets("/api/v1/namespaces/a/pods", list).to_string();
+            assert!(!text.contains("hidden") && text.contains("PASSWORD") && text.contains("valueFrom"), "{text}");
+        }
+        assert_eq!(without_secrets("/api/v1/x", json!("text")), json!("text"));
+        assert_eq!(without_secrets("/api/v1/x", json!({ "kind": "Status" }))["kind"], "Status");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -12,7 +13,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::api::bundle::Answer;
+use crate::cli::flags::{instance_id, provisioner_name};
 use crate::config::classes::Identity;
+use crate::limits::NAME;
+use crate::text::line;
 
 /// The directory in the archive.
 const DIRECTORY: &str = "flex-bundle";
@@ -20,6 +24,10 @@ const DIRECTORY: &str = "flex-bundle";
 const ABOUT: &str = "about.json";
 /// The file with the answers of the API server, one in a line.
 const ANSWERS: &str = "answers.jsonl";
+/// The largest size of [`ABOUT`] that is read, in bytes.
+const MAX_ABOUT: u64 = 1 << 20;
+/// The largest size of all answers that is read, in bytes. 50,000 claims with their volumes need a twentieth of it.
+const MAX_ANSWERS: u64 = 4 << 30;
 /// The number of the format. A command reads its own format only.
 const FORMAT: u32 = 1;
 
@@ -54,8 +62,9 @@ impl About {
 /// # Errors
 /// If the file cannot be written.
 pub(super) fn write(path: &Path, about: &About, answers: &[Answer], pages: &[(String, String)]) -> anyhow::Result<()> {
-    let file = File::create_new(path)
-        .with_context(|| format!("{} cannot be made: name another file with --output", path.display()))?;
+    // Other users of this machine need not read it.
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+    let file = file.with_context(|| format!("{} cannot be made: name another file with --output", path.display()))?;
     let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
     let answers: String =
         answers.iter().map(|answer| Ok(serde_json::to_string(answer)? + "\n")).collect::<anyhow::Result<_>>()?;
@@ -86,11 +95,11 @@ pub(in crate::cli) fn read(path: &Path) -> anyhow::Result<(About, Vec<Answer>)> 
         match name.strip_prefix(DIRECTORY).ok().and_then(Path::to_str) {
             Some(ABOUT) => {
                 let mut text = String::new();
-                entry.read_to_string(&mut text).with_context(no_bundle)?;
+                entry.by_ref().take(MAX_ABOUT).read_to_string(&mut text).with_context(no_bundle)?;
                 about = Some(read_about(&text).with_context(no_bundle)?);
             }
             Some(ANSWERS) => {
-                let lines = BufReader::new(entry).lines();
+                let lines = BufReader::new(entry.take(MAX_ANSWERS)).lines();
                 let answers_read = lines.map(|line| anyhow::Ok(serde_json::from_str::<Answer>(&line?)?));
                 answers = answers_read.collect::<anyhow::Result<_>>().with_context(no_bundle)?;
             }
@@ -105,7 +114,15 @@ fn read_about(text: &str) -> anyhow::Result<About> {
     if format != Some(FORMAT.into()) {
         bail!("it has another format: use the command of the version that wrote it");
     }
-    Ok(serde_json::from_str(text)?)
+    let about: About = serde_json::from_str(text)?;
+    // The names come from a file, and are printed.
+    instance_id(&about.identity.instance).map_err(anyhow::Error::msg)?;
+    provisioner_name(&about.identity.provisioner).map_err(anyhow::Error::msg)?;
+    let namespaces = about.identity.config_namespaces.iter().chain([&about.identity.namespace]);
+    for namespace in namespaces {
+        instance_id(namespace).map_err(|_| anyhow::anyhow!("`{}` is no namespace", line(namespace, NAME)))?;
+    }
+    Ok(about)
 }
 
 #[cfg(test)]
@@ -150,5 +167,10 @@ mod tests {
         write(&newer, &About { format: 2, ..about() }, &[], &[]).unwrap();
         let error = format!("{:#}", read(&newer).unwrap_err());
         assert!(error.contains("it has another format"), "{error}");
+        let forged = directory.path().join("forged");
+        let identity = Identity { instance: "a\u{1b}[2J".into(), ..about().identity };
+        write(&forged, &About { identity, ..about() }, &[], &[]).unwrap();
+        let error = format!("{:#}", read(&forged).unwrap_err());
+        assert!(error.contains("is no support bundle") && !error.contains('\u{1b}'), "{error}");
     }
 }

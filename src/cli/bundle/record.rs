@@ -1,5 +1,6 @@
 //! `support-bundle`: what a supporter needs, in one file.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,7 +15,7 @@ use super::archive::{self, About};
 use super::decisions;
 use crate::api::bundle::Recording;
 use crate::api::client::Connection;
-use crate::cli::cluster::Cluster;
+use crate::cli::cluster::{Cluster, SELECTORS};
 use crate::cli::out::say;
 use crate::cli::{doctor, status, trace};
 use crate::clock::Clock;
@@ -42,7 +43,7 @@ A support bundle of the flex provisioner.
       flex-provisioner replay --bundle FILE
 
 The bundle has names, labels, annotations and parameters of all claims, volumes and configs, and texts that images have
-logged. It has no Secrets, no service tokens, and no values of environment variables from Secrets.
+logged. It has no Secrets, no service tokens, and no values of environment variables.
 ";
 
 #[derive(Debug, Args)]
@@ -156,19 +157,18 @@ async fn events_of(client: &Client, namespace: &str) -> kube::Result<String> {
 /// Returns the last lines of the orchestrator's pods and of the runs in a namespace, each with the name of its page.
 async fn logs_of(client: &Client, namespace: &str) -> kube::Result<Vec<(String, anyhow::Result<String>)>> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let pods = api.list(&ListParams::default()).await?.items;
-    let is_ours = |pod: &&Pod| {
-        let labels = pod.labels();
-        labels.contains_key(names::LABEL_INSTANCE)
-            || labels.get("app.kubernetes.io/part-of").is_some_and(|part| part == "flex-provisioner")
-            || labels.get("app.kubernetes.io/name").is_some_and(|name| name == "flex-provisioner")
-    };
+    let mut pods = BTreeSet::new();
+    // The pods of others stay out of the bundle.
+    for selector in [&[names::LABEL_INSTANCE][..], &SELECTORS].concat() {
+        let found = api.list(&ListParams::default().labels(selector)).await?.items;
+        pods.extend(found.iter().map(ResourceExt::name_any));
+    }
     let mut logs = Vec::new();
-    for pod in pods.iter().filter(is_ours) {
+    for pod in pods {
         let params = LogParams { tail_lines: Some(LOG_LINES), timestamps: true, ..LogParams::default() };
-        let log = api.logs(&pod.name_any(), &params).await;
+        let log = api.logs(&pod, &params).await;
         let log = log.map(|log| printable(&log, usize::MAX)).map_err(anyhow::Error::from);
-        logs.push((format!("logs/{namespace}-{}.txt", pod.name_any()), log));
+        logs.push((format!("logs/{namespace}-{pod}.txt"), log));
     }
     Ok(logs)
 }

@@ -23,7 +23,8 @@ use crate::config::classes::Identity;
 use crate::object::ObjectName;
 
 /// The labels of the orchestrator's Deployments: that of any installation, and that of the Helm chart with another name.
-const SELECTORS: [&str; 2] = ["app.kubernetes.io/name=flex-provisioner", "app.kubernetes.io/part-of=flex-provisioner"];
+pub(super) const SELECTORS: [&str; 2] =
+    ["app.kubernetes.io/name=flex-provisioner", "app.kubernetes.io/part-of=flex-provisioner"];
 
 /// The cluster, the user and the orchestrator of a command.
 #[derive(Clone, Debug, Default, Args)]

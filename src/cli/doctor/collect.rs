@@ -70,6 +70,16 @@ pub(in crate::cli) async fn whole(client: &Client, identity: &Identity, clock: &
     for object in served::<ReferenceGrant>(Api::all(client.clone())).await? {
         index.change_grant(WatchChange::Apply((&object).into()));
     }
+    // Claims were listed last: a claim that is not among them is gone.
+    let gone: Vec<_> = index
+        .volumes()
+        .filter_map(|volume| {
+            let reference = volume.claim_ref.clone()?;
+            let is_gone = index.claim_by_id(reference.uid.as_deref()?).is_none();
+            is_gone.then(|| (volume.name.clone(), reference))
+        })
+        .collect();
+    gone.iter().for_each(|(volume, claim)| index.note_claim_gone(volume, claim));
     Ok(index)
 }
 

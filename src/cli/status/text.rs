@@ -132,11 +132,11 @@ pub(super) fn verdicts(overview: &Overview<'_>) -> Vec<String> {
     let shown = || table.verdicts.iter().filter(|(_, verdict)| serves_shown(&verdict.classes));
     let warned = shown().filter(|(_, verdict)| !verdict.warnings.is_empty()).map(|(name, verdict)| {
         let warnings: String = verdict.warnings.iter().map(|warning| format!("  {warning}\n")).collect();
-        format!("ConfigMap {name} is accepted, but:\n{warnings}")
+        format!("ConfigMap {} is accepted, but:\n{warnings}", one(&name.to_string()))
     });
     let refused = shown().filter(|(_, verdict)| !verdict.problems.is_empty()).map(|(name, verdict)| {
         let problems: String = verdict.problems.iter().map(|problem| format!("  {problem}\n")).collect();
-        format!("ConfigMap {name} is refused:\n{problems}")
+        format!("ConfigMap {} is refused:\n{problems}", one(&name.to_string()))
     });
     left.chain(warned).chain(refused).collect()
 }
@@ -208,7 +208,10 @@ fn ignored_configs(overview: &Overview<'_>) -> Vec<String> {
     let namespaces = overview.identity.config_namespaces.join(", ");
     let unseen = overview.surroundings.unseen_configs.iter();
     unseen
-        .map(|config| format!("ConfigMap {config} is ignored: the provisioner reads configs only in {namespaces}\n"))
+        .map(|config| {
+            let config = one(&config.to_string());
+            format!("ConfigMap {config} is ignored: the provisioner reads configs only in {namespaces}\n")
+        })
         .collect()
 }
 
