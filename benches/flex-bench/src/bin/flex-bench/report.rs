@@ -266,7 +266,7 @@ fn markdown(results: &Results) -> String {
          - The API server's limit is measured with small ConfigMaps, created from as many connections.\n\
          - Memory is the provisioner's largest resident size during the burst.\n\
          - The peer, if there is one, is the program of `PEER`, with the CSI driver of the tests on the same machine.\n  \
-           It runs only during its own bursts. With raised limits it may send 1,000 requests a second.\n\
+           The peer runs only during its own bursts. With raised limits it may send 1,000 requests a second.\n\
          - The rates of other provisioners are those of bursts on clusters of this kind: external-provisioner with its \
          own limits and the given ones of the controller manager, and local-path-provisioner.\n",
         singles(results),
