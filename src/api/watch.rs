@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use flex_contract::names;
 use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
@@ -18,6 +19,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use prometheus_client::metrics::counter::Counter;
 use serde::de::DeserializeOwned;
 
+use super::claim_events::last_occurrence;
 use super::trimmed::Trimmed;
 use crate::config::classes::{Identity, KeptScript, Revision, Stored};
 use crate::config::effective_config::{EffectiveConfig, revision_name};
@@ -346,6 +348,7 @@ pub fn stored(object: ControllerRevision) -> Option<Stored> {
 
 /// Returns a warning that says why a run does not start.
 pub(crate) fn warning_event(event: Event) -> Option<WarningEvent> {
+    let at = last_occurrence(&event).map_or(0, Timestamp::as_second);
     let reason = event.reason.unwrap_or_default();
     let kind = event.involved_object.kind.as_deref();
     let relevant = match kind {
@@ -353,12 +356,11 @@ pub(crate) fn warning_event(event: Event) -> Option<WarningEvent> {
         Some("Pod") => matches!(reason.as_str(), "FailedMount" | "FailedCreatePodSandBox" | "NetworkNotReady"),
         _ => false,
     };
-    let last = event.last_timestamp.as_ref().or(event.metadata.creation_timestamp.as_ref());
     relevant.then(|| WarningEvent {
         object_uid: event.involved_object.uid.clone().unwrap_or_default(),
         reason,
         message: event.message.clone().unwrap_or_default(),
-        at: seconds(last),
+        at,
     })
 }
 

@@ -14,6 +14,7 @@ use serde_json::json;
 use super::archive::{self, About};
 use super::decisions;
 use crate::api::bundle::Recording;
+use crate::api::claim_events::last_occurrence;
 use crate::api::client::Connection;
 use crate::cli::cluster::{Cluster, SELECTORS};
 use crate::cli::out::say;
@@ -138,12 +139,12 @@ async fn traces(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::
 async fn events_of(client: &Client, namespace: &str) -> kube::Result<String> {
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     let mut events = events.list(&ListParams::default()).await?.items;
-    events.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
+    events.sort_by_key(last_occurrence);
     let line = |event: &Event| {
         let about = &event.involved_object;
         let at = event.last_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
         let texts = [
-            at,
+            last_occurrence(event).map(|time| time.to_string()).unwrap_or_default(),
             event.type_.clone().unwrap_or_default(),
             event.reason.clone().unwrap_or_default(),
             format!("{}/{}", about.kind.as_deref().unwrap_or_default(), about.name.as_deref().unwrap_or_default()),
