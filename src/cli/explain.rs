@@ -6,8 +6,6 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use flex_contract::operation::Operation;
-use k8s_openapi::api::authorization::v1::ResourceAttributes;
-use kube::Client;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -16,7 +14,7 @@ use super::flags::Output;
 use super::markdown::plain;
 use super::out::say;
 use super::render::Given;
-use super::rights::has_right;
+use super::rights::missing_rights;
 use super::table::{Cell, Table, Tone};
 use crate::api::client::Connection;
 use crate::claim::admit::admit;
@@ -93,7 +91,8 @@ async fn read(args: &ExplainArgs, claims: Vec<Claim>) -> anyhow::Result<Explanat
     let (values, missing_rights) = match &class.recipe {
         Ok(recipe) => {
             let values = explain(recipe, index.config(&recipe.config), object.as_ref());
-            (values, missing_rights(&client, recipe).await.map_err(|error| error.to_string()))
+            let missing = missing_rights(&client, &identity, &account(recipe), rights::of_image()).await;
+            (values, missing.map_err(|error| error.to_string()))
         }
         Err(_) => (Vec::new(), Ok(Vec::new())),
     };
@@ -121,23 +120,9 @@ fn refusal(claim: &Claim, class: &Class, index: &Index, identity: &Identity) -> 
     admit(claim, recipe, is_request).err().or_else(quota)
 }
 
-/// Returns the rights that the account of the image does not have.
-async fn missing_rights(client: &Client, recipe: &Recipe) -> kube::Result<Vec<String>> {
-    let account = recipe.service_account.as_deref().unwrap_or(DEFAULT_ACCOUNT);
-    let account = ObjectName::new(&recipe.config.namespace, account);
-    let mut missing = Vec::new();
-    for right in rights::of_image() {
-        let asked = ResourceAttributes {
-            group: Some(right.group.clone()),
-            resource: Some(right.resource.clone()),
-            verb: Some(right.verb.clone()),
-            ..ResourceAttributes::default()
-        };
-        if !has_right(client, &account, asked).await? {
-            missing.push(right);
-        }
-    }
-    Ok(rights::described(&missing))
+/// Returns the account of the image.
+fn account(recipe: &Recipe) -> ObjectName {
+    ObjectName::new(&recipe.config.namespace, recipe.service_account.as_deref().unwrap_or(DEFAULT_ACCOUNT))
 }
 
 fn print(explanation: &Explanation) {
@@ -187,8 +172,7 @@ fn operation_table(recipe: &Recipe, coloured: bool) -> String {
 }
 
 fn account_text(recipe: &Recipe, missing: &Result<Vec<String>, String>) -> String {
-    let namespace = &recipe.config.namespace;
-    let account = recipe.service_account.as_deref().unwrap_or(DEFAULT_ACCOUNT);
+    let ObjectName { namespace, name: account } = &account(recipe);
     let named = format!("ServiceAccount {namespace}/{account}");
     match missing {
         Ok(missing) if missing.is_empty() => format!("{named} has the rights that each image needs."),

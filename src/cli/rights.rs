@@ -1,10 +1,60 @@
 //! Questions to RBAC about the rights of accounts.
 
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
 
+use crate::config::classes::Identity;
 use crate::object::ObjectName;
+use crate::preflight::rights::{Right, Scope, described};
+
+/// The number of questions that are asked at one time.
+const REVIEWS: usize = 16;
+
+/// Returns the rights that RBAC does not give to an account, grouped by resource.
+///
+/// # Errors
+/// If the user may not ask, or the API server does not answer.
+pub(super) async fn missing_rights(
+    client: &Client,
+    identity: &Identity,
+    account: &ObjectName,
+    rights: Vec<Right>,
+) -> kube::Result<Vec<String>> {
+    let questions = rights.into_iter().flat_map(|right| {
+        let namespaces = match right.scope {
+            Scope::Cluster => vec![None],
+            Scope::Own => vec![Some(identity.namespace.clone())],
+            Scope::Configs => identity.config_namespaces.iter().cloned().map(Some).collect(),
+        };
+        namespaces.into_iter().map(move |namespace| (right.clone(), namespace))
+    });
+    let missing: Vec<Option<Right>> = stream::iter(questions)
+        .map(|(right, namespace)| missing_right(client, account, right, namespace))
+        .buffered(REVIEWS)
+        .try_collect()
+        .await?;
+    Ok(described(&missing.into_iter().flatten().collect::<Vec<_>>()))
+}
+
+/// Asks RBAC for a right of an account. Returns the right if the account does not have it.
+async fn missing_right(
+    client: &Client,
+    account: &ObjectName,
+    right: Right,
+    namespace: Option<String>,
+) -> kube::Result<Option<Right>> {
+    let asked = ResourceAttributes {
+        group: Some(right.group.clone()),
+        resource: Some(right.resource.clone()),
+        subresource: Some(right.subresource.clone()).filter(|subresource| !subresource.is_empty()),
+        verb: Some(right.verb.clone()),
+        namespace,
+        ..ResourceAttributes::default()
+    };
+    Ok((!has_right(client, account, asked).await?).then_some(right))
+}
 
 /// Asks whether a ServiceAccount has a right.
 ///

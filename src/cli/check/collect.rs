@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flex_contract::names;
-use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -15,17 +14,14 @@ use super::args::CheckArgs;
 use super::pull;
 use crate::api::policies as live;
 use crate::cli::flags::SHIPPED_SHELL;
-use crate::cli::rights::has_right;
+use crate::cli::rights::missing_rights;
 use crate::cli::{beside, doctor};
 use crate::clock::Clock;
 use crate::config::classes::{Class, Classes, Identity};
 use crate::object::ObjectName;
 use crate::policies::{self, PolicyKind};
-use crate::preflight::rights::{self, Right, Scope};
+use crate::preflight::rights;
 use crate::preflight::{self, ImageState, Line, TakenNames};
-
-/// The number of questions about rights that are asked at one time.
-const REVIEWS: usize = 16;
 
 /// The objects of the installation, as group, resource, and whether they are in a namespace.
 const INSTALLED: [(&str, &str, bool); 10] = [
@@ -56,7 +52,8 @@ pub(super) async fn lines(client: &Client, identity: &Identity, args: &CheckArgs
         }),
         false => {
             let account = format!("{}/{}", identity.namespace, args.service_account);
-            let missing = rights_of_account(client, identity, &args.service_account).await;
+            let name = ObjectName::new(&identity.namespace, &args.service_account);
+            let missing = missing_rights(client, identity, &name, rights::of_orchestrator()).await;
             or_unknown("rights", missing, |missing| preflight::rights_of_account(&account, &missing))
         }
     });
@@ -116,43 +113,6 @@ async fn rights_to_install(client: &Client, identity: &Identity) -> kube::Result
         }
     }
     Ok(missing)
-}
-
-/// Returns the rights that RBAC does not give to the orchestrator's account, grouped by resource.
-async fn rights_of_account(client: &Client, identity: &Identity, account: &str) -> kube::Result<Vec<String>> {
-    let account = &ObjectName::new(&identity.namespace, account);
-    let questions = rights::of_orchestrator().into_iter().flat_map(|right| {
-        let namespaces = match right.scope {
-            Scope::Cluster => vec![None],
-            Scope::Own => vec![Some(identity.namespace.clone())],
-            Scope::Configs => identity.config_namespaces.iter().cloned().map(Some).collect(),
-        };
-        namespaces.into_iter().map(move |namespace| (right.clone(), namespace))
-    });
-    let missing: Vec<Option<Right>> = stream::iter(questions)
-        .map(|(right, namespace)| is_missing(client, account, right, namespace))
-        .buffered(REVIEWS)
-        .try_collect()
-        .await?;
-    Ok(rights::described(&missing.into_iter().flatten().collect::<Vec<_>>()))
-}
-
-/// Asks RBAC for a right of an account. Returns the right if the account does not have it.
-async fn is_missing(
-    client: &Client,
-    account: &ObjectName,
-    right: Right,
-    namespace: Option<String>,
-) -> kube::Result<Option<Right>> {
-    let asked = ResourceAttributes {
-        group: Some(right.group.clone()),
-        resource: Some(right.resource.clone()),
-        subresource: Some(right.subresource.clone()).filter(|subresource| !subresource.is_empty()),
-        verb: Some(right.verb.clone()),
-        namespace,
-        ..ResourceAttributes::default()
-    };
-    Ok((!has_right(client, account, asked).await?).then_some(right))
 }
 
 async fn policy_lines(client: &Client, pre: bool) -> Vec<Line> {
