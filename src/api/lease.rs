@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::fence::Fence;
 use crate::metrics::Age;
+use crate::object::ObjectName;
 
 /// The time without a renewal after which a term ends.
 pub const TERM: Duration = Duration::from_secs(15);
@@ -112,19 +113,18 @@ pub struct LeaderElector {
 }
 
 impl LeaderElector {
-    /// Makes a candidate with the name `me` for the Lease `namespace/name`. The candidate leads when the receiver says
+    /// Makes a candidate with the name `me` for a Lease. The candidate leads when the receiver says
     /// so, and the fence is open meanwhile. `renewed` is the time since the candidate's last write of the Lease.
     pub fn new(
         client: Client,
-        namespace: &str,
-        name: String,
+        lease: ObjectName,
         me: String,
         fence: Fence,
         renewed: Age,
     ) -> (Self, watch::Receiver<bool>) {
         let (leading, receiver) = watch::channel(false);
-        let (api, holder, log_filter) =
-            (Api::namespaced(client, namespace), watch::Sender::default(), watch::Sender::new(None));
+        let (api, name) = (Api::namespaced(client, &lease.namespace), lease.name);
+        let (holder, log_filter) = (watch::Sender::default(), watch::Sender::new(None));
         (LeaderElector { api, name, me, leading, log_filter, holder, fence, renewed }, receiver)
     }
 

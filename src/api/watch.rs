@@ -1,6 +1,6 @@
 //! The watches: each updates one part of the cache, and requeues the items that its changes concern.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ struct Receivers<'a> {
 pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState, metrics: &Metrics) {
     let to = Receivers { cluster, metrics };
     let ours = || ours(identity);
-    let namespaces: BTreeSet<_> = identity.config_namespaces.iter().chain([&identity.namespace]).collect();
+    let namespaces = identity.namespaces();
     cluster.expect_lists(12 + 3 * namespaces.len() + 2 * identity.config_namespaces.len());
 
     follow::<PersistentVolumeClaim, _>(to, Api::all(client.clone()), everything(), convert, Index::change_claim);
@@ -95,7 +95,7 @@ pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState, metri
 pub fn start_overview(client: &Client, identity: &Identity, cluster: &ClusterState) {
     let metrics = Metrics::default();
     let to = Receivers { cluster, metrics: &metrics };
-    let namespaces: BTreeSet<_> = identity.config_namespaces.iter().chain([&identity.namespace]).collect();
+    let namespaces = identity.namespaces();
     cluster.expect_lists(4 + namespaces.len() + 2 * identity.config_namespaces.len());
     let (everything, ours) = (everything(), ours(identity));
     let all = || client.clone();

@@ -60,11 +60,11 @@ pub(super) fn log_level(args: LogLevelArgs) -> anyhow::Result<ExitCode> {
 
 async fn write(cluster: &Cluster, request: Option<&FilterRequest>) -> anyhow::Result<()> {
     let (Connection { client, .. }, identity) = cluster.open().await?;
-    let (namespace, name) = (&identity.namespace, format!("flex-provisioner-{}", identity.instance));
+    let name = identity.lease();
     let annotations = json!({ names::LOG_FILTER: request.map(FilterRequest::annotation) });
     let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
-    let leases: Api<Lease> = Api::namespaced(client, namespace);
-    let patched = leases.patch(&name, &PatchParams::default(), &patch).await;
-    patched.with_context(|| format!("Lease {namespace}/{name} cannot be changed"))?;
+    let leases: Api<Lease> = Api::namespaced(client, &name.namespace);
+    let patched = leases.patch(&name.name, &PatchParams::default(), &patch).await;
+    patched.with_context(|| format!("Lease {name} cannot be changed"))?;
     Ok(())
 }

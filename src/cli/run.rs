@@ -121,10 +121,8 @@ async fn orchestrate(args: RunArgs, log: Log) -> anyhow::Result<ExitCode> {
 
     let replica =
         replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
-    let lease = format!("flex-provisioner-{}", identity.instance);
     let renewed = context.metrics.lease_age.clone();
-    let (candidate, leading) =
-        LeaderElector::new(client.clone(), &identity.namespace, lease, replica.clone(), fence, renewed);
+    let (candidate, leading) = LeaderElector::new(client.clone(), identity.lease(), replica.clone(), fence, renewed);
     tokio::spawn(log.follow(candidate.log_filter(), context.clock.clone()));
     let policies = PolicyStates::default();
     if let Some(address) = status_address.0 {

@@ -63,12 +63,12 @@ pub(super) fn version(args: VersionArgs) -> anyhow::Result<ExitCode> {
 async fn read(cluster: &Cluster) -> anyhow::Result<InCluster> {
     let (Connection { client, .. }, identity) = cluster.open().await?;
     let kubernetes = client.apiserver_version().await.context("the cluster does not tell its version")?.git_version;
-    let (namespace, name) = (identity.namespace.clone(), format!("flex-provisioner-{}", identity.instance));
-    let leases: Api<Lease> = Api::namespaced(client, &namespace);
-    let lease = leases.get_opt(&name).await.with_context(|| format!("Lease {namespace}/{name}"))?;
+    let name = identity.lease();
+    let leases: Api<Lease> = Api::namespaced(client, &name.namespace);
+    let lease = leases.get_opt(&name.name).await.with_context(|| format!("Lease {name}"))?;
     Ok(InCluster {
         kubernetes,
-        namespace,
+        namespace: name.namespace,
         leader: lease::leader(lease.as_ref()).map(str::to_owned),
         version: lease::version(lease.as_ref()).map(str::to_owned),
     })

@@ -58,11 +58,11 @@ impl Work {
     /// Checks that the orchestrator that leads has the version of this command. If none leads, as during an upgrade, waits
     /// until the next one has had the time to begin.
     pub async fn verify_version(&self) -> anyhow::Result<()> {
-        let (namespace, name) = (&self.identity.namespace, format!("flex-provisioner-{}", self.identity.instance));
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+        let name = self.identity.lease();
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &name.namespace);
         let deadline = Instant::now() + lease::TERM + LEADER_START;
         loop {
-            let lease = leases.get_opt(&name).await.with_context(|| format!("Lease {namespace}/{name}"))?;
+            let lease = leases.get_opt(&name.name).await.with_context(|| format!("Lease {name}"))?;
             if lease::leader(lease.as_ref()).is_none() && Instant::now() < deadline {
                 tokio::time::sleep(LEADER_POLL).await;
                 continue;

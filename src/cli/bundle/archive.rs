@@ -118,8 +118,7 @@ fn read_about(text: &str) -> anyhow::Result<About> {
     // The names come from a file, and are printed.
     instance_id(&about.identity.instance).map_err(anyhow::Error::msg)?;
     provisioner_name(&about.identity.provisioner).map_err(anyhow::Error::msg)?;
-    let namespaces = about.identity.config_namespaces.iter().chain([&about.identity.namespace]);
-    for namespace in namespaces {
+    for namespace in about.identity.namespaces() {
         instance_id(namespace).map_err(|_| anyhow::anyhow!("`{}` is no namespace", line(namespace, NAME)))?;
     }
     Ok(about)

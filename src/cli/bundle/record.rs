@@ -88,21 +88,15 @@ async fn work(args: &SupportBundleArgs) -> anyhow::Result<(About, PathBuf)> {
     if let Ok(version) = client.apiserver_version().await {
         add("kubernetes.txt", Ok(version.git_version));
     }
-    let namespaces: Vec<&String> = {
-        let mut all: Vec<_> = identity.config_namespaces.iter().chain([&identity.namespace]).collect();
-        all.sort();
-        all.dedup();
-        all
-    };
     let mut events = String::new();
-    for namespace in &namespaces {
+    for namespace in identity.namespaces() {
         match events_of(&client, namespace).await {
             Ok(text) => events += &text,
             Err(error) => add(&format!("the events of namespace {namespace}"), Err(error.into())),
         }
     }
     add("events.txt", Ok(events));
-    for namespace in namespaces.iter().filter(|_| !args.no_logs) {
+    for namespace in identity.namespaces().into_iter().filter(|_| !args.no_logs) {
         match logs_of(&client, namespace).await {
             Ok(logs) => logs.into_iter().for_each(|(name, log)| add(&name, log)),
             Err(error) => add(&format!("the logs of namespace {namespace}"), Err(error.into())),

@@ -144,8 +144,7 @@ async fn taken_names(client: &Client, identity: &Identity) -> kube::Result<Taken
     let driver = Api::<CSIDriver>::all(client.clone()).get_opt(&identity.provisioner).await?;
     let foreign_driver =
         driver.is_some_and(|driver| driver.labels().get(names::LABEL_INSTANCE) != Some(&identity.instance));
-    let lease = format!("flex-provisioner-{}", identity.instance);
-    let named = ListParams::default().fields(&format!("metadata.name={lease}"));
+    let named = ListParams::default().fields(&format!("metadata.name={}", identity.lease().name));
     let leases = Api::<Lease>::all(client.clone()).list(&named).await?;
     let namespaces = leases.items.iter().filter_map(ResourceExt::namespace);
     let other_namespaces = namespaces.filter(|namespace| *namespace != identity.namespace).collect();
@@ -193,12 +192,8 @@ async fn image_states(
         };
         state.nodes = nodes.items.iter().filter(has_it).count();
     }
-    let mut namespaces = identity.config_namespaces.clone();
-    namespaces.push(identity.namespace.clone());
-    namespaces.sort();
-    namespaces.dedup();
-    for namespace in namespaces {
-        let pods = Api::<Pod>::namespaced(client.clone(), &namespace).list(&ListParams::default()).await?;
+    for namespace in identity.namespaces() {
+        let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?;
         for pull::PullError { image, message: error } in pods.items.iter().flat_map(pull::errors) {
             states.entry(image).or_default().error = Some(error);
         }

@@ -1,6 +1,6 @@
 //! The present state of the cluster, in the same cache as the orchestrator's.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -36,11 +36,11 @@ pub(in crate::cli) async fn index(client: &Client, identity: &Identity, clock: &
     for object in all::<Node>(Api::all(client.clone()), "").await? {
         index.change_node(WatchChange::Apply((&object).into()));
     }
-    for namespace in namespaces(identity) {
-        for object in all::<Pod>(Api::namespaced(client.clone(), &namespace), &ours).await? {
+    for namespace in identity.namespaces() {
+        for object in all::<Pod>(Api::namespaced(client.clone(), namespace), &ours).await? {
             index.change_pod(WatchChange::Apply((&object).into()));
         }
-        add_jobs(&mut index, client, &namespace, &ours).await?;
+        add_jobs(&mut index, client, namespace, &ours).await?;
     }
     // Contents are read after their Jobs, and before the VolumeSnapshots and claims that they keep, each for the same
     // reason.
@@ -94,8 +94,8 @@ pub(in crate::cli) async fn overview(
     let mut index = with_classes(client, identity, clock).await?;
     let ours = of_instance(identity);
     let mut without_jobs = None;
-    for namespace in namespaces(identity) {
-        let added = add_jobs(&mut index, client, &namespace, &ours).await;
+    for namespace in identity.namespaces() {
+        let added = add_jobs(&mut index, client, namespace, &ours).await;
         without_jobs = without_jobs.or(added.err().map(|error| format!("{error:#}")));
     }
     for namespace in &identity.config_namespaces {
@@ -113,11 +113,6 @@ pub(in crate::cli) async fn overview(
 /// Returns the selector of the orchestrator's own objects.
 fn of_instance(identity: &Identity) -> String {
     format!("{}={}", names::LABEL_INSTANCE, identity.instance)
-}
-
-/// Returns the namespaces of runs.
-fn namespaces(identity: &Identity) -> BTreeSet<String> {
-    identity.config_namespaces.iter().chain([&identity.namespace]).cloned().collect()
 }
 
 /// Returns all StorageClasses.

@@ -26,7 +26,7 @@ use crate::config::classes::Identity;
 use crate::config::keys;
 use crate::findings::backend::{Listing, compare, views};
 use crate::findings::{ClusterObservation, Finding, Removal, Severity, find, sort};
-use crate::object::{ObjectName, is_dns_name};
+use crate::object::is_dns_name;
 use crate::reconcile::findings::remove;
 use crate::text::{line, printable};
 use crate::volume::place::written;
@@ -150,7 +150,7 @@ pub(super) struct Leader {
 /// # Errors
 /// If the Lease cannot be read.
 pub(super) async fn leader(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Leader> {
-    let name = ObjectName::new(&identity.namespace, format!("flex-provisioner-{}", identity.instance));
+    let name = identity.lease();
     let leases: Api<Lease> = Api::namespaced(client.clone(), &name.namespace);
     let lease = leases.get_opt(&name.name).await.with_context(|| format!("Lease {name}"))?;
     let Some(spec) = lease.and_then(|lease| lease.spec) else {

@@ -1,5 +1,9 @@
 //! The names by which an orchestrator knows what is its own.
 
+use std::collections::BTreeSet;
+
+use crate::object::ObjectName;
+
 /// The names of the orchestrator, and the namespaces of configs.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Identity {
@@ -15,6 +19,18 @@ pub struct Identity {
     pub namespace: String,
     /// The image for scripts whose config names none; `None` refuses such configs.
     pub shell_image: Option<String>,
+}
+
+impl Identity {
+    /// Returns the Lease by which the replicas elect a leader.
+    pub fn lease(&self) -> ObjectName {
+        ObjectName::new(&self.namespace, format!("flex-provisioner-{}", self.instance))
+    }
+
+    /// Returns the namespaces of runs: those of configs, and the orchestrator's own.
+    pub fn namespaces(&self) -> BTreeSet<&String> {
+        self.config_namespaces.iter().chain([&self.namespace]).collect()
+    }
 }
 
 #[cfg(test)]
