@@ -55,31 +55,22 @@ async fn work(args: &StatusArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the state of all classes as text.
+/// Returns the state of all classes as text, and the names of the claims that are not bound: first those whose attempts
+/// fail, then the oldest.
 ///
 /// # Errors
 /// If the objects cannot be read.
-pub(super) async fn page(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<String> {
-    let (index, without_jobs) = collect::overview(client, identity, clock).await?;
-    let surroundings = Surroundings::read(client, identity, clock).await;
-    let sources = Sources { identity, surroundings: &surroundings, without_jobs: without_jobs.as_deref() };
-    Ok(text::text(&Overview::of(&index, &sources, None, clock.now()), Drawing { wide: true, ..Drawing::default() }))
-}
-
-/// Returns the names of the claims that are not bound: first those whose attempts fail, then the oldest.
-///
-/// # Errors
-/// If the objects cannot be read.
-pub(super) async fn open_claims(
+pub(super) async fn page(
     client: &Client,
     identity: &Identity,
     clock: &Clock,
-) -> anyhow::Result<Vec<ObjectName>> {
-    let (index, _) = collect::overview(client, identity, clock).await?;
+) -> anyhow::Result<(String, Vec<ObjectName>)> {
+    let (index, without_jobs) = collect::overview(client, identity, clock).await?;
     let surroundings = Surroundings::read(client, identity, clock).await;
-    let sources = Sources { identity, surroundings: &surroundings, without_jobs: None };
+    let sources = Sources { identity, surroundings: &surroundings, without_jobs: without_jobs.as_deref() };
     let overview = Overview::of(&index, &sources, None, clock.now());
-    Ok(overview.open_claims().into_iter().filter_map(|row| row.claim.parse().ok()).collect())
+    let open = overview.open_claims().into_iter().filter_map(|row| row.claim.parse().ok()).collect();
+    Ok((text::text(&overview, Drawing { wide: true, ..Drawing::default() }), open))
 }
 
 #[cfg(test)]

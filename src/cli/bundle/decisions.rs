@@ -21,6 +21,7 @@ use crate::metrics::Metrics;
 use crate::reconcile::Context;
 use crate::reconcile::replay::{ReplayedDecision, decisions};
 use crate::state::ClusterState;
+use crate::state::index::Index;
 use crate::text::line;
 
 #[derive(Debug, Args)]
@@ -41,7 +42,8 @@ pub(in crate::cli) fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (decided, now) = runtime.block_on(async {
         let (Connection { client, address, clock, .. }, identity) = args.cluster.open().await?;
-        anyhow::Ok((decided(&client, &identity, &address, &clock).await?, clock.now()))
+        let index = collect::whole(&client, &identity, &clock).await?;
+        anyhow::Ok((decided(index, &client, &identity, &address, &clock).await?, clock.now()))
     })?;
     let total = decided.len();
     let shown: Vec<_> = decided.into_iter().filter(|one| is_shown(one, args.about.as_deref(), args.all)).collect();
@@ -52,17 +54,17 @@ pub(in crate::cli) fn replay(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the decisions about all objects of a cluster or a bundle. Nothing is written.
+/// Returns the decisions about all objects of an index. Nothing is written.
 ///
 /// # Errors
-/// If the objects cannot be read.
+/// If the writer of events has failed. It has nothing to write.
 pub(super) async fn decided(
+    index: Index,
     client: &Client,
     identity: &Identity,
     address: &str,
     clock: &Clock,
 ) -> anyhow::Result<Vec<ReplayedDecision>> {
-    let index = collect::whole(client, identity, clock).await?;
     let cluster = ClusterState::new(identity.clone(), clock.clone());
     *cluster.index_mut() = index;
     // A fence that nobody opens: even a fault could not write.

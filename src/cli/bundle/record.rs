@@ -17,10 +17,12 @@ use crate::api::bundle::Recording;
 use crate::api::claim_events::last_occurrence;
 use crate::api::client::Connection;
 use crate::cli::cluster::{Cluster, SELECTORS};
+use crate::cli::doctor::collect;
 use crate::cli::out::say;
 use crate::cli::{doctor, status, trace};
 use crate::clock::Clock;
 use crate::config::classes::Identity;
+use crate::state::index::Index;
 use crate::text::printable;
 
 /// The number of lines of each log.
@@ -81,10 +83,23 @@ async fn work(args: &SupportBundleArgs) -> anyhow::Result<(About, PathBuf)> {
         Ok(page) => pages.push((name.to_owned(), page)),
         Err(error) => missing.push(format!("{name}: {error:#}")),
     };
-    add("status.txt", status::page(&client, &identity, &clock).await);
-    add("findings.json", findings(&client, &identity, &clock).await);
-    add("decisions.txt", decided(&client, &identity, &address, &clock).await);
-    add("traces", traces(&client, &identity, &clock).await);
+    match status::page(&client, &identity, &clock).await {
+        Ok((page, open)) => {
+            add("status.txt", Ok(page));
+            add("traces", Ok(open.iter().map(|claim| format!("{claim}\n")).collect()));
+            for claim in open.iter().take(TRACES) {
+                trace::record(&client, &identity, claim, &clock).await;
+            }
+        }
+        Err(error) => add("status.txt", Err(error)),
+    }
+    match collect::whole(&client, &identity, &clock).await {
+        Ok(index) => {
+            add("findings.json", findings(&index, &client, &identity, &clock).await);
+            add("decisions.txt", decided(index, &client, &identity, &address, &clock).await);
+        }
+        Err(error) => add("findings.json and decisions.txt", Err(error)),
+    }
     if let Ok(version) = client.apiserver_version().await {
         add("kubernetes.txt", Ok(version.git_version));
     }
@@ -111,22 +126,20 @@ async fn work(args: &SupportBundleArgs) -> anyhow::Result<(About, PathBuf)> {
     Ok((about, path))
 }
 
-async fn findings(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<String> {
-    Ok(serde_json::to_string_pretty(&json!(doctor::findings(client, identity, clock).await?))?)
+async fn findings(index: &Index, client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<String> {
+    let findings = doctor::findings(index, client, identity, clock).await?;
+    Ok(serde_json::to_string_pretty(&json!(findings))?)
 }
 
-async fn decided(client: &Client, identity: &Identity, address: &str, clock: &Clock) -> anyhow::Result<String> {
-    let decided = decisions::decided(client, identity, address, clock).await?;
+async fn decided(
+    index: Index,
+    client: &Client,
+    identity: &Identity,
+    address: &str,
+    clock: &Clock,
+) -> anyhow::Result<String> {
+    let decided = decisions::decided(index, client, identity, address, clock).await?;
     Ok(decisions::text(&decided, decided.len(), clock.now()))
-}
-
-/// Reads what `trace` reads for the claims that are not bound, so that it works from the bundle. Returns their names.
-async fn traces(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<String> {
-    let open = status::open_claims(client, identity, clock).await?;
-    for claim in open.iter().take(TRACES) {
-        trace::record(client, identity, claim, clock).await;
-    }
-    Ok(open.iter().map(|claim| format!("{claim}\n")).collect())
 }
 
 /// Returns the events of a namespace, the newest last.
@@ -136,7 +149,6 @@ async fn events_of(client: &Client, namespace: &str) -> kube::Result<String> {
     events.sort_by_key(last_occurrence);
     let line = |event: &Event| {
         let about = &event.involved_object;
-        let at = event.last_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
         let texts = [
             last_occurrence(event).map(|time| time.to_string()).unwrap_or_default(),
             event.type_.clone().unwrap_or_default(),

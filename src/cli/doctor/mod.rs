@@ -28,6 +28,7 @@ use crate::findings::backend::{Listing, compare, views};
 use crate::findings::{ClusterObservation, Finding, Removal, Severity, find, sort};
 use crate::object::is_dns_name;
 use crate::reconcile::findings::remove;
+use crate::state::index::Index;
 use crate::text::{line, printable};
 use crate::volume::place::written;
 
@@ -101,12 +102,17 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     }))
 }
 
-/// Returns what a search finds at one moment. Work in progress may be among it.
+/// Returns what a search of the objects in an index finds. Work in progress may be among it.
 ///
 /// # Errors
-/// If the objects cannot be read.
-pub(super) async fn findings(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<Vec<Finding>> {
-    let mut findings = find(&observe(client, identity, clock).await?, clock.now());
+/// If the leader, the policies or the accounts cannot be read.
+pub(super) async fn findings(
+    index: &Index,
+    client: &Client,
+    identity: &Identity,
+    clock: &Clock,
+) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = find(&index.whole(identity, clock.now(), true), clock.now());
     findings.extend(leader(client, identity, clock).await?.missing);
     findings.extend(missing_policies(client).await?);
     findings.extend(missing_accounts(client, identity).await?);
