@@ -9,7 +9,7 @@ use crate::claim::progress::progress;
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use crate::model::claim::{Claim, Stamp};
 use crate::model::volume::Volume;
-use crate::run::backoff::{delay_after, due_after};
+use crate::run::backoff::next_try_at;
 use crate::run::failure::LastFailure;
 use crate::text::line;
 
@@ -103,7 +103,7 @@ fn waits_for(claim: &Claim, class: &Class) -> Option<String> {
 fn next_try(claim: &Claim, class: &Class, state: &str, now: i64) -> Option<i64> {
     let failure = claim.last_failure.as_ref().filter(|_| state == "Failed")?;
     let recipe = class.recipe.as_ref().ok()?;
-    let due = due_after(failure.at, delay_after(failure.reaction, recipe, failure.attempt), now);
+    let due = next_try_at(failure.reaction, failure.at, failure.attempt, recipe, now);
     Some(if claim.retry { 0 } else { (due - now).max(0) })
 }
 

@@ -9,7 +9,7 @@ use crate::claim::progress::{Progress, progress};
 use crate::config::Recipe;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
-use crate::run::backoff::{delay_after, due_after};
+use crate::run::backoff::next_try_at;
 use crate::run::failure::LastFailure;
 
 /// The claims and volumes whose last run failed, the latest failure first.
@@ -74,7 +74,7 @@ pub enum NextTry {
 impl NextTry {
     fn after(reaction: Reaction, attempt: u32, at: i64, recipe: Option<&Recipe>, now: i64) -> Self {
         let Some(recipe) = recipe else { return NextTry::WithConfig };
-        let at = due_after(at, delay_after(reaction, recipe, attempt), now);
+        let at = next_try_at(reaction, at, attempt, recipe, now);
         if reaction == Reaction::Never { NextTry::AfterChange { at } } else { NextTry::At { at } }
     }
 }

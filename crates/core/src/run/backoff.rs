@@ -53,6 +53,12 @@ pub fn due_after(recorded: i64, delay: i64, now: i64) -> i64 {
     if recorded > now.saturating_add(CLOCK_SKEW) { now } else { recorded.saturating_add(delay) }
 }
 
+/// Returns the time of the next try after a failure at `at`. `failures` is the number of failures so far. All times are
+/// in seconds since 1970.
+pub fn next_try_at(reaction: Reaction, at: i64, failures: u32, recipe: &Recipe, now: i64) -> i64 {
+    due_after(at, delay_after(reaction, recipe, failures), now)
+}
+
 /// Limits a time of a node's clock, so that a delay can be counted from it. The clock may be wrong, or the time
 /// missing.
 pub fn clamp_to_recent(at: i64, now: i64) -> i64 {

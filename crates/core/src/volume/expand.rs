@@ -23,13 +23,11 @@ use crate::model::volume_notes::FailedExpansion;
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
 use crate::rules::{self, Rule as _};
-use crate::run::backoff::clamp_to_recent;
+use crate::run::backoff::{clamp_to_recent, next_try_at};
 use crate::run::node::unreachable_message;
 use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
-use crate::volume::in_place_run::{
-    FailedStart, InPlaceRuns, POD_END_POLL, Progress, bound_claim, next_try_at, next_try_text,
-};
+use crate::volume::in_place_run::{FailedStart, InPlaceRuns, POD_END_POLL, Progress, bound_claim, next_try_text};
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;

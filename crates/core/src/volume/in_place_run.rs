@@ -9,7 +9,7 @@ use crate::model::phase::ClaimPhase;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
-use crate::run::backoff::{delay, delay_after, due_after, not_before};
+use crate::run::backoff::{delay, not_before};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
 
@@ -134,11 +134,6 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
         claim.is_bound() && claim.phase == ClaimPhase::Bound && claim.volume_name.as_deref() == Some(&volume.name)
     };
     claim.filter(bound).filter(|claim| !claim.has_finalizer() && volume.is_adopted() && !volume.terminating)
-}
-
-/// Returns the time of the next try after a failure at `at`, in seconds since 1970. `failures` is their number so far.
-pub(super) fn next_try_at(reaction: Reaction, at: i64, failures: u32, recipe: &Recipe, now: i64) -> i64 {
-    due_after(at, delay_after(reaction, recipe, failures), now)
 }
 
 /// Says when the next try is. `another` is what the claim may request instead.
