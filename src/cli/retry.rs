@@ -146,14 +146,8 @@ fn failed_claim(claim: &Claim, now: i64) -> Option<Failed> {
 }
 
 fn failed_volume(volume: &Volume, now: i64) -> Option<Failed> {
-    let deletion = volume.last_failure.as_ref();
-    let deletion = deletion.map(|failure| (failure.operation.as_str(), failure.attempt, failure.at, &failure.message));
-    let expansion = volume.last_failed_expansion.as_ref();
-    let expansion = expansion.map(|failed| ("expand", failed.attempt, failed.at, &failed.message));
-    let modification = volume.pending_modification.as_ref().filter(|note| note.failed_attempt > 0);
-    let modification = modification.map(|note| ("modify", note.failed_attempt, note.at, &note.message));
-    let (operation, attempt, at, message) = deletion.or(expansion).or(modification)?;
-    let what = described(operation, attempt, now - at, message);
+    let failed = volume.failed_runs().next()?;
+    let what = described(failed.operation.as_str(), failed.attempt, now - failed.at, failed.message);
     Some(Failed { object: Object::Volume(volume.name.clone()), what })
 }
 

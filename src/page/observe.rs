@@ -46,11 +46,7 @@ impl InProgress {
             matches!(class, Some(ClassLookup::Ours(_))) && progress(claim).is_some()
         };
         let claims = index.unsettled_claims().filter(is_ours).collect();
-        let is_failed = |volume: &Arc<Volume>| {
-            volume.last_failure.is_some()
-                || volume.last_failed_expansion.is_some()
-                || volume.pending_modification.is_some()
-        };
+        let is_failed = |volume: &Arc<Volume>| volume.failed_runs().next().is_some();
         let volumes = index.unsettled_volumes().filter(is_failed).collect();
         InProgress { classes, claims, volumes }
     }

@@ -5,6 +5,7 @@ pub mod claim;
 pub mod data_source;
 pub mod expand_status;
 pub mod expand_update;
+pub mod failed_run;
 pub mod foreign_metadata;
 pub mod grant;
 pub mod manifest;

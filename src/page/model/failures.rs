@@ -8,6 +8,7 @@ use super::{Rows, message, name};
 use crate::claim::progress::{Progress, progress};
 use crate::config::Recipe;
 use crate::model::claim::Claim;
+use crate::model::failed_run::FailedRun;
 use crate::model::volume::Volume;
 use crate::run::backoff::next_try_at;
 use crate::run::failure::LastFailure;
@@ -109,35 +110,22 @@ pub fn of_claim(claim: &Claim, recipe: Option<&Recipe>, now: i64) -> Option<Fail
 
 /// Returns the failures of a volume: those of deletion, expansion and modification.
 pub fn of_volume(volume: &Volume, recipe: Option<&Recipe>, now: i64) -> Vec<FailureRow> {
-    let row = |operation: Operation, attempt: u32, at: i64, reason: &str, text: &str, next: NextTry| FailureRow {
+    let row = |failed: FailedRun<'_>| FailureRow {
         kind: "volume",
         namespace: String::new(),
         name: name(&volume.name),
         class: name(&volume.class),
-        operation: operation.as_str(),
-        attempt,
-        at,
-        cause: name(reason),
-        message: message(text),
-        next,
-    };
-    let after = |reaction, tries, at| NextTry::after(reaction, tries, at, recipe, now);
-    let deletion = volume.last_failure.as_ref().map(|failed| {
-        let LastFailure { operation, attempt, at, reason, message, .. } = failed;
-        row(*operation, *attempt, *at, reason, message, after(Reaction::Retry, *attempt, *at))
-    });
-    let expansion = volume.last_failed_expansion.as_ref().map(|failed| {
-        let next = after(failed.reaction, failed.consecutive_failures, failed.at);
-        row(Operation::Expand, failed.attempt, failed.at, &failed.reason, &failed.message, next)
-    });
-    let modification = volume.pending_modification.as_ref().filter(|note| note.failed_attempt > 0).map(|note| {
-        let next = match note.begun_attempt > note.failed_attempt {
+        operation: failed.operation.as_str(),
+        attempt: failed.attempt,
+        at: failed.at,
+        cause: name(failed.reason),
+        message: message(failed.message),
+        next: match failed.is_repeated {
             true => NextTry::Running,
-            false => after(note.reaction, note.consecutive_failures, note.at),
-        };
-        row(Operation::Modify, note.failed_attempt, note.at, &note.reason, &note.message, next)
-    });
-    [deletion, expansion, modification].into_iter().flatten().collect()
+            false => NextTry::after(failed.reaction, failed.failures, failed.at, recipe, now),
+        },
+    };
+    volume.failed_runs().map(row).collect()
 }
 
 /// Sorts failures, the latest first, and cuts the list.

@@ -8,6 +8,7 @@ use flex_contract::{names, quantity, volume as contract_volume};
 use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolumeSpec, PersistentVolumeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::failed_run::FailedRun;
 use super::moved_in::MovedIn;
 use super::node_list::nodes;
 use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_ids};
@@ -211,6 +212,14 @@ impl Volume {
     pub fn delete_attempt(&self) -> u32 {
         let failure = self.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
         failure.map_or(1, |failure| failure.attempt.saturating_add(1))
+    }
+
+    /// Returns the last failed run of each operation: of deletion, expansion and modification.
+    pub fn failed_runs(&self) -> impl Iterator<Item = FailedRun<'_>> {
+        let deletion = self.last_failure.as_ref().map(FailedRun::from);
+        let expansion = self.last_failed_expansion.as_deref().map(FailedRun::from);
+        let modification = self.pending_modification.as_deref().filter(|note| note.failed_attempt > 0);
+        deletion.into_iter().chain(expansion).chain(modification.map(FailedRun::from))
     }
 
     /// Returns the batch of the volume's delete run. Only the first attempt may be in a batch.
