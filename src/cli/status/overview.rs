@@ -1,6 +1,6 @@
 //! All that `status` shows, read from a cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use flex_contract::names;
@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::classes::{Class, Classes, Identity};
 use crate::config::pool::Watermarks;
 use crate::model::volume::Volume;
-use crate::object::{ObjectName, label_value};
+use crate::object::ObjectName;
 use crate::policies::{self, CheckedPolicy};
 use crate::state::index::Index;
 
@@ -110,25 +110,23 @@ impl<'a> Overview<'a> {
         let ours = |volume: &Arc<Volume>| volume.instance.as_deref() == Some(&sources.identity.instance);
         let volumes: Vec<_> =
             index.volumes().filter(ours).filter(|volume| class.is_none() || is_shown(&volume.class)).collect();
+        let mut made: HashMap<&str, (usize, usize)> = HashMap::new();
+        for volume in volumes.iter().filter(|volume| volume.is_adopted()) {
+            let (last_minute, last_hour) = made.entry(&volume.class).or_default();
+            *last_minute += usize::from(now - volume.created < MINUTE);
+            *last_hour += usize::from(now - volume.created < HOUR);
+        }
         let uses = classes.iter().map(|class| {
-            let label = label_value(&class.name);
-            let running = index.jobs().filter(|job| !job.is_over && job.run_labels.class == label).count();
-            let since = |seconds: i64| {
-                let made = |volume: &&Arc<Volume>| volume.class == class.name && volume.is_adopted();
-                volumes.iter().filter(made).filter(|volume| now - volume.created < seconds).count()
-            };
-            let class_use = ClassUse {
-                runs: sources.without_jobs.is_none().then_some(running),
-                quota: index.quota_usage(&class.name),
-                last_minute: since(MINUTE),
-                last_hour: since(HOUR),
-            };
-            (class.name.clone(), class_use)
+            let name = class.name.as_str();
+            let (last_minute, last_hour) = made.get(name).copied().unwrap_or_default();
+            let runs = sources.without_jobs.is_none().then(|| index.runs_in_flight(name));
+            (class.name.clone(), ClassUse { runs, quota: index.class_usage(name), last_minute, last_hour })
         });
+        let uses = uses.collect();
         Overview {
             identity: sources.identity,
             surroundings: sources.surroundings,
-            uses: uses.collect(),
+            uses,
             rows: rows.collect(),
             table,
             of_one: class.is_some(),

@@ -306,11 +306,6 @@ impl Index {
         })
     }
 
-    /// Returns the use of a class that counts for its quota.
-    pub fn quota_usage(&self, class: &str) -> Usage {
-        self.quota.usage(class).all
-    }
-
     /// Checks whether a pool request was created that no watch has shown yet.
     pub fn expects_pool_request(&self, class: &str) -> bool {
         self.pools.expects_request(class, self.facts.now())
