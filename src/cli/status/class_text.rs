@@ -1,7 +1,7 @@
 //! One class with its settings and limits, as text.
 
 use super::overview::{Overview, PoolRow, pools};
-use super::text::{Drawing, leader, one, open_claims, state, verdicts};
+use super::text::{Drawing, leader, one, open_claims, size, state, verdicts};
 use crate::cli::bar::bar;
 use crate::cli::table::{Cell, Table};
 use crate::config::Recipe;
@@ -51,7 +51,6 @@ fn facts(overview: &Overview<'_>, class: &Class, drawing: Drawing) -> String {
 fn limits(overview: &Overview<'_>, class: &Class, recipe: &Recipe, drawing: Drawing) -> String {
     let used = overview.use_of(&class.name);
     let mut table = Table::new(["LIMIT", "USED", "OF"].map(str::to_owned));
-    let size = |bytes: u128| flex_contract::quantity::quantity(u64::try_from(bytes).unwrap_or(u64::MAX)).0;
     let mut row = |name: &str, used: Option<u128>, limit: u128, text: &dyn Fn(u128) -> String| {
         let drawn = match used {
             Some(used) => format!("{} {}", bar(used, limit), text(used)),
@@ -65,10 +64,10 @@ fn limits(overview: &Overview<'_>, class: &Class, recipe: &Recipe, drawing: Draw
         row("max-volumes", Some(used.quota.volumes.into()), volumes.into(), &number);
     }
     if let Some(bytes) = recipe.quota.bytes {
-        row("max-bytes", Some(used.quota.bytes), bytes.into(), &size);
+        row("max-bytes", Some(used.quota.bytes), bytes.into(), &|bytes| size(u64::try_from(bytes).unwrap_or(u64::MAX)));
     }
     for PoolRow { size: bytes, watermarks, ready, .. } in pools(&overview.classes, &overview.volumes) {
-        let name = format!("pool of {}", size(bytes.into()));
+        let name = format!("pool of {}", size(bytes));
         row(&name, Some(ready as u128), watermarks.high as u128, &number);
     }
     let mut text = table.text(drawing.coloured);

@@ -105,7 +105,8 @@ fn limited(used: Option<usize>, limit: Option<usize>) -> String {
     }
 }
 
-fn size(bytes: u64) -> String {
+/// Returns a size as Kubernetes writes it.
+pub(super) fn size(bytes: u64) -> String {
     flex_contract::quantity::quantity(bytes).0
 }
 
