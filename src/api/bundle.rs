@@ -125,26 +125,26 @@ fn refusal(method: &Method, uri: &Uri) -> Value {
 /// Removes what nobody else should see from an answer, and what nobody needs.
 fn without_secrets(request: &str, mut body: Value) -> Value {
     let of_configs = request.split(['?', '/']).any(|part| part == "configmaps");
-    let clean = |object: &mut Value| {
-        if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.remove("managedFields");
-            if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-                annotations.retain(|name, _| name.starts_with(OWN) || !of_configs && !is_of_applier(name));
-            }
-        }
-        without_values(&mut object["spec"]);
-        if of_configs && let Some(token) = object["data"].as_object_mut().and_then(|data| data.get_mut(SERVICE_TOKEN)) {
-            *token = json!(REMOVED);
-        }
-    };
-    if !body.is_object() {
-        return body;
-    }
-    match body["items"].as_array_mut() {
-        Some(items) => items.iter_mut().for_each(clean),
-        None => clean(&mut body),
+    match body.get_mut("items").and_then(Value::as_array_mut) {
+        Some(items) => items.iter_mut().for_each(|object| clean(object, of_configs)),
+        None => clean(&mut body, of_configs),
     }
     body
+}
+
+fn clean(object: &mut Value, is_config: bool) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.retain(|name, _| name.starts_with(OWN) || !is_config && !is_of_applier(name));
+        }
+    }
+    if is_config && let Some(token) = object.pointer_mut(&format!("/data/{SERVICE_TOKEN}")) {
+        *token = json!(REMOVED);
+    }
+    if let Some(spec) = object.get_mut("spec") {
+        without_values(spec);
+    }
 }
 
 /// Checks whether an annotation holds the whole object as somebody applied it.
@@ -155,15 +155,10 @@ fn is_of_applier(name: &str) -> bool {
 /// Removes the values of environment variables, and the commands, from the containers of a pod or of a template. No
 /// decision needs them.
 fn without_values(spec: &mut Value) {
-    let Some(fields) = spec.as_object_mut() else { return };
-    for container in
-        CONTAINERS.iter().filter_map(|field| fields.get(*field)?.as_array().map(|_| *field)).collect::<Vec<_>>()
-    {
-        for container in fields.get_mut(container).and_then(Value::as_array_mut).into_iter().flatten() {
-            for variable in container["env"].as_array_mut().into_iter().flatten() {
-                if let Some(value) = variable.get_mut("value") {
-                    *value = json!(REMOVED);
-                }
+    for field in CONTAINERS {
+        for container in entries(spec, field) {
+            for value in entries(container, "env").filter_map(|variable| variable.get_mut("value")) {
+                *value = json!(REMOVED);
             }
             for field in WORDS {
                 if let Some(words) = container.get_mut(field) {
@@ -172,9 +167,14 @@ fn without_values(spec: &mut Value) {
             }
         }
     }
-    if let Some(template) = fields.get_mut("template") {
-        without_values(&mut template["spec"]);
+    if let Some(spec) = spec.pointer_mut("/template/spec") {
+        without_values(spec);
     }
+}
+
+/// Returns the entries of a list in an object; none if there is no such list.
+fn entries<'a>(object: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> {
+    object.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 #[cfg(test)]
@@ -242,7 +242,7 @@ mod tests {
             assert!(!text.contains("hidden") && text.contains("PASSWORD") && text.contains("valueFrom"), "{text}");
         }
         assert_eq!(without_secrets("/api/v1/x", json!("text")), json!("text"));
-        assert_eq!(without_secrets("/api/v1/x", json!({ "kind": "Status" }))["kind"], "Status");
+        assert_eq!(without_secrets("/api/v1/x", json!({ "kind": "Status" })), json!({ "kind": "Status" }));
     }
 
     #[test]
