@@ -70,17 +70,10 @@ fn unseen(identity: &Identity, configs: impl Iterator<Item = Config>) -> Vec<Obj
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::testing::default_identity;
 
     #[test]
     fn configs_outside_the_config_namespaces_are_found() {
-        let identity = Identity {
-            provisioner: names::DEFAULT_PROVISIONER.into(),
-            plugin: names::DEFAULT_PLUGIN.into(),
-            instance: names::DEFAULT_INSTANCE.into(),
-            config_namespaces: vec!["admin".into()],
-            namespace: "admin".into(),
-            shell_image: None,
-        };
         let config = |namespace: &str, plugin: &str| Config {
             name: ObjectName::new(namespace, "nfs"),
             data: [("plugin-name".to_owned(), plugin.to_owned())].into(),
@@ -88,8 +81,8 @@ mod tests {
         };
         let plugin = names::DEFAULT_PLUGIN;
         let all = [config("admin", plugin), config("team", plugin), config("team", "example.com/other")];
-        assert_eq!(unseen(&identity, all.into_iter()), [ObjectName::new("team", "nfs")]);
+        assert_eq!(unseen(&default_identity(), all.into_iter()), [ObjectName::new("team", "nfs")]);
         let without = Config { name: ObjectName::new("team", "nfs"), ..Config::default() };
-        assert!(unseen(&identity, [without].into_iter()).is_empty());
+        assert!(unseen(&default_identity(), [without].into_iter()).is_empty());
     }
 }

@@ -194,6 +194,7 @@ mod tests {
     use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 
     use super::*;
+    use crate::state::testing::identity;
 
     const PORT: u16 = 8081;
     const PAGE: &str = "HTTP/1.1 200 OK\r\n\r\nthe page";
@@ -210,16 +211,8 @@ mod tests {
                 tokio::spawn(forwarded(stream, channel, text));
             }
         });
-        let identity = Identity {
-            provisioner: "p".into(),
-            plugin: "p".into(),
-            instance: "i".into(),
-            namespace: "own".into(),
-            config_namespaces: Vec::new(),
-            shell_image: None,
-        };
         let client = Client::try_from(kube::Config::new(format!("http://{address}").parse().unwrap())).unwrap();
-        Tunnel { client, identity, port: PORT, pod: Mutex::new("flex-1".into()) }
+        Tunnel { client, identity: identity(), port: PORT, pod: Mutex::new("flex-1".into()) }
     }
 
     async fn forwarded(stream: TcpStream, channel: u8, text: &str) {

@@ -9,10 +9,10 @@ use super::*;
 use crate::api::events::EventRecorder;
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
-use crate::config::classes::Identity;
 use crate::metrics::Metrics;
 use crate::reconcile::Context;
 use crate::state::ClusterState;
+use crate::state::testing::identity;
 
 /// Returns a client whose server answers each request with a refusal.
 fn refused() -> Client {
@@ -26,14 +26,7 @@ fn refused() -> Client {
 }
 
 fn served() -> Router {
-    let identity = Identity {
-        provisioner: "p.example".into(),
-        plugin: "p".into(),
-        instance: "i".into(),
-        namespace: "own".into(),
-        config_namespaces: vec!["own".into()],
-        shell_image: None,
-    };
+    let identity = identity();
     let (client, clock) = (refused(), Clock::default());
     let cluster = ClusterState::new(identity.clone(), clock.clone());
     let (events, _) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());

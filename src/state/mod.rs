@@ -23,7 +23,7 @@ mod slot_request;
 mod slots;
 mod sync_probes;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod unmarked;
 mod unseen_writes;
 mod unstarted;

@@ -65,6 +65,18 @@ pub fn identity() -> Identity {
     }
 }
 
+/// Returns the default names of the orchestrator, with configs in the namespace `admin`.
+pub fn default_identity() -> Identity {
+    Identity {
+        provisioner: names::DEFAULT_PROVISIONER.into(),
+        plugin: names::DEFAULT_PLUGIN.into(),
+        instance: names::DEFAULT_INSTANCE.into(),
+        namespace: "own".into(),
+        config_namespaces: vec!["admin".into()],
+        shell_image: None,
+    }
+}
+
 /// Returns facts without any object, and their clock.
 pub fn facts() -> (ManualClock, Facts) {
     let clock = ManualClock::default();

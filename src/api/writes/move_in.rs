@@ -166,6 +166,7 @@ mod tests {
     use super::*;
     use crate::model::volume::Provenance;
     use crate::object::ObjectName;
+    use crate::state::testing::default_identity;
 
     /// The orchestrator would delete on the nodes, abandon or batch by them as soon as the volume has the mark.
     #[test]
@@ -183,15 +184,7 @@ mod tests {
             },
             finalizers: vec![names::VOLUME_FINALIZER.into()],
         };
-        let identity = Identity {
-            provisioner: names::DEFAULT_PROVISIONER.into(),
-            plugin: names::DEFAULT_PLUGIN.into(),
-            instance: "default".into(),
-            config_namespaces: vec!["admin".into()],
-            namespace: "own".into(),
-            shell_image: None,
-        };
-        let metadata = recorded(&mapping, &identity);
+        let metadata = recorded(&mapping, &default_identity());
         let annotations = metadata["annotations"].as_object().unwrap();
         for key in [
             names::NODES,

@@ -129,17 +129,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::state::testing::default_identity;
 
     fn about() -> About {
-        let identity = Identity {
-            provisioner: "flex-provisioner.io".into(),
-            plugin: "kubernetes.io/flex-provisioner".into(),
-            instance: "default".into(),
-            config_namespaces: vec!["admin".into()],
-            namespace: "own".into(),
-            shell_image: None,
-        };
-        About::new("2026-01-01T00:00:00Z".parse().unwrap(), "https://api".into(), "default".into(), identity)
+        About::new("2026-01-01T00:00:00Z".parse().unwrap(), "https://api".into(), "default".into(), default_identity())
     }
 
     #[test]

@@ -19,16 +19,10 @@ use crate::model::volume::Volume;
 use crate::policies;
 use crate::run::failure::LastFailure;
 use crate::state::index::{Index, WatchChange};
+use crate::state::testing::default_identity;
 
 fn identity() -> Identity {
-    Identity {
-        provisioner: names::DEFAULT_PROVISIONER.into(),
-        plugin: names::DEFAULT_PLUGIN.into(),
-        instance: "default".into(),
-        config_namespaces: vec!["admin".into()],
-        namespace: "flex-provisioner".into(),
-        shell_image: None,
-    }
+    Identity { namespace: "flex-provisioner".into(), ..default_identity() }
 }
 
 fn config(name: &str, mut data: Value) -> Config {

@@ -237,10 +237,10 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::config::classes::Identity;
     use crate::model::volume::Reference;
     use crate::object::ObjectName;
     use crate::state::index::WatchChange;
+    use crate::state::testing::default_identity;
 
     fn volume(phase: &str, uid: &str) -> Volume {
         let reference = json!({ "namespace": "team", "name": "data", "uid": uid });
@@ -255,15 +255,7 @@ mod tests {
     /// and the phase later. The watch of claims may be slower than both.
     #[test]
     fn a_released_volume_may_belong_to_a_claim_that_no_watch_has_shown() {
-        let identity = Identity {
-            provisioner: "flex-provisioner.io".into(),
-            plugin: "kubernetes.io/flex-provisioner".into(),
-            instance: "default".into(),
-            config_namespaces: vec!["admin".into()],
-            namespace: "own".into(),
-            shell_image: None,
-        };
-        let mut index = Index::new(identity, Clock::default());
+        let mut index = Index::new(default_identity(), Clock::default());
         let of = |uid: &str| Reference { name: ObjectName::new("team", "data"), uid: Some(uid.to_owned()) };
         index.change_volume(WatchChange::Apply(volume("Released", "old")));
         assert_eq!(claim_state(&index, &volume("Released", "old")), ClaimState::NotCached, "nobody has asked the API");
