@@ -91,18 +91,16 @@ pub(super) fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
 
 async fn read(client: &Client, identity: &Identity) -> anyhow::Result<Objects> {
     let index = collect::index(client, identity, &Clock::default()).await?;
-    let whole = index.whole(identity, Clock::default().now(), true);
     let volumes: Vec<_> =
-        whole.volumes.iter().filter(|volume| volume.belongs_to(identity)).map(|volume| (**volume).clone()).collect();
+        index.volumes().filter(|volume| volume.belongs_to(identity)).map(|volume| (*volume).clone()).collect();
     let contents: Vec<_> =
-        whole.contents.iter().filter(|content| content.is_ours(identity)).map(|content| (**content).clone()).collect();
-    let claims: Vec<_> = whole
-        .claims
-        .iter()
+        index.contents().filter(|content| content.is_ours(identity)).map(|content| (**content).clone()).collect();
+    let claims: Vec<_> = index
+        .claims()
         .filter(|claim| !claim.belongs_to_other_instance(&identity.instance))
-        .map(|claim| (**claim).clone())
+        .map(|claim| (*claim).clone())
         .collect();
-    let jobs: Vec<_> = whole.jobs.iter().map(|job| (**job).clone()).collect();
+    let jobs: Vec<_> = index.jobs().map(|job| (**job).clone()).collect();
     let dependents = dependents(&volumes, &claims, &contents, &jobs);
     Ok(Objects { volumes, contents, dependents })
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use flex_contract::reason;
 
 use crate::api::writes::{WriteError, Writes};
-use crate::findings::{Finding, Removal, Severity, find};
+use crate::findings::{Finding, Removal, Searched, Severity, find};
 use crate::model::phase::VolumePhase;
 use crate::reconcile::context::{Context, Requeue};
 use crate::rules::NewEvent;
@@ -22,11 +22,15 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(30);
 pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     let Some(interval) = context.sweep.interval() else { return Ok(Requeue::Done) };
     let now = context.clock.now();
-    let snapshot = context.cluster.index().whole(&context.identity, now, false);
     let again = CONFIRM_AFTER.min(interval);
+    let found = {
+        let index = context.cluster.index();
+        let others = index.observe(&context.identity, now, false);
+        find(Searched { objects: &*index, others: &others }, now)
+    };
     let sightings = {
         let mut sightings = context.sweep.findings.lock().expect("no code panics while it holds the sightings");
-        sightings.track(find(&snapshot, now), context.clock.passed(), again)
+        sightings.track(found, context.clock.passed(), again)
     };
     context.metrics.findings(sightings.iter().filter(|s| s.confirmed).map(|s| &s.finding.kind));
     context.sweep.set_report(now, sightings.iter().filter(|s| s.confirmed).map(|s| &s.finding));

@@ -25,7 +25,7 @@ use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::config::keys;
 use crate::findings::backend::{Listing, compare, views};
-use crate::findings::{ClusterObservation, Finding, Removal, Severity, find, sort};
+use crate::findings::{Finding, Removal, Searched, Severity, find, sort};
 use crate::object::is_dns_name;
 use crate::reconcile::findings::remove;
 use crate::state::index::Index;
@@ -78,13 +78,17 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         findings.extend(missing_accounts(&client, &identity).await?);
         let mut listings = Vec::new();
         if backend {
-            let before = observe(&client, &identity, &clock).await?;
+            let index = collect::index(&client, &identity, &clock).await?;
+            let others = index.observe(&identity, clock.now(), true);
+            let before = Searched { objects: &index, others: &others };
             listings =
-                list::all(&client, &identity, &kube_api, &views(&before), &collect::scripts(&client, &identity).await?)
+                list::all(&client, &identity, &kube_api, &views(before), &collect::scripts(&client, &identity).await?)
                     .await?;
-            let after = observe(&client, &identity, &clock).await?;
+            let index = collect::index(&client, &identity, &clock).await?;
+            let others = index.observe(&identity, clock.now(), true);
+            let after = Searched { objects: &index, others: &others };
             let places = written(&places(&client).await?);
-            findings.extend(compare(&before, &after, &listings, &places));
+            findings.extend(compare(before, after, &listings, &places));
         }
         sort(&mut findings);
         let reported = if fix { fixed(&client, &identity, findings).await? } else { without_fixes(findings) };
@@ -112,7 +116,7 @@ pub(super) async fn findings(
     identity: &Identity,
     clock: &Clock,
 ) -> anyhow::Result<Vec<Finding>> {
-    let mut findings = find(&index.whole(identity, clock.now(), true), clock.now());
+    let mut findings = find_in(index, identity, clock);
     findings.extend(leader(client, identity, clock).await?.missing);
     findings.extend(missing_policies(client).await?);
     findings.extend(missing_accounts(client, identity).await?);
@@ -120,9 +124,9 @@ pub(super) async fn findings(
     Ok(findings)
 }
 
-async fn observe(client: &Client, identity: &Identity, clock: &Clock) -> anyhow::Result<ClusterObservation> {
-    let index = collect::index(client, identity, clock).await?;
-    Ok(index.whole(identity, clock.now(), true))
+fn find_in(index: &Index, identity: &Identity, clock: &Clock) -> Vec<Finding> {
+    let others = index.observe(identity, clock.now(), true);
+    find(Searched { objects: index, others: &others }, clock.now())
 }
 
 /// Returns the findings that remain after a while. Work that was in progress has ended by then.
@@ -132,13 +136,13 @@ async fn confirmed(
     clock: &Clock,
     after: Duration,
 ) -> anyhow::Result<Vec<Finding>> {
-    let first = find(&observe(client, identity, clock).await?, clock.now());
+    let first = find_in(&collect::index(client, identity, clock).await?, identity, clock);
     if first.is_empty() {
         return Ok(first);
     }
     tokio::time::sleep(after).await;
     let before: HashSet<_> = first.into_iter().map(|finding| (finding.kind, finding.object)).collect();
-    let mut second = find(&observe(client, identity, clock).await?, clock.now());
+    let mut second = find_in(&collect::index(client, identity, clock).await?, identity, clock);
     second.retain(|finding| before.contains(&(finding.kind, finding.object.clone())));
     Ok(second)
 }

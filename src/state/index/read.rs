@@ -15,7 +15,7 @@ use crate::config::Recipe;
 use crate::config::classes::{Class, ClassLookup, Classes, Config, Identity};
 use crate::config::external_provisioner::Drivers;
 use crate::config::modify;
-use crate::findings::ClusterObservation;
+use crate::findings::{ClaimsAndVolumes, ClusterObservation};
 use crate::model::claim::Claim;
 use crate::model::snapshot;
 use crate::model::snapshot::Content;
@@ -444,14 +444,12 @@ impl Index {
         self.revisions.hashes()
     }
 
-    /// Returns the whole cache at this time, in seconds since 1970, for the search of findings; `deep` as in
+    /// Returns the cache at this time, in seconds since 1970, for the search of findings; `deep` as in
     /// [`ClusterObservation`].
-    pub fn whole(&self, identity: &Identity, now: i64, deep: bool) -> ClusterObservation {
+    pub fn observe(&self, identity: &Identity, now: i64, deep: bool) -> ClusterObservation {
         ClusterObservation {
             identity: identity.clone(),
             classes: self.classes(),
-            claims: self.claims().collect(),
-            volumes: self.volumes().collect(),
             jobs: self.jobs().cloned().collect(),
             pods: self.pods().cloned().collect(),
             snapshots: self.snapshots().cloned().collect(),
@@ -461,5 +459,27 @@ impl Index {
             unused: self.unused_revisions(now),
             deep,
         }
+    }
+}
+
+impl ClaimsAndVolumes for Index {
+    fn claims(&self) -> Box<dyn Iterator<Item = Arc<Claim>> + '_> {
+        Box::new(Index::claims(self))
+    }
+
+    fn volumes(&self) -> Box<dyn Iterator<Item = Arc<Volume>> + '_> {
+        Box::new(Index::volumes(self))
+    }
+
+    fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
+        Index::claim_by_id(self, id)
+    }
+
+    fn volume(&self, name: &str) -> Option<Arc<Volume>> {
+        Index::volume(self, name)
+    }
+
+    fn volumes_of(&self, claim_uid: &str) -> Vec<Arc<Volume>> {
+        Index::volumes_of(self, claim_uid)
     }
 }

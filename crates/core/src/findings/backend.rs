@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flex_contract::listing::{Entry, State};
 use flex_contract::names;
 
-use super::{ClusterObservation, Finding, FindingKind, sort};
+use super::{Finding, FindingKind, Searched, sort};
 use crate::claim::nodes::can_accept_run;
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::{Placement, Recipe, keys};
@@ -60,14 +60,14 @@ fn provenance(volume: &Volume) -> Option<Provenance> {
 
 /// Returns the backends that can be listed. These are the backends of all classes, and those on which older versions of
 /// a config made volumes.
-pub fn views(s: &ClusterObservation) -> Vec<View> {
+pub fn views(Searched { objects, others: s }: Searched<'_>) -> Vec<View> {
     let mut views: BTreeMap<String, (Arc<Recipe>, BTreeSet<String>)> = BTreeMap::new();
     for recipe in s.classes.iter().filter_map(|class| class.recipe.as_ref().ok()).filter(|r| r.can(CAPABILITY)) {
         views.insert(key(&recipe.effective_config), (recipe.clone(), BTreeSet::new()));
     }
     let mut passed_over = HashSet::new();
-    for volume in s.volumes.iter().filter(|volume| volume.belongs_to(&s.identity)) {
-        let Some(Provenance { effective_config, origin_node: node, .. }) = provenance(volume) else { continue };
+    for volume in objects.volumes().filter(|volume| volume.belongs_to(&s.identity)) {
+        let Some(Provenance { effective_config, origin_node: node, .. }) = provenance(&volume) else { continue };
         let key = key(&effective_config);
         if !views.contains_key(&key) && !passed_over.contains(&key) {
             match effective_config.recipe() {
@@ -105,10 +105,11 @@ pub fn views(s: &ClusterObservation) -> Vec<View> {
 }
 
 /// Returns all ids that any object of the cluster has, whoever made it.
-fn known(s: &ClusterObservation) -> HashSet<String> {
-    let mut known: HashSet<String> = s.claims.iter().flat_map(|claim| claim.volume_ids()).collect();
+fn known(Searched { objects, others: s }: Searched<'_>) -> HashSet<String> {
+    let mut known: HashSet<String> = HashSet::new();
+    objects.claims().for_each(|claim| known.extend(claim.volume_ids()));
     let mut add = |id: Option<&str>| known.extend(id.map(str::to_owned));
-    for volume in &s.volumes {
+    for volume in objects.volumes() {
         add(volume.claim_uid.as_deref());
         add(volume.volume_id_annotation.as_deref());
         add(volume.name.strip_prefix(names::PV_PREFIX));
@@ -122,8 +123,8 @@ fn known(s: &ClusterObservation) -> HashSet<String> {
 /// Compares lists with the cluster, as it was before the first run and after the last. `places` are those of all volumes,
 /// as lists write them.
 pub fn compare(
-    before: &ClusterObservation,
-    after: &ClusterObservation,
+    before: Searched<'_>,
+    after: Searched<'_>,
     listings: &[Listing],
     places: &BTreeSet<String>,
 ) -> Vec<Finding> {
@@ -186,29 +187,28 @@ fn is_listed(volume: &Volume, moved_in: &MovedIn) -> bool {
 }
 
 /// Finds volumes in use whose own backend has a complete list without them.
-fn missing(before: &ClusterObservation, after: &ClusterObservation, listings: &[Listing]) -> Vec<Finding> {
+fn missing(before: Searched<'_>, after: Searched<'_>, listings: &[Listing]) -> Vec<Finding> {
     let mut lists: HashMap<(&str, Option<&str>), HashSet<&str>> = HashMap::new();
     for listing in listings {
         let Ok(entries) = &listing.entries else { continue };
         let there = entries.iter().filter(|entry| entry.state != State::Rubbish).map(|entry| entry.id.as_str());
         lists.insert((&listing.key, listing.node.as_deref()), there.collect());
     }
-    let there_before: HashSet<&str> = before.volumes.iter().map(|volume| volume.uid.as_str()).collect();
-    let living: HashSet<&str> =
-        after.claims.iter().filter(|c| !c.terminating).map(|claim| claim.uid.as_str()).collect();
-    let in_use = |volume: &&Arc<Volume>| {
-        volume.belongs_to(&after.identity)
+    let was_there = |volume: &Volume| before.objects.volume(&volume.name).is_some_and(|was| was.uid == volume.uid);
+    let lives = |uid: &str| after.objects.claim_by_id(uid).is_some_and(|claim| claim.uid == uid && !claim.terminating);
+    let in_use = |volume: &Arc<Volume>| {
+        volume.belongs_to(&after.others.identity)
             && !volume.terminating
-            && volume.claim_ref_uid().is_some_and(|uid| living.contains(uid))
-            && there_before.contains(volume.uid.as_str())
+            && volume.claim_ref_uid().is_some_and(lives)
+            && was_there(volume)
     };
     after
-        .volumes
-        .iter()
+        .objects
+        .volumes()
         .filter(in_use)
         .filter_map(|volume| {
-            let Provenance { effective_config, origin_node: node, moved_in } = provenance(volume)?;
-            if moved_in.is_some_and(|moved_in| !is_listed(volume, &moved_in)) {
+            let Provenance { effective_config, origin_node: node, moved_in } = provenance(&volume)?;
+            if moved_in.is_some_and(|moved_in| !is_listed(&volume, &moved_in)) {
                 return None;
             }
             let by_any =

@@ -70,7 +70,7 @@ struct LostClaim {
 /// Returns the reason why Kubernetes calls a claim `Lost`, and the remedy.
 fn lost(w: &Lookups<'_>, claim: &Claim) -> LostClaim {
     let name = claim.volume_name.as_deref().unwrap_or_default();
-    let Some(volume) = w.volumes.get(name) else {
+    let Some(volume) = w.objects.volume(name) else {
         let remedy = "restore the PersistentVolume from a backup of the API, or delete the claim";
         return LostClaim { detail: format!("its volume {name} does not exist"), remedy: remedy.to_owned() };
     };

@@ -1,6 +1,6 @@
 //! Findings: objects that are orphaned or stuck.
 //!
-//! [`find`] is a pure function from a [`ClusterObservation`] of the cluster to [`Finding`]s. [`backend`] compares the
+//! [`find`] is a pure function from a cluster to [`Finding`]s. [`backend`] compares the
 //! cluster with lists of its backends.
 //!
 //! [`FindingKind`] says when each kind is found.
@@ -19,19 +19,20 @@ use std::cmp::Reverse;
 
 pub use self::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER};
 pub use self::kind::{FindingKind, Severity};
-pub use self::observation::ClusterObservation;
 use self::observation::Lookups;
+pub use self::observation::{ClaimsAndVolumes, ClusterObservation, Searched};
 pub use self::tracker::{FindingTracker, TrackedFinding};
 
 /// Finds all orphaned and stuck objects of the cluster. `now` is in seconds since 1970.
-pub fn find(snapshot: &ClusterObservation, now: i64) -> Vec<Finding> {
-    let world = Lookups::new(snapshot, now);
+pub fn find(searched: Searched<'_>, now: i64) -> Vec<Finding> {
+    let world = Lookups::new(searched, now);
+    let Searched { objects, others: snapshot } = searched;
     let revisions = snapshot.unused.iter().map(|hash| runs::revision(&world, hash));
     let mut findings: Vec<Finding> = revisions.collect();
     findings.extend(snapshot.jobs.iter().filter_map(|job| runs::job(&world, job)));
     findings.extend(snapshot.pods.iter().filter_map(|pod| runs::pod(&world, pod)));
-    findings.extend(snapshot.volumes.iter().filter_map(|volume| volumes::volume(&world, volume)));
-    findings.extend(snapshot.claims.iter().filter_map(|claim| claims::claim(&world, claim)));
+    findings.extend(objects.volumes().filter_map(|volume| volumes::volume(&world, &volume)));
+    findings.extend(objects.claims().filter_map(|claim| claims::claim(&world, &claim)));
     findings.extend(snapshot.contents.iter().filter_map(|content| snapshots::content(&world, content)));
     findings.extend(snapshots::finalizers(&world));
     sort(&mut findings);

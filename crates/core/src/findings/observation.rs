@@ -13,17 +13,41 @@ use crate::object::ObjectName;
 use crate::run::node::Node;
 use crate::run::view::{Job, Pod};
 
-/// All data on which findings rest.
+/// The claims and volumes of a cluster. There may be very many, so that nobody keeps a list of them: a cache returns one
+/// after the other.
+pub trait ClaimsAndVolumes {
+    /// Returns all claims of the cluster.
+    fn claims(&self) -> Box<dyn Iterator<Item = Arc<Claim>> + '_>;
+
+    /// Returns all volumes of the cluster.
+    fn volumes(&self) -> Box<dyn Iterator<Item = Arc<Volume>> + '_>;
+
+    /// Returns a claim by an id that a run for it may have.
+    fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>>;
+
+    /// Returns a volume by its name.
+    fn volume(&self, name: &str) -> Option<Arc<Volume>>;
+
+    /// Returns the volumes that name a claim, by annotation, claimRef or their own name.
+    fn volumes_of(&self, claim_uid: &str) -> Vec<Arc<Volume>>;
+}
+
+/// A cluster in which findings are searched.
+#[derive(Clone, Copy)]
+pub struct Searched<'a> {
+    /// The claims and volumes.
+    pub objects: &'a dyn ClaimsAndVolumes,
+    /// The other objects.
+    pub others: &'a ClusterObservation,
+}
+
+/// The data on which findings rest, except for claims and volumes.
 #[derive(Clone, Debug)]
 pub struct ClusterObservation {
     /// The names of this orchestrator.
     pub identity: Identity,
     /// All classes.
     pub classes: Arc<Classes>,
-    /// All claims of the cluster.
-    pub claims: Vec<Arc<Claim>>,
-    /// All volumes of the cluster.
-    pub volumes: Vec<Arc<Volume>>,
     /// The Jobs of this orchestrator.
     pub jobs: Vec<Arc<Job>>,
     /// The pods of this orchestrator.
@@ -44,23 +68,20 @@ pub struct ClusterObservation {
 
 /// An observation of the cluster, indexed for the checks.
 pub(super) struct Lookups<'a> {
+    pub objects: &'a dyn ClaimsAndVolumes,
     pub s: &'a ClusterObservation,
     pub now: i64,
-    /// The claims, by each id that a run for them may have.
-    pub claims: HashMap<String, &'a Claim>,
-    pub volumes: HashMap<&'a str, &'a Volume>,
     pub snapshots: HashMap<&'a ObjectName, &'a Snapshot>,
     pub contents: HashMap<&'a str, &'a Content>,
     pub jobs: HashSet<&'a ObjectName>,
     pub jobs_by_id: HashMap<&'a str, Vec<&'a Job>>,
     /// The time at which the last container of a Job's pods ended.
     pub ended: HashMap<(&'a str, &'a str), i64>,
-    /// The ids for which a volume with that id or name exists and is not adopted.
-    pub unadopted: HashSet<&'a str>,
 }
 
 impl<'a> Lookups<'a> {
-    pub(super) fn new(s: &'a ClusterObservation, now: i64) -> Self {
+    pub(super) fn new(searched: Searched<'a>, now: i64) -> Self {
+        let Searched { objects, others: s } = searched;
         let mut jobs_by_id: HashMap<&str, Vec<&Job>> = HashMap::new();
         for job in &s.jobs {
             job.ids().for_each(|id| jobs_by_id.entry(id.as_str()).or_default().push(job));
@@ -71,21 +92,23 @@ impl<'a> Lookups<'a> {
             let last = ended.entry((pod.name.namespace.as_str(), pod.job.as_str())).or_default();
             *last = (*last).max(at);
         }
-        let unadopted = s.volumes.iter().filter(|volume| !volume.is_adopted());
-        let ids = |volume: &'a Arc<Volume>| {
-            [volume.claim_uid.as_deref(), volume.name.strip_prefix(names::PV_PREFIX)].into_iter().flatten()
-        };
         Lookups {
+            objects,
             s,
             now,
-            claims: s.claims.iter().flat_map(|claim| claim.volume_ids().map(move |id| (id, claim.as_ref()))).collect(),
-            volumes: s.volumes.iter().map(|volume| (volume.name.as_str(), volume.as_ref())).collect(),
             snapshots: s.snapshots.iter().map(|snapshot| (&snapshot.name, snapshot.as_ref())).collect(),
             contents: s.contents.iter().map(|content| (content.name.as_str(), content.as_ref())).collect(),
             jobs: s.jobs.iter().map(|job| &job.name).collect(),
             jobs_by_id,
             ended,
-            unadopted: unadopted.flat_map(ids).collect(),
         }
+    }
+
+    /// Checks whether a volume with this id or its name exists and is not adopted.
+    pub(super) fn has_unadopted_volume(&self, id: &str) -> bool {
+        let names_it = |volume: &Volume| {
+            volume.claim_uid.as_deref() == Some(id) || volume.name.strip_prefix(names::PV_PREFIX) == Some(id)
+        };
+        self.objects.volumes_of(id).iter().any(|volume| !volume.is_adopted() && names_it(volume))
     }
 }

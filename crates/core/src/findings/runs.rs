@@ -45,7 +45,7 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
         return left.then(|| finding(FindingKind::JobWithoutOwner, detail()).since(job.created));
     }
     let id = job.run_labels.id.as_str();
-    let claim = w.claims.get(id).copied();
+    let claim = w.objects.claim_by_id(id);
     if !has_owner(w, job) {
         if is_only_record(w, job) {
             return None;
@@ -85,12 +85,12 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
 /// Checks whether the volume of a Job exists, or a claim or volume of its runs. A run of no volume needs none.
 fn has_owner(w: &Lookups<'_>, job: &Job) -> bool {
     match &job.volume {
-        Some(volume) => w.volumes.contains_key(volume.as_str()),
+        Some(volume) => w.objects.volume(volume).is_some(),
         None => {
             let mut volumes = job.members.iter().filter_map(Member::volume);
             job.run_labels.operation.is_of_no_volume()
-                || job.ids().any(|id| w.claims.contains_key(id.as_str()))
-                || volumes.any(|volume| w.volumes.contains_key(volume.as_str()))
+                || job.ids().any(|id| w.objects.claim_by_id(id.as_str()).is_some())
+                || volumes.any(|volume| w.objects.volume(volume).is_some())
         }
     }
 }
@@ -104,7 +104,7 @@ fn is_stalled(w: &Lookups<'_>, job: &Job) -> bool {
 
 /// Checks whether the Job may be the only record of how a volume was made.
 fn is_only_record(w: &Lookups<'_>, job: &Job) -> bool {
-    job.ids().any(|id| w.unadopted.contains(id.as_str()))
+    job.ids().any(|id| w.has_unadopted_volume(id.as_str()))
 }
 
 /// Checks whether the recipe of the Job is stored.
@@ -122,8 +122,8 @@ pub(super) fn pod(w: &Lookups<'_>, pod: &Pod) -> Option<Finding> {
         return None;
     }
     let id = &pod.run_labels.id;
-    let claim = w.claims.get(id.as_str());
-    let whose = match claim {
+    let claim = w.objects.claim_by_id(id);
+    let whose = match &claim {
         _ if pod.run_labels.operation.is_of_no_volume() => "no claim".to_owned(),
         _ if !pod.members.is_empty() => format!("{} claims or volumes", pod.members.len()),
         Some(claim) => format!("claim {}", claim.name),

@@ -63,8 +63,8 @@ pub(super) fn finalizers(w: &Lookups<'_>) -> Vec<Finding> {
     if !w.s.deep {
         return Vec::new();
     }
-    let of_claims = w.s.claims.iter().flat_map(|claim| {
-        let object_ref = ObjectRef::claim(claim);
+    let of_claims = w.objects.claims().flat_map(|claim| {
+        let object_ref = ObjectRef::claim(&claim);
         leftover_finalizers(w, object_ref, "pvc", &claim.finalizers)
     });
     let of_contents =
@@ -107,10 +107,10 @@ fn leftover_finalizers(w: &Lookups<'_>, object_ref: ObjectRef, resource: &str, f
 fn unneeded_finalizer(w: &Lookups<'_>, resource: &str, finalizer: &str) -> Option<Cow<'static, str>> {
     if let Some(copy) = finalizer.strip_prefix(names::CLONE_FINALIZER) {
         let done = |claim: &Claim| claim.is_bound() && !claim.has_finalizer();
-        return match w.claims.get(copy) {
+        return match w.objects.claim_by_id(copy) {
             None => Some("the claim that is made from it does not exist".into()),
             Some(claim) => {
-                done(claim).then(|| format!("claim {}, which was made from it, is bound", claim.name).into())
+                done(&claim).then(|| format!("claim {}, which was made from it, is bound", claim.name).into())
             }
         };
     }

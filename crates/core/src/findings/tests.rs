@@ -44,9 +44,42 @@ fn recipe() -> Recipe {
     effective_config(&[]).recipe().unwrap()
 }
 
+/// Claims and volumes in lists.
+#[derive(Clone, Debug, Default)]
+struct Objects {
+    claims: Vec<Arc<Claim>>,
+    volumes: Vec<Arc<Volume>>,
+}
+
+impl ClaimsAndVolumes for Objects {
+    fn claims(&self) -> Box<dyn Iterator<Item = Arc<Claim>> + '_> {
+        Box::new(self.claims.iter().cloned())
+    }
+
+    fn volumes(&self) -> Box<dyn Iterator<Item = Arc<Volume>> + '_> {
+        Box::new(self.volumes.iter().cloned())
+    }
+
+    fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
+        self.claims.iter().find(|claim| claim.volume_ids().any(|own| own == id)).cloned()
+    }
+
+    fn volume(&self, name: &str) -> Option<Arc<Volume>> {
+        self.volumes.iter().find(|volume| volume.name == name).cloned()
+    }
+
+    fn volumes_of(&self, claim_uid: &str) -> Vec<Arc<Volume>> {
+        let names_it = |volume: &&Arc<Volume>| {
+            let ids = [volume.claim_uid.as_deref(), volume.claim_ref_uid(), volume.name.strip_prefix(names::PV_PREFIX)];
+            ids.contains(&Some(claim_uid))
+        };
+        self.volumes.iter().filter(names_it).cloned().collect()
+    }
+}
+
 /// A cluster with a class, in which all objects are old.
-#[derive(Debug)]
-struct Cluster(ClusterObservation);
+#[derive(Clone, Debug)]
+struct Cluster(ClusterObservation, Objects);
 
 impl Cluster {
     fn new() -> Self {
@@ -72,20 +105,21 @@ impl Cluster {
         let revisions: BTreeMap<String, Revision> = BTreeMap::new();
         let table = classes(&identity, [&config], [&foreign], &revisions, &ExternalProvisioners::none());
         assert!(matches!(table.lookup("c"), crate::config::classes::ClassLookup::Ours(class) if class.recipe.is_ok()));
-        Cluster(ClusterObservation {
-            identity,
-            classes: Arc::new(table),
-            claims: vec![],
-            volumes: vec![],
-            jobs: vec![],
-            pods: vec![],
-            snapshots: vec![],
-            contents: vec![],
-            nodes: vec![],
-            recipes: [recipe().effective_config.hash()].into(),
-            unused: vec![],
-            deep: true,
-        })
+        Cluster(
+            ClusterObservation {
+                identity,
+                classes: Arc::new(table),
+                jobs: vec![],
+                pods: vec![],
+                snapshots: vec![],
+                contents: vec![],
+                nodes: vec![],
+                recipes: [recipe().effective_config.hash()].into(),
+                unused: vec![],
+                deep: true,
+            },
+            Objects::default(),
+        )
     }
 
     fn claim(mut self, more: Value) -> Self {
@@ -95,7 +129,7 @@ impl Cluster {
         });
         merge(&mut claim, more);
         let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-        self.0.claims.push(Arc::new(Claim::from(&claim)));
+        self.1.claims.push(Arc::new(Claim::from(&claim)));
         self
     }
 
@@ -113,7 +147,7 @@ impl Cluster {
                 .to_string();
         let volume = json!({
             "metadata": {
-                "name": names::pv_name(UID), "uid": format!("v{}", self.0.volumes.len()), "creationTimestamp": at(NOW - 5000),
+                "name": names::pv_name(UID), "uid": format!("v{}", self.1.volumes.len()), "creationTimestamp": at(NOW - 5000),
                 "labels": { names::LABEL_INSTANCE: "default" },
                 "finalizers": [names::VOLUME_FINALIZER],
                 "annotations": {
@@ -130,7 +164,7 @@ impl Cluster {
         let volume: k8s_openapi::api::core::v1::PersistentVolume = serde_json::from_value(volume).unwrap();
         let mut volume = Volume::from(&volume);
         change(&mut volume);
-        self.0.volumes.push(Arc::new(volume));
+        self.1.volumes.push(Arc::new(volume));
         self
     }
 
@@ -177,8 +211,12 @@ impl Cluster {
         self
     }
 
+    fn searched(&self) -> Searched<'_> {
+        Searched { objects: &self.1, others: &self.0 }
+    }
+
     fn found(&self) -> Vec<Finding> {
-        find(&self.0, NOW)
+        find(self.searched(), NOW)
     }
 
     /// Checks that there is exactly this finding, with this text, and with or without a safe fix.

@@ -1,5 +1,7 @@
 //! Volumes that nothing will delete, or whose deletion is stuck.
 
+use std::sync::Arc;
+
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
@@ -21,24 +23,24 @@ use crate::volume::restored::may_adopt;
 use crate::volume::vouch::{ClassConfigs, Vouchable, is_deleted_at_once, reserve_command, vouchable};
 
 /// The relation of a volume to its claim.
-enum Owner<'a> {
+enum Owner {
     /// The volume has no claim: somebody removed it, or it never had one.
     None,
     /// The claim exists.
-    Alive(&'a Claim),
+    Alive(Arc<Claim>),
     /// The claim exists, and is bound to another volume.
-    BoundToOtherVolume(&'a Claim),
+    BoundToOtherVolume(Arc<Claim>),
     /// The claim is gone.
     Gone,
 }
 
-fn owner<'a>(w: &Lookups<'a>, volume: &Volume) -> Owner<'a> {
+fn owner(w: &Lookups<'_>, volume: &Volume) -> Owner {
     let reference = volume.claim_ref_uid();
     if volume.is_adopted() && reference.is_none() {
         return Owner::None;
     }
     let Some(uid) = reference.or(volume.claim_uid.as_deref()) else { return Owner::None };
-    match w.claims.get(uid).copied() {
+    match w.objects.claim_by_id(uid) {
         Some(claim)
             if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
         {
@@ -80,7 +82,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let kept = || format!("delete storage and volume by hand if nobody needs them: kubectl delete pv {}", volume.name);
     match owner(w, volume) {
-        Owner::Alive(claim) => in_use(w, volume, claim, finding),
+        Owner::Alive(claim) => in_use(w, volume, &claim, finding),
         Owner::None if volume.is_adopted() => {
             finding(FindingKind::VolumeRetained, "its claimRef was removed, so it can be bound again".into(), kept())
         }
@@ -125,7 +127,7 @@ fn is_at_work(volume: &Volume, since: i64, now: i64) -> bool {
 
 /// Checks whether the volume's claim is adopting it now.
 fn is_being_adopted(w: &Lookups<'_>, volume: &Volume) -> bool {
-    matches!(owner(w, volume), Owner::Alive(claim) if may_adopt(claim))
+    matches!(owner(w, volume), Owner::Alive(claim) if may_adopt(&claim))
 }
 
 /// Returns the finding about a volume with provenance but without adoption mark.

@@ -10,15 +10,15 @@ fn listing(node: Option<&str>, entries: &[(State, &str)], cluster: &Cluster) -> 
     let entry =
         |(state, id): &(State, &str)| Entry { state: *state, id: (*id).into(), bytes: None, place: format!("/{id}") };
     Listing {
-        key: views(&cluster.0)[0].key.clone(),
+        key: views(cluster.searched())[0].key.clone(),
         class: "c".into(),
         node: node.map(str::to_owned),
         entries: Ok(entries.iter().map(entry).collect()),
     }
 }
 
-fn compare(before: &ClusterObservation, after: &ClusterObservation, listings: &[Listing]) -> Vec<Finding> {
-    crate::findings::backend::compare(before, after, listings, &std::collections::BTreeSet::new())
+fn compare(before: &Cluster, after: &Cluster, listings: &[Listing]) -> Vec<Finding> {
+    crate::findings::backend::compare(before.searched(), after.searched(), listings, &std::collections::BTreeSet::new())
 }
 
 fn kinds(findings: &[Finding]) -> Vec<FindingKind> {
@@ -43,7 +43,7 @@ fn made_by(volume: &mut Volume, data: &[(&str, &str)], node: Option<&str>) {
 #[test]
 fn unknown_storage_is_a_finding() {
     let cluster = networked();
-    let compare = |entries: &[(State, &str)]| compare(&cluster.0, &cluster.0, &[listing(None, entries, &cluster)]);
+    let compare = |entries: &[(State, &str)]| compare(&cluster, &cluster, &[listing(None, entries, &cluster)]);
     assert_eq!(kinds(&compare(&[(State::Volume, UID)])), []);
     let found = compare(&[(State::Volume, UID), (State::Volume, OTHER), (State::Rubbish, "a"), (State::Kept, "b")]);
     assert_eq!(kinds(&found), [FindingKind::BackendUnknown, FindingKind::BackendRubbish]);
@@ -53,7 +53,7 @@ fn unknown_storage_is_a_finding() {
     let run = networked().job("provision", |job| job.run_labels.id = OTHER.into());
     for (before, after) in [(&foreign, &cluster), (&cluster, &foreign), (&run, &cluster), (&cluster, &run)] {
         let listing = listing(None, &[(State::Volume, UID), (State::Volume, OTHER)], &cluster);
-        assert_eq!(self::compare(&before.0, &after.0, &[listing]), []);
+        assert_eq!(self::compare(&before, &after, &[listing]), []);
     }
 }
 
@@ -61,21 +61,21 @@ fn unknown_storage_is_a_finding() {
 fn missing_storage_is_a_finding() {
     let cluster = networked();
     let whole = |cluster: &Cluster, entries: &[(State, &str)]| {
-        kinds(&compare(&cluster.0, &cluster.0, &[listing(None, entries, cluster)]))
+        kinds(&compare(&cluster, &cluster, &[listing(None, entries, cluster)]))
     };
     assert_eq!(whole(&cluster, &[]), [FindingKind::BackendMissing]);
     assert_eq!(whole(&cluster, &[(State::Rubbish, UID)]), [FindingKind::BackendMissing], "rubbish is no volume");
     assert_eq!(whole(&cluster, &[(State::Kept, UID)]), []);
     // An incomplete list is reported, and says nothing else.
     let broken = Listing { entries: Err("cut".into()), ..listing(None, &[], &cluster) };
-    assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[broken])), [FindingKind::BackendNotListed]);
+    assert_eq!(kinds(&compare(&cluster, &cluster, &[broken])), [FindingKind::BackendNotListed]);
     // A list of another location says nothing. Nor does a list about a volume that appeared or disappeared meanwhile.
-    assert_eq!(kinds(&compare(&cluster.0, &cluster.0, &[listing(Some("a"), &[], &cluster)])), []);
+    assert_eq!(kinds(&compare(&cluster, &cluster, &[listing(Some("a"), &[], &cluster)])), []);
     let empty = Cluster::with(&[("placement", "any")]).bound();
-    assert_eq!(kinds(&compare(&empty.0, &cluster.0, &[listing(None, &[], &cluster)])), []);
-    assert_eq!(kinds(&compare(&cluster.0, &empty.0, &[listing(None, &[], &cluster)])), []);
+    assert_eq!(kinds(&compare(&empty, &cluster, &[listing(None, &[], &cluster)])), []);
+    assert_eq!(kinds(&compare(&cluster, &empty, &[listing(None, &[], &cluster)])), []);
     let released = Cluster::with(&[("placement", "any")]).volume(gone);
-    assert_eq!(kinds(&compare(&released.0, &released.0, &[listing(None, &[], &released)])), []);
+    assert_eq!(kinds(&compare(&released, &released, &[listing(None, &[], &released)])), []);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn storage_at_the_place_of_a_volume_is_known_by_whatever_id() {
     let cluster = networked();
     let listing = listing(None, &[(State::Volume, UID), (State::Volume, OTHER), (State::Volume, "a")], &cluster);
     let places = [format!("/{OTHER}")].into();
-    let found = crate::findings::backend::compare(&cluster.0, &cluster.0, &[listing], &places);
+    let found = crate::findings::backend::compare(cluster.searched(), cluster.searched(), &[listing], &places);
     assert_eq!(found.iter().map(|finding| finding.object.name.name.as_str()).collect::<Vec<_>>(), ["a"]);
 }
 
@@ -97,7 +97,7 @@ fn storage_that_moved_in_is_missed_only_if_the_list_could_name_it() {
             (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance)), Some(provenance));
             volume.source_kind = Some(kind);
         });
-        kinds(&compare(&cluster.0, &cluster.0, &[listing(None, &[], &cluster)]))
+        kinds(&compare(&cluster, &cluster, &[listing(None, &[], &cluster)]))
     };
     let named = format!("{}_team_data", names::pv_name(UID));
     assert_eq!(missing("hostPath", &named), [FindingKind::BackendMissing]);
@@ -110,11 +110,11 @@ fn storage_that_moved_in_is_missed_only_if_the_list_could_name_it() {
 #[test]
 fn volumes_of_a_node_are_expected_in_its_list() {
     let cluster = Cluster::new().node("a").node("b").bound().volume(|v| made_by(v, &[], Some("a")));
-    let views = views(&cluster.0);
+    let views = views(cluster.searched());
     assert_eq!(views.len(), 1);
     assert_eq!(views[0].nodes, [Some("a".to_owned()), Some("b".to_owned())]);
     let on = |node: &str, entries: &[(State, &str)]| {
-        kinds(&compare(&cluster.0, &cluster.0, &[listing(Some(node), entries, &cluster)]))
+        kinds(&compare(&cluster, &cluster, &[listing(Some(node), entries, &cluster)]))
     };
     assert_eq!(on("a", &[(State::Volume, UID)]), []);
     assert_eq!(on("a", &[]), [FindingKind::BackendMissing]);
@@ -127,19 +127,19 @@ fn versions_of_a_config_share_a_list_only_with_the_same_backend() {
     let same = Cluster::with(&[("placement", "any")])
         .bound()
         .volume(|v| made_by(v, &[("placement", "any"), ("image", "old"), ("timeout", "9s")], None));
-    assert_eq!(views(&same.0).len(), 1);
-    assert_eq!(kinds(&compare(&same.0, &same.0, &[listing(None, &[], &same)])), [FindingKind::BackendMissing]);
+    assert_eq!(views(same.searched()).len(), 1);
+    assert_eq!(kinds(&compare(&same, &same, &[listing(None, &[], &same)])), [FindingKind::BackendMissing]);
     // The volume was made when the config led elsewhere. If it is missing here, it may exist there.
     let moved = Cluster::with(&[("placement", "any")])
         .bound()
         .volume(|v| made_by(v, &[("placement", "any"), ("server", "old")], None));
-    let both = views(&moved.0);
+    let both = views(moved.searched());
     assert_eq!(both.len(), 2);
     let current = both.iter().find(|view| !view.recipe.parameters.contains_key("server")).unwrap();
     let list = Listing { key: current.key.clone(), ..listing(None, &[], &moved) };
-    assert_eq!(kinds(&compare(&moved.0, &moved.0, &[list])), []);
+    assert_eq!(kinds(&compare(&moved, &moved, &[list])), []);
     // A class whose image cannot list is not asked.
-    assert_eq!(views(&Cluster::with(&[("capabilities", "")]).0).len(), 0);
+    assert_eq!(views(Cluster::with(&[("capabilities", "")]).searched()).len(), 0);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_node_selector_bounds_the_listed_nodes() {
     let mut cluster = Cluster::with(&[("node-selector", "storage=yes")]).node("a").node("b");
     let labelled = Node { labels: [("storage".to_owned(), "yes".to_owned())].into(), ..(*cluster.0.nodes[1]).clone() };
     cluster.0.nodes[1] = Arc::new(labelled);
-    assert_eq!(views(&cluster.0)[0].nodes, [Some("b".to_owned())]);
+    assert_eq!(views(cluster.searched())[0].nodes, [Some("b".to_owned())]);
 }
 
 #[test]
@@ -163,10 +163,10 @@ fn nodes_without_runs_are_listed_only_if_they_have_volumes() {
     };
     let two = || Cluster::new().node("a").node("b");
     let both = [Some("a".to_owned()), Some("b".to_owned())];
-    assert_eq!(views(&tainted(two(), "example.com/database").0)[0].nodes, both[1..]);
-    assert_eq!(views(&tainted(two(), "node.kubernetes.io/unschedulable").0)[0].nodes, both, "it passes");
+    assert_eq!(views(tainted(two(), "example.com/database").searched())[0].nodes, both[1..]);
+    assert_eq!(views(tainted(two(), "node.kubernetes.io/unschedulable").searched())[0].nodes, both, "it passes");
     let with_volume = two().bound().volume(|v| made_by(v, &[], Some("a")));
-    assert_eq!(views(&tainted(with_volume, "example.com/database").0)[0].nodes, both);
+    assert_eq!(views(tainted(with_volume, "example.com/database").searched())[0].nodes, both);
     let tolerant = Cluster::with(&[("tolerations", "[{operator: Exists}]")]).node("a").node("b");
-    assert_eq!(views(&tainted(tolerant, "example.com/database").0)[0].nodes, both);
+    assert_eq!(views(tainted(tolerant, "example.com/database").searched())[0].nodes, both);
 }
