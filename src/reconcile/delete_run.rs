@@ -5,6 +5,7 @@ use flex_contract::operation::Operation;
 
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
+use crate::object::ObjectName;
 use crate::reconcile::context::{Context, RunObjects};
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
@@ -48,6 +49,9 @@ pub(super) async fn start_delete_job(
     if target.namespace != *own && !context.identity.config_namespaces.contains(&target.namespace) {
         target = RunTarget { namespace: own.clone(), without_account: true, ..target };
     }
+    if target.namespace != *own && has_unseen_job(context, request, &target).await? {
+        return Ok(None);
+    }
     loop {
         let error = match context.create_job(recipe, job::job(recipe, request, &target)).await {
             Ok(()) => return Ok(None),
@@ -68,4 +72,20 @@ pub(super) async fn start_delete_job(
         }
         return Ok(Some(Cause::new(cause::JOB_REFUSED, format!("the delete run's Job cannot be created: {error}"))));
     }
+}
+
+/// Checks whether a Job of this run is in the orchestrator's own namespace, and no watch has shown it yet. The config's
+/// namespace was gone when the orchestrator created that Job, and somebody has created the namespace again. The name of
+/// a Job is unique in one namespace only, so that the API server would accept a second Job in the other.
+async fn has_unseen_job(
+    context: &Context,
+    request: &flex_contract::request::RunRequest,
+    target: &RunTarget,
+) -> Result<bool, WriteError> {
+    let name = job::name(request.operation, &request.volume_id, request.attempt, &target.scope);
+    let exists = context.writes.read_job(&ObjectName::new(&context.identity.namespace, &name)).await?.is_some();
+    if exists {
+        context.cluster.index_mut().expect_job(&name);
+    }
+    Ok(exists)
 }
