@@ -40,6 +40,10 @@ pub(super) async fn execute(
             StepOutcome::End(Requeue::Done)
         }
         Step::Reserve => reserve(context, volume, observation).await?.into(),
+        Step::RemoveClaimUid => match &volume.claim_ref {
+            Some(reference) => writes.reserve(volume, &reference.name, None).await?.into(),
+            None => StepOutcome::Wait,
+        },
         Step::ConfirmClaimGone => {
             confirmed.claim_state = Some(confirm_claim_gone(context, volume, &observation.jobs).await?);
             StepOutcome::Again

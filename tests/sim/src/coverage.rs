@@ -125,6 +125,11 @@ pub const UNREACHED: &[Unreached] = &[
         "DeletePolicyTooLate",
         "an admin must delete a retained volume, and then change its policy to Delete",
     ),
+    rare(
+        "volume",
+        "QuarantinedHalfBound",
+        "an admin must delete a refused volume while the PV controller is between the two halves of its binding",
+    ),
     rare("volume", "StopModifyRun", "a user must delete the claim while a modify run is in progress"),
     rare("volume", "InPlaceRunEnding", "a user must delete the claim while an expand or modify run is in progress"),
     impossible("volume", "UnusableVolumeId", "nobody writes other ids on volumes"),

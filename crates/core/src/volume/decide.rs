@@ -104,7 +104,22 @@ fn while_in_use(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) 
     if volume.terminating && volume.has_finalizer() && volume.quarantine.is_some() && !volume.is_adopted() {
         return Rule::QuarantinedTerminating.step(Step::RemoveFinalizer);
     }
+    if is_half_bound_refusal(o) {
+        return Rule::QuarantinedHalfBound.step(Step::RemoveClaimUid);
+    }
     change_in_place(o, now)
+}
+
+/// Checks whether an admin deleted a quarantined volume between the two halves of its binding: the PV controller has
+/// written the claim's UID on the volume, and not yet the volume's name on the claim. It never binds a terminating
+/// volume, and Kubernetes keeps each volume in phase Bound.
+fn is_half_bound_refusal(o: &Observed<'_>) -> bool {
+    let volume = o.volume;
+    volume.terminating
+        && volume.quarantine.is_some()
+        && !volume.is_adopted()
+        && volume.claim_ref_uid().is_some()
+        && o.expand.claim.is_some_and(|claim| claim.volume_name.is_none())
 }
 
 /// Decides about a volume whose claim is gone, or bound to another volume.

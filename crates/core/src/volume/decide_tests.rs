@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
+use crate::model::volume::Reference;
 use crate::object::ObjectName;
 use crate::run::state::Cause;
 use crate::run::view::Job;
@@ -367,6 +368,30 @@ fn a_quarantined_volume_may_be_deleted_by_hand() {
     // The claim may lose its finalizer at this moment, because an adopted volume is responsible for the storage.
     let adopted = Volume { quarantine: Some("why".into()), terminating: true, ..volume("Delete") };
     world(adopted, ClaimState::Alive).rests(Rule::InUse);
+}
+
+#[test]
+fn a_quarantined_volume_is_let_go_between_the_halves_of_its_binding() {
+    let reference = Reference { name: ObjectName::new("team", "data"), uid: Some(ID.into()) };
+    let refused = Volume {
+        quarantine: Some("why".into()),
+        adoption_mark: None,
+        terminating: true,
+        claim_ref: Some(reference.clone()),
+        ..unheld("Delete")
+    };
+    let claim = serde_json::json!({ "metadata": { "namespace": "team", "name": "data", "uid": ID } });
+    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+    let pending = Claim::from(&claim);
+    let half = World { size_claim: Some(pending.clone()), ..world(refused.clone(), ClaimState::Alive) };
+    assert_eq!(half.step(Rule::QuarantinedHalfBound), Step::RemoveClaimUid);
+    // A bound claim would be lost without its volume.
+    let bound = Claim { volume_name: Some(refused.name.clone()), ..pending };
+    World { size_claim: Some(bound), ..half.clone() }.rests(Rule::InUse);
+    let with = |volume: Volume| World { volume, ..half.clone() };
+    with(Volume { terminating: false, ..refused.clone() }).rests(Rule::InUse);
+    with(Volume { quarantine: None, ..refused.clone() }).rests(Rule::InUse);
+    with(Volume { claim_ref: Some(Reference { uid: None, ..reference }), ..refused }).rests(Rule::InUse);
 }
 
 fn begin<'a>(attempt: u32, node: impl Into<Option<&'a str>>) -> Step {

@@ -22,6 +22,8 @@ pub enum Step {
     RemoveFinalizer,
     /// Reserves the volume for the claim that it had, so that no other claim gets it.
     Reserve,
+    /// Removes the claim's UID from the claimRef, which keeps the claim's name.
+    RemoveClaimUid,
     /// Asks the API, not the cache, whether the claim is gone, and decides again.
     ConfirmClaimGone,
     /// Asks the API, not the cache, whether a node exists, and decides again.
@@ -108,6 +110,9 @@ pub enum Rule {
     UnneededFinalizer,
     /// An admin deleted a quarantined volume. Removes the finalizer: the claim is responsible for the storage.
     QuarantinedTerminating,
+    /// An admin deleted a quarantined volume that the PV controller had begun to bind. Removes the claim's UID from the
+    /// claimRef, so that Kubernetes lets the volume go.
+    QuarantinedHalfBound,
     /// A claim uses the volume, and its size changes by a rule of the expansion.
     #[strum(disabled)]
     Expand(expand::Rule),
