@@ -273,7 +273,14 @@ impl Actors {
         }
     }
 
-    /// Adds or removes the finalizer of another controller on an object.
+    /// Asks for the next attempt of an object at once, whether its last run failed or not.
+    fn retry(store: &mut Store, kind: Kind, name: &ObjectName) {
+        line(|| format!("user: asks for the next attempt of {kind:?} {name}"));
+        count("attempts asked for");
+        store.update(kind, name, |object| object["metadata"]["annotations"][names::RETRY] = json!("now"));
+    }
+
+    /// Adds or removes the finalizer of another controller on an object, or asks for its next attempt.
     fn mark(store: &mut Store, world: &mut World, rng: &mut Rng) {
         let mut all: Vec<_> = Actors::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();
         all.extend(Actors::volumes(store).into_iter().map(|of| (Kind::Volume, of)));
@@ -281,6 +288,9 @@ impl Actors {
             return;
         }
         let (kind, (name, object)) = rng.pick(&all);
+        if rng.permille(300) {
+            return Actors::retry(store, *kind, name);
+        }
         let mark = (*kind, name.clone(), uid(object).to_owned());
         if world.marked.contains(&mark) {
             return Actors::unmark(store, world, &mark);

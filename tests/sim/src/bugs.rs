@@ -126,6 +126,7 @@ impl Bug {
             Bug::RestoredAsHalfMade => {
                 *classes = vec!["shared"];
                 (profile.restores, profile.share, profile.bad_image, profile.kill) = (true, None, 0, 0);
+                (profile.others, profile.swaps, profile.snapshots, profile.in_place) = (false, false, false, false);
             }
             Bug::AllAttemptsIdle => {
                 *classes = vec!["shared"];
