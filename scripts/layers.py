@@ -42,7 +42,8 @@ LAYERS = {
         cli
     """,
     "src/state": """
-        compact id queue unstarted words watch_change work_item
+        compact id queue unstarted words watch_change
+        work_item
         cache configs expectations fair_queue slot_request
         facts kept_scripts members open_batch removed_jobs revisions unmarked unseen_writes
         batches quota slots sync_probes

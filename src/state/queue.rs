@@ -1,4 +1,7 @@
 //! The work queue: each item once, one worker for each item, and items that are requeued later.
+//!
+//! Ready items wait in two lanes, and workers take from both in turn. So thousands of volumes that are to be deleted do
+//! not hold up a new claim.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -7,6 +10,64 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+/// The lane in which a ready item waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Somebody waits for the result, or many other items depend on it.
+    Awaited,
+    /// There may be thousands of such items at one time.
+    Bulk,
+}
+
+/// An item that knows its lane.
+pub trait InLane {
+    /// Returns the lane.
+    fn lane(&self) -> Lane;
+}
+
+/// The ready items, in the order of their arrival in each lane.
+#[derive(Debug)]
+struct Ready<K> {
+    awaited: VecDeque<K>,
+    bulk: VecDeque<K>,
+    /// The lane from which the next item comes, if both have one.
+    turn: Lane,
+}
+
+impl<K: InLane> Ready<K> {
+    fn push(&mut self, key: K) {
+        match key.lane() {
+            Lane::Awaited => self.awaited.push_back(key),
+            Lane::Bulk => self.bulk.push_back(key),
+        }
+    }
+
+    fn pop(&mut self) -> Option<K> {
+        match self.turn {
+            Lane::Awaited => {
+                self.turn = Lane::Bulk;
+                self.awaited.pop_front().or_else(|| self.bulk.pop_front())
+            }
+            Lane::Bulk => {
+                self.turn = Lane::Awaited;
+                self.bulk.pop_front().or_else(|| self.awaited.pop_front())
+            }
+        }
+    }
+}
+
+impl<K> Ready<K> {
+    fn len(&self) -> usize {
+        self.awaited.len() + self.bulk.len()
+    }
+}
+
+impl<K> Default for Ready<K> {
+    fn default() -> Self {
+        Ready { awaited: VecDeque::new(), bulk: VecDeque::new(), turn: Lane::Awaited }
+    }
+}
 
 /// A work queue. An item that is added while a worker has it follows again afterwards.
 #[derive(Debug)]
@@ -18,7 +79,7 @@ pub struct Queue<K> {
 /// The waiting items, for any kind of time.
 #[derive(Debug)]
 pub struct QueueState<K, T> {
-    ready: VecDeque<K>,
+    ready: Ready<K>,
     queued: HashSet<K>,
     running: HashSet<K>,
     again: HashSet<K>,
@@ -27,13 +88,13 @@ pub struct QueueState<K, T> {
     paused: bool,
 }
 
-impl<K: Clone + Eq + Hash + Ord> Default for Queue<K> {
+impl<K: Clone + Eq + Hash + Ord + InLane> Default for Queue<K> {
     fn default() -> Self {
         Self { state: Mutex::default(), changed: Notify::new() }
     }
 }
 
-impl<K: Clone + Eq + Hash + Ord> Queue<K> {
+impl<K: Clone + Eq + Hash + Ord + InLane> Queue<K> {
     fn state(&self) -> std::sync::MutexGuard<'_, QueueState<K, Instant>> {
         self.state.lock().expect("no code panics while it holds the queue")
     }
@@ -82,7 +143,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
                 let mut state = self.state();
                 state.wake(Instant::now());
                 if let Some(key) = state.take() {
-                    let more = !state.ready.is_empty();
+                    let more = state.ready.len() > 0;
                     drop(state);
                     if more {
                         self.changed.notify_one();
@@ -111,7 +172,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 impl<K, T> Default for QueueState<K, T> {
     fn default() -> Self {
         QueueState {
-            ready: VecDeque::new(),
+            ready: Ready::default(),
             queued: HashSet::new(),
             running: HashSet::new(),
             again: HashSet::new(),
@@ -122,7 +183,7 @@ impl<K, T> Default for QueueState<K, T> {
     }
 }
 
-impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> QueueState<K, T> {
+impl<K: Clone + Eq + Hash + Ord + InLane, T: Copy + Ord> QueueState<K, T> {
     /// Adds an item for the next free worker.
     pub fn add(&mut self, key: K) {
         if let Some(at) = self.alarm.remove(&key) {
@@ -131,7 +192,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> QueueState<K, T> {
         if self.running.contains(&key) {
             self.again.insert(key);
         } else if self.queued.insert(key.clone()) {
-            self.ready.push_back(key);
+            self.ready.push(key);
         }
     }
 
@@ -177,7 +238,7 @@ impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> QueueState<K, T> {
         if self.paused {
             return None;
         }
-        let key = self.ready.pop_front()?;
+        let key = self.ready.pop()?;
         self.queued.remove(&key);
         self.running.insert(key.clone());
         Some(key)
@@ -198,7 +259,27 @@ impl<K: Clone + Eq + Hash + Ord, T: Copy + Ord> QueueState<K, T> {
 mod tests {
     use super::*;
 
-    async fn nothing<K: Clone + Eq + Hash + Ord + std::fmt::Debug>(queue: &Queue<K>) {
+    /// Odd numbers are awaited.
+    impl InLane for i32 {
+        fn lane(&self) -> Lane {
+            if self % 2 == 1 { Lane::Awaited } else { Lane::Bulk }
+        }
+    }
+
+    #[test]
+    fn an_awaited_item_does_not_wait_for_thousands_of_others() {
+        let mut state = QueueState::<i32, i64>::default();
+        (0..2000).step_by(2).for_each(|bulk| state.add(bulk));
+        [1, 3].into_iter().for_each(|awaited| state.add(awaited));
+        let taken: Vec<_> = std::iter::repeat_with(|| state.take()).take(6).flatten().collect();
+        assert_eq!(taken, [1, 0, 3, 2, 4, 6]);
+        assert_eq!(state.ready(), 996);
+        (5..205).step_by(2).for_each(|awaited| state.add(awaited));
+        let bulk = std::iter::repeat_with(|| state.take()).take(100).flatten().filter(|item| item % 2 == 0);
+        assert_eq!(bulk.count(), 50, "nor do the others wait for awaited items");
+    }
+
+    async fn nothing<K: Clone + Eq + Hash + Ord + InLane + std::fmt::Debug>(queue: &Queue<K>) {
         let got = tokio::time::timeout(Duration::from_millis(1), queue.next()).await;
         assert!(got.is_err(), "{got:?}");
     }

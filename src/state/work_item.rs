@@ -2,6 +2,7 @@
 
 use crate::batch::{Member, MemberObject};
 use crate::object::ObjectName;
+use crate::state::queue::{InLane, Lane};
 
 /// A work item: an object or a task that is reconciled on its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, strum::IntoStaticStr)]
@@ -36,6 +37,23 @@ pub struct Woken<T> {
     pub value: T,
     /// The work items to requeue.
     pub items: Vec<WorkItem>,
+}
+
+impl InLane for WorkItem {
+    /// Volumes and contents are many when somebody deletes a namespace. Users wait for claims and VolumeSnapshots.
+    fn lane(&self) -> Lane {
+        match self {
+            WorkItem::Volume(_) | WorkItem::Content(_) => Lane::Bulk,
+            WorkItem::Configs
+            | WorkItem::Claim(_)
+            | WorkItem::Batch(_)
+            | WorkItem::Snapshot(_)
+            | WorkItem::SyncProbe
+            | WorkItem::Pool(_)
+            | WorkItem::Findings
+            | WorkItem::Capacity => Lane::Awaited,
+        }
+    }
 }
 
 impl WorkItem {
