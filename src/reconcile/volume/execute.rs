@@ -40,10 +40,11 @@ pub(super) async fn execute(
             StepOutcome::End(Requeue::Done)
         }
         Step::Reserve => reserve(context, volume, observation).await?.into(),
-        Step::RemoveClaimUid => match &volume.claim_ref {
-            Some(reference) => writes.reserve(volume, &reference.name, None).await?.into(),
-            None => StepOutcome::Wait,
-        },
+        Step::RemoveClaimUid => {
+            let Some(claim) = &observation.expand.claim else { return Ok(StepOutcome::Wait) };
+            runs::confirm_claim(context, claim, |fresh| fresh.volume_name.is_none()).await?;
+            writes.reserve(volume, &claim.name, None).await?.into()
+        }
         Step::ConfirmClaimGone => {
             confirmed.claim_state = Some(confirm_claim_gone(context, volume, &observation.jobs).await?);
             StepOutcome::Again

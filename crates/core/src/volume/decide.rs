@@ -22,6 +22,10 @@ use crate::volume::observed::{ClaimState, Observed};
 use crate::volume::rule::{Decision, Rule, Step, StorageOutcome};
 use crate::volume::{expand, modify, restored};
 
+/// The time within which the PV controller may still bind a claim to a terminating volume, in seconds: it may have an old
+/// copy of the volume.
+const BINDING_PATIENCE: i64 = 60;
+
 fn manual_cleanup(rule: Rule, why: &str) -> Decision {
     let message = format!(
         "the storage of this volume cannot be deleted: {why}; clean up by hand, then annotate the volume with {}={}",
@@ -105,7 +109,11 @@ fn while_in_use(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) 
         return Rule::QuarantinedTerminating.step(Step::RemoveFinalizer);
     }
     if is_half_bound_refusal(o) {
-        return Rule::QuarantinedHalfBound.step(Step::RemoveClaimUid);
+        let due = volume.unneeded_since.unwrap_or(now).saturating_add(BINDING_PATIENCE);
+        return match now < due {
+            true => Rule::QuarantinedHalfBound.nothing().requeue_at(due),
+            false => Rule::QuarantinedHalfBound.step(Step::RemoveClaimUid),
+        };
     }
     change_in_place(o, now)
 }
@@ -119,7 +127,7 @@ fn is_half_bound_refusal(o: &Observed<'_>) -> bool {
         && volume.quarantine.is_some()
         && !volume.is_adopted()
         && volume.claim_ref_uid().is_some()
-        && o.expand.claim.is_some_and(|claim| claim.volume_name.is_none())
+        && o.expand.claim.is_some_and(|claim| claim.volume_name.is_none() && !claim.terminating)
 }
 
 /// Decides about a volume whose claim is gone, or bound to another volume.

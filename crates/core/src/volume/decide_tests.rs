@@ -377,6 +377,7 @@ fn a_quarantined_volume_is_let_go_between_the_halves_of_its_binding() {
         quarantine: Some("why".into()),
         adoption_mark: None,
         terminating: true,
+        unneeded_since: Some(NOW - BINDING_PATIENCE),
         claim_ref: Some(reference.clone()),
         ..unheld("Delete")
     };
@@ -389,6 +390,12 @@ fn a_quarantined_volume_is_let_go_between_the_halves_of_its_binding() {
     let bound = Claim { volume_name: Some(refused.name.clone()), ..pending };
     World { size_claim: Some(bound), ..half.clone() }.rests(Rule::InUse);
     let with = |volume: Volume| World { volume, ..half.clone() };
+    // The PV controller may bind the claim at this moment.
+    let young = with(Volume { unneeded_since: Some(NOW - 1), ..refused.clone() });
+    assert_eq!(young.decide(NOW).requeue_at, Some(NOW - 1 + BINDING_PATIENCE));
+    assert_eq!(young.step(Rule::QuarantinedHalfBound), Step::Nothing);
+    let ending = Claim { terminating: true, ..half.size_claim.clone().unwrap() };
+    World { size_claim: Some(ending), ..half.clone() }.rests(Rule::InUse);
     with(Volume { terminating: false, ..refused.clone() }).rests(Rule::InUse);
     with(Volume { quarantine: None, ..refused.clone() }).rests(Rule::InUse);
     with(Volume { claim_ref: Some(Reference { uid: None, ..reference }), ..refused }).rests(Rule::InUse);

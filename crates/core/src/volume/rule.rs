@@ -22,7 +22,8 @@ pub enum Step {
     RemoveFinalizer,
     /// Reserves the volume for the claim that it had, so that no other claim gets it.
     Reserve,
-    /// Removes the claim's UID from the claimRef, which keeps the claim's name.
+    /// Removes the claim's UID from the claimRef, which keeps the claim's name. First asks the API whether the claim is
+    /// still unbound.
     RemoveClaimUid,
     /// Asks the API, not the cache, whether the claim is gone, and decides again.
     ConfirmClaimGone,
@@ -110,8 +111,8 @@ pub enum Rule {
     UnneededFinalizer,
     /// An admin deleted a quarantined volume. Removes the finalizer: the claim is responsible for the storage.
     QuarantinedTerminating,
-    /// An admin deleted a quarantined volume that the PV controller had begun to bind. Removes the claim's UID from the
-    /// claimRef, so that Kubernetes lets the volume go.
+    /// An admin deleted a quarantined volume that the PV controller had begun to bind, and has not bound after a minute.
+    /// Removes the claim's UID from the claimRef, so that Kubernetes lets the volume go.
     QuarantinedHalfBound,
     /// A claim uses the volume, and its size changes by a rule of the expansion.
     #[strum(disabled)]
