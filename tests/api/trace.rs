@@ -34,7 +34,11 @@ async fn a_bound_claim_keeps_the_timeline_of_its_attempt() {
     let timeline = annotation(&failed, names::TIMELINE).unwrap();
     assert!(stages(&timeline).contains(&"failed".to_owned()) && timeline.contains(r#""attempt":1"#), "{timeline}");
     let job = ring.job(ADMIN, "provision", &uid(&claim), 2).await;
-    traced(&ring, "a", "Waits for `").await;
+    let printed = traced(&ring, "a", "Waits for `").await;
+    assert!(
+        printed.contains("ATTEMPT 1") && printed.contains("Failed: ExitCode: exit code 75: try again later: busy"),
+        "{printed}"
+    );
     ring.create_volume(&nfs_volume(&job)).await;
     ring.bound("a").await;
     // The PV controller may bind the claim before the orchestrator does.
@@ -50,9 +54,20 @@ async fn a_bound_claim_keeps_the_timeline_of_its_attempt() {
 
     let (code, printed) = ring.command(&["trace", "-n", USER, "a"]).await;
     assert!(code == 0 && printed.contains("is bound to volume pvc-") && printed.contains("ATTEMPT 2"), "{printed}");
+    // The first attempt is shown when the claim has been bound for long, too.
+    assert!(
+        printed.contains("ATTEMPT 1") && printed.contains("Failed: ExitCode: exit code 75: try again later: busy"),
+        "{printed}"
+    );
     let (code, printed) = ring.command(&["trace", "-n", USER, "a", "-o", "json", "--watch"]).await;
     let report: Value = serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}"));
     assert_eq!((code, &report["bound"], &report["attempt"]), (0, &json!(true), &json!(2)));
+    let failed = &report["failedAttempts"];
+    assert_eq!(
+        (&failed[0]["attempt"], &failed[0]["reason"], &failed[1]),
+        (&json!(1), &json!("ExitCode"), &json!(null))
+    );
+    assert_eq!(failed[0]["stages"].as_array().unwrap().last().unwrap()["stage"], "failed");
     let named: Vec<_> = report["stages"].as_array().unwrap().iter().map(|stage| &stage["stage"]).collect();
     assert_eq!(named.last(), Some(&&json!("bound")));
     let (code, printed) = ring.command(&["trace", "-n", USER, "absent"]).await;

@@ -66,6 +66,8 @@ pub const FAILURE: &str = "flex-provisioner.io/last-failure";
 pub const RETRY: &str = "flex-provisioner.io/retry";
 /// On claims: when each stage of the last attempt was reached, as JSON.
 pub const TIMELINE: &str = "flex-provisioner.io/timeline";
+/// On claims: the attempts that failed, with their stages and causes, as JSON. It remains when the claim is bound.
+pub const FAILED_ATTEMPTS: &str = "flex-provisioner.io/failed-attempts";
 /// On volumes: the target and the failure of the last expand run that failed, as JSON.
 pub const EXPANSION: &str = "flex-provisioner.io/expansion";
 /// On volumes: the VolumeAttributesClass that the volume has, with its parameters, as JSON. On Jobs of modify and

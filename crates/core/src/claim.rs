@@ -5,6 +5,7 @@ pub mod admit;
 mod bounds_tests;
 pub mod data_source;
 pub mod decide;
+pub mod failed_attempts;
 pub mod nodes;
 pub mod progress;
 pub mod quota;

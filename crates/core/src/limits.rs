@@ -33,6 +33,8 @@ pub const MISMATCH: usize = 400;
 pub const REASON: usize = 64;
 /// The message of a failure. It contains at most 600 characters of an image's last words.
 pub const MESSAGE: usize = 4096;
+/// The failed attempts of a claim, as JSON.
+pub const FAILED_ATTEMPTS: usize = 6 * 1024;
 /// The labels, annotations and finalizers of a claim that is served, each with [`ENTRY`]. There is room for as many
 /// annotations as Kubernetes allows, and for the rest.
 pub const METADATA: usize = 320 * 1024;

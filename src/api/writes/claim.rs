@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, merge, params, patch};
 use crate::api::trimmed::Trimmed;
 use crate::api::watch::PAGE;
+use crate::claim::failed_attempts::FailedAttempts;
 use crate::claim::timeline::Timeline;
 use crate::config::effective_config::hash_of;
 use crate::model::claim::Claim;
@@ -116,7 +117,10 @@ impl Writes {
         let mut annotations = self.stamp_annotations(stamp);
         annotations[names::NODES] = json!((!nodes.is_empty()).then(|| nodes.join(",")));
         if foreign {
-            annotations[names::FAILURE] = Value::Null;
+            merge(
+                &mut annotations,
+                json!({ names::FAILURE: null, names::TIMELINE: null, names::FAILED_ATTEMPTS: null }),
+            );
         }
         if let Some(provisioner) = storage_provisioner {
             annotations[names::STORAGE_PROVISIONER] = json!(provisioner);
@@ -144,18 +148,14 @@ impl Writes {
         })
     }
 
-    /// Records the last failed run, and for an attempt its timeline.
+    /// Records the last failed run. `attempts` has the attempts that failed, up to this one; `None` for a deletion.
     pub async fn record_claim_failure(
         &self,
         claim: &Claim,
         failure: &LastFailure,
-        timeline: Option<&Timeline>,
+        attempts: Option<&FailedAttempts>,
     ) -> Result<Claim> {
-        let mut annotations = json!({ names::FAILURE: json!(failure).to_string(), names::RETRY: null });
-        if let Some(timeline) = timeline {
-            annotations[names::TIMELINE] = json!(timeline.to_string());
-        }
-        self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
+        self.patch_claim(claim, json!({ "annotations": failure_annotations(failure, attempts) }), json!({})).await
     }
 
     /// Records the nodes where storage may be left.
@@ -165,10 +165,15 @@ impl Writes {
     }
 
     /// Removes the selected node, and records the failure of the attempt there.
-    pub async fn reschedule(&self, claim: &Claim, failure: Option<&LastFailure>) -> Result<Claim> {
+    pub async fn reschedule(
+        &self,
+        claim: &Claim,
+        failure: Option<&LastFailure>,
+        attempts: Option<&FailedAttempts>,
+    ) -> Result<Claim> {
         let mut annotations = json!({ names::SELECTED_NODE: null });
         if let Some(failure) = failure {
-            merge(&mut annotations, json!({ names::FAILURE: json!(failure).to_string(), names::RETRY: null }));
+            merge(&mut annotations, failure_annotations(failure, attempts));
         }
         self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
     }
@@ -281,4 +286,14 @@ impl Writes {
         let written = claims.patch_status(&claim.name.name, &params(), &Patch::Strategic(body)).await;
         self.written_claim(claim, written)
     }
+}
+
+/// Returns the annotations for a failed run: the run, and the attempts that failed.
+fn failure_annotations(failure: &LastFailure, attempts: Option<&FailedAttempts>) -> Value {
+    let mut annotations = json!({ names::FAILURE: json!(failure).to_string(), names::RETRY: null });
+    if let Some(attempts) = attempts {
+        annotations[names::FAILED_ATTEMPTS] = json!(attempts.to_string());
+        annotations[names::TIMELINE] = json!(attempts.kept().last().map(|last| last.timeline.to_string()));
+    }
+    annotations
 }

@@ -24,6 +24,7 @@ use super::flags::Output;
 use super::out::say;
 use crate::api::claim_events;
 use crate::api::client::Connection;
+use crate::claim::failed_attempts::{FailedAttempt, FailedAttempts};
 use crate::claim::timeline::{Basis, Stage, Timeline};
 use crate::clock::Clock;
 use crate::config::classes::{ClassLookup, Classes, Identity};
@@ -140,7 +141,8 @@ async fn read(
             surroundings.as_ref().and_then(|known| idle(identity, &claim, known, &mut seen))
         }
     };
-    Trace { claim, timeline, events, idle, unseen }
+    let failed = FailedAttempts::of_object(&object.metadata, &claim);
+    Trace { claim, timeline, failed, events, idle, unseen }
 }
 
 /// Checks whether a timeline is that of the claim's last attempt. A copied claim may have that of its original.
@@ -242,13 +244,12 @@ fn idle(
 }
 
 fn to_json(trace: &Trace) -> Value {
-    let Trace { claim, timeline, events, idle, unseen } = trace;
+    let Trace { claim, timeline, failed, events, idle, unseen } = trace;
     let ObjectName { namespace, name } = &claim.name;
-    let stages: Vec<_> = timeline
-        .stages()
-        .iter()
-        .map(|reached| json!({ "stage": reached.stage.name(), "afterMs": reached.after, "tookMs": reached.took }))
-        .collect();
+    let attempt = |attempt: &FailedAttempt| {
+        let FailedAttempt { timeline, reason, message } = attempt;
+        json!({ "attempt": timeline.attempt, "stages": stages(timeline), "reason": reason, "message": message })
+    };
     let events: Vec<_> = events
         .iter()
         .map(|event| {
@@ -267,10 +268,19 @@ fn to_json(trace: &Trace) -> Value {
         "created": claim.created,
         "attempt": timeline.attempt,
         "failed": timeline.has(Stage::Failed),
-        "stages": stages,
+        "stages": stages(timeline),
+        "failedAttempts": failed.kept().iter().map(attempt).collect::<Vec<_>>(),
+        "failedAttemptsLeftOut": failed.left_out(),
         "lastFailure": claim.last_failure,
         "idle": idle,
         "events": events,
         "unseen": unseen,
     })
+}
+
+fn stages(timeline: &Timeline) -> Value {
+    let reached = timeline.stages().into_iter();
+    reached
+        .map(|reached| json!({ "stage": reached.stage.name(), "afterMs": reached.after, "tookMs": reached.took }))
+        .collect()
 }

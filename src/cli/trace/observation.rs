@@ -1,6 +1,7 @@
 //! What the command sees of a claim.
 
 use crate::api::claim_events::ClaimEvent;
+use crate::claim::failed_attempts::{FailedAttempt, FailedAttempts};
 use crate::claim::timeline::Timeline;
 use crate::model::claim::Claim;
 use crate::model::phase::ClaimPhase;
@@ -9,7 +10,10 @@ use crate::model::phase::ClaimPhase;
 #[derive(Debug)]
 pub(super) struct Trace {
     pub(super) claim: Claim,
+    /// The last attempt.
     pub(super) timeline: Timeline,
+    /// The attempts that failed, the last one included if it has failed.
+    pub(super) failed: FailedAttempts,
     /// The events, the newest first.
     pub(super) events: Vec<ClaimEvent>,
     /// Why nobody works on the claim, if that is so.
@@ -19,6 +23,21 @@ pub(super) struct Trace {
 }
 
 impl Trace {
+    /// Returns the failed attempts before the last attempt: the first ones, and those after the ones that are left out.
+    pub(super) fn earlier(&self) -> (&[FailedAttempt], &[FailedAttempt]) {
+        let (first, last) = self.failed.parts();
+        let is_earlier =
+            |attempt: &FailedAttempt| self.timeline.attempt == 0 || attempt.number() < self.timeline.attempt;
+        (&first[..first.partition_point(is_earlier)], &last[..last.partition_point(is_earlier)])
+    }
+
+    /// Returns the time from which the first stage of the last attempt counts, in milliseconds since 1970: the end of the
+    /// attempt before, or the creation of the claim.
+    pub(super) fn begin(&self) -> i64 {
+        let (first, last) = self.earlier();
+        last.last().or(first.last()).map_or(self.timeline.created, FailedAttempt::ended)
+    }
+
     /// Checks whether the claim is bound.
     pub(super) fn is_bound(&self) -> bool {
         self.claim.is_bound() && self.claim.phase == ClaimPhase::Bound

@@ -5,6 +5,7 @@ use flex_contract::reason;
 use super::observation::Trace;
 use crate::age::age;
 use crate::api::claim_events::ClaimEvent;
+use crate::claim::failed_attempts::FailedAttempt;
 use crate::claim::progress::{Progress, progress};
 use crate::claim::timeline::{Reached, Stage, Timeline};
 use crate::cli::markdown::unlinked;
@@ -20,7 +21,19 @@ const EVENTS: usize = 5;
 /// Returns a trace as text, with ages at `now`, in seconds since 1970.
 pub(super) fn text(trace: &Trace, now: i64) -> String {
     let mut lines = vec![headline(trace, now)];
-    lines.extend(stages(&trace.timeline));
+    lines.extend(earlier(trace));
+    lines.extend(stages(&trace.timeline, trace.begin()));
+    if let Some(Reached { stage, took, .. }) =
+        trace.timeline.slowest(trace.begin()).filter(|slowest| slowest.took >= LONG)
+    {
+        let worker = match stage {
+            Stage::Stamped if trace.begin() > trace.timeline.created => {
+                ": the delay after a failure, and the limits of the class".to_owned()
+            }
+            stage => format!(", the work of {}", stage.worker()),
+        };
+        lines.push(format!("Longest: {} until `{}`{worker}.", seconds(took), name(stage)));
+    }
     lines.extend(waiting(trace, now));
     lines.extend(trace.idle.iter().map(|why| format!("Nobody works on it: {}", line(why, usize::MAX))));
     if let Some(failure) = trace.claim.last_failure.as_ref().filter(|_| !trace.is_bound()) {
@@ -51,11 +64,40 @@ fn headline(trace: &Trace, now: i64) -> String {
     format!("Claim {}{class}, created {created} ago, {state}.", claim.name)
 }
 
-/// Returns a line for each stage: when it was reached, how long it took, and a bar.
-fn stages(timeline: &Timeline) -> Vec<String> {
-    let stages = timeline.stages();
-    let Some(last) = stages.last() else { return Vec::new() };
-    let total = last.after.max(1);
+/// Returns the lines of the failed attempts before the last attempt, each with its cause.
+fn earlier(trace: &Trace) -> Vec<String> {
+    let (first, last) = trace.earlier();
+    let mut lines = attempts(first, trace.timeline.created);
+    match trace.failed.left_out() {
+        0 => {}
+        1 => lines.push("One more failed attempt is left out.".to_owned()),
+        number => lines.push(format!("{number} more failed attempts are left out.")),
+    }
+    // The end of the attempt before is not known.
+    let begin = last.first().and_then(|attempt| attempt.timeline.began());
+    lines.extend(attempts(last, begin.unwrap_or(trace.timeline.created)));
+    lines
+}
+
+/// Returns the lines of failed attempts. The first one follows on `begin`, in milliseconds since 1970.
+fn attempts(attempts: &[FailedAttempt], mut begin: i64) -> Vec<String> {
+    let attempt = |attempt: &FailedAttempt| {
+        let mut lines = stages(&attempt.timeline, begin);
+        begin = attempt.ended();
+        let (reason, message) = (line(&attempt.reason, usize::MAX), line(&attempt.message, usize::MAX));
+        lines.push(format!("Failed: {reason}: {message}"));
+        lines
+    };
+    attempts.iter().flat_map(attempt).collect()
+}
+
+/// Returns a line for each stage: when it was reached, how long it took, and a bar. The first stage took the time since
+/// `begin`, in milliseconds since 1970. The bars begin there.
+fn stages(timeline: &Timeline, begin: i64) -> Vec<String> {
+    let stages = timeline.stages_since(begin);
+    let (Some(first), Some(last)) = (stages.first(), stages.last()) else { return Vec::new() };
+    let begin = first.after - first.took;
+    let total = (last.after - begin).max(1);
     let attempt = match timeline.attempt {
         0 => "POOLED VOLUME".to_owned(),
         number => format!("ATTEMPT {number}"),
@@ -63,13 +105,15 @@ fn stages(timeline: &Timeline) -> Vec<String> {
     let mut lines = vec![format!("{attempt:<16}{:>10}{:>10}", "AFTER", "TOOK")];
     lines.extend(stages.iter().map(|reached| {
         let Reached { stage, after, took } = *reached;
-        let text =
-            format!("{:<16}{:>10}{:>10}  {}", name(stage), seconds(after), seconds(took), bar(after, took, total));
+        let text = format!(
+            "{:<16}{:>10}{:>10}  {}",
+            name(stage),
+            seconds(after),
+            seconds(took),
+            bar(after - begin, took, total)
+        );
         text.trim_end().to_owned()
     }));
-    if let Some(Reached { stage, took, .. }) = timeline.slowest().filter(|slowest| slowest.took >= LONG) {
-        lines.push(format!("Longest: {} until `{}`, the work of {}.", seconds(took), name(stage), stage.worker()));
-    }
     lines
 }
 

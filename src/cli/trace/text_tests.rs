@@ -3,7 +3,9 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::claim::failed_attempts::FailedAttempts;
 use crate::model::claim::Claim;
+use crate::run::failure::LastFailure;
 
 const CREATED: i64 = 1_790_000_000;
 
@@ -32,7 +34,8 @@ fn timeline(attempt: u32, reached: &[(Stage, i64)]) -> Timeline {
 }
 
 fn trace(claim: Claim, timeline: Timeline) -> Trace {
-    Trace { claim, timeline, events: Vec::new(), idle: None, unseen: Vec::new() }
+    let failed = FailedAttempts::default();
+    Trace { claim, timeline, failed, events: Vec::new(), idle: None, unseen: Vec::new() }
 }
 
 fn event(reason: &str, message: &str, warning: bool, count: i32) -> ClaimEvent {
@@ -87,6 +90,36 @@ fn a_failed_attempt_says_why() {
     let claim = claim(json!({ names::FAILURE: failure.to_string() }), false);
     let reached = [(Stage::Stamped, 75_000), (Stage::JobCreated, 75_000), (Stage::Failed, 80_000)];
     insta::assert_snapshot!(text(&trace(claim, timeline(2, &reached)), CREATED + 90));
+}
+
+/// Returns a number of failed attempts, one each 10 s.
+fn failed(number: u32) -> FailedAttempts {
+    (1..=number).fold(FailedAttempts::default(), |all, attempt| {
+        let begin = i64::from(attempt) * 10_000;
+        let reached = [(Stage::Stamped, begin), (Stage::JobCreated, begin), (Stage::Failed, begin + 4_000)];
+        let failure = LastFailure::read(
+            &json!({
+                "operation": "provision", "attempt": attempt, "at": CREATED + i64::from(attempt) * 10 + 4,
+                "kind": "retry", "reason": "ExitCode", "message": format!("exit code 75: busy\u{1b}[2J {attempt}"),
+            })
+            .to_string(),
+        );
+        all.with(timeline(attempt, &reached), &failure.unwrap())
+    })
+}
+
+#[test]
+fn a_bound_claim_shows_its_failed_attempts_with_their_causes() {
+    let reached = [(Stage::Stamped, 90_000), (Stage::JobCreated, 90_000), (Stage::Bound, 95_000)];
+    let bound = Trace { failed: failed(8), ..trace(claim(json!({}), true), timeline(9, &reached)) };
+    insta::assert_snapshot!(text(&bound, CREATED + 100));
+}
+
+#[test]
+fn the_attempt_that_has_just_failed_is_shown_once() {
+    let last = failed(2).kept()[1].timeline.clone();
+    let pending = Trace { failed: failed(2), ..trace(claim(json!({}), false), last) };
+    insta::assert_snapshot!(text(&pending, CREATED + 25));
 }
 
 #[test]

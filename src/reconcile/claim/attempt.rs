@@ -11,7 +11,7 @@ use super::observe::{Confirmed, Observation};
 use super::observed::observed;
 use super::outcome::StepOutcome;
 use super::served::served_class;
-use super::timeline::failed_timeline;
+use super::timeline::failed_attempts;
 use crate::api::writes::WriteError;
 use crate::batch::{Member, MemberObject};
 use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, run_node};
@@ -197,8 +197,8 @@ async fn fail(
     }
     let Step::RecordFailure { failure } = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default(), claim.source_kind());
-    let timeline = failed_timeline(claim, observation, &failure);
-    Ok(context.writes.record_claim_failure(claim, &failure, timeline.as_ref()).await?.into())
+    let attempts = failed_attempts(claim, observation, &failure);
+    Ok(context.writes.record_claim_failure(claim, &failure, attempts.as_ref()).await?.into())
 }
 
 /// Selects the labels that say where a node is.

@@ -11,7 +11,7 @@ use super::observe::{Confirmed, Observation, OwnedRuns};
 use super::outcome::{RETRY_SOON, StepOutcome};
 use super::pooled::{assign, stamp_of_ready, time_since_creation};
 use super::served::served_class;
-use super::timeline::{bound_timeline, failed_timeline, report_bound};
+use super::timeline::{bound_timeline, failed_attempts, report_bound};
 use crate::api::writes::WriteError;
 use crate::claim::decide::{NewEvent, ServedClass, Step};
 use crate::config::modify::Attributes;
@@ -67,7 +67,10 @@ impl Execution<'_> {
             Step::SetVolumeName { volume } => self.set_volume_name(&volume).await,
             Step::Quarantine { volume, why } => self.quarantine(&volume, &why).await,
             Step::RecordFailure { failure } => self.record_failure(&failure).await,
-            Step::Reschedule { failure } => Ok(context.writes.reschedule(claim, failure.as_ref()).await?.into()),
+            Step::Reschedule { failure } => {
+                let attempts = failure.as_ref().and_then(|failure| failed_attempts(claim, self.observation, failure));
+                Ok(context.writes.reschedule(claim, failure.as_ref(), attempts.as_ref()).await?.into())
+            }
             Step::RemoveJob { job } => self.remove_job(&job).await,
             Step::StartDelete { attempt, node, on_any_node } => {
                 start_delete(context, claim, observation, DueDeletion { attempt, node, on_any_node }).await
@@ -232,8 +235,8 @@ impl Execution<'_> {
         if before != Some((failure.operation, failure.attempt)) {
             context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default(), claim.source_kind());
         }
-        let timeline = failed_timeline(claim, self.observation, failure);
-        Ok(context.writes.record_claim_failure(claim, failure, timeline.as_ref()).await?.into())
+        let attempts = failed_attempts(claim, self.observation, failure);
+        Ok(context.writes.record_claim_failure(claim, failure, attempts.as_ref()).await?.into())
     }
 
     async fn remove_job(self, job: &ObjectName) -> Outcome {

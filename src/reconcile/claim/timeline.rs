@@ -3,6 +3,7 @@
 use flex_contract::operation::Operation;
 
 use super::observe::Observation;
+use crate::claim::failed_attempts::FailedAttempts;
 use crate::claim::timeline::{Basis, Stage, Timeline};
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
@@ -26,12 +27,16 @@ pub(super) fn bound_timeline(
     timeline
 }
 
-/// Returns the timeline of an attempt that failed; `None` for a failed deletion.
-pub(super) fn failed_timeline(claim: &Claim, observation: &Observation, failure: &LastFailure) -> Option<Timeline> {
+/// Returns the attempts of a claim that failed, up to this failure; `None` for a failed deletion.
+pub(super) fn failed_attempts(
+    claim: &Claim,
+    observation: &Observation,
+    failure: &LastFailure,
+) -> Option<FailedAttempts> {
     (failure.operation == Operation::Provision).then(|| {
         let mut timeline = of_attempt(claim, observation, None);
         timeline.reach(Stage::Failed, failure.at.saturating_mul(1000));
-        timeline
+        FailedAttempts::of(claim).with(timeline, failure)
     })
 }
 

@@ -142,7 +142,12 @@ impl Timeline {
     /// Returns the stages in their order. Kubernetes tells most times in whole seconds, so that a stage may seem to be
     /// earlier than the one before: then it counts as reached at the same time.
     pub fn stages(&self) -> Vec<Reached> {
-        let mut before = 0;
+        self.stages_since(self.created)
+    }
+
+    /// Returns the stages in their order. The first one took the time since `begin`, in milliseconds since 1970.
+    pub fn stages_since(&self, begin: i64) -> Vec<Reached> {
+        let mut before = begin.saturating_sub(self.created).max(0);
         let stages = Stage::iter().filter_map(|stage| Some((stage, *self.reached.get(&stage)?)));
         stages
             .map(|(stage, after)| {
@@ -152,6 +157,16 @@ impl Timeline {
                 Reached { stage, after, took }
             })
             .collect()
+    }
+
+    /// Returns the time of the first stage, in milliseconds since 1970; `None` without a stage.
+    pub fn began(&self) -> Option<i64> {
+        self.stages().first().map(|first| self.created.saturating_add(first.after))
+    }
+
+    /// Returns the time of the last stage, in milliseconds since 1970.
+    pub fn ended(&self) -> i64 {
+        self.created.saturating_add(self.stages().last().map_or(0, |last| last.after))
     }
 
     /// Checks whether a stage was reached.
@@ -170,10 +185,11 @@ impl Timeline {
         }
     }
 
-    /// Returns the stage that took longest; `None` without a stage.
-    pub fn slowest(&self) -> Option<Reached> {
+    /// Returns the stage that took longest; `None` without a stage. The first stage took the time since `begin`, in
+    /// milliseconds since 1970.
+    pub fn slowest(&self, begin: i64) -> Option<Reached> {
         // The first of several that took as long.
-        self.stages().into_iter().rev().max_by_key(|reached| reached.took)
+        self.stages_since(begin).into_iter().rev().max_by_key(|reached| reached.took)
     }
 
     /// Writes the stages on one line, each with the time it took, for a log.
@@ -255,9 +271,9 @@ mod tests {
         let timeline = timeline(&[(Stage::Stamped, 420), (Stage::JobCreated, 0), (Stage::VolumeCreated, 1000)]);
         let stages: Vec<_> = timeline.stages().iter().map(|reached| (reached.after, reached.took)).collect();
         assert_eq!(stages, [(420, 420), (420, 0), (1000, 580)]);
-        assert_eq!(timeline.slowest().map(|slowest| slowest.stage), Some(Stage::VolumeCreated));
+        assert_eq!(timeline.slowest(0).map(|slowest| slowest.stage), Some(Stage::VolumeCreated));
         assert_eq!(timeline.line(), "stamped 420 ms, job-created 0 ms, volume-created 580 ms");
-        assert_eq!(Timeline::default().slowest(), None);
+        assert_eq!(Timeline::default().slowest(0), None);
     }
 
     #[test]

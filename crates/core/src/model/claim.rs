@@ -88,6 +88,8 @@ pub struct Claim {
     pub nodes_with_storage: Vec<String>,
     /// The failure of the last failed run.
     pub last_failure: Option<LastFailure>,
+    /// The record of the failed attempts, only while the claim is not bound.
+    pub failed_attempts: Option<Box<str>>,
     /// A run failed, and somebody asks for the next attempt at once.
     pub retry: bool,
     /// An admin has set the abandon annotation.
@@ -267,6 +269,9 @@ impl From<&PersistentVolumeClaim> for Claim {
             nodes_with_storage: nodes(annotation(names::NODES).filter(|_| has_begun).as_deref()),
             retry: annotation(names::RETRY).is_some() && last_failure.is_some(),
             last_failure,
+            failed_attempts: annotation(names::FAILED_ATTEMPTS)
+                .filter(|text| has_begun && phase != ClaimPhase::Bound && text.len() <= limits::FAILED_ATTEMPTS)
+                .map(String::into_boxed_str),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             selected_node: annotation(names::SELECTED_NODE).filter(|node| is_dns_name(node)),
             storage_provisioner: annotation(names::STORAGE_PROVISIONER)
