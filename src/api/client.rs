@@ -6,11 +6,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use flex_contract::api::without_field_validation;
 use http::header::USER_AGENT;
-use http::{HeaderValue, Uri};
+use http::{HeaderName, HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tower::util::{MapRequestLayer, option_layer};
 
 use super::measure::MeasureLayer;
@@ -91,6 +93,43 @@ async fn connection(access: &Access, metrics: Option<&Metrics>) -> anyhow::Resul
     let namespace = config.default_namespace.clone();
     let (client, address) = through(config, named, metrics, |name| std::env::var(name).ok())?;
     Ok(Connection { client, address, namespace, clock: Clock::default() })
+}
+
+/// A server that is no API server of Kubernetes.
+#[derive(Debug)]
+pub struct OtherServer {
+    /// The address, without a path.
+    pub address: Uri,
+    /// The file with the authorities that may have signed its certificate, in place of those of this machine.
+    pub authorities: Option<PathBuf>,
+    /// Headers of each request.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// The longest duration of a request.
+    pub timeout: Duration,
+}
+
+/// Makes a client of a server that is no API server, through the proxy that the environment names.
+///
+/// # Errors
+/// If the file of authorities cannot be read, or the environment names an invalid proxy.
+pub fn other_server(server: OtherServer) -> anyhow::Result<Client> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let OtherServer { address, authorities, headers, timeout } = server;
+    let mut config = Config::new(address);
+    if let Some(file) = authorities {
+        let wrong = || format!("{} has no certificates: name a file with certificates as PEM", file.display());
+        let read = CertificateDer::pem_file_iter(&file).with_context(wrong)?;
+        let read: Vec<_> = read.map(|one| one.map(|one| one.to_vec())).collect::<Result<_, _>>().with_context(wrong)?;
+        anyhow::ensure!(!read.is_empty(), wrong());
+        config.root_cert = Some(read);
+    }
+    config.proxy_url = proxy(&config.cluster_url, None, |name| std::env::var(name).ok())?;
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(timeout);
+    config.default_retry = false;
+    config.headers = headers;
+    config.headers.push((USER_AGENT, user_agent()));
+    Ok(ClientBuilder::try_from(config).context("no client can be made")?.build())
 }
 
 /// Returns the config of the environment or of the pod.

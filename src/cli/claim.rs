@@ -32,7 +32,7 @@ impl ClaimName {
 }
 
 /// Reads the name of a claim, with its namespace where it has one.
-fn claim_name(text: &str, flag: Option<&str>, of_context: &str) -> anyhow::Result<ObjectName> {
+pub(super) fn claim_name(text: &str, flag: Option<&str>, of_context: &str) -> anyhow::Result<ObjectName> {
     let (namespace, name) = match text.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
         None => (None, text),

@@ -13,6 +13,7 @@ mod cluster;
 mod completion;
 mod doctor;
 mod explain;
+mod export_traces;
 mod files;
 mod flags;
 mod import;
@@ -113,6 +114,11 @@ enum Command {
     ///
     /// Exits 0 if the claim is bound, 2 if it is not, and 1 if the claim could not be read.
     Trace(trace::TraceArgs),
+    /// Send the timelines of claims to a collector of OpenTelemetry, as traces.
+    ///
+    /// A claim is a trace, with a span for each attempt and for each stage. Exits 0 if the collector accepted all spans, 2
+    /// if it refused some, and 1 if the claims could not be read or no collector took the spans.
+    ExportTraces(export_traces::ExportTracesArgs),
     /// Begin the next attempt after a failure now, for a claim or for all that has failed in a class.
     ///
     /// Exits 0 if something is tried again, 2 if no attempt has failed, and 1 if the objects could not be read or changed.
@@ -178,6 +184,7 @@ pub fn main() -> ExitCode {
         Command::Logs(args) => logs::logs(args),
         Command::LogLevel(args) => log_level::log_level(args),
         Command::Trace(args) => trace::trace(args),
+        Command::ExportTraces(args) => export_traces::export_traces(args),
         Command::Ui(args) => ui::ui(args),
         Command::Uninstall(args) => uninstall::uninstall(args),
         Command::Version(args) => version::version(args),

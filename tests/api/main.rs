@@ -17,6 +17,7 @@ mod configs;
 mod csi;
 mod deletion;
 mod expand;
+mod export_traces;
 mod external_provisioner;
 mod failures;
 mod fat;

@@ -11,14 +11,15 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 /// A command that watches, and its output line by line.
-struct Watching {
+pub struct Watching {
     process: Child,
     lines: mpsc::UnboundedReceiver<String>,
     printed: String,
 }
 
 impl Watching {
-    fn start(ring: &Ring, arguments: &[&str]) -> Self {
+    /// Starts a command for the orchestrator of a ring.
+    pub fn start(ring: &Ring, arguments: &[&str]) -> Self {
         let mut command = Command::new(program());
         command.args(arguments).args(["--namespace", OWN, "--config-namespace", ADMIN]);
         command.env("KUBECONFIG", ring.cluster().kubeconfig()).stdout(Stdio::piped());
@@ -32,7 +33,7 @@ impl Watching {
     }
 
     /// Waits for a line with all these texts.
-    async fn prints(&mut self, texts: &[&str]) {
+    pub async fn prints(&mut self, texts: &[&str]) {
         let found = async {
             while let Some(line) = self.lines.recv().await {
                 self.printed += &format!("{line}\n");

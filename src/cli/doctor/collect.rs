@@ -201,7 +201,7 @@ fn is_absent(error: &anyhow::Error) -> bool {
 }
 
 /// Returns all objects of a kind, page by page.
-async fn all<K>(api: Api<K>, labels: &str) -> anyhow::Result<Vec<K>>
+pub(in crate::cli) async fn all<K>(api: Api<K>, labels: &str) -> anyhow::Result<Vec<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
     K::DynamicType: Default,
