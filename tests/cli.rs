@@ -1,5 +1,7 @@
 //! Tests of the commands as an admin calls them, without a cluster: their output and their exit codes.
 
+#[path = "cli/complete.rs"]
+mod complete;
 #[path = "cli/export_traces.rs"]
 mod export_traces;
 #[path = "cli/fake.rs"]

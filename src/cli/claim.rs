@@ -2,19 +2,21 @@
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client};
 
+use super::complete::candidates::{claims, namespaces};
 use crate::object::ObjectName;
 
 /// The name of a claim.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ClaimName {
     /// The claim, as NAME or as NAMESPACE/NAME.
-    #[arg(value_name = "CLAIM")]
+    #[arg(value_name = "CLAIM", add = ArgValueCompleter::new(claims))]
     claim: String,
     /// The namespace of the claim [default: that of the context].
-    #[arg(short = 'n', long, value_name = "NAMESPACE")]
+    #[arg(short = 'n', long, value_name = "NAMESPACE", add = ArgValueCompleter::new(namespaces))]
     claim_namespace: Option<String>,
 }
 

@@ -4,17 +4,44 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Args, Command};
+use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 
+use super::complete::SCRIPT;
 use super::name::{PLUGIN_FILE, is_plugin};
 use super::out::say;
 
 #[derive(Debug, Args)]
 pub(super) struct CompletionArgs {
-    /// The shell.
+    /// The shell; or `kubectl`, for the file kubectl_complete-flex.
     #[arg(value_enum)]
-    shell: Shell,
+    shell: Reader,
+}
+
+/// The reader of a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Reader {
+    Bash,
+    Elvish,
+    Fish,
+    #[value(name = "powershell")]
+    PowerShell,
+    Zsh,
+    Kubectl,
+}
+
+impl Reader {
+    /// Returns the shell; `None` for kubectl.
+    fn shell(self) -> Option<Shell> {
+        Some(match self {
+            Reader::Bash => Shell::Bash,
+            Reader::Elvish => Shell::Elvish,
+            Reader::Fish => Shell::Fish,
+            Reader::PowerShell => Shell::PowerShell,
+            Reader::Zsh => Shell::Zsh,
+            Reader::Kubectl => return None,
+        })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -26,9 +53,13 @@ pub(super) struct ManArgs {
 
 /// Prints the completion for a shell. It is for the file that was started, because shells know no plugins of kubectl.
 pub(super) fn completion(args: CompletionArgs, mut command: Command) -> anyhow::Result<ExitCode> {
+    let Some(shell) = args.shell.shell() else {
+        say!("{SCRIPT}");
+        return Ok(ExitCode::SUCCESS);
+    };
     let file = if is_plugin() { PLUGIN_FILE.to_owned() } else { command.get_name().to_owned() };
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, file, &mut script);
+    clap_complete::generate(shell, &mut command, file, &mut script);
     let script = String::from_utf8(script).context("the completion is no text")?;
     say!("{}", script.trim_end());
     Ok(ExitCode::SUCCESS)

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use flex_contract::operation::Operation;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
+use super::complete::candidates::classes;
 use super::doctor::collect;
 use super::flags::Output;
 use super::markdown::plain;
@@ -37,6 +39,7 @@ const DEFAULT_ACCOUNT: &str = "default";
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
     /// The class.
+    #[arg(add = ArgValueCompleter::new(classes))]
     class: String,
     /// Files or directories with claims: what would refuse them?
     #[arg(long = "claim", value_name = "FILE")]

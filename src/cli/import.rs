@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use clap_complete::ArgValueCompleter;
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::quantity::{bytes, quantity};
@@ -13,6 +14,7 @@ use super::adopt::places::{check_config, places};
 use super::adopt::work::{Fresh, Work};
 use super::adopt::{begin, config_name};
 use super::cluster::Cluster;
+use super::complete::candidates::classes;
 use super::job::RunFailure;
 use super::out::say;
 use crate::clock::Clock;
@@ -45,7 +47,7 @@ pub(super) struct ImportArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = config_name)]
     config: ObjectName,
     /// The class of the claim [default: the only class of the config].
-    #[arg(long)]
+    #[arg(long, add = ArgValueCompleter::new(classes))]
     class: Option<String>,
     /// The absolute path of the directory, on the node or on the server.
     #[arg(long)]

@@ -10,6 +10,7 @@ mod bundle;
 mod check;
 mod claim;
 mod cluster;
+mod complete;
 mod completion;
 mod doctor;
 mod explain;
@@ -148,7 +149,7 @@ enum Command {
     ///
     /// Exits 0, or 1 if the cluster could not be read.
     Version(version::VersionArgs),
-    /// Print the completion of commands and flags for a shell.
+    /// Print the completion of commands and flags for a shell, or the program that completes `kubectl flex`.
     ///
     /// Exits 0.
     Completion(completion::CompletionArgs),
@@ -165,9 +166,24 @@ pub fn command() -> clap::Command {
 
 /// Parses the command line and runs the subcommand.
 pub fn main() -> ExitCode {
+    let mut words = std::env::args_os().skip(1);
+    let done = match words.next() {
+        Some(first) if first == complete::COMPLETE => complete::complete(words.collect(), command()),
+        _ => run_command(),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{}: {error:#}", name::name());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_command() -> anyhow::Result<ExitCode> {
     let typed = command().bin_name(name::name()).get_matches();
     let Cli { command: chosen } = Cli::from_arg_matches(&typed).unwrap_or_else(|error| error.exit());
-    let done = match chosen {
+    match chosen {
         Command::Run(args) => run::run(args),
         Command::Validate(args) => validate::validate(args),
         Command::Render(args) => render::render(args),
@@ -190,12 +206,5 @@ pub fn main() -> ExitCode {
         Command::Version(args) => version::version(args),
         Command::Completion(args) => completion::completion(args, command()),
         Command::Man(args) => completion::man(args, command()),
-    };
-    match done {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("{}: {error:#}", name::name());
-            ExitCode::FAILURE
-        }
     }
 }

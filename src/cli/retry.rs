@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
+use clap_complete::ArgValueCompleter;
 use flex_contract::names;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams};
@@ -13,6 +14,7 @@ use serde_json::json;
 use super::age::age;
 use super::claim::ClaimName;
 use super::cluster::Cluster;
+use super::complete::candidates::classes;
 use super::doctor::collect;
 use super::out::say;
 use crate::api::client::Connection;
@@ -34,7 +36,7 @@ pub(super) struct RetryArgs {
     claim: Option<ClaimName>,
     /// Try again whatever has failed for this class: attempts for claims, and runs that delete, expand or modify
     /// volumes or delete snapshots.
-    #[arg(long, conflicts_with = "claim", required_unless_present = "claim")]
+    #[arg(long, conflicts_with = "claim", required_unless_present = "claim", add = ArgValueCompleter::new(classes))]
     class: Option<String>,
     /// Print what would be tried again, and change nothing.
     #[arg(long)]

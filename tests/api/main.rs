@@ -13,6 +13,7 @@ mod capacity;
 mod check;
 mod cinder;
 mod clones;
+mod complete;
 mod configs;
 mod csi;
 mod deletion;

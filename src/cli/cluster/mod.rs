@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use clap_complete::ArgValueCompleter;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::api::ListParams;
@@ -14,6 +15,7 @@ use kube::{Api, Client};
 
 use self::deployment::{Orchestrator, account, orchestrator};
 use super::bundle::archive::{self, About};
+use super::complete::contexts::contexts;
 use super::flags::{Names, Namespaces, instance_id, provisioner_name};
 use super::rights::has_right;
 use crate::api::bundle::Recording;
@@ -36,7 +38,7 @@ pub(super) struct Cluster {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context", "as_user"], help_heading = "Cluster")]
     bundle: Option<PathBuf>,
     /// The context of the kubeconfig [default: its current context].
-    #[arg(long, value_parser = NonEmptyStringValueParser::new(), help_heading = "Cluster")]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), help_heading = "Cluster", add = ArgValueCompleter::new(contexts))]
     context: Option<String>,
     /// The user to act as, such as `system:serviceaccount:NAMESPACE:NAME`.
     #[arg(long = "as", value_name = "USER", value_parser = NonEmptyStringValueParser::new(), help_heading = "Cluster")]
@@ -70,6 +72,11 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
+    /// Returns the kubeconfig that a flag names.
+    pub(super) fn kubeconfig(&self) -> Option<&PathBuf> {
+        self.kubeconfig.as_ref()
+    }
+
     /// Connects to the cluster.
     ///
     /// # Errors

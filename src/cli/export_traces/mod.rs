@@ -10,11 +10,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use clap_complete::ArgValueCompleter;
 
 use self::claims::{CLAIMS, Claims};
 use self::collector::{CollectorArgs, Refused};
 use self::ended::Ended;
 use super::cluster::Cluster;
+use super::complete::candidates::{claims, namespaces};
 use super::out::say;
 use crate::api::client::Connection;
 
@@ -24,9 +26,10 @@ const REFUSED_SOME: u8 = 2;
 #[derive(Debug, Args)]
 pub(super) struct ExportTracesArgs {
     /// The claim, as NAME or as NAMESPACE/NAME [default: all claims].
+    #[arg(add = ArgValueCompleter::new(claims))]
     claim: Option<String>,
     /// The namespace of the claim, or of all claims to export.
-    #[arg(short = 'n', long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(short = 'n', long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new(), add = ArgValueCompleter::new(namespaces))]
     claim_namespace: Option<String>,
     /// Go on, and send each attempt when it has ended.
     #[arg(short, long, conflicts_with = "bundle")]

@@ -1,16 +1,19 @@
 //! The flags of `status`, and the forms of its output.
 
 use clap::{Args, ValueEnum};
+use clap_complete::ArgValueCompleter;
 
 use super::overview::Overview;
 use super::text::Drawing;
 use super::{class_text, json, text};
 use crate::cli::cluster::Cluster;
+use crate::cli::complete::candidates::classes;
 use crate::cli::out::colours;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct StatusArgs {
     /// The class to show, with its settings and limits [default: all classes].
+    #[arg(add = ArgValueCompleter::new(classes))]
     pub(super) class: Option<String>,
     #[command(flatten)]
     pub(super) cluster: Cluster,
