@@ -35,6 +35,13 @@ pub fn volume_source_kind(spec: &PersistentVolumeSpec) -> Option<&'static str> {
     }
 }
 
+/// Returns the source of a volume as JSON, as runs get it in `VOLUME_SOURCE`; empty if there is none.
+pub fn volume_source(volume: &PersistentVolume) -> String {
+    let Some(spec) = &volume.spec else { return String::new() };
+    let source = volume_source_kind(spec).map(|kind| (kind, serde_json::json!(spec)[kind].take()));
+    source.map(|(kind, source)| serde_json::json!({ kind: source }).to_string()).unwrap_or_default()
+}
+
 /// All kinds of volume sources, by their names in the API.
 pub const VOLUME_SOURCE_KINDS: &[&str] = &[
     "hostPath",

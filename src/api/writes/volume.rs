@@ -2,6 +2,7 @@
 
 use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
+use flex_contract::volume::volume_source;
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, NodeSelector, ObjectReference, PersistentVolume, PersistentVolumeSpec,
 };
@@ -44,13 +45,6 @@ fn reference(claim: &Claim) -> Value {
         "uid": claim.uid,
         "resourceVersion": null,
     })
-}
-
-/// Returns the source of a volume as JSON; empty if there is none.
-fn source_of(volume: &PersistentVolume) -> String {
-    let Some(spec) = &volume.spec else { return String::new() };
-    let source = flex_contract::volume::volume_source_kind(spec).map(|kind| (kind, json!(spec)[kind].take()));
-    source.map(|(kind, source)| json!({ kind: source }).to_string()).unwrap_or_default()
 }
 
 /// The data of an adoption.
@@ -130,7 +124,7 @@ impl Writes {
         if observed != *decided_on {
             return Err(WriteError::Conflict(what()));
         }
-        Ok(source_of(&volume))
+        Ok(volume_source(&volume))
     }
 
     /// Creates a sync probe: it is reserved for a claim that cannot exist.
@@ -363,7 +357,7 @@ impl Writes {
     pub async fn note_batch(&self, volume: &Volume, batch: &str) -> Result<NotedVolume> {
         let metadata = json!({ "annotations": { names::BATCH: batch } });
         let patched = self.patched_volume(volume, metadata, json!({})).await;
-        let source = patched.as_ref().map_or_else(|_| String::new(), |patched| source_of(&patched.0));
+        let source = patched.as_ref().map_or_else(|_| String::new(), |patched| volume_source(&patched.0));
         Ok(NotedVolume { volume: self.written_volume(volume, patched)?, source })
     }
 

@@ -32,7 +32,8 @@ mod waits;
 use flex_contract::names;
 
 use self::attempt::pending;
-pub use self::failed::failed_start;
+pub use self::attempt::{no_volume_cause, refusal_text};
+pub use self::failed::{ASK_SCHEDULER, failed_start, failure_text};
 pub use self::observed::{
     Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, RemovedJob, Runs, ServedClass,
     SourceRelation, Volumes,

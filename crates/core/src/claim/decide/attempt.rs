@@ -19,6 +19,7 @@ use super::pooled::{assigned, bind_assigned, complete_pool_request};
 use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::waits::{succeeded, wait_for_end, wait_for_run};
+use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
 use crate::model::claim::MAX_VOLUME_GENERATIONS;
 use crate::model::claim::WRITE_OUTCOME_AFTER;
@@ -167,11 +168,16 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
     });
     wrong.map(|wrong| {
         let why = wrong.mismatches.join("; ");
-        let message = format!("volume {} does not fit the claim and is not bound: {why}", wrong.volume.name);
+        let message = refusal_text(&wrong.volume.name, &why);
         Rule::QuarantineVolume
             .step(Step::Quarantine { volume: wrong.volume.name.clone(), why })
             .with_warning(reason::VOLUME_REFUSED, message)
     })
+}
+
+/// Returns the text of the event about a volume that does not fit its claim.
+pub fn refusal_text(volume: &str, why: &str) -> String {
+    format!("volume {volume} does not fit the claim and is not bound: {why}")
 }
 
 /// Binds an adopted volume, or leaves that to the PV controller. The PV controller calls a claim Lost if the binding is
@@ -258,13 +264,16 @@ fn in_progress(o: &Observed<'_>, now: i64) -> Decision {
 /// The time after which a claim in a batch gets an event that its run is in progress, in seconds.
 pub(super) const SLOW_BATCH: i64 = 30;
 
-/// Returns the cause of the failure of an image that exited 0 and made no volume. It may have had no token.
 fn no_volume(o: &Observed<'_>) -> Cause {
-    let tokenless = o.runs.recipe.is_some_and(|recipe| recipe.service_account.is_none());
+    no_volume_cause(o.runs.recipe, &names::pv_name(&o.claim.volume_id()))
+}
+
+/// Returns the cause of the failure of an image that exited 0 and made no volume. It may have had no token.
+pub fn no_volume_cause(recipe: Option<&Recipe>, volume: &str) -> Cause {
+    let tokenless = recipe.is_some_and(|recipe| recipe.service_account.is_none());
     let token = if tokenless { TOKENLESS } else { "" };
     let message = format!(
-        "the image exited 0 without creating the PersistentVolume {} (an image creates it as its last act, for example with `flex-pv create`){token}",
-        names::pv_name(&o.claim.volume_id())
+        "the image exited 0 without creating the PersistentVolume {volume} (an image creates it as its last act, for example with `flex-pv create`){token}",
     );
     Cause::new(cause::NO_VOLUME, message)
 }

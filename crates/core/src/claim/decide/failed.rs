@@ -16,6 +16,7 @@ use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::unstarted::{failure_with_new_count, unstarted_attempts};
 use super::waits::wait_for_run;
+use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
 use crate::rules::Rule as _;
 use crate::run::backoff::{delay, delay_after, due_after, not_before, seconds};
@@ -107,17 +108,28 @@ fn record(
         recipe_version: String::new(),
         unstarted_attempts: unstarted_attempts(o, never_started),
     };
-    let next = match (reaction, o.recipe_of_attempt()) {
-        (Reaction::Never, _) => not_before("the provisioner config or the class changes"),
-        (Reaction::NoCapacity, _) if can_reschedule(o, class) => {
-            "the provisioner asks the scheduler for another node".to_owned()
-        }
-        (Reaction::NoCapacity, _) if has_new_node(o, class) => "the provisioner tries another node".to_owned(),
-        (_, Some(recipe)) => format!("next try in {} s", delay(recipe, attempt)),
-        (_, None) => "next try when the class has a provisioner config".to_owned(),
+    let elsewhere = match reaction {
+        Reaction::NoCapacity if can_reschedule(o, class) => Some(ASK_SCHEDULER),
+        Reaction::NoCapacity if has_new_node(o, class) => Some("the provisioner tries another node"),
+        _ => None,
     };
-    let message = format!("attempt {attempt} failed: {}; {next}", failure.message);
+    let message = failure_text(&failure, elsewhere, o.recipe_of_attempt());
     rule.step(Step::RecordFailure { failure }).with_warning(reason::PROVISIONING_FAILED, message)
+}
+
+/// The consequence of a node without capacity, where the class waits for its first consumer.
+pub const ASK_SCHEDULER: &str = "the provisioner asks the scheduler for another node";
+
+/// Returns the text of the event about a failed attempt. `elsewhere` says that another node is tried.
+pub fn failure_text(failure: &LastFailure, elsewhere: Option<&str>, recipe: Option<&Recipe>) -> String {
+    let LastFailure { attempt, message, reaction, .. } = failure;
+    let next = match (reaction, elsewhere, recipe) {
+        (Reaction::Never, ..) => not_before("the provisioner config or the class changes"),
+        (Reaction::NoCapacity, Some(elsewhere), _) => elsewhere.to_owned(),
+        (_, _, Some(recipe)) => format!("next try in {} s", delay(recipe, *attempt)),
+        (_, _, None) => "next try when the class has a provisioner config".to_owned(),
+    };
+    format!("attempt {attempt} failed: {message}; {next}")
 }
 
 /// Decides about an attempt that failed: ends its processes, and begins the next when that is due.
