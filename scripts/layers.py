@@ -66,6 +66,7 @@ LAYERS = {
 CIRCLE_FREE = [
     "crates/contract/src",
     "crates/core/src",
+    "crates/desk/src",
     "crates/manifest/src",
     "provisioner-images/kit/src",
     "provisioner-images/cinder/src",

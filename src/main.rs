@@ -1,5 +1,6 @@
 //! The orchestrator's command line.
 
 fn main() -> std::process::ExitCode {
-    flex_provisioner::cli::main()
+    // `try` and `conformance` start the program again, as the first process of a container.
+    flex_desk::sandbox::entered().unwrap_or_else(flex_provisioner::cli::main)
 }

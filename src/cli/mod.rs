@@ -12,6 +12,7 @@ mod claim;
 mod cluster;
 mod complete;
 mod completion;
+mod desk;
 mod doctor;
 mod explain;
 mod export_traces;
@@ -64,6 +65,13 @@ enum Command {
     ///
     /// Exits 0, or 1 if the claim could not be served.
     Render(render::RenderArgs),
+    /// Run a program for a claim on this machine, as the orchestrator would, and show what became of it.
+    ///
+    /// Needs no cluster. The program gets the environment, the files, the mounts and the user of its pod, and an API for its
+    /// PersistentVolume. Prints its output, the volume, the orchestrator's judgement and the events that users would read.
+    /// Exits 0 if the orchestrator would go on, 2 if the run failed or its volume would not be bound, and 1 if the program
+    /// could not be run.
+    Try(desk::attempt::TryArgs),
     /// Check whether the cluster is ready for the orchestrator (--pre), or whether the installation works.
     ///
     /// Prints a line for each check with ✓, ‼ or ✗, and what to do. Exits 0 if all is well, 1 if there are warnings, and
@@ -187,6 +195,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(args),
         Command::Validate(args) => validate::validate(args),
         Command::Render(args) => render::render(args),
+        Command::Try(args) => desk::attempt::attempt(args),
         Command::Check(args) => check::check(args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Vouch(args) => vouch::vouch(args),

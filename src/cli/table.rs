@@ -23,7 +23,7 @@ pub(super) enum Tone {
 }
 
 impl Tone {
-    fn style(self) -> Style {
+    pub(super) fn style(self) -> Style {
         match self {
             Tone::Plain => Style::new(),
             Tone::Good => AnsiColor::Green.on_default(),

@@ -1,0 +1,131 @@
+//! Runs a container on this machine, with the API beside it, as a kubelet would.
+
+mod ended;
+mod log;
+mod node;
+mod process;
+mod tools;
+
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::batch::v1::Job;
+
+pub use self::ended::Ended;
+pub use self::log::last_lines;
+use self::node::Node;
+pub use self::process::{Killer, Stop, flex_pv};
+pub use self::tools::{Isolation, Program, Tools};
+use crate::api::Api;
+use crate::container::{Container, PodFacts, container};
+use crate::order::NODE;
+use crate::sandbox::spec::Trouble;
+use crate::setting::Setting;
+
+/// The name of the pod of each run.
+const POD: &str = "desk-run";
+
+/// The reason why the desk could not run a container.
+#[derive(Debug, thiserror::Error)]
+pub enum DeskError {
+    /// A cluster would not start the container either.
+    #[error("the container cannot start: {0}")]
+    Container(String),
+    /// This machine does not do what the desk needs.
+    #[error("{0}")]
+    Machine(String),
+}
+
+impl From<std::io::Error> for DeskError {
+    fn from(error: std::io::Error) -> Self {
+        DeskError::Machine(error.to_string())
+    }
+}
+
+/// A machine in place of a cluster.
+pub struct Desk {
+    folder: PathBuf,
+    tools: Tools,
+    node: Node,
+    /// The API.
+    pub api: Api,
+    isolation: RefCell<Isolation>,
+    runs: Cell<u32>,
+}
+
+impl Desk {
+    /// Makes a desk with its files in a directory.
+    ///
+    /// # Errors
+    /// If the directory cannot be written, or no port can be had.
+    pub async fn new(folder: &Path, tools: Tools) -> Result<Self, DeskError> {
+        std::fs::create_dir_all(folder.join("runs"))?;
+        let folder = folder.canonicalize()?;
+        node::open(&folder)?;
+        Ok(Desk {
+            node: Node::new(&folder.join("node"))?,
+            api: Api::start().await?,
+            isolation: RefCell::new(process::best_isolation()),
+            runs: Cell::new(0),
+            folder,
+            tools,
+        })
+    }
+
+    /// Returns how near the desk comes to a container.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation.borrow().clone()
+    }
+
+    /// Makes the container of a Job, with the variables by which its clients find the API.
+    ///
+    /// # Errors
+    /// If the kubelet would not start it.
+    pub fn container(&self, setting: &Setting, job: &Job) -> Result<Container, DeskError> {
+        let facts = PodFacts { name: POD, node: NODE, secrets: &setting.secrets, configs: &setting.configs };
+        let mut made = container(job, facts).map_err(|missing| DeskError::Container(missing.join("; ")))?;
+        if made.command.is_empty() {
+            let Some(program) = &self.tools.program else {
+                let why = "the config names an image, which this machine does not run: name the program that stands in for it";
+                return Err(DeskError::Machine(why.into()));
+            };
+            made.command.clone_from(&program.words);
+        }
+        Ok(made)
+    }
+
+    /// Runs a container to its end.
+    ///
+    /// # Errors
+    /// If this machine cannot run it.
+    pub async fn run(&self, container: &Container, stop: Stop<'_>) -> Result<Ended, DeskError> {
+        loop {
+            let isolation = self.isolation();
+            let number = self.runs.get();
+            self.runs.set(number + 1);
+            let folder = self.folder.join("runs").join(number.to_string());
+            let place = process::Place { folder: &folder, node: &self.node, tools: &self.tools, api: &self.api };
+            let ended = process::run(&place, container, &isolation, &stop).await?;
+            let _ = std::fs::remove_dir_all(&folder);
+            match ended {
+                Ok(ended) => return Ok(Ended { message_from_log: container.message_from_log, ..ended }),
+                Err((Trouble::Start, why)) => return Ok(Ended::not_started(why)),
+                // The first run shows what this machine allows.
+                Err((Trouble::Setup, why)) if number == 0 && isolation != Isolation::None(String::new()) => {
+                    *self.isolation.borrow_mut() = Isolation::None(why);
+                }
+                Err((Trouble::Setup, why)) => return Err(DeskError::Machine(why)),
+            }
+        }
+    }
+
+    /// Returns the directory that stands for a path of the node.
+    pub fn on_node(&self, path: &str) -> PathBuf {
+        self.node.path(path)
+    }
+
+    /// Returns the directory with everything that runs have stored.
+    pub fn storage(&self) -> &Path {
+        self.node.folder()
+    }
+}

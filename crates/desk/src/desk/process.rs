@@ -1,0 +1,328 @@
+//! The process of a run: its start, its deadline and its end.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::Stdio;
+use std::time::Duration;
+
+use flex_contract::names;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::ended::{Ended, kept};
+use super::node::{Node, Source, is_root};
+use super::tools::{Isolation, Tools};
+use crate::api::Api;
+use crate::container::{Capabilities, Container};
+use crate::sandbox::spec::{Bind, OUTER, Spec, Trouble};
+
+/// The user of a container that may have any.
+const ANY_USER: u32 = 1_000_650_000;
+/// The directory of a container with the programs of the desk.
+const PROGRAMS: &str = "/run/flex-desk/bin";
+/// The place of the kubeconfig in a container.
+const KUBECONFIG: &str = "/run/flex-desk/kubeconfig";
+/// The variable with the path of the last words, where a program cannot write to the usual path.
+const TERMINATION_LOG: &str = "FLEX_TERMINATION_LOG";
+/// The time between two looks for the first process of a container.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The event at which a run is killed.
+pub type Killer<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// The way in which a run is ended from outside.
+#[derive(Default)]
+pub enum Stop<'a> {
+    /// It is not, unless it takes too long.
+    #[default]
+    Never,
+    /// SIGKILL for all its processes, when the event happens.
+    Kill(std::cell::RefCell<Option<Killer<'a>>>),
+    /// SIGTERM after this time, and SIGKILL after the grace period of the pod.
+    Terminate(Duration),
+}
+
+impl<'a> Stop<'a> {
+    /// Kills the run when an event happens.
+    pub fn kill(event: impl Future<Output = ()> + 'a) -> Self {
+        Stop::Kill(std::cell::RefCell::new(Some(Box::pin(event))))
+    }
+}
+
+/// The place of a run.
+pub(super) struct Place<'a> {
+    pub folder: &'a Path,
+    pub node: &'a Node,
+    pub tools: &'a Tools,
+    pub api: &'a Api,
+}
+
+/// Returns what this process may try.
+pub(super) fn best_isolation() -> Isolation {
+    match (cfg!(target_os = "linux"), is_root()) {
+        (false, _) => Isolation::None("only Linux has containers".into()),
+        (true, true) => Isolation::Root,
+        (true, false) => Isolation::UserNamespace,
+    }
+}
+
+/// Runs a container. The inner error says why the program did not run.
+///
+/// # Errors
+/// If files or processes of the desk itself fail.
+pub(super) async fn run(
+    place: &Place<'_>,
+    container: &Container,
+    isolation: &Isolation,
+    stop: &Stop<'_>,
+) -> io::Result<Result<Ended, (Trouble, String)>> {
+    fs::create_dir_all(place.folder.join("root"))?;
+    let files = Files::new(place.folder)?;
+    let spec = match prepared(place, container, isolation, &files) {
+        Ok(spec) => spec,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Err((Trouble::Start, error.to_string()))),
+        Err(error) => return Err(error),
+    };
+    let began = Instant::now();
+    let mut child = match started(place, &spec, isolation, &files) {
+        Ok(child) => child,
+        Err(error) if matches!(isolation, Isolation::None(_)) => {
+            return Ok(Err((Trouble::Start, format!("{}: {error}", spec.command.join(" ")))));
+        }
+        Err(error) => return Err(error),
+    };
+    let end = ended(&mut child, &spec, isolation, container, stop).await?;
+    let took = began.elapsed();
+    if let Some(trouble) = spec.trouble().filter(|_| !end.killed) {
+        return Ok(Err(trouble));
+    }
+    let message = fs::read(&files.message)?;
+    Ok(Ok(Ended {
+        code: end.code,
+        log: String::from_utf8_lossy(&fs::read(&files.log)?).into_owned(),
+        message: kept(&message),
+        message_bytes: message.len(),
+        timed_out: end.timed_out,
+        killed: end.killed,
+        not_started: None,
+        took,
+        stopped_after: end.stopped_after,
+        message_from_log: container.message_from_log,
+    }))
+}
+
+/// The files of a run on this machine.
+struct Files {
+    log: PathBuf,
+    message: PathBuf,
+}
+
+impl Files {
+    fn new(folder: &Path) -> io::Result<Self> {
+        let files = Files { log: folder.join("log"), message: folder.join("termination-log") };
+        fs::write(&files.log, "")?;
+        fs::write(&files.message, "")?;
+        fs::set_permissions(&files.message, fs::Permissions::from_mode(0o666))?;
+        Ok(files)
+    }
+}
+
+/// Writes the files of the pod, and describes the process.
+fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, files: &Files) -> io::Result<Spec> {
+    let user = container.user.unwrap_or(ANY_USER);
+    let is_contained = !matches!(isolation, Isolation::None(_));
+    let mut binds = Vec::new();
+    for (number, mount) in container.mounts.iter().enumerate().filter(|_| is_contained) {
+        let source = place.node.source(mount, &place.folder.join(format!("mount-{number}")), user)?;
+        let source = match source {
+            Source::Directory(path) => Some(path),
+            Source::Memory => None,
+        };
+        binds.push(Bind { target: mount.path.clone().into(), source, read_only: mount.read_only });
+    }
+    let kubeconfig = place.folder.join("kubeconfig");
+    fs::write(&kubeconfig, place.api.kubeconfig())?;
+    let mut env = container.env.clone();
+    let path = search_path(place.tools, is_contained);
+    env.entry("PATH".into()).or_insert(path);
+    if is_contained {
+        let bind =
+            |target: &str, source: PathBuf, read_only| Bind { target: target.into(), source: Some(source), read_only };
+        binds.push(bind(names::TERMINATION_LOG, files.message.clone(), false));
+        binds.push(bind(KUBECONFIG, kubeconfig, true));
+        binds.extend(programs(place.tools));
+        binds.extend(program_folder(&container.command));
+        env.insert("KUBECONFIG".into(), KUBECONFIG.into());
+    } else {
+        env.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
+        env.insert(TERMINATION_LOG.into(), files.message.display().to_string());
+    }
+    let spec = Spec {
+        command: container.command.clone(),
+        env,
+        binds,
+        user,
+        capabilities: match &container.capabilities {
+            Capabilities::All => None,
+            Capabilities::Only(names) => Some(names.clone()),
+        },
+        may_escalate: container.may_escalate,
+        read_only_root: container.read_only_root,
+        own_users: *isolation == Isolation::UserNamespace,
+        folder: place.folder.to_path_buf(),
+    };
+    spec.write()?;
+    Ok(spec)
+}
+
+fn search_path(tools: &Tools, is_contained: bool) -> String {
+    let own = is_contained.then(|| PathBuf::from(PROGRAMS));
+    let usual = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let all = tools.path.iter().cloned().chain(own).chain(std::env::split_paths(&usual));
+    std::env::join_paths(all).unwrap_or(usual).to_string_lossy().into_owned()
+}
+
+/// Brings `flex-pv` into the container, wherever it is on this machine.
+fn programs(tools: &Tools) -> Vec<Bind> {
+    let bind = |path: &PathBuf| Bind { target: path.clone(), source: Some(path.clone()), read_only: true };
+    let of_tools = tools.path.iter().map(bind);
+    let flex_pv = flex_pv().map(|source| Bind {
+        target: Path::new(PROGRAMS).join("flex-pv"),
+        source: Some(source),
+        read_only: true,
+    });
+    of_tools.chain(flex_pv).collect()
+}
+
+/// Finds `flex-pv`: beside this program, or in `PATH`.
+pub fn flex_pv() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = beside.into_iter().chain(std::env::split_paths(&path).collect::<Vec<_>>());
+    folders.map(|folder| folder.join("flex-pv")).find(|file| file.is_file()).and_then(|file| file.canonicalize().ok())
+}
+
+/// Brings the folder of a program into the container at its own place, also where other users may not go.
+fn program_folder(command: &[String]) -> Option<Bind> {
+    let folder = Path::new(command.first()?).canonicalize().ok()?.parent()?.to_path_buf();
+    let is_system =
+        ["/usr", "/bin", "/sbin", "/etc", "/dev", "/proc", "/sys"].iter().any(|top| folder.starts_with(top));
+    (!is_system && folder != Path::new("/")).then(|| Bind {
+        target: folder.clone(),
+        source: Some(folder),
+        read_only: true,
+    })
+}
+
+fn started(place: &Place<'_>, spec: &Spec, isolation: &Isolation, files: &Files) -> io::Result<Child> {
+    let log = fs::OpenOptions::new().append(true).open(&files.log)?;
+    let mut command = match isolation {
+        Isolation::None(_) => {
+            let mut words = spec.command.iter();
+            let mut command = Command::new(words.next().map_or("", String::as_str));
+            command.args(words).env_clear().envs(&spec.env).process_group(0);
+            if is_root() {
+                if spec.user == 0 {
+                    return Err(io::Error::other("the desk runs nothing as root without mounts of its own"));
+                }
+                command.uid(spec.user).gid(spec.user);
+            }
+            command
+        }
+        Isolation::Root | Isolation::UserNamespace => {
+            let helper = place.tools.helper.clone().unwrap_or_else(|| "/proc/self/exe".into());
+            let mut command = Command::new(helper);
+            command.arg0(OUTER).arg(spec.folder.join("spec"));
+            command
+        }
+    };
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true).spawn()
+}
+
+/// The end of a process.
+struct End {
+    code: i32,
+    timed_out: bool,
+    killed: bool,
+    stopped_after: Option<Duration>,
+}
+
+async fn ended(
+    child: &mut Child,
+    spec: &Spec,
+    isolation: &Isolation,
+    container: &Container,
+    stop: &Stop<'_>,
+) -> io::Result<End> {
+    let limit = container.limit.unwrap_or(Duration::from_secs(300));
+    let (term_at, killer) = match stop {
+        Stop::Never => (limit, None),
+        Stop::Kill(event) => (limit, event.borrow_mut().take()),
+        Stop::Terminate(after) => (*after, None),
+    };
+    let killer = killer.unwrap_or_else(|| Box::pin(std::future::pending()));
+    let code = |status: std::process::ExitStatus| {
+        status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+    };
+    tokio::select! {
+        status = child.wait() => {
+            return Ok(End { code: code(status?), timed_out: false, killed: false, stopped_after: None });
+        }
+        () = killer => {
+            signal(child, spec, isolation, Sig::Kill).await;
+            let status = child.wait().await?;
+            return Ok(End { code: code(status), timed_out: false, killed: true, stopped_after: None });
+        }
+        () = sleep(term_at) => {}
+    }
+    let asked = Instant::now();
+    signal(child, spec, isolation, Sig::Term).await;
+    let status = match timeout(container.grace, child.wait()).await {
+        Ok(status) => status?,
+        Err(_) => {
+            signal(child, spec, isolation, Sig::Kill).await;
+            child.wait().await?
+        }
+    };
+    let timed_out = matches!(stop, Stop::Never);
+    Ok(End { code: code(status), timed_out, killed: false, stopped_after: Some(asked.elapsed()) })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sig {
+    Term,
+    Kill,
+}
+
+/// Sends a signal: SIGTERM to the first process of the container, as the kubelet does, SIGKILL to all.
+#[cfg(target_os = "linux")]
+async fn signal(child: &mut Child, spec: &Spec, isolation: &Isolation, sig: Sig) {
+    use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+    let signal = if sig == Sig::Term { Signal::TERM } else { Signal::KILL };
+    let own = || child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    if matches!(isolation, Isolation::None(_)) {
+        let _ = own().map(|pid| kill_process_group(pid, signal));
+        return;
+    }
+    // The first process of a container takes all others with it.
+    loop {
+        let pid = fs::read_to_string(spec.pid_file()).ok().and_then(|text| text.parse().ok()).and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, signal);
+            return;
+        }
+        if child.try_wait().ok().flatten().is_some() {
+            return;
+        }
+        sleep(LOOK).await;
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+async fn signal(child: &mut Child, _: &Spec, _: &Isolation, _: Sig) {
+    let _ = child.start_kill();
+}

@@ -1,0 +1,20 @@
+//! The desk: a developer's machine in place of the cluster.
+//!
+//! The orchestrator's own functions build the Job of a run, judge how it ended and check its volume. The desk does the
+//! rest of what a cluster does: it is the kubelet of one container, and the API server of PersistentVolumes.
+//!
+//! - [`setting`]: the class, the claim and the Secrets of a run, read from files
+//! - [`order`]: the Job of each operation, by the orchestrator's functions
+//! - [`container`]: the container that a kubelet makes from a Job
+//! - [`desk`]: runs a container, with the API beside it, and returns how it ended
+//! - [`verdict`]: what the orchestrator makes of that
+//! - [`api`]: the API server
+//! - [`sandbox`]: how a process gets the mounts and the user of a container
+
+pub mod api;
+pub mod container;
+pub mod desk;
+pub mod order;
+pub mod sandbox;
+pub mod setting;
+pub mod verdict;

@@ -1,0 +1,106 @@
+//! The description of a process, which the desk writes into a file and the process reads.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// The name under which the program enters its namespaces.
+pub const OUTER: &str = "flex-desk-outer";
+/// The name under which the program becomes the container.
+pub const INNER: &str = "flex-desk-inner";
+/// A mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bind {
+    /// The path in the container.
+    pub target: PathBuf,
+    /// The file or directory of this machine; `None` for an empty directory in memory.
+    pub source: Option<PathBuf>,
+    /// The container may not write.
+    pub read_only: bool,
+}
+
+/// A process in a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The environment.
+    pub env: BTreeMap<String, String>,
+    /// The mounts.
+    pub binds: Vec<Bind>,
+    /// The user, and the group.
+    pub user: u32,
+    /// The capabilities without `CAP_`; `None` for all.
+    pub capabilities: Option<Vec<String>>,
+    /// A program may get more rights than its caller.
+    pub may_escalate: bool,
+    /// Nothing can be written except for the mounts that say so.
+    pub read_only_root: bool,
+    /// The namespaces belong to a user namespace: the desk does not run as root.
+    pub own_users: bool,
+    /// A directory for the files of this process.
+    pub folder: PathBuf,
+}
+
+/// The part that failed before the program ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Trouble {
+    /// This machine does not allow what a container needs.
+    Setup,
+    /// The program cannot be started.
+    Start,
+}
+
+impl Spec {
+    /// Returns the directory that becomes the root of the container.
+    pub fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+
+    /// Returns the file with the id of the container's first process.
+    pub fn pid_file(&self) -> PathBuf {
+        self.folder.join("pid")
+    }
+
+    fn trouble_file(folder: &Path) -> PathBuf {
+        folder.join("trouble")
+    }
+
+    /// Reads a description.
+    pub fn read(path: &OsStr) -> Option<Self> {
+        serde_json::from_slice(&fs::read(path).ok()?).ok()
+    }
+
+    /// Writes the description into its directory, and returns the file.
+    ///
+    /// # Errors
+    /// If the disk is full.
+    pub fn write(&self) -> std::io::Result<PathBuf> {
+        let path = self.folder.join("spec");
+        fs::write(&path, serde_json::json!(self).to_string())?;
+        fs::write(Self::trouble_file(&self.folder), "")?;
+        Ok(path)
+    }
+
+    /// Opens the file for the reason why the program did not run.
+    ///
+    /// # Errors
+    /// If the file is out of reach.
+    pub fn open_report(&self) -> std::io::Result<fs::File> {
+        fs::File::options().append(true).open(Self::trouble_file(&self.folder))
+    }
+
+    /// Reads why the program did not run.
+    pub fn trouble(&self) -> Option<(Trouble, String)> {
+        serde_json::from_slice(&fs::read(Self::trouble_file(&self.folder)).ok()?).ok()
+    }
+}
+
+/// Writes why the program did not run. There is no other way to tell: its output is the program's.
+pub fn report(mut file: fs::File, what: Trouble, why: &str) {
+    let _ = file.write_all(serde_json::json!([what, why]).to_string().as_bytes());
+}

@@ -1,0 +1,327 @@
+//! The setting of a run: class, claim and Secrets, from the files of an admin or from the command line.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use flex_contract::names;
+use flex_core::config::Recipe;
+use flex_core::config::classes::{Class, ClassLookup, ClassObject, Config, Identity, classes};
+use flex_core::config::document::{self, Document, Documents};
+use flex_core::config::external_provisioner::ExternalProvisioners;
+use flex_core::config::{joined, keys};
+use flex_core::model::claim::Claim;
+use flex_core::object::ObjectName;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use serde_json::{Value, json};
+
+/// The name of the config and of the class if no file has them.
+pub const NAME: &str = "desk";
+/// The volume id of the first volume.
+pub const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
+/// The size of a claim for which nobody wrote one, in bytes.
+const SIZE: u64 = 1 << 30;
+/// The user of the claim.
+const USER: &str = "desk";
+/// The name of the Secret that [`Setting::with_secret`] adds.
+const PLANTED: &str = "flex-desk-planted";
+
+/// Data by key.
+pub type Data = BTreeMap<String, String>;
+
+/// The inputs of a setting.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    /// The text of the file with the config, and perhaps StorageClass, claim and Secrets; `None` without a config.
+    pub config: Option<String>,
+    /// The text of the file with the claim.
+    pub claim: Option<String>,
+    /// The class, where the file has several.
+    pub class: Option<String>,
+    /// Keys of the config with their values, which win over those in the file.
+    pub changes: Vec<(String, String)>,
+    /// Directories that the config mounts from the node, beside those of its own.
+    pub storage: Vec<String>,
+    /// A secret that each run gets as a variable.
+    pub secret: Option<String>,
+}
+
+/// The reason why there is no setting.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SettingError(String);
+
+/// The class, the claim and the Secrets of a run.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The names of the orchestrator.
+    pub identity: Identity,
+    /// The class.
+    pub class: Class,
+    /// The recipe of the class.
+    pub recipe: Arc<Recipe>,
+    /// The text of the config's script.
+    pub script: Option<String>,
+    /// The claim.
+    pub claim: Claim,
+    /// The Secrets, by name.
+    pub secrets: BTreeMap<String, Data>,
+    /// The ConfigMaps, by name.
+    pub configs: BTreeMap<String, Data>,
+    /// The inputs.
+    inputs: Inputs,
+}
+
+impl Setting {
+    /// Reads a setting.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or the orchestrator would refuse the config.
+    pub fn read(identity: &Identity, inputs: Inputs) -> Result<Self, SettingError> {
+        let Objects { mut configs, objects, mut claims, mut secrets } = Objects::read(identity, &inputs)?;
+        let chosen = chosen(&mut configs, &inputs)?;
+        for (key, value) in &inputs.changes {
+            chosen.data.insert(key.clone(), value.clone());
+        }
+        if !inputs.storage.is_empty() {
+            let template = chosen.data.get(keys::POD_TEMPLATE.name).map(String::as_str);
+            let template = with_storage(template, &inputs.storage)?;
+            chosen.data.insert(keys::POD_TEMPLATE.name.into(), template);
+        }
+        let name = chosen.name.clone();
+        let namespaces = configs.iter().map(|config| config.name.namespace.clone()).collect();
+        let identity = Identity { config_namespaces: namespaces, ..identity.clone() };
+        let table = classes(&identity, &configs, &objects, &BTreeMap::new(), &ExternalProvisioners::none());
+        let config = configs.iter().find(|config| config.name == name).expect("it was chosen from these");
+        let verdict = table.verdicts.get(&name);
+        if let Some(verdict) = verdict.filter(|verdict| !verdict.problems.is_empty()) {
+            return Err(SettingError(format!("the config {name} is refused: {}", joined(&verdict.problems))));
+        }
+        let wanted = inputs.class.clone().or_else(|| claims.first().and_then(class_of));
+        let served = verdict.map(|verdict| verdict.classes.clone()).unwrap_or_default();
+        let wanted = wanted.or_else(|| served.first().cloned()).or_else(|| config.class.clone());
+        let Some(wanted) = wanted else {
+            return Err(SettingError(format!("the config {name} serves no class: give it the label `storage-class`")));
+        };
+        let ClassLookup::Ours(class) = table.lookup(&wanted) else {
+            return Err(SettingError(format!("no config in the file serves the class {wanted}")));
+        };
+        let recipe = class.recipe.clone().map_err(SettingError)?;
+        let planted =
+            |value: &String| (PLANTED.to_owned(), Data::from([("FLEX_DESK_SECRET".to_owned(), value.clone())]));
+        secrets.extend(inputs.secret.as_ref().map(planted));
+        let script = config.data.get(keys::SCRIPT.name).cloned();
+        let claim = if claims.is_empty() { sample_claim(&recipe) } else { claims.remove(0) };
+        let all = configs.iter().map(|config| (config.name.name.clone(), config.data.clone())).collect();
+        Ok(Setting {
+            claim: Claim::from(&completed(claim)),
+            class: class.clone(),
+            identity,
+            recipe,
+            script,
+            secrets,
+            configs: all,
+            inputs,
+        })
+    }
+
+    /// Returns the same setting with a Secret more, whose keys become variables of each run.
+    ///
+    /// # Errors
+    /// If the config cannot have the Secret.
+    pub fn with_secret(&self, value: &str) -> Result<Self, SettingError> {
+        let own = self.recipe.secret_env.iter().map(String::as_str).chain([PLANTED]);
+        let list = own.collect::<Vec<_>>().join(", ");
+        let secret = Some(value.to_owned());
+        let setting = Setting { inputs: Inputs { secret, ..self.inputs.clone() }, ..self.clone() };
+        setting.changed(&[(keys::SECRET_ENV.name, &list)])
+    }
+
+    /// Returns the same setting with other values of the config.
+    ///
+    /// # Errors
+    /// If the config is refused with these values.
+    pub fn changed(&self, changes: &[(&str, &str)]) -> Result<Self, SettingError> {
+        let mut inputs = self.inputs.clone();
+        inputs.changes.extend(changes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+        let claim = self.claim.clone();
+        Ok(Setting { claim, ..Setting::read(&self.identity, inputs)? })
+    }
+}
+
+/// The objects of the files.
+#[derive(Default)]
+struct Objects {
+    configs: Vec<Config>,
+    objects: Vec<ClassObject>,
+    claims: Vec<PersistentVolumeClaim>,
+    secrets: BTreeMap<String, Data>,
+}
+
+impl Objects {
+    fn read(identity: &Identity, inputs: &Inputs) -> Result<Self, SettingError> {
+        let mut objects = Objects::default();
+        let texts = [(&inputs.claim, "claim"), (&inputs.config, "config")];
+        for (text, what) in texts.into_iter().filter_map(|(text, what)| Some((text.as_ref()?, what))) {
+            objects.add(text, what)?;
+        }
+        if inputs.config.is_none() {
+            objects.configs.push(sample_config(identity, &inputs.storage));
+        }
+        Ok(objects)
+    }
+
+    fn add(&mut self, text: &str, what: &str) -> Result<(), SettingError> {
+        let Documents { read: documents, unreadable } = document::read(text);
+        if let Some(error) = unreadable.first() {
+            return Err(SettingError(format!("line {} of the {what}: {}", error.line, error.problem)));
+        }
+        let mut has_secrets = false;
+        for document in documents {
+            match document {
+                Document::Config(map, _) => {
+                    let mut config = Config::from(&*map);
+                    if config.name.namespace.is_empty() {
+                        config.name.namespace = names::FIELD_MANAGER.into();
+                    }
+                    self.configs.push(config);
+                }
+                Document::Class(class, _) => self.objects.push(ClassObject::from(&*class)),
+                Document::Claim(claim) => self.claims.push(*claim),
+                Document::Other(kind, _) => has_secrets |= kind == "Secret",
+                Document::Account(_) => {}
+            }
+        }
+        if has_secrets {
+            self.secrets.extend(secrets(text)?);
+        }
+        Ok(())
+    }
+}
+
+/// Reads the Secrets of a file.
+fn secrets(text: &str) -> Result<BTreeMap<String, Data>, SettingError> {
+    let unreadable = |error: &dyn std::fmt::Display| SettingError(format!("a Secret cannot be read: {error}"));
+    let all: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| unreadable(&error))?;
+    let mut secrets = BTreeMap::new();
+    for object in all.into_iter().filter(|object| object["kind"] == "Secret") {
+        let secret: Secret = serde_json::from_value(object).map_err(|error| unreadable(&error))?;
+        let encoded = secret.data.unwrap_or_default().into_iter();
+        let data = encoded.map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned()));
+        let data = data.chain(secret.string_data.unwrap_or_default()).collect();
+        secrets.insert(secret.metadata.name.unwrap_or_default(), data);
+    }
+    Ok(secrets)
+}
+
+/// Chooses the config whose program runs.
+fn chosen<'a>(configs: &'a mut [Config], inputs: &Inputs) -> Result<&'a mut Config, SettingError> {
+    // ConfigMaps that are no configs of a provisioner have neither an image nor a script.
+    let has_program =
+        |config: &Config| [keys::IMAGE.name, keys::SCRIPT.name].iter().any(|key| config.data.contains_key(*key));
+    let mut found: Vec<&mut Config> = configs.iter_mut().filter(|config| has_program(config)).collect();
+    if let (Some(class), true) = (&inputs.class, found.len() > 1) {
+        found.retain(|config| config.class.as_ref() == Some(class));
+    }
+    match found.len() {
+        0 => Err(SettingError("the file has no provisioner ConfigMap with a `script` or an `image`".into())),
+        1 => Ok(found.remove(0)),
+        _ => {
+            let classes: Vec<_> = found.iter().filter_map(|config| config.class.clone()).collect();
+            Err(SettingError(format!("the file has several configs: choose a class, one of {}", classes.join(", "))))
+        }
+    }
+}
+
+/// Makes the config of a program for which there is none. It allows every kind of volume, and paths in these directories.
+fn sample_config(identity: &Identity, storage: &[String]) -> Config {
+    let on_node = |kind: &&&str| matches!(**kind, "hostPath" | "local");
+    let (local, others): (Vec<&str>, Vec<&str>) =
+        flex_contract::volume::VOLUME_SOURCE_KINDS.iter().partition(|kind| on_node(kind));
+    let local = storage.iter().flat_map(|path| local.iter().map(move |kind| format!("{kind}:{path}")));
+    let sources: Vec<String> = local.chain(others.into_iter().map(str::to_owned)).collect();
+    let data = [
+        (keys::PLUGIN_NAME.name, identity.plugin.clone()),
+        (keys::IMAGE.name, NAME.to_owned()),
+        (keys::SERVICE_ACCOUNT_NAME.name, NAME.to_owned()),
+        (keys::VOLUME_SOURCES.name, sources.join(", ")),
+    ];
+    Config {
+        name: ObjectName::new(names::FIELD_MANAGER, NAME),
+        class: Some(NAME.into()),
+        data: data.map(|(key, value)| (key.to_owned(), value)).into(),
+        ..Config::default()
+    }
+}
+
+/// Adds directories of the node to a pod template.
+fn with_storage(template: Option<&str>, paths: &[String]) -> Result<String, SettingError> {
+    let template = template.map(serde_saphyr::from_str::<Value>).transpose();
+    let mut template = template.map_err(|error| SettingError(format!("pod-template: {error}")))?.unwrap_or(json!({}));
+    let mut add = |pointer: &[&str], item: Value| {
+        let mut at = &mut template;
+        for key in pointer {
+            if !at.is_object() {
+                *at = json!({});
+            }
+            at = &mut at[*key];
+        }
+        match at.as_array_mut() {
+            Some(list) => list.push(item),
+            None => *at = json!([item]),
+        }
+    };
+    let mounts: Vec<Value> = paths
+        .iter()
+        .enumerate()
+        .map(|(n, path)| {
+            add(
+                &["spec", "volumes"],
+                json!({ "name": format!("desk-{n}"), "hostPath": { "path": path, "type": "DirectoryOrCreate" } }),
+            );
+            json!({ "name": format!("desk-{n}"), "mountPath": path })
+        })
+        .collect();
+    let containers = template["spec"]["containers"].as_array().cloned().unwrap_or_default();
+    let mut containers = containers;
+    if containers.is_empty() {
+        containers.push(json!({ "name": names::CONTAINER }));
+    }
+    let own = containers[0]["volumeMounts"].as_array().cloned().unwrap_or_default();
+    containers[0]["volumeMounts"] = own.into_iter().chain(mounts).collect();
+    template["spec"]["containers"] = containers.into();
+    Ok(template.to_string())
+}
+
+fn class_of(claim: &PersistentVolumeClaim) -> Option<String> {
+    claim.spec.as_ref()?.storage_class_name.clone()
+}
+
+/// Makes a claim that the class serves.
+fn sample_claim(recipe: &Recipe) -> PersistentVolumeClaim {
+    let size = SIZE.max(recipe.min_size.unwrap_or(0)).min(recipe.max_size.unwrap_or(u64::MAX));
+    let mode = recipe.access_modes.first().map_or("ReadWriteOnce", String::as_str);
+    let volume_mode = recipe.volume_modes.first().map_or("Filesystem", |mode| mode.as_str());
+    let claim = json!({
+        "metadata": { "name": "data", "namespace": "team" },
+        "spec": {
+            "storageClassName": recipe.class,
+            "accessModes": [mode],
+            "volumeMode": volume_mode,
+            "resources": { "requests": { "storage": flex_contract::quantity::quantity(size).0 } },
+        },
+    });
+    serde_json::from_value(claim).expect("it has the fields of a claim")
+}
+
+/// Adds to a claim what the API server and the admission policies write.
+fn completed(mut claim: PersistentVolumeClaim) -> PersistentVolumeClaim {
+    let metadata = &mut claim.metadata;
+    metadata.namespace.get_or_insert_with(|| "team".into());
+    metadata.name.get_or_insert_with(|| "data".into());
+    metadata.uid.get_or_insert_with(|| ID.into());
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.entry(names::CREATED_BY.into()).or_insert_with(|| USER.into());
+    let spec = claim.spec.get_or_insert_default();
+    spec.volume_mode.get_or_insert_with(|| "Filesystem".into());
+    claim
+}

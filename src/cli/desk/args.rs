@@ -1,0 +1,88 @@
+//! The flags that say which program runs, and for which claim.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use flex_desk::desk::{Program, Tools};
+use flex_desk::setting::{Inputs, Setting};
+
+use super::super::files::read;
+use super::super::flags::{Names, Namespaces};
+
+/// The program, and the config and claim of its runs.
+#[derive(Clone, Debug, Args)]
+pub(in crate::cli) struct Subject {
+    /// The file with the provisioner ConfigMap, and perhaps StorageClass, claim and Secrets. Its `script` runs, or the program that stands in for its image.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// The file with the claim [default: one that the class serves].
+    #[arg(long, value_name = "FILE")]
+    claim: Option<PathBuf>,
+    /// The class, where the file has several configs.
+    #[arg(long)]
+    class: Option<String>,
+    /// A key of the config or a parameter, as KEY=VALUE. It wins over the file.
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = pair)]
+    changes: Vec<(String, String)>,
+    /// A directory of the node that the runs mount at the same path, as if the config had it in `pod-template`.
+    #[arg(long, value_name = "PATH")]
+    storage: Vec<String>,
+    /// A directory with programs for the runs, before those of PATH.
+    #[arg(long, value_name = "DIRECTORY")]
+    path: Vec<PathBuf>,
+    #[command(flatten)]
+    names: Names,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write KEY=VALUE, such as capabilities=clone".into()),
+    }
+}
+
+impl Subject {
+    /// Reads the files, and returns the setting of all runs with the program.
+    ///
+    /// # Errors
+    /// A file cannot be read, the config is refused, or nothing says what to run.
+    pub(super) fn read(&self, program: &[String]) -> anyhow::Result<(Setting, Tools)> {
+        if program.is_empty() && self.config.is_none() {
+            bail!("nothing says what to run: name a program, or a config with a script (--config)");
+        }
+        let text = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
+        let inputs = Inputs {
+            config: text(&self.config)?,
+            claim: text(&self.claim)?,
+            class: self.class.clone(),
+            changes: self.changes.clone(),
+            storage: self.storage.clone(),
+            secret: None,
+        };
+        let namespaces = Namespaces { namespace: "flex-provisioner".into(), config_namespaces: Vec::new() };
+        let setting = Setting::read(&self.names.identity(&namespaces), inputs)?;
+        if setting.recipe.script.is_some() && !program.is_empty() {
+            bail!("the config has a script, which is the program: leave out {}", program[0]);
+        }
+        let mut path = Vec::new();
+        for folder in &self.path {
+            let absolute = folder.canonicalize();
+            path.push(absolute.with_context(|| format!("--path {} cannot be read", folder.display()))?);
+        }
+        Ok((setting, Tools { program: named(program)?, path, helper: None }))
+    }
+}
+
+/// Returns the program with its absolute path.
+fn named(words: &[String]) -> anyhow::Result<Option<Program>> {
+    let Some((first, rest)) = words.split_first() else { return Ok(None) };
+    let path = std::path::Path::new(first).canonicalize();
+    let path = path.with_context(|| format!("the program {first} cannot be read"))?;
+    if !path.is_file() {
+        bail!("{first} is no file");
+    }
+    let path = path.to_str().with_context(|| format!("the path of {first} is not UTF-8"))?;
+    let words = std::iter::once(path.to_owned()).chain(rest.iter().cloned()).collect();
+    Ok(Some(Program { words }))
+}

@@ -1,0 +1,5 @@
+//! The commands that run a vendor's program on this machine: `try` and `conformance`.
+
+pub(super) mod args;
+pub(super) mod attempt;
+mod report;

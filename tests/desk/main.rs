@@ -1,0 +1,76 @@
+//! Tests of the commands that run a program on this machine, with the real `flex-pv`. They need no cluster.
+
+#![cfg(target_os = "linux")]
+
+mod attempt;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+/// The directory with `flex-pv`: that of the command, where a build of the whole workspace leaves it.
+static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
+    let command = Path::new(env!("CARGO_BIN_EXE_flex-provisioner"));
+    let folder = command.parent().expect("the command is in a directory").to_path_buf();
+    if !folder.join("flex-pv").exists() {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--package", "flex-image-kit", "--bin", "flex-pv"]);
+        if folder.file_name().is_some_and(|name| name != "debug") {
+            build.arg("--profile").arg(folder.file_name().expect("the directory has a name"));
+        }
+        assert!(build.status().expect("cargo starts").success(), "flex-pv cannot be built");
+    }
+    folder
+});
+
+/// A directory with the files of a test.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        Files(folder)
+    }
+
+    /// Writes a file that can be executed, and returns its path.
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().expect("UTF-8").to_owned()
+    }
+}
+
+/// Prepares a call of the command.
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flex-provisioner"));
+    let path = format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", PROGRAMS.display());
+    command.args(arguments).env_clear().env("PATH", path).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+/// The end of a command.
+#[derive(Debug)]
+struct Answer {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Answer {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the command prints UTF-8");
+        Answer { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+fn call(arguments: &[&str]) -> Answer {
+    command(arguments).output().expect("the command starts").into()
+}
