@@ -72,6 +72,11 @@ enum Command {
     /// Exits 0 if the orchestrator would go on, 2 if the run failed or its volume would not be bound, and 1 if the program
     /// could not be run.
     Try(desk::attempt::TryArgs),
+    /// Prove on this machine that a program keeps the contract: run it, kill it, repeat it, and compare.
+    ///
+    /// Needs no cluster. Prints a line for each case; `--explain ID` says what a case does, why, and how to mend the program.
+    /// Exits 0 if no case fails, 1 if a case fails, and 2 if the cases could not be run.
+    Conformance(desk::conformance::ConformanceArgs),
     /// Check whether the cluster is ready for the orchestrator (--pre), or whether the installation works.
     ///
     /// Prints a line for each check with ✓, ‼ or ✗, and what to do. Exits 0 if all is well, 1 if there are warnings, and
@@ -196,6 +201,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Validate(args) => validate::validate(args),
         Command::Render(args) => render::render(args),
         Command::Try(args) => desk::attempt::attempt(args),
+        Command::Conformance(args) => desk::conformance::conformance(args),
         Command::Check(args) => check::check(args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Vouch(args) => vouch::vouch(args),

@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 mod attempt;
+mod conformance;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -5,6 +5,7 @@
 mod alerts;
 mod command_line;
 mod config;
+mod conformance;
 mod contract_page;
 mod metrics;
 mod policies;
@@ -36,6 +37,7 @@ fn parts() -> Vec<Part> {
     [
         command_line::parts(),
         config::parts(),
+        conformance::parts(),
         contract_page::parts(),
         metrics::parts(),
         policies::parts(),

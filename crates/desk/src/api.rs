@@ -15,8 +15,8 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use self::answer::answer;
 pub use self::answer::{Asked, Store};
+use self::answer::{answer, refused};
 
 /// The largest body of a request.
 const LARGEST: usize = 1 << 20;
@@ -29,8 +29,10 @@ pub enum Hold {
     Never,
     /// When a volume is to be created: it is not.
     BeforeCreate,
-    /// When a volume was created: nobody hears of it.
+    /// When a volume was created: nobody hears of it until [`Api::release`].
     AfterCreate,
+    /// Never, but no volume may be created.
+    Refuse,
 }
 
 #[derive(Default)]
@@ -38,6 +40,7 @@ struct Shared {
     store: Mutex<Store>,
     hold: Mutex<Hold>,
     reached: Notify,
+    released: Notify,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -97,6 +100,11 @@ impl Api {
         self.shared.reached.notified().await;
     }
 
+    /// Gives the answer that was held.
+    pub fn release(&self) {
+        self.shared.released.notify_one();
+    }
+
     /// Returns a volume.
     pub fn volume(&self, name: &str) -> Option<PersistentVolume> {
         locked(&self.shared.store).volumes.get(name).cloned()
@@ -128,10 +136,13 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         shared.reached.notify_one();
         std::future::pending::<()>().await;
     }
-    let (code, value) = answer(&mut locked(&shared.store), Asked { method: &method, path: &path, body: &body });
+    let (code, value) = match creates && hold == Hold::Refuse {
+        true => refused(&path),
+        false => answer(&mut locked(&shared.store), Asked { method: &method, path: &path, body: &body }),
+    };
     if creates && hold == Hold::AfterCreate {
         shared.reached.notify_one();
-        std::future::pending::<()>().await;
+        shared.released.notified().await;
     }
     let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (code, [("content-type", "application/json")], value.to_string()).into_response()

@@ -1,6 +1,7 @@
 //! The container that a kubelet makes from the Job of a run: a pure function.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use flex_contract::names::CONTAINER;
@@ -70,6 +71,8 @@ pub enum Content {
         /// The directory within; may be empty.
         sub_path: String,
     },
+    /// A directory of the desk itself.
+    OfDesk(PathBuf),
 }
 
 /// A mount of the container.
@@ -115,6 +118,8 @@ pub struct Container {
     pub limit: Option<Duration>,
     /// The time between SIGTERM and SIGKILL.
     pub grace: Duration,
+    /// Directories of this machine with programs that come before all others.
+    pub programs: Vec<PathBuf>,
 }
 
 /// Makes the container of a Job.
@@ -154,6 +159,7 @@ pub fn container(job: &Job, facts: PodFacts<'_>) -> Result<Container, Vec<String
         message_from_log: main.termination_message_policy.as_deref() == Some("FallbackToLogsOnError"),
         limit: spec.and_then(|spec| spec.active_deadline_seconds).and_then(seconds),
         grace: pod.termination_grace_period_seconds.and_then(seconds).unwrap_or(GRACE),
+        programs: Vec::new(),
     })
 }
 

@@ -14,6 +14,7 @@ use k8s_openapi::api::batch::v1::Job;
 pub use self::ended::Ended;
 pub use self::log::last_lines;
 use self::node::Node;
+pub use self::node::open;
 pub use self::process::{Killer, Stop, flex_pv};
 pub use self::tools::{Isolation, Program, Tools};
 use crate::api::Api;
@@ -61,7 +62,7 @@ impl Desk {
     pub async fn new(folder: &Path, tools: Tools) -> Result<Self, DeskError> {
         std::fs::create_dir_all(folder.join("runs"))?;
         let folder = folder.canonicalize()?;
-        node::open(&folder)?;
+        open(&folder)?;
         Ok(Desk {
             node: Node::new(&folder.join("node"))?,
             api: Api::start().await?,
@@ -117,6 +118,14 @@ impl Desk {
                 Err((Trouble::Setup, why)) => return Err(DeskError::Machine(why)),
             }
         }
+    }
+
+    /// Removes everything that runs have stored.
+    ///
+    /// # Errors
+    /// If something cannot be removed.
+    pub fn clear(&self) -> Result<(), DeskError> {
+        Ok(self.node.clear()?)
     }
 
     /// Returns the directory that stands for a path of the node.

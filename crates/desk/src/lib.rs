@@ -8,10 +8,12 @@
 //! - [`container`]: the container that a kubelet makes from a Job
 //! - [`desk`]: runs a container, with the API beside it, and returns how it ended
 //! - [`verdict`]: what the orchestrator makes of that
+//! - [`conformance`]: the cases that prove that a program keeps the contract
 //! - [`api`]: the API server
 //! - [`sandbox`]: how a process gets the mounts and the user of a container
 
 pub mod api;
+pub mod conformance;
 pub mod container;
 pub mod desk;
 pub mod order;

@@ -125,9 +125,22 @@ impl Setting {
             | Order::Snapshot(made, _)
             | Order::DeleteSnapshot(made, _) => self.of_made(order, made, start, kube_api)?,
         };
-        let texts = Texts { script: self.script.as_deref(), shell_image: self.identity.shell_image.as_deref() };
-        complete(&mut built, &self.recipe, texts)?;
+        self.complete(&mut built)?;
         Ok(built)
+    }
+
+    /// Adds the text of the script to a Job.
+    ///
+    /// # Errors
+    /// If the text is not known.
+    pub fn complete(&self, job: &mut Job) -> Result<(), String> {
+        let texts = Texts { script: self.script.as_deref(), shell_image: self.identity.shell_image.as_deref() };
+        complete(job, &self.recipe, texts)
+    }
+
+    /// Returns the request of the first provision run for a claim.
+    pub fn request(&self, claim: &Claim, kube_api: &str) -> RunRequest {
+        self.of_claim(Operation::Provision, claim, 1, &Content::Empty, kube_api)
     }
 
     /// Returns the node of the storage, if that matters.

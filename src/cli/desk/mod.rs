@@ -2,4 +2,5 @@
 
 pub(super) mod args;
 pub(super) mod attempt;
+pub(super) mod conformance;
 mod report;

@@ -136,6 +136,7 @@ fn mount(mount: &Mount) -> String {
         Content::Empty => "an empty directory".to_owned(),
         Content::OnNode { path, sub_path, .. } => format!("{path} of the node {sub_path}"),
         Content::Remote { volume, sub_path } => format!("the volume {volume} {sub_path}"),
+        Content::OfDesk(path) => path.display().to_string(),
     };
     let mode = if mount.read_only { "read-only" } else { "writable" };
     format!("{}: {}, {mode}", mount.path, content.trim_end())

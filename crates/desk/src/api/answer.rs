@@ -65,6 +65,11 @@ pub(super) fn answer(store: &mut Store, asked: Asked<'_>) -> (u16, Value) {
     }
 }
 
+/// Refuses a volume, as an admission policy does.
+pub(super) fn refused(path: &str) -> (u16, Value) {
+    status(422, "Invalid", &format!("{path}: the desk refuses this volume, to see what the program says of it"))
+}
+
 fn resources() -> Value {
     json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "v1",

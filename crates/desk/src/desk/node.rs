@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::container::{Content, Mount};
 
+/// The mode of a storage with a directory for each volume, where each run sees only its own.
+const KEPT: u32 = 0o1700;
+
 /// The folder that stands for the node.
 #[derive(Debug)]
 pub(super) struct Node {
@@ -22,7 +25,10 @@ pub(super) enum Source {
 }
 
 /// Lets each user walk through a directory.
-pub(super) fn open(folder: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// If the directory belongs to somebody else.
+pub fn open(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
 }
 
@@ -31,6 +37,15 @@ impl Node {
         fs::create_dir_all(folder.join("remote"))?;
         fs::create_dir_all(folder.join("local"))?;
         Ok(Node { folder: folder.to_path_buf() })
+    }
+
+    /// Removes everything that is stored.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        for part in ["local", "remote"] {
+            fs::remove_dir_all(self.folder.join(part))?;
+            fs::create_dir_all(self.folder.join(part))?;
+        }
+        Ok(())
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -50,6 +65,7 @@ impl Node {
     pub(super) fn source(&self, mount: &Mount, files: &Path, user: u32) -> io::Result<Source> {
         match &mount.content {
             Content::Empty => Ok(Source::Memory),
+            Content::OfDesk(path) => Ok(Source::Directory(path.clone())),
             Content::Files(texts) => {
                 for (name, text) in texts {
                     let path = files.join(name);
@@ -81,6 +97,10 @@ impl Node {
             fs::create_dir_all(base)?;
             if let Some(owner) = owner.filter(|_| is_root()) {
                 chown(base, Some(owner), Some(owner))?;
+            }
+            if !sub_path.is_empty() {
+                // `flex-pv keep` does so on a node where runs see only their own volume.
+                fs::set_permissions(base, fs::Permissions::from_mode(KEPT))?;
             }
         }
         let directory = base.join(sub_path);

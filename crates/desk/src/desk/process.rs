@@ -147,15 +147,17 @@ fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, fil
     let kubeconfig = place.folder.join("kubeconfig");
     fs::write(&kubeconfig, place.api.kubeconfig())?;
     let mut env = container.env.clone();
-    let path = search_path(place.tools, is_contained);
+    let first: Vec<PathBuf> = container.programs.iter().chain(&place.tools.path).cloned().collect();
+    let path = search_path(&first, is_contained);
     env.entry("PATH".into()).or_insert(path);
     if is_contained {
         let bind =
             |target: &str, source: PathBuf, read_only| Bind { target: target.into(), source: Some(source), read_only };
         binds.push(bind(names::TERMINATION_LOG, files.message.clone(), false));
         binds.push(bind(KUBECONFIG, kubeconfig, true));
-        binds.extend(programs(place.tools));
-        binds.extend(program_folder(&container.command));
+        binds.extend(programs(&first));
+        // Programs such as `flex-pv each` get another program as an argument.
+        binds.extend(container.command.iter().filter_map(program_folder));
         env.insert("KUBECONFIG".into(), KUBECONFIG.into());
     } else {
         env.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
@@ -179,17 +181,17 @@ fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, fil
     Ok(spec)
 }
 
-fn search_path(tools: &Tools, is_contained: bool) -> String {
+fn search_path(first: &[PathBuf], is_contained: bool) -> String {
     let own = is_contained.then(|| PathBuf::from(PROGRAMS));
     let usual = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let all = tools.path.iter().cloned().chain(own).chain(std::env::split_paths(&usual));
+    let all = first.iter().cloned().chain(own).chain(std::env::split_paths(&usual));
     std::env::join_paths(all).unwrap_or(usual).to_string_lossy().into_owned()
 }
 
 /// Brings `flex-pv` into the container, wherever it is on this machine.
-fn programs(tools: &Tools) -> Vec<Bind> {
+fn programs(first: &[PathBuf]) -> Vec<Bind> {
     let bind = |path: &PathBuf| Bind { target: path.clone(), source: Some(path.clone()), read_only: true };
-    let of_tools = tools.path.iter().map(bind);
+    let of_tools = first.iter().map(bind);
     let flex_pv = flex_pv().map(|source| Bind {
         target: Path::new(PROGRAMS).join("flex-pv"),
         source: Some(source),
@@ -207,8 +209,9 @@ pub fn flex_pv() -> Option<PathBuf> {
 }
 
 /// Brings the folder of a program into the container at its own place, also where other users may not go.
-fn program_folder(command: &[String]) -> Option<Bind> {
-    let folder = Path::new(command.first()?).canonicalize().ok()?.parent()?.to_path_buf();
+fn program_folder(word: &String) -> Option<Bind> {
+    let path = Path::new(word);
+    let folder = path.canonicalize().ok().filter(|_| path.is_absolute())?.parent()?.to_path_buf();
     let is_system =
         ["/usr", "/bin", "/sbin", "/etc", "/dev", "/proc", "/sys"].iter().any(|top| folder.starts_with(top));
     (!is_system && folder != Path::new("/")).then(|| Bind {

@@ -1,0 +1,195 @@
+//! Cases of the operations that a config declares.
+
+use std::fs;
+
+use flex_contract::capacity::Answer;
+use flex_contract::listing;
+use flex_contract::names::pv_name;
+use flex_contract::operation::Operation;
+use flex_core::batch::{Member, MemberObject, MemberRun, job as batch_job};
+use flex_core::config::modify::Attributes;
+use flex_core::model::claim::Claim;
+use flex_core::run::job::RunTarget;
+
+use super::bench::{Bench, Halt, Step, check, shown};
+use super::provision::{good, numbered, order};
+use crate::desk::Stop;
+use crate::order::{Content, Made, Order};
+
+/// The file that the user of a volume has written.
+const FILE: &str = "flex-content";
+/// Its content.
+const TEXT: &str = "the data of a user\n";
+/// The id of a snapshot.
+const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000e";
+
+pub(super) async fn expand(bench: &Bench) -> Step<()> {
+    let claim = bench.claim();
+    let made = bench.provision(&claim).await?;
+    let size = claim.size.unwrap_or_default().saturating_mul(2);
+    bench.succeed(&Order::Expand(made.clone(), size)).await?;
+    let again = bench.run(&Order::Expand(made, size)).await?;
+    check(again.is_success(), || format!("the second expand run {}", shown(&again)))
+}
+
+/// Makes a volume with a file of its user in it.
+async fn written(bench: &Bench) -> Step<Made> {
+    let made = bench.provision(&bench.claim()).await?;
+    write(bench, &bench.claim().volume_id(), TEXT)?;
+    Ok(made)
+}
+
+fn write(bench: &Bench, id: &str, text: &str) -> Step<()> {
+    bench.stored(id)?;
+    let Some(folder) = bench.content(id) else {
+        return Err(Halt::Skipped("the volume is no directory of this machine".into()));
+    };
+    Ok(fs::write(folder.join(FILE), text)?)
+}
+
+/// Checks that a volume has the file.
+fn has_content(bench: &Bench, id: &str) -> Step<()> {
+    let text = bench.content(id).and_then(|folder| fs::read_to_string(folder.join(FILE)).ok());
+    check(text.as_deref() == Some(TEXT), || match text {
+        Some(_) => "the new volume has other content than its source had".into(),
+        None => "the new volume lacks the content of its source".into(),
+    })
+}
+
+pub(super) async fn clone_content(bench: &Bench) -> Step<()> {
+    let made = written(bench).await?;
+    let copy = bench.setting.claim_with_id(&numbered(1));
+    bench.provision_with(&copy, Content::CloneOf(Box::new(made.clone()))).await?;
+    has_content(bench, &copy.volume_id())?;
+    let again = bench.provision_with(&copy, Content::CloneOf(Box::new(made))).await;
+    again.map(drop)?;
+    has_content(bench, &copy.volume_id())
+}
+
+pub(super) async fn clone_killed(bench: &Bench) -> Step<()> {
+    let made = written(bench).await?;
+    let copy = bench.setting.claim_with_id(&numbered(1));
+    let content = || Content::CloneOf(Box::new(made.clone()));
+    let order = Order::Provision { claim: copy.clone(), content: content() };
+    let id = copy.volume_id();
+    let after = async |_, _: &crate::desk::Ended| {
+        if bench.volume(&copy).is_some() {
+            has_content(bench, &id)?;
+        }
+        bench.provision_with(&copy, content()).await?;
+        has_content(bench, &id)
+    };
+    let reset = async || {
+        if let Some(volume) = bench.volume(&copy) {
+            bench.succeed(&Order::Delete(bench.setting.adopted(&copy, volume))).await?;
+        }
+        bench.forget(&copy);
+        Ok(())
+    };
+    bench.at_each_child(&order, after, reset).await.map(drop)
+}
+
+pub(super) async fn snapshot_restore(bench: &Bench) -> Step<()> {
+    let made = written(bench).await?;
+    bench.succeed(&Order::Snapshot(made.clone(), SNAPSHOT.into())).await?;
+    write(bench, &bench.claim().volume_id(), "later data\n")?;
+    let restored = bench.setting.claim_with_id(&numbered(1));
+    bench.provision_with(&restored, Content::Snapshot(Box::new(made), SNAPSHOT.into())).await?;
+    has_content(bench, &restored.volume_id())
+}
+
+pub(super) async fn snapshot_again(bench: &Bench) -> Step<()> {
+    let made = bench.provision(&bench.claim()).await?;
+    for order in [
+        Order::Snapshot(made.clone(), SNAPSHOT.into()),
+        Order::Snapshot(made.clone(), SNAPSHOT.into()),
+        Order::DeleteSnapshot(made.clone(), SNAPSHOT.into()),
+        Order::DeleteSnapshot(made.clone(), SNAPSHOT.into()),
+        Order::DeleteSnapshot(made, numbered(2)),
+    ] {
+        bench.succeed(&order).await?;
+    }
+    bench.check_no_trace(SNAPSHOT)
+}
+
+pub(super) async fn modify(bench: &Bench) -> Step<()> {
+    let made = bench.provision(&bench.claim()).await?;
+    let to = |class: Option<&str>| {
+        let attributes = Attributes { class: class.map(str::to_owned), parameters: Default::default() };
+        Order::Modify(made.clone(), attributes)
+    };
+    for order in [to(Some("flex-gold")), to(Some("flex-gold")), to(None)] {
+        bench.succeed(&order).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn capacity(bench: &Bench) -> Step<()> {
+    bench.provision(&bench.claim()).await?;
+    let before = bench.tree();
+    let ended = bench.succeed(&Order::Capacity).await?;
+    Answer::read(&ended.last_words()).map_err(|error| Halt::Failed(error.to_string()))?;
+    let changes = before.changes(&bench.tree());
+    check(changes.is_empty(), || format!("the run has changed {}", changes.join(", ")))
+}
+
+/// Makes two volumes, and returns their ids.
+async fn two(bench: &Bench) -> Step<[String; 2]> {
+    let ids = [numbered(0), numbered(1)];
+    for id in &ids {
+        bench.provision(&bench.setting.claim_with_id(id)).await?;
+    }
+    Ok(ids)
+}
+
+pub(super) async fn list_whole(bench: &Bench) -> Step<()> {
+    let ids = two(bench).await?;
+    let before = bench.tree();
+    let ended = bench.succeed(&Order::List).await?;
+    good(bench, Operation::List, &ended)?;
+    let entries = listing::read(&ended.log).map_err(|error| Halt::Failed(error.to_string()))?;
+    let volumes = entries.iter().filter(|entry| entry.state == listing::State::Volume);
+    let mut listed: Vec<&String> = volumes.map(|entry| &entry.id).collect();
+    listed.sort();
+    check(listed == ids.iter().collect::<Vec<_>>(), || format!("the list has {listed:?}, and the storage {ids:?}"))?;
+    let changes = before.changes(&bench.tree());
+    check(changes.is_empty(), || format!("the run has changed {}", changes.join(", ")))
+}
+
+pub(super) async fn list_or_nothing(bench: &Bench) -> Step<()> {
+    let ids = two(bench).await?;
+    let after = async |_, ended: &crate::desk::Ended| match listing::read(&ended.log) {
+        Ok(entries) if entries.len() < ids.len() => Err(Halt::Failed("half a list looks like a whole one".into())),
+        _ => Ok(()),
+    };
+    bench.at_each_child(&Order::List, after, async || Ok(())).await.map(drop)
+}
+
+pub(super) async fn batch(bench: &Bench) -> Step<()> {
+    let setting = &bench.setting;
+    let claims: Vec<Claim> = (0..3).map(|n| setting.claim_with_id(&numbered(n))).collect();
+    let run = |claim: &Claim| MemberRun {
+        member: Member {
+            object: MemberObject::Claim(claim.name.clone()),
+            id: claim.volume_id(),
+            attempt: 1,
+            attributes: None,
+        },
+        request: setting.request(claim, &bench.desk.api.url()),
+    };
+    let runs: Vec<MemberRun> = claims.iter().map(run).collect();
+    let target = RunTarget { namespace: setting.recipe.config.namespace.clone(), ..RunTarget::default() };
+    let mut job = batch_job(&setting.recipe, "provision-batch-desk", &runs, &target).job;
+    setting.complete(&mut job).map_err(Halt::Failed)?;
+    let container = bench.desk.container(setting, &job)?;
+    let ended = bench.desk.run(&container, Stop::Never).await?;
+    check(ended.is_success(), || format!("the batch {}", shown(&ended)))?;
+    for claim in &claims {
+        check(bench.volume(claim).is_some(), || {
+            format!("{} is missing; the run said: {}", pv_name(&claim.volume_id()), ended.last_words())
+        })?;
+        bench.fitting(claim, &ended)?;
+    }
+    // The members can be repeated alone.
+    bench.succeed(&order(&claims[0])).await.map(drop)
+}

@@ -1,0 +1,84 @@
+//! Cases of delete runs.
+
+use flex_core::object::ObjectName;
+
+use super::bench::{Bench, Halt, Step, check, shown};
+use super::provision::order;
+use crate::api::Hold;
+use crate::desk::Stop;
+use crate::order::{Made, Order};
+
+/// Checks with a list run, if the config has them, that the backend has no volume with an id.
+async fn unlisted(bench: &Bench, id: &str) -> Step<()> {
+    if !bench.setting.recipe.can(flex_core::config::capability::LIST) {
+        return Ok(());
+    }
+    let ended = bench.succeed(&Order::List).await?;
+    let entries = flex_contract::listing::read(&ended.log).map_err(|error| Halt::Failed(error.to_string()))?;
+    check(entries.iter().all(|entry| entry.id != id), || "a list run still prints the volume".into())
+}
+
+/// Checks that nothing is left of the volume of the case.
+async fn gone(bench: &Bench) -> Step<()> {
+    let id = bench.claim().volume_id();
+    bench.check_no_trace(&id)?;
+    unlisted(bench, &id).await
+}
+
+pub(super) async fn delete_gone(bench: &Bench) -> Step<()> {
+    let made = bench.provision(&bench.claim()).await?;
+    bench.succeed(&Order::Delete(made)).await?;
+    gone(bench).await
+}
+
+pub(super) async fn delete_twice(bench: &Bench) -> Step<()> {
+    let made = bench.provision(&bench.claim()).await?;
+    bench.succeed(&Order::Delete(made.clone())).await?;
+    let again = bench.run(&Order::Delete(made)).await?;
+    check(again.is_success(), || format!("the second delete run {}", shown(&again)))
+}
+
+pub(super) async fn delete_unknown(bench: &Bench) -> Step<()> {
+    let other = bench.setting.claim_with_id(&super::provision::numbered(0));
+    bench.provision(&other).await?;
+    let before = bench.tree();
+    bench.succeed(&Order::Undo { claim: bench.claim() }).await?;
+    let changes: Vec<String> = before.changes(&bench.tree());
+    let theirs: Vec<String> = changes.into_iter().filter(|path| path.contains(&other.volume_id())).collect();
+    check(theirs.is_empty(), || format!("the run has changed {}", theirs.join(", ")))
+}
+
+pub(super) async fn delete_half_made(bench: &Bench) -> Step<()> {
+    bench.desk.api.hold(Hold::BeforeCreate);
+    let ended = bench.run_until(&order(&bench.claim()), Stop::kill(bench.desk.api.reached())).await?;
+    bench.desk.api.hold(Hold::Never);
+    check(ended.killed, || format!("the run created no volume: it {}", shown(&ended)))?;
+    bench.succeed(&Order::Undo { claim: bench.claim() }).await?;
+    gone(bench).await
+}
+
+pub(super) async fn delete_by_id(bench: &Bench) -> Step<()> {
+    let mut made = bench.provision(&bench.claim()).await?;
+    let reference = made.volume.spec.as_mut().and_then(|spec| spec.claim_ref.as_mut());
+    if let Some(reference) = reference {
+        reference.name = Some("flex-other-claim".into());
+        reference.namespace = Some("flex-other-namespace".into());
+    }
+    made.claim.name = ObjectName::new("flex-other-namespace", "flex-other-claim");
+    bench.succeed(&Order::Delete(made)).await?;
+    gone(bench).await
+}
+
+pub(super) async fn delete_killed(bench: &Bench) -> Step<()> {
+    let made = bench.provision(&bench.claim()).await?;
+    let order = Order::Delete(made.clone());
+    let repeated = async |made: Made| {
+        bench.succeed(&Order::Delete(made)).await?;
+        gone(bench).await
+    };
+    let again = async || {
+        bench.forget(&bench.claim());
+        bench.provision(&bench.claim()).await.map(drop)
+    };
+    bench.at_each_child(&order, async |_, _| repeated(made.clone()).await, again).await.map(drop)
+}

@@ -1,0 +1,303 @@
+//! Cases of provision runs.
+
+use std::time::Duration;
+
+use flex_contract::names;
+use flex_contract::operation::Operation;
+use flex_core::model::claim::Claim;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use serde_json::json;
+
+use super::bench::{Bench, Halt, Step, check, shown};
+use crate::api::Hold;
+use crate::container::{Container, Content as Storage, Mount};
+use crate::desk::{Ended, Stop};
+use crate::order::{Content, Order};
+use crate::verdict::verdict;
+
+/// The number of times at which a run is killed.
+const TIMES: u32 = 8;
+/// The time after SIGTERM in which a run must have ended.
+const GRACE: Duration = Duration::from_secs(10);
+/// An operation that no image knows.
+const UNKNOWN: &str = "flex-desk-unknown";
+/// The secret that must not be in the last words.
+const SECRET: &str = "planted-7f3a9c1e5b";
+/// A word in hostile texts.
+const HOSTILE: &str = "flex-hostile";
+
+/// Returns the order of an empty volume for a claim.
+pub(super) fn order(claim: &Claim) -> Order {
+    Order::Provision { claim: claim.clone(), content: Content::Empty }
+}
+
+pub(super) async fn volume_fits(bench: &Bench) -> Step<()> {
+    let claim = bench.claim();
+    let made = bench.provision(&claim).await?;
+    let volume = bench.volume(&claim).unwrap_or(made.volume);
+    let missing = missing_fields(bench, &claim, &volume);
+    check(missing.is_empty(), || format!("the volume has not {}", missing.join(", ")))
+}
+
+/// Returns the fields of the contract that the volume has not, beside those that the orchestrator refuses.
+fn missing_fields(bench: &Bench, claim: &Claim, volume: &PersistentVolume) -> Vec<String> {
+    let value = json!(volume);
+    let recipe = &bench.setting.recipe;
+    let provisioner = recipe.effective_config.provisioner(&bench.setting.identity.provisioner);
+    let key = |name: &str| name.replace('~', "~0").replace('/', "~1");
+    let wanted = [
+        (format!("/metadata/annotations/{}", key(names::CLAIM_UID)), json!(claim.uid)),
+        (format!("/metadata/annotations/{}", key(names::PROVISIONED_BY)), json!(provisioner)),
+        (format!("/metadata/labels/{}", key(names::LABEL_INSTANCE)), json!(bench.setting.identity.instance)),
+        ("/spec/persistentVolumeReclaimPolicy".into(), json!(recipe.reclaim_policy.as_str())),
+        ("/spec/claimRef/name".into(), json!(claim.volume_id())),
+        ("/spec/claimRef/namespace".into(), json!(recipe.config.namespace)),
+    ];
+    let differs = |(pointer, wanted): &(String, serde_json::Value)| value.pointer(pointer) != Some(wanted);
+    let said = |(pointer, wanted): (String, serde_json::Value)| {
+        let name = pointer.trim_start_matches('/').replace('/', ".").replace("~1", "/");
+        format!("{name}: {wanted}")
+    };
+    wanted.into_iter().filter(differs).map(said).collect()
+}
+
+pub(super) async fn rights(bench: &Bench) -> Step<()> {
+    let ended = bench.succeed(&order(&bench.claim())).await?;
+    let complains = |line: &&str| line.contains("Read-only file system") || line.contains("Permission denied");
+    match ended.log.lines().find(complains) {
+        Some(line) => Err(Halt::Failed(format!("the run exits 0, but says: {line}"))),
+        None => Ok(()),
+    }
+}
+
+pub(super) async fn called_again(bench: &Bench) -> Step<()> {
+    let claim = bench.claim();
+    bench.provision(&claim).await?;
+    let (tree, volume) = (bench.tree(), bench.volume(&claim));
+    bench.provision(&claim).await?;
+    let changes = tree.changes(&bench.tree());
+    check(changes.is_empty(), || format!("the second run has changed {}", changes.join(", ")))?;
+    // The orchestrator may have seen no volume, because the API had not stored it.
+    bench.forget(&claim);
+    bench.provision(&claim).await?;
+    let spec = |volume: Option<PersistentVolume>| volume.and_then(|volume| volume.spec);
+    check(spec(volume) == spec(bench.volume(&claim)), || "the second run has made another volume".into())
+}
+
+/// Removes everything that runs have made.
+async fn reset(bench: &Bench) -> Step<()> {
+    bench.forget(&bench.claim());
+    bench.desk.clear()?;
+    Ok(())
+}
+
+/// Checks that a repeated run makes the volume.
+async fn repeated(bench: &Bench) -> Step<()> {
+    bench.provision(&bench.claim()).await.map(drop).map_err(|halt| match halt {
+        Halt::Failed(why) => Halt::Failed(format!("the repeated run: {why}")),
+        other => other,
+    })
+}
+
+pub(super) async fn killed_at_child(bench: &Bench) -> Step<()> {
+    let order = order(&bench.claim());
+    bench.at_each_child(&order, async |_, _| repeated(bench).await, async || reset(bench).await).await.map(drop)
+}
+
+pub(super) async fn killed_at_times(bench: &Bench) -> Step<()> {
+    let order = order(&bench.claim());
+    let whole = bench.succeed(&order).await?.took;
+    for n in 0..TIMES {
+        reset(bench).await?;
+        let at = whole * n / TIMES;
+        bench.run_until(&order, Stop::kill(tokio::time::sleep(at))).await?;
+        repeated(bench).await.map_err(|halt| match halt {
+            Halt::Failed(why) => Halt::Failed(format!("killed after {} ms: {why}", at.as_millis())),
+            other => other,
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) async fn killed_at_create(bench: &Bench) -> Step<()> {
+    for (hold, moment) in [(Hold::BeforeCreate, "before"), (Hold::AfterCreate, "after")] {
+        reset(bench).await?;
+        bench.desk.api.hold(hold);
+        let ended = bench.run_until(&order(&bench.claim()), Stop::kill(bench.desk.api.reached())).await?;
+        bench.desk.api.hold(Hold::Never);
+        check(ended.killed, || format!("the run created no volume: it {}", shown(&ended)))?;
+        repeated(bench).await.map_err(|halt| match halt {
+            Halt::Failed(why) => Halt::Failed(format!("killed {moment} the API stored the volume: {why}")),
+            other => other,
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) async fn volume_is_last(bench: &Bench) -> Step<()> {
+    let claim = bench.claim();
+    bench.desk.api.hold(Hold::AfterCreate);
+    let at_volume = async {
+        bench.desk.api.reached().await;
+        let tree = bench.tree();
+        bench.desk.api.release();
+        tree
+    };
+    let order = order(&claim);
+    let run = bench.run(&order);
+    let (tree, ended) = tokio::select! {
+        both = async { tokio::join!(at_volume, run) } => both,
+        () = tokio::time::sleep(bench.setting.recipe.timeout) => {
+            return Err(Halt::Failed("the run creates no volume".into()));
+        }
+    };
+    bench.desk.api.hold(Hold::Never);
+    let ended = ended?;
+    check(ended.is_success(), || format!("the run {}", shown(&ended)))?;
+    bench.stored(&claim.volume_id())?;
+    let changes = tree.changes(&bench.tree());
+    check(changes.is_empty(), || format!("after the volume, the run has changed {}", changes.join(", ")))
+}
+
+pub(super) async fn eight_at_once(bench: &Bench) -> Step<()> {
+    let claims: Vec<Claim> = (0..8).map(|n| bench.setting.claim_with_id(&numbered(n))).collect();
+    let runs = join_all(claims.iter().map(|claim| bench.provision(claim))).await;
+    let made = runs.into_iter().collect::<Step<Vec<_>>>()?;
+    let sources: std::collections::BTreeSet<String> =
+        made.iter().map(|made| flex_contract::volume::volume_source(&made.volume)).collect();
+    check(sources.len() == made.len(), || "two volumes have the same storage".into())
+}
+
+/// Returns one of many ids.
+pub(super) fn numbered(n: u32) -> String {
+    format!("c0ffee00-0000-4000-8000-{:012}", 100 + n)
+}
+
+/// Makes the container of a run with another value of a variable, which is a file, too.
+fn with_variable(bench: &Bench, claim: &Claim, name: &str, value: &str) -> Step<Container> {
+    let mut container = bench.container(&order(claim), 1)?;
+    container.env.insert(name.into(), value.into());
+    let file = name.to_ascii_lowercase().replace('_', "-");
+    for mount in container.mounts.iter_mut().filter(|mount| mount.path == names::PROPERTY_DIR) {
+        if let Storage::Files(files) = &mut mount.content {
+            files.insert(file.clone(), value.into());
+        }
+    }
+    Ok(container)
+}
+
+/// Runs an operation that no image knows.
+async fn unknown(bench: &Bench) -> Step<Ended> {
+    let container = with_variable(bench, &bench.claim(), "OPERATION", UNKNOWN)?;
+    Ok(bench.desk.run(&container, Stop::Never).await?)
+}
+
+pub(super) async fn unknown_operation(bench: &Bench) -> Step<()> {
+    let before = bench.tree();
+    let ended = unknown(bench).await?;
+    check([64, 65].contains(&ended.code), || format!("the run {}; it must end with 64 (or 65)", shown(&ended)))?;
+    check(bench.volume(&bench.claim()).is_none(), || "the run has created a volume".into())?;
+    let left = bench.tree();
+    let traces = left.with(&bench.claim().volume_id());
+    check(traces.is_empty(), || format!("the run has changed {}", before.changes(&left).join(", ")))
+}
+
+pub(super) async fn sizes(bench: &Bench) -> Step<()> {
+    for (bytes, what) in [(1, "1 byte"), (i64::MAX as u64, "8 EiB")] {
+        reset(bench).await?;
+        let claim = Claim { size: Ok(bytes), ..bench.claim() };
+        let ended = bench.run(&order(&claim)).await?;
+        let volume = bench.volume(&claim);
+        if ended.is_success() {
+            bench.fitting(&claim, &ended).map_err(|halt| match halt {
+                Halt::Failed(why) => Halt::Failed(format!("{what}: {why}")),
+                other => other,
+            })?;
+            continue;
+        }
+        check(volume.is_none(), || format!("{what}: the run failed, but has created the volume"))?;
+        check(ended.code < 126 && !ended.timed_out, || format!("{what}: the run {}", shown(&ended)))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn hostile_texts(bench: &Bench) -> Step<()> {
+    let mounts = bench.container(&order(&bench.claim()), 1)?.mounts;
+    let is_storage = |mount: &&Mount| matches!(mount.content, Storage::OnNode { .. } | Storage::Remote { .. });
+    let root = mounts.iter().find(is_storage).map_or("/tmp", |mount| mount.path.as_str());
+    let text = format!(
+        "x/../{HOSTILE} $(touch {root}/{HOSTILE}) `touch {root}/{HOSTILE}` '\";touch {root}/{HOSTILE};\n- a: {{"
+    );
+    let keys = &bench.setting.recipe.claim_metadata;
+    let claim = Claim {
+        created_by: text.clone(),
+        created_by_groups: vec![text.clone()],
+        metadata: keys.iter().map(|key| (key.clone(), text.clone())).collect(),
+        ..bench.claim()
+    };
+    let ended = bench.succeed(&order(&claim)).await?;
+    bench.fitting(&claim, &ended)?;
+    let tree = bench.tree();
+    let found = tree.with(HOSTILE);
+    check(found.is_empty(), || format!("a text of the user became the path {}", found[0].display()))?;
+    let made = json!(bench.volume(&claim).and_then(|volume| volume.spec)).to_string();
+    check(!made.contains(HOSTILE), || "a text of the user is in the volume's spec".into())
+}
+
+/// Runs that fail: the API refuses the volume, and nobody knows the operation.
+async fn failures(bench: &Bench) -> Step<[Ended; 2]> {
+    bench.desk.api.hold(Hold::Refuse);
+    let refused = bench.run(&order(&bench.claim())).await?;
+    bench.desk.api.hold(Hold::Never);
+    Ok([refused, unknown(bench).await?])
+}
+
+pub(super) async fn last_words(bench: &Bench) -> Step<()> {
+    let [refused, _] = failures(bench).await?;
+    check(refused.code != 0, || "the API has refused the volume, and the run exits 0".into())?;
+    check(!refused.last_words().trim().is_empty(), || format!("the run ended with {} and said nothing", refused.code))?;
+    let most = names::TERMINATION_MESSAGE;
+    check(refused.message_bytes <= most, || {
+        format!("the last words have {} bytes, more than {most}", refused.message_bytes)
+    })
+}
+
+pub(super) async fn no_secret_in_words(bench: &Bench) -> Step<()> {
+    let setting = bench.setting.with_secret(SECRET).map_err(|error| Halt::Skipped(error.to_string()))?;
+    let bench = bench.again(&setting).await?;
+    for ended in failures(&bench).await? {
+        let words = ended.last_words();
+        check(!words.contains(SECRET), || "a Secret of the config is in the last words".into())?;
+    }
+    Ok(())
+}
+
+pub(super) async fn ends_after_sigterm(bench: &Bench) -> Step<()> {
+    let order = order(&bench.claim());
+    let whole = bench.succeed(&order).await?.took;
+    reset(bench).await?;
+    let ended = bench.run_until(&order, Stop::Terminate(whole / 2)).await?;
+    let after = ended.stopped_after.unwrap_or_default();
+    check(after < GRACE, || format!("the run was still there {} s after SIGTERM", GRACE.as_secs()))?;
+    repeated(bench).await
+}
+
+pub(super) async fn pool_names(bench: &Bench) -> Step<()> {
+    let name = flex_core::object::ObjectName::new("flex-pool-namespace", "flex-pool-claim");
+    let claim = Claim { name, ..bench.claim() };
+    let made = bench.provision(&claim).await?;
+    let source = flex_contract::volume::volume_source(&made.volume);
+    let tree = bench.tree();
+    for word in ["flex-pool-namespace", "flex-pool-claim"] {
+        check(!source.contains(word), || format!("the volume source has the text {word}"))?;
+        check(tree.with(word).is_empty(), || format!("the storage has the name {word}"))?;
+    }
+    Ok(())
+}
+
+/// Checks a verdict that must be good.
+pub(super) fn good(bench: &Bench, operation: Operation, ended: &Ended) -> Step<()> {
+    let verdict = verdict(&bench.setting, operation, &bench.claim(), None, ended);
+    check(verdict.is_good(), || verdict.events.iter().map(|event| event.message.clone()).collect::<Vec<_>>().join("; "))
+}

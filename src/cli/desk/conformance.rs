@@ -1,0 +1,160 @@
+//! `conformance`: proves on this machine that a program keeps the contract.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use flex_desk::conformance::{Case, Done, Outcome, Report, run};
+use flex_desk::desk::Isolation;
+use quick_junit::{NonSuccessKind, Report as Junit, TestCase, TestCaseStatus, TestSuite};
+use serde_json::{Value, json};
+
+use super::super::flags::Output;
+use super::super::markdown::plain;
+use super::super::name::name;
+use super::super::out::{colours, say};
+use super::super::table::Tone;
+use super::args::Subject;
+
+/// The exit code if a case has failed.
+const FAILED: u8 = 1;
+/// The exit code if the cases could not be run.
+const BROKEN: u8 = 2;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ConformanceArgs {
+    /// The program that stands in for the image, with its arguments; none for a config with a script.
+    #[arg(value_name = "PROGRAM", trailing_var_arg = true)]
+    program: Vec<String>,
+    /// Run only the case with this id; can be repeated.
+    #[arg(long, value_name = "ID", value_parser = ids())]
+    only: Vec<String>,
+    /// Say what a case does, why, and how to mend a program that fails it.
+    #[arg(long, value_name = "ID", value_parser = ids())]
+    explain: Option<String>,
+    /// Write the results into this file, too, in the format of JUnit.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// The form of the output.
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    #[command(flatten)]
+    subject: Subject,
+}
+
+fn ids() -> PossibleValuesParser {
+    Case::ALL.iter().map(|case| case.id()).collect::<Vec<_>>().into()
+}
+
+pub(in crate::cli) fn conformance(args: ConformanceArgs) -> anyhow::Result<ExitCode> {
+    if let Some(case) = args.explain.as_deref().and_then(Case::find) {
+        explain(case);
+        return Ok(ExitCode::SUCCESS);
+    }
+    match prove(&args) {
+        Ok(report) => Ok(ExitCode::from(if report.is_good() { 0 } else { FAILED })),
+        Err(error) => {
+            eprintln!("{}: {error:#}", name());
+            Ok(ExitCode::from(BROKEN))
+        }
+    }
+}
+
+fn explain(case: Case) {
+    let what: Vec<_> = case.what().iter().map(|line| line.trim()).collect();
+    say!("{}\n\n{}", case.id(), plain(&what.join(" ")));
+    if let Some(capability) = case.needs() {
+        say!("It runs only if the config declares the capability {capability}.");
+    }
+    say!("\nWhy: {}\nTo mend the program: {}", plain(case.why()), plain(case.mend()));
+}
+
+fn prove(args: &ConformanceArgs) -> anyhow::Result<Report> {
+    let (setting, tools) = args.subject.read(&args.program)?;
+    if tools.program.is_none() && setting.recipe.script.is_none() {
+        bail!("the config names an image, which this machine does not run: name the program that stands in for it");
+    }
+    let chosen = |case: &&Case| args.only.is_empty() || args.only.iter().any(|id| id == case.id());
+    let cases: Vec<Case> = Case::ALL.iter().filter(chosen).copied().collect();
+    let shows = args.output == Output::Table;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let report = runtime.block_on(run(&setting, &tools, &cases, |done| {
+        if shows {
+            line(done);
+        }
+    }))?;
+    if let Some(path) = &args.junit {
+        let file = std::fs::File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
+        junit(&report).serialize(file).with_context(|| format!("{} cannot be written", path.display()))?;
+    }
+    match args.output.document(|| document(&report))? {
+        Some(document) => say!("{document}"),
+        None => summary(&report),
+    }
+    Ok(report)
+}
+
+fn line(done: &Done) {
+    let (tone, word, why) = match &done.outcome {
+        Outcome::Passed => (Tone::Good, "pass", ""),
+        Outcome::Failed(why) => (Tone::Bad, "FAIL", why.as_str()),
+        Outcome::Skipped(why) => (Tone::Plain, "skip", why.as_str()),
+    };
+    let word = if colours() { format!("{0}{word}{0:#}", tone.style()) } else { word.to_owned() };
+    let why = if why.is_empty() { String::new() } else { format!("  {}", crate::text::line(why, usize::MAX)) };
+    say!("{word}  {:<20}{:>5} ms{why}", done.case.id(), done.took.as_millis());
+}
+
+fn summary(report: &Report) {
+    let [passed, failed, skipped] = report.counts();
+    say!("{passed} cases passed, {failed} failed, {skipped} skipped");
+    if let Isolation::None(why) = &report.isolation {
+        say!("The program ran without the mounts and the user of a pod: {why}");
+    }
+    let first = report.done.iter().find(|done| matches!(done.outcome, Outcome::Failed(_)));
+    if let Some(done) = first {
+        say!("`{} conformance --explain {}` says how to mend the program.", name(), done.case.id());
+    }
+}
+
+fn document(report: &Report) -> Value {
+    let one = |done: &Done| {
+        let (outcome, why) = match &done.outcome {
+            Outcome::Passed => ("passed", None),
+            Outcome::Failed(why) => ("failed", Some(why)),
+            Outcome::Skipped(why) => ("skipped", Some(why)),
+        };
+        let milliseconds = u64::try_from(done.took.as_millis()).unwrap_or(u64::MAX);
+        json!({ "id": done.case.id(), "outcome": outcome, "why": why, "milliseconds": milliseconds })
+    };
+    let [passed, failed, skipped] = report.counts();
+    let cases: Vec<Value> = report.done.iter().map(one).collect();
+    json!({ "passed": passed, "failed": failed, "skipped": skipped, "cases": cases })
+}
+
+fn junit(report: &Report) -> Junit {
+    let mut suite = TestSuite::new("conformance");
+    for done in &report.done {
+        let status = match &done.outcome {
+            Outcome::Passed => TestCaseStatus::success(),
+            Outcome::Failed(why) => {
+                let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+                status.set_message(why.as_str());
+                status
+            }
+            Outcome::Skipped(why) => {
+                let mut status = TestCaseStatus::skipped();
+                status.set_message(why.as_str());
+                status
+            }
+        };
+        let mut case = TestCase::new(done.case.id(), status);
+        case.set_classname("flex-provisioner.conformance").set_time(done.took);
+        suite.add_test_case(case);
+    }
+    let mut all = Junit::new("flex-provisioner conformance");
+    all.add_test_suite(suite);
+    all
+}

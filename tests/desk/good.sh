@@ -1,0 +1,42 @@
+#!/bin/sh
+# A provisioner whose volumes are directories. It keeps the contract; the tests break it in one place at a time.
+set -eu
+[ "$OPERATION" != batch ] || exec flex-pv each -- "$0"
+base=/srv/volumes
+id=${CLAIM_UUID:-}
+sid=${SNAPSHOT_ID:-}
+volume=$base/$id
+half=$base/.half-$id
+case $OPERATION in
+provision)
+    if [ ! -d "$volume" ]; then
+        flex-pv remove "$half"
+        if [ -n "$CLONE_OF" ]; then
+            flex-pv copy "$base/$CLONE_OF" "$half"
+        elif [ -n "$sid" ]; then
+            flex-pv copy "$base/.snapshot-$sid" "$half"
+        else
+            mkdir "$half"
+            chmod 0777 "$half"
+        fi
+        flex-pv rename "$half" "$volume"
+    fi
+    exec flex-pv create --copied --local "$volume"
+    ;;
+delete) exec flex-pv remove "$volume" "$half" ;;
+expand | modify) [ -d "$volume" ] || exec flex-pv fail never "the volume is lost" ;;
+snapshot)
+    if [ ! -d "$base/.snapshot-$sid" ]; then
+        flex-pv remove "$base/.half-$sid"
+        flex-pv copy "$volume" "$base/.half-$sid"
+        flex-pv rename "$base/.half-$sid" "$base/.snapshot-$sid"
+    fi
+    ;;
+delete-snapshot) exec flex-pv remove "$base/.snapshot-$sid" "$base/.half-$sid" ;;
+list)
+    names=$(ls "$base")
+    { for name in $names; do echo "volume $name - $base/$name"; done; echo end; } | flex-pv list
+    ;;
+capacity) exec flex-pv capacity --bytes 100Gi ;;
+*) exec flex-pv fail never "this program cannot $OPERATION" ;;
+esac
