@@ -37,6 +37,7 @@ ganesha.nfsd nfs-ganesha
 nfs-ls libnfs-utils
 mkfs.ext4 e2fsprogs
 mkfs.xfs xfsprogs
+mkfs.btrfs btrfs-progs
 chromium chromium
 /usr/share/fonts/truetype/liberation/LiberationSans-Regular.ttf fonts-liberation
 /usr/lib/python3.11/ensurepip/__init__.py python3-venv

@@ -246,9 +246,11 @@ async fn whoever_applies_a_config_with_a_slip_gets_a_warning() {
     ] {
         assert_eq!(message, "");
     }
-    let shipped = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/configmaps")).unwrap();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["configmaps", "configmaps/recipes"].map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
+    let shipped = folders.into_iter().flatten().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
     let mut applied = 0;
-    for file in shipped.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()) {
+    for file in shipped.map(|file| std::fs::read_to_string(file).unwrap()) {
         let configs = file.split("\n---\n").filter(|document| document.contains("\nkind: ConfigMap"));
         for text in configs.map(|text| text.replace("namespace: flex-provisioner", &format!("namespace: {ADMIN}"))) {
             assert_eq!(apply(&text), "", "{text}");
@@ -262,7 +264,8 @@ async fn whoever_applies_a_config_with_a_slip_gets_a_warning() {
 #[test]
 fn no_shipped_role_leads_to_the_account_of_the_orchestrator() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let files = ["configmaps", "deploy/kustomize"].map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
+    let files = ["configmaps", "configmaps/recipes", "deploy/kustomize"]
+        .map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
     let mut roles = 0;
     for file in files.into_iter().flatten().map(|file| file.unwrap().path()).filter(|file| file.is_file()) {
         let text = std::fs::read_to_string(&file).unwrap();

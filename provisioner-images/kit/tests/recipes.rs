@@ -1,0 +1,12 @@
+//! Tests of the recipes in `configmaps/recipes/`. Their scripts run in busybox, as in the images, with the real `flex-pv`
+//! and the programs of the storage. All recipes pass the same cases; each has a real backend or scripted tools.
+
+#[path = "flex_pv/api.rs"]
+#[allow(dead_code)]
+mod api;
+#[path = "recipes/btrfs.rs"]
+mod btrfs;
+#[path = "recipes/cases.rs"]
+mod cases;
+#[path = "recipes/desk.rs"]
+mod desk;

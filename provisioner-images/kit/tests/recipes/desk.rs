@@ -1,0 +1,180 @@
+//! The place where a recipe's script runs: its environment, its programs, and an API server that accepts each volume.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use flex_contract::variable;
+use serde_json::{Value, json};
+
+use super::api::{Api, Reply, path_text};
+
+/// The size of a volume that a case does not care about.
+pub const SIZE: u64 = 32 << 20;
+
+/// A program of the test in place of each program of the image. It ends all processes of the run before or after the
+/// program with the number that the run names.
+const COUNTED: &str = "#!PLAIN/sh
+read n <COUNT; n=$((n + 1)); echo $n >COUNT
+[ $n != \"$KILL_AT\" ] || kill -9 0
+PLAIN/${0##*/} \"$@\"; code=$?
+read n <COUNT; n=$((n + 1)); echo $n >COUNT
+[ $n != \"$KILL_AT\" ] || kill -9 0
+exit $code
+";
+
+/// The config of a recipe, and the directory with the files of its runs.
+pub struct Desk {
+    folder: tempfile::TempDir,
+    api: Api,
+    config: BTreeMap<String, String>,
+}
+
+#[derive(Debug)]
+pub struct Ended {
+    /// The exit code. None if the run was killed.
+    pub code: Option<i32>,
+    pub output: String,
+    pub last_words: String,
+}
+
+impl Desk {
+    /// Reads the config `configmaps/recipes/RECIPE.yaml`, with other texts in place of those of the list. The script has
+    /// the programs of busybox, and those that the test names by their paths.
+    pub fn new(recipe: &str, replace: &[(&str, &str)], programs: &[&Path]) -> Self {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configmaps/recipes/{recipe}.yaml"));
+        let mut text = fs::read_to_string(file).unwrap();
+        for (from, to) in replace {
+            assert!(text.contains(from), "{recipe}.yaml has no {from}");
+            text = text.replace(from, to);
+        }
+        let map: Value = serde_saphyr::from_str(text.split("\n---\n").next().unwrap()).unwrap();
+        let config: BTreeMap<String, String> = serde_json::from_value(map["data"].clone()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let plain = folder.path().join("plain");
+        for bin in ["plain", "counted"] {
+            fs::create_dir(folder.path().join(bin)).unwrap();
+        }
+        let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
+        let busybox = busybox.expect("busybox is missing: install busybox-static");
+        let applets = Command::new(busybox).arg("--list").output().unwrap().stdout;
+        let applets = String::from_utf8(applets).unwrap();
+        let named = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let own: Vec<_> = programs.iter().map(|path| named(path)).collect();
+        for name in applets.lines().filter(|name| !own.iter().any(|own| own == name)) {
+            symlink(busybox, plain.join(name)).unwrap();
+        }
+        for path in programs.iter().copied().chain([Path::new(env!("CARGO_BIN_EXE_flex-pv"))]) {
+            assert!(path.exists(), "{} is missing: see scripts/setup.sh", path.display());
+            symlink(path, plain.join(named(path))).unwrap();
+        }
+        let desk = Desk { folder, api: Api::start((0..9999).map(|_| Reply::Echo).collect()), config };
+        let counted = COUNTED.replace("PLAIN", &path_text(plain.clone()));
+        let counted = counted.replace("COUNT", &path_text(desk.path("count")));
+        fs::write(desk.path("counted.sh"), counted).unwrap();
+        fs::set_permissions(desk.path("counted.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        for name in fs::read_dir(&plain).unwrap().map(|entry| entry.unwrap().file_name()) {
+            symlink(desk.path("counted.sh"), desk.path("counted").join(name)).unwrap();
+        }
+        fs::write(desk.path("script"), &desk.config["script"]).unwrap();
+        desk
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn declares(&self, capability: &str) -> bool {
+        let declared = self.config.get("capabilities").map(String::as_str).unwrap_or_default();
+        declared.split(',').any(|one| one.trim() == capability)
+    }
+
+    /// Returns the volume source of the PersistentVolume of a claim, as later runs get it.
+    pub fn source(&self, id: &str) -> String {
+        let volume = self.volume(id);
+        let spec = volume["spec"].as_object().unwrap();
+        let (kind, source) = spec.iter().find(|(kind, _)| SOURCES.contains(&kind.as_str())).expect("a source");
+        json!({ kind.as_str(): source }).to_string()
+    }
+
+    /// Returns the last PersistentVolume that was made for a claim.
+    pub fn volume(&self, id: &str) -> Value {
+        let posted = self.api.all_posted();
+        let name = format!("pvc-{id}");
+        let found = posted.into_iter().rev().find(|volume| volume["metadata"]["name"] == name.as_str());
+        found.unwrap_or_else(|| panic!("no PersistentVolume was made for {id}"))
+    }
+
+    /// Runs the script as the pod of a run does.
+    pub fn run(&self, operation: &str, id: &str, more: &[(&str, &str)]) -> Ended {
+        self.run_until(operation, id, more, 0)
+    }
+
+    /// Runs the script. Kills it before or after one of its programs, if it has so many, and `at` is not 0.
+    pub fn run_until(&self, operation: &str, id: &str, more: &[(&str, &str)], at: usize) -> Ended {
+        static RUNS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let run = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let log = self.path(&format!("log-{run}"));
+        fs::write(&log, "").unwrap();
+        fs::write(self.path("count"), "0\n").unwrap();
+        let known = variable::ALL.iter().map(|variable| variable.name);
+        let always_set = known.filter(|name| !["BATCH", "STORAGE_MOUNTS", "FLEX_PV_SOCKET"].contains(name));
+        let parameters = self.config.iter().filter(|(key, _)| self.is_parameter(key));
+        let mut command = Command::new(self.path("plain/sh"));
+        command
+            .arg(self.path("script"))
+            .env_clear()
+            .envs(always_set.map(|name| (name, "")))
+            .envs(parameters.map(|(key, value)| (key.to_uppercase().replace('-', "_"), value)))
+            .env("PATH", self.path(if at == 0 { "plain" } else { "counted" }))
+            .env("KILL_AT", at.to_string())
+            .env("FLEX_TERMINATION_LOG", &log)
+            .env("KUBECONFIG", self.api.kubeconfig())
+            .envs([("OPERATION", operation), ("CLAIM_UUID", id), ("PVC_UID", id), ("POD_NODE", "node-1")])
+            .env("PV_NAME", format!("pvc-{id}"))
+            .envs([("STORAGE_CLASS", "recipe"), ("ATTEMPT", "1"), ("CONTRACT", "1"), ("ACCESS_MODES", "ReadWriteOnce")])
+            .envs([("VOLUME_MODE", "Filesystem"), ("RECLAIM_POLICY", "Delete"), ("SIZE_BYTES", &SIZE.to_string())])
+            .envs(more.iter().copied())
+            .process_group(0)
+            .stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let last_words = fs::read_to_string(&log).unwrap();
+        fs::remove_file(&log).unwrap();
+        Ended { code: output.status.code(), output: text, last_words }
+    }
+
+    /// Returns the number of points of the last run of [`Self::run_until`] at which it could have been killed.
+    pub fn points(&self) -> usize {
+        fs::read_to_string(self.path("count")).unwrap().trim().parse().unwrap()
+    }
+
+    fn is_parameter(&self, key: &str) -> bool {
+        !flex_keys().contains(&key)
+    }
+}
+
+/// The keys of a recipe's config that are no parameters.
+fn flex_keys() -> [&'static str; 14] {
+    [
+        "plugin-name",
+        "image",
+        "script",
+        "service-account-name",
+        "run-as-user",
+        "capabilities",
+        "volume-mode",
+        "volume-sources",
+        "pod-template",
+        "placement",
+        "secret-env",
+        "secret-volume",
+        "timeout",
+        "fs-type",
+    ]
+}
+
+const SOURCES: [&str; 6] = ["local", "nfs", "iscsi", "csi", "rbd", "hostPath"];
