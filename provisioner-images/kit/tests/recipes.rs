@@ -10,3 +10,5 @@ mod btrfs;
 mod cases;
 #[path = "recipes/desk.rs"]
 mod desk;
+#[path = "recipes/loopfile.rs"]
+mod loopfile;

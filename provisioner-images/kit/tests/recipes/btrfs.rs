@@ -1,24 +1,17 @@
 //! The recipe `btrfs` on a real Btrfs, in a file of this machine.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::api::path_text;
 use super::cases::{self, Backend, id};
-use super::desk::{Desk, SIZE};
+use super::desk::{Desk, SIZE, fill, system};
 
 /// A file system of its own, which the test unmounts at its end.
 struct Btrfs {
     desk: Desk,
     folder: tempfile::TempDir,
-}
-
-fn system(command: &str) -> String {
-    let output = Command::new("bash").args(["-c", &format!("set -e; {command}")]).output().unwrap();
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
 }
 
 impl Btrfs {
@@ -40,16 +33,6 @@ impl Btrfs {
 
     fn volume(&self, id: &str) -> PathBuf {
         self.base().join(id)
-    }
-
-    /// Writes zeros into a new file, as the user of a pod, until nothing more fits, or `megabytes` are written.
-    fn fill(&self, file: &Path, megabytes: usize) -> std::io::Result<()> {
-        let mut file = fs::File::create(file)?;
-        for n in 0..megabytes {
-            // Blocks that differ, so that nothing is saved by compression.
-            file.write_all(&(n as u64).to_le_bytes().repeat((1 << 20) / 8))?;
-        }
-        file.sync_all()
     }
 }
 
@@ -103,7 +86,7 @@ fn a_btrfs_volume_takes_its_size_and_no_more() {
     let btrfs = Btrfs::new();
     assert_eq!(btrfs.desk.run("provision", &id(1), &[]).code, Some(0));
     let is_full = |file: &Path| {
-        let error = btrfs.fill(file, 200).expect_err("the volume takes 200 MiB");
+        let error = fill(file, 200).expect_err("the volume takes 200 MiB");
         assert!(matches!(error.raw_os_error(), Some(28 | 122)), "{error}: ENOSPC and EDQUOT say that it is full");
         fs::metadata(file).unwrap().len()
     };
@@ -134,7 +117,7 @@ fn a_btrfs_snapshot_takes_less_than_a_second_and_no_bytes_are_promised_twice() {
     let ended = btrfs.desk.run("provision", &id(2), &[("SIZE_BYTES", &large)]);
     assert!(ended.code == Some(69) && ended.last_words.contains("node-1 has"), "{ended:?}");
     assert!(!btrfs.volume(&id(2)).exists());
-    btrfs.fill(&btrfs.volume(&id(1)).join("file"), 400).unwrap();
+    fill(&btrfs.volume(&id(1)).join("file"), 400).unwrap();
     let begun = std::time::Instant::now();
     let source = btrfs.desk.source(&id(1));
     let of = [("SNAPSHOT_ID", id(90)), ("VOLUME_SOURCE", source)];

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -16,8 +17,9 @@ use super::api::{Api, Reply, path_text};
 pub const SIZE: u64 = 32 << 20;
 
 /// A program of the test in place of each program of the image. It ends all processes of the run before or after the
-/// program with the number that the run names.
+/// program with the number that the run names. Programs that only read do not count.
 const COUNTED: &str = "#!PLAIN/sh
+case ${0##*/} in awk | cat | flock | grep | sed | stat | tail) exec PLAIN/${0##*/} \"$@\" ;; esac
 read n <COUNT; n=$((n + 1)); echo $n >COUNT
 [ $n != \"$KILL_AT\" ] || kill -9 0
 PLAIN/${0##*/} \"$@\"; code=$?
@@ -31,6 +33,7 @@ pub struct Desk {
     folder: tempfile::TempDir,
     api: Api,
     config: BTreeMap<String, String>,
+    env: Vec<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -71,7 +74,7 @@ impl Desk {
             assert!(path.exists(), "{} is missing: see scripts/setup.sh", path.display());
             symlink(path, plain.join(named(path))).unwrap();
         }
-        let desk = Desk { folder, api: Api::start((0..9999).map(|_| Reply::Echo).collect()), config };
+        let desk = Desk { folder, api: Api::start((0..9999).map(|_| Reply::Echo).collect()), config, env: Vec::new() };
         let counted = COUNTED.replace("PLAIN", &path_text(plain.clone()));
         let counted = counted.replace("COUNT", &path_text(desk.path("count")));
         fs::write(desk.path("counted.sh"), counted).unwrap();
@@ -81,6 +84,11 @@ impl Desk {
         }
         fs::write(desk.path("script"), &desk.config["script"]).unwrap();
         desk
+    }
+
+    /// Sets a variable of all runs.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.env.push((name.to_owned(), value.to_owned()));
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -123,7 +131,9 @@ impl Desk {
         let known = variable::ALL.iter().map(|variable| variable.name);
         let always_set = known.filter(|name| !["BATCH", "STORAGE_MOUNTS", "FLEX_PV_SOCKET"].contains(name));
         let parameters = self.config.iter().filter(|(key, _)| self.is_parameter(key));
-        let mut command = Command::new(self.path("plain/sh"));
+        // Busybox runs programs of its own, such as `rm`, without a look at PATH. So another shell counts them.
+        let shell = if at == 0 { self.path("plain/sh") } else { PathBuf::from("/bin/dash") };
+        let mut command = Command::new(shell);
         command
             .arg(self.path("script"))
             .env_clear()
@@ -137,6 +147,7 @@ impl Desk {
             .env("PV_NAME", format!("pvc-{id}"))
             .envs([("STORAGE_CLASS", "recipe"), ("ATTEMPT", "1"), ("CONTRACT", "1"), ("ACCESS_MODES", "ReadWriteOnce")])
             .envs([("VOLUME_MODE", "Filesystem"), ("RECLAIM_POLICY", "Delete"), ("SIZE_BYTES", &SIZE.to_string())])
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
             .envs(more.iter().copied())
             .process_group(0)
             .stdin(Stdio::null());
@@ -155,6 +166,24 @@ impl Desk {
     fn is_parameter(&self, key: &str) -> bool {
         !flex_keys().contains(&key)
     }
+}
+
+/// Runs a command of bash on the machine of the test, and returns what it prints.
+#[track_caller]
+pub fn system(command: &str) -> String {
+    let output = Command::new("bash").args(["-c", &format!("set -e; {command}")]).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Writes a new file, until nothing more fits, or it has so many megabytes.
+pub fn fill(file: &Path, megabytes: usize) -> std::io::Result<()> {
+    let mut file = fs::File::create(file)?;
+    for n in 0..megabytes {
+        // Blocks that differ, so that nothing is saved by compression.
+        file.write_all(&(n as u64).to_le_bytes().repeat((1 << 20) / 8))?;
+    }
+    file.sync_all()
 }
 
 /// The keys of a recipe's config that are no parameters.

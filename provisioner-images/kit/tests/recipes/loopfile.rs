@@ -1,0 +1,198 @@
+//! The recipe `loopfile` with loop devices of this machine, on a file system of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::api::path_text;
+use super::cases::{self, Backend, id};
+use super::desk::{Desk, SIZE, fill, system};
+
+struct Loops {
+    desk: Desk,
+    folder: tempfile::TempDir,
+    file_system: &'static str,
+}
+
+impl Loops {
+    fn new(file_system: &'static str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path_text(folder.path().to_owned());
+        system(&format!(
+            "cd {path}; truncate -s 2G image; mkfs.ext4 -q image; mkdir base mounted links; mount -o loop image base"
+        ));
+        let (base, links) = (format!("{path}/base"), format!("{path}/links"));
+        // Busybox has a `losetup` of its own.
+        std::os::unix::fs::symlink("/sbin/losetup", folder.path().join("losetup-of-mount")).unwrap();
+        let losetup = folder.path().join("losetup-of-mount");
+        let replace = [
+            ("/sbin/losetup", "losetup-of-mount"),
+            ("/var/lib/flex-loopfile", base.as_str()),
+            ("/dev/flex-loopfile", &links),
+        ];
+        let others = ["/sbin/mkfs.ext4", "/sbin/mkfs.xfs", "/usr/bin/flock"].map(Path::new);
+        let programs = [&[losetup.as_path()], &others[..]].concat();
+        let mut desk = Desk::new("loopfile", &replace, &programs);
+        desk.set("FS_TYPE", file_system);
+        Loops { desk, folder, file_system }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn device(&self, id: &str) -> PathBuf {
+        fs::canonicalize(self.path("links").join(id)).unwrap()
+    }
+
+    /// Mounts a volume, as the kubelet does for a pod.
+    fn mounted<T>(&self, id: &str, pod: impl FnOnce(&Path) -> T) -> T {
+        let (device, at) = (path_text(self.device(id)), path_text(self.path("mounted")));
+        system(&format!("mount -t {} {device} {at}", self.file_system));
+        let outcome = pod(&self.path("mounted"));
+        system(&format!("umount {at}"));
+        outcome
+    }
+
+    /// Returns the loop devices of the volumes.
+    fn devices(&self) -> Vec<String> {
+        let all = system("losetup -n -O NAME,BACK-FILE");
+        let base = path_text(self.path("base"));
+        all.lines().filter(|line| line.contains(&base)).map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+    }
+
+    fn detach(&self) {
+        for device in self.devices() {
+            system(&format!("losetup -d {device}"));
+        }
+        for link in fs::read_dir(self.path("links")).unwrap() {
+            fs::remove_file(link.unwrap().path()).unwrap();
+        }
+    }
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        self.detach();
+        let unmounted = std::process::Command::new("umount").arg(self.path("base")).status();
+        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+impl Backend for Loops {
+    fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    fn objects(&self) -> Vec<String> {
+        let names = system(&format!("cd {}; ls -A base links", path_text(self.folder.path().to_owned())));
+        names.lines().map(str::to_owned).chain(self.devices()).collect()
+    }
+
+    fn size(&self, id: &str) -> u64 {
+        system(&format!("blockdev --getsize64 {}", path_text(self.device(id)))).trim().parse().unwrap()
+    }
+
+    fn write(&self, id: &str, text: &str) {
+        self.mounted(id, |root| fs::write(root.join("file"), text).unwrap());
+    }
+
+    fn read(&self, id: &str) -> String {
+        self.mounted(id, |root| fs::read_to_string(root.join("file")).unwrap())
+    }
+
+    fn granularity(&self) -> u64 {
+        4096
+    }
+}
+
+#[test]
+fn loopfile_passes_the_cases_of_all_recipes() {
+    let loops = Loops::new("ext4");
+    cases::a_volume_lives_and_each_run_can_be_repeated(&loops);
+    cases::eight_volumes_are_made_at_one_time(&loops);
+    cases::wrong_requests_change_nothing(&loops);
+    cases::a_run_may_be_killed_at_any_point(&loops);
+}
+
+/// Fills a volume, expands it and fills it again. `grow` does what the kubelet does.
+#[track_caller]
+fn a_volume_is_full_grows_and_keeps_its_blocks(file_system: &'static str, size: u64, grow: impl Fn(&Loops, &str)) {
+    let loops = Loops::new(file_system);
+    let (bytes, larger, id) = (size.to_string(), (size + SIZE).to_string(), id(1));
+    assert_eq!(loops.desk.run("provision", &id, &[("SIZE_BYTES", &bytes)]).code, Some(0));
+    let source = &loops.desk.volume(&id)["spec"]["local"];
+    assert_eq!(source["fsType"], file_system);
+    assert_eq!(source["path"], path_text(loops.path("links").join(&id)));
+    let file = loops.path("base").join(&id);
+    let blocks = || std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&file).unwrap()) * 512;
+    assert!(blocks() >= size, "{} of {size} bytes are taken", blocks());
+    let is_full = |file: &Path| {
+        let error = fill(file, 2000).expect_err("2 GB fit");
+        assert_eq!(error.raw_os_error(), Some(28), "{error}");
+        fs::metadata(file).unwrap().len()
+    };
+    let first = loops.mounted(&id, |root| {
+        let first = is_full(&root.join("big"));
+        let ended = loops.desk.run("expand", &id, &[("SIZE_BYTES", &larger), ("OLD_SIZE_BYTES", &bytes)]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        first
+    });
+    assert!((size / 2..size).contains(&first), "{first} of {size}");
+    assert_eq!(loops.size(&id), size + SIZE);
+    grow(&loops, &id);
+    loops.mounted(&id, |root| {
+        assert!(is_full(&root.join("more")) > SIZE / 2);
+        // A file that is removed gives its blocks to the volume, and not to other volumes.
+        fs::remove_file(root.join("big")).unwrap();
+        let trimmed = std::process::Command::new("fstrim").arg(root).output().unwrap();
+        assert!(!trimmed.status.success(), "{trimmed:?}");
+    });
+    assert!(blocks() >= size + SIZE, "{} bytes are taken", blocks());
+    assert_eq!(loops.desk.run("delete", &id, &[]).code, Some(0));
+    assert!(loops.devices().is_empty());
+}
+
+#[test]
+fn an_ext4_file_takes_its_size_and_no_more() {
+    // The kubelet does this while the file system is mounted, which takes a right that a small machine may lack.
+    a_volume_is_full_grows_and_keeps_its_blocks("ext4", SIZE, |loops, id| {
+        let device = path_text(loops.device(id));
+        system(&format!("e2fsck -f -p {device}; resize2fs {device}"));
+    });
+}
+
+#[test]
+fn an_xfs_file_takes_its_size_and_no_more() {
+    a_volume_is_full_grows_and_keeps_its_blocks("xfs", 320 << 20, |loops, id| {
+        loops.mounted(id, |root| system(&format!("xfs_growfs {}", path_text(root.into()))));
+    });
+}
+
+#[test]
+fn after_a_restart_of_the_node_each_file_has_its_device_again() {
+    let loops = Loops::new("ext4");
+    for n in [1, 2] {
+        assert_eq!(loops.desk.run("provision", &id(n), &[]).code, Some(0));
+        loops.write(&id(n), &id(n));
+    }
+    loops.detach();
+    for _ in 0..2 {
+        let ended = loops.desk.run("attach", "", &[]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(loops.devices().len(), 2);
+    }
+    for n in [1, 2] {
+        assert_eq!(loops.read(&id(n)), id(n));
+    }
+}
+
+#[test]
+fn a_file_that_has_no_room_or_a_strange_file_system_is_refused() {
+    let loops = Loops::new("ext4");
+    let before = loops.objects();
+    let ended = loops.desk.run("provision", &id(1), &[("SIZE_BYTES", "9000000000")]);
+    assert!(ended.code == Some(69) && ended.last_words.contains("free bytes"), "{ended:?}");
+    let ended = loops.desk.run("provision", &id(1), &[("FS_TYPE", "ntfs")]);
+    assert_eq!(ended.code, Some(78), "{ended:?}");
+    assert_eq!(loops.objects(), before);
+}
