@@ -9,6 +9,7 @@
 //!   does both for a run that sees only its own volume.
 //! - [`batch`] is the frame around the claims of a batch, and [`each`](each::each) runs a program for each of them.
 //!   [`handover`] lets these programs share one connection.
+//! - [`on_host`] runs a program on a storage host by ssh.
 //! - [`flex_pv`] interprets the arguments of the helper.
 //! - [`secrets`] keeps the secrets of the run out of its messages.
 //!
@@ -26,6 +27,7 @@ pub mod flex_pv;
 pub mod handover;
 pub mod listing;
 pub mod mounted;
+pub mod on_host;
 pub mod patience;
 mod process;
 pub mod remove;

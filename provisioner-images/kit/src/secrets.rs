@@ -19,6 +19,12 @@ const SHORTEST_LINE: usize = 16;
 /// The number of bytes that are read of a file. A Secret has at most 1 MiB.
 const LARGEST: u64 = 1 << 20;
 
+/// Returns the directory that has the Secrets of this process.
+pub fn directory() -> PathBuf {
+    let folder = std::env::var_os(DIRECTORY_VARIABLE).filter(|folder| !folder.is_empty());
+    folder.map_or_else(|| PathBuf::from(SECRET_DIR), PathBuf::from)
+}
+
 /// The secrets of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Secrets {
@@ -29,8 +35,7 @@ pub struct Secrets {
 impl Secrets {
     /// Returns the secrets of this process: those of its environment, and of the files in the directory of Secrets.
     pub fn of_this_run() -> Self {
-        let folder = std::env::var_os(DIRECTORY_VARIABLE).filter(|folder| !folder.is_empty());
-        let folder = folder.map_or_else(|| PathBuf::from(SECRET_DIR), PathBuf::from);
+        let folder = directory();
         // A value that is no text cannot be a part of a text.
         let environment =
             std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));

@@ -90,6 +90,18 @@ pub enum Command {
         #[arg(required = true, last = true)]
         command: Vec<OsString>,
     },
+    /// Run the shell program on standard input on another host, by ssh.
+    ///
+    /// The parameters `ssh-host`, `ssh-user` and `ssh-host-key` of the config name the host. The program ends with its own
+    /// exit code and last words, for which it has the functions `fail KIND MESSAGE` and `try COMMAND`.
+    OnHost {
+        /// The file with the private key; `ssh-privatekey` of the Secret `storage-host` unless given.
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+        /// The variables that the program gets, with the values that they have here.
+        #[arg(value_name = "VARIABLE")]
+        variable: Vec<String>,
+    },
     /// Leave a message for the owner of the claim, and exit with the code that says what follows.
     Fail {
         /// The reaction of the flex provisioner.

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
             let limit = timeout.map(|seconds| Duration::from_secs(seconds.into()));
             return each(Each { command, jobs: jobs.into(), limit });
         }
+        Command::OnHost { key, variable } => flex_image_kit::on_host::on_host(&variable, key),
         Command::Fail { kind, message } => Err(Failure { code: code(kind), message: message.join(" ") }),
     })
 }
