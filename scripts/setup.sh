@@ -38,6 +38,11 @@ nfs-ls libnfs-utils
 mkfs.ext4 e2fsprogs
 mkfs.xfs xfsprogs
 mkfs.btrfs btrfs-progs
+sshd openssh-server
+tgtd tgt
+iscsi-inq libiscsi-bin
+qemu-io qemu-utils
+/usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so qemu-block-extra
 chromium chromium
 /usr/share/fonts/truetype/liberation/LiberationSans-Regular.ttf fonts-liberation
 /usr/lib/python3.11/ensurepip/__init__.py python3-venv

@@ -10,5 +10,11 @@ mod btrfs;
 mod cases;
 #[path = "recipes/desk.rs"]
 mod desk;
+#[path = "recipes/host.rs"]
+mod host;
+#[path = "recipes/iscsi.rs"]
+mod iscsi;
 #[path = "recipes/loopfile.rs"]
 mod loopfile;
+#[path = "recipes/on_host.rs"]
+mod on_host;

@@ -7,6 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flex_contract::variable;
 use serde_json::{Value, json};
@@ -20,11 +21,10 @@ pub const SIZE: u64 = 32 << 20;
 /// program with the number that the run names. Programs that only read do not count.
 const COUNTED: &str = "#!PLAIN/sh
 case ${0##*/} in awk | cat | flock | grep | sed | stat | tail) exec PLAIN/${0##*/} \"$@\" ;; esac
-read n <COUNT; n=$((n + 1)); echo $n >COUNT
-[ $n != \"$KILL_AT\" ] || kill -9 0
+count() { read n <FOLDER/count || :; n=$((${n:-0} + 1)); echo $n >FOLDER/count; [ $n != \"$KILL_AT\" ] || kill -9 0; }
+count
 PLAIN/${0##*/} \"$@\"; code=$?
-read n <COUNT; n=$((n + 1)); echo $n >COUNT
-[ $n != \"$KILL_AT\" ] || kill -9 0
+count
 exit $code
 ";
 
@@ -50,13 +50,14 @@ impl Desk {
     pub fn new(recipe: &str, replace: &[(&str, &str)], programs: &[&Path]) -> Self {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configmaps/recipes/{recipe}.yaml"));
         let mut text = fs::read_to_string(file).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        text = text.replace("/etc/flex-secrets", &path_text(folder.path().join("secrets")));
         for (from, to) in replace {
             assert!(text.contains(from), "{recipe}.yaml has no {from}");
             text = text.replace(from, to);
         }
         let map: Value = serde_saphyr::from_str(text.split("\n---\n").next().unwrap()).unwrap();
         let config: BTreeMap<String, String> = serde_json::from_value(map["data"].clone()).unwrap();
-        let folder = tempfile::tempdir().unwrap();
         let plain = folder.path().join("plain");
         for bin in ["plain", "counted"] {
             fs::create_dir(folder.path().join(bin)).unwrap();
@@ -74,9 +75,10 @@ impl Desk {
             assert!(path.exists(), "{} is missing: see scripts/setup.sh", path.display());
             symlink(path, plain.join(named(path))).unwrap();
         }
+        let folder_path = folder.path().to_owned();
         let desk = Desk { folder, api: Api::start((0..9999).map(|_| Reply::Echo).collect()), config, env: Vec::new() };
         let counted = COUNTED.replace("PLAIN", &path_text(plain.clone()));
-        let counted = counted.replace("COUNT", &path_text(desk.path("count")));
+        let counted = counted.replace("FOLDER", &path_text(folder_path));
         fs::write(desk.path("counted.sh"), counted).unwrap();
         fs::set_permissions(desk.path("counted.sh"), fs::Permissions::from_mode(0o755)).unwrap();
         for name in fs::read_dir(&plain).unwrap().map(|entry| entry.unwrap().file_name()) {
@@ -123,48 +125,66 @@ impl Desk {
 
     /// Runs the script. Kills it before or after one of its programs, if it has so many, and `at` is not 0.
     pub fn run_until(&self, operation: &str, id: &str, more: &[(&str, &str)], at: usize) -> Ended {
-        static RUNS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        let run = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let log = self.path(&format!("log-{run}"));
+        static RUNS: AtomicUsize = AtomicUsize::new(0);
+        let log = self.path(&format!("log-{}", RUNS.fetch_add(1, Ordering::Relaxed)));
         fs::write(&log, "").unwrap();
         fs::write(self.path("count"), "0\n").unwrap();
-        let known = variable::ALL.iter().map(|variable| variable.name);
-        let always_set = known.filter(|name| !["BATCH", "STORAGE_MOUNTS", "FLEX_PV_SOCKET"].contains(name));
-        let parameters = self.config.iter().filter(|(key, _)| self.is_parameter(key));
-        // Busybox runs programs of its own, such as `rm`, without a look at PATH. So another shell counts them.
-        let shell = if at == 0 { self.path("plain/sh") } else { PathBuf::from("/bin/dash") };
-        let mut command = Command::new(shell);
-        command
-            .arg(self.path("script"))
-            .env_clear()
-            .envs(always_set.map(|name| (name, "")))
-            .envs(parameters.map(|(key, value)| (key.to_uppercase().replace('-', "_"), value)))
-            .env("PATH", self.path(if at == 0 { "plain" } else { "counted" }))
-            .env("KILL_AT", at.to_string())
-            .env("FLEX_TERMINATION_LOG", &log)
-            .env("KUBECONFIG", self.api.kubeconfig())
-            .envs([("OPERATION", operation), ("CLAIM_UUID", id), ("PVC_UID", id), ("POD_NODE", "node-1")])
-            .env("PV_NAME", format!("pvc-{id}"))
-            .envs([("STORAGE_CLASS", "recipe"), ("ATTEMPT", "1"), ("CONTRACT", "1"), ("ACCESS_MODES", "ReadWriteOnce")])
-            .envs([("VOLUME_MODE", "Filesystem"), ("RECLAIM_POLICY", "Delete"), ("SIZE_BYTES", &SIZE.to_string())])
-            .envs(self.env.iter().map(|(name, value)| (name, value)))
-            .envs(more.iter().copied())
-            .process_group(0)
-            .stdin(Stdio::null());
-        let output = command.output().unwrap();
+        // The programs of a storage host read it there.
+        fs::write(self.path("kill-at"), format!("{at}\n")).unwrap();
+        let mut command = self.command(operation, id, more);
+        if at != 0 {
+            // Busybox runs programs of its own, such as `rm`, without a look at PATH. So another shell counts them.
+            let counted = Command::new("/bin/dash");
+            let plain = std::mem::replace(&mut command, counted);
+            command.args(plain.get_args()).env_clear().process_group(0).stdin(Stdio::null());
+            command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            command.env("PATH", self.path("counted")).env("KILL_AT", at.to_string());
+        }
+        let output = command.env("FLEX_TERMINATION_LOG", &log).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         let last_words = fs::read_to_string(&log).unwrap();
         fs::remove_file(&log).unwrap();
         Ended { code: output.status.code(), output: text, last_words }
     }
 
+    /// Returns the command of a run, which gets a group of processes of its own.
+    pub fn command(&self, operation: &str, id: &str, more: &[(&str, &str)]) -> Command {
+        let known = variable::ALL.iter().map(|variable| variable.name);
+        let always_set = known.filter(|name| !["BATCH", "STORAGE_MOUNTS", "FLEX_PV_SOCKET"].contains(name));
+        let parameters: Vec<_> = self.config.iter().filter(|(key, _)| !KEYS.contains(&key.as_str())).collect();
+        let names: Vec<_> = parameters.iter().map(|(key, _)| key.as_str()).collect();
+        let mut command = Command::new(self.path("plain/sh"));
+        command
+            .arg(self.path("script"))
+            .env_clear()
+            .envs(always_set.map(|name| (name, "")))
+            .envs(parameters.iter().map(|(key, value)| (key.to_uppercase().replace('-', "_"), value)))
+            .env("PARAMETER_NAMES", names.join(","))
+            .env("PATH", self.path("plain"))
+            .env("FLEX_TERMINATION_LOG", self.path("log"))
+            .env("KUBECONFIG", self.api.kubeconfig())
+            .env("FLEX_SECRETS_DIRECTORY", self.path("secrets"))
+            .envs([("OPERATION", operation), ("CLAIM_UUID", id), ("PVC_UID", id), ("POD_NODE", "node-1")])
+            .env("PV_NAME", format!("pvc-{id}"))
+            .envs([("STORAGE_CLASS", "recipe"), ("ATTEMPT", "1"), ("CONTRACT", "1"), ("ACCESS_MODES", "ReadWriteOnce")])
+            .envs([("VOLUME_MODE", "Filesystem"), ("RECLAIM_POLICY", "Delete"), ("SIZE_BYTES", &SIZE.to_string())])
+            .env("FS_TYPE", self.config.get("fs-type").map(String::as_str).unwrap_or_default())
+            .env("POD_NAMESPACE", "flex-provisioner")
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .envs(more.iter().copied())
+            .process_group(0)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Takes another script in place of that of the recipe.
+    pub fn replace_script(&self, script: &str) {
+        fs::write(self.path("script"), script).unwrap();
+    }
+
     /// Returns the number of points of the last run of [`Self::run_until`] at which it could have been killed.
     pub fn points(&self) -> usize {
         fs::read_to_string(self.path("count")).unwrap().trim().parse().unwrap()
-    }
-
-    fn is_parameter(&self, key: &str) -> bool {
-        !flex_keys().contains(&key)
     }
 }
 
@@ -186,24 +206,24 @@ pub fn fill(file: &Path, megabytes: usize) -> std::io::Result<()> {
     file.sync_all()
 }
 
-/// The keys of a recipe's config that are no parameters.
-fn flex_keys() -> [&'static str; 14] {
-    [
-        "plugin-name",
-        "image",
-        "script",
-        "service-account-name",
-        "run-as-user",
-        "capabilities",
-        "volume-mode",
-        "volume-sources",
-        "pod-template",
-        "placement",
-        "secret-env",
-        "secret-volume",
-        "timeout",
-        "fs-type",
-    ]
-}
+/// The keys of the recipes' configs that are no parameters.
+const KEYS: [&str; 16] = [
+    "plugin-name",
+    "image",
+    "script",
+    "service-account-name",
+    "run-as-user",
+    "access-modes",
+    "capabilities",
+    "volume-mode",
+    "volume-sources",
+    "pod-template",
+    "placement",
+    "secret-env",
+    "secret-volume",
+    "timeout",
+    "fs-type",
+    "mount-options",
+];
 
 const SOURCES: [&str; 6] = ["local", "nfs", "iscsi", "csi", "rbd", "hostPath"];

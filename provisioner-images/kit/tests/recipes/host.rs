@@ -1,0 +1,98 @@
+//! A storage host: an ssh server of this machine, with programs that are counted and killed as those of the desk.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::api::path_text;
+use super::desk::{Desk, system};
+
+/// A program on the host in place of the real one. It kills the shell of the program that calls it.
+const COUNTED: &str = "#!/bin/dash
+PATH=TOOLS:/usr/sbin:/usr/bin:/sbin:/bin
+read at <FOLDER/kill-at
+count() {
+    read n <FOLDER/count || :; n=$((${n:-0} + 1)); echo $n >FOLDER/count
+    [ $n != \"$at\" ] || { kill -9 $PPID; exit 137; }
+}
+[ $at = 0 ] || count
+${0##*/} \"$@\"; code=$?
+[ $at = 0 ] || count
+exit $code
+";
+
+/// The server. It ends with the test.
+pub struct Host {
+    sshd: Child,
+}
+
+/// Returns a port that no process of this machine uses now.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Waits until a server of the test accepts connections.
+pub fn answers(port: u16) {
+    let begun = std::time::Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(begun.elapsed().as_secs() < 20, "nothing answers at port {port}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+impl Host {
+    /// Starts a host for a desk, and gives the desk its parameters and its Secret. The programs with these names are
+    /// counted. `tools` has programs that only the host has, and `env` variables of its sessions.
+    pub fn start(desk: &mut Desk, counted: &[&str], tools: &Path, env: &[(&str, &str)]) -> Self {
+        let folder = path_text(desk.path("host"));
+        fs::create_dir(&folder).unwrap();
+        fs::create_dir_all(desk.path("secrets/storage-host")).unwrap();
+        let bin = desk.path("host/bin");
+        fs::create_dir(&bin).unwrap();
+        let text = COUNTED.replace("FOLDER", &path_text(desk.path(""))).replace("TOOLS", &path_text(tools.into()));
+        fs::write(desk.path("host/counted.sh"), text).unwrap();
+        fs::set_permissions(desk.path("host/counted.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        for name in counted {
+            symlink(desk.path("host/counted.sh"), bin.join(name)).unwrap();
+        }
+        let key = path_text(desk.path("secrets/storage-host/ssh-privatekey"));
+        system(&format!(
+            "cd {folder}; ssh-keygen -q -t ed25519 -N '' -f host-key; ssh-keygen -q -t ed25519 -N '' -f user-key
+            mkdir -p /run/sshd; cp user-key.pub authorized; cp user-key {key}"
+        ));
+        let port = free_port();
+        let env = env.iter().map(|(name, value)| format!(" {name}={value}")).collect::<String>();
+        let config = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host-key\nAuthorizedKeysFile {folder}/authorized\n\
+             PidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n\
+             MaxStartups 100\nSetEnv HOME={folder} PATH={}:{}:/usr/sbin:/usr/bin:/sbin:/bin{env}\n",
+            path_text(bin),
+            path_text(tools.into()),
+        );
+        fs::write(desk.path("host/config"), config).unwrap();
+        let log = fs::File::create(desk.path("host/log")).unwrap();
+        let sshd = Command::new("/usr/sbin/sshd")
+            .args(["-D", "-e", "-f"])
+            .arg(desk.path("host/config"))
+            .stdin(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("sshd is missing: see scripts/setup.sh");
+        answers(port);
+        let key = fs::read_to_string(desk.path("host/host-key.pub")).unwrap().trim().to_owned();
+        for (name, value) in [("SSH_HOST", format!("127.0.0.1:{port}")), ("SSH_HOST_KEY", key)] {
+            desk.set(name, &value);
+        }
+        desk.set("SSH_USER", "root");
+        Host { sshd }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.sshd.kill();
+        let _ = self.sshd.wait();
+    }
+}

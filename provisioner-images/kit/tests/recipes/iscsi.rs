@@ -1,0 +1,162 @@
+//! The recipe `iscsi` with a real target in user space. The tests read and write by a client in user space, too.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::api::path_text;
+use super::cases::{self, Backend, id};
+use super::desk::{Desk, system};
+use super::host::{self, Host};
+
+const PASSWORD: &str = "secret-of-16.chars";
+const IQN: &str = "iqn.2026-01.example.storage";
+
+struct Target {
+    desk: Desk,
+    tgtd: Child,
+    portal: String,
+    socket: String,
+    _host: Host,
+}
+
+impl Target {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap().keep();
+        let of = |name: &str| path_text(folder.join(name));
+        let (disks, tgt, socket) = (of("disks"), of("tgt"), of("socket"));
+        fs::create_dir_all(format!("{tgt}/conf.d")).unwrap();
+        fs::create_dir(&disks).unwrap();
+        fs::write(format!("{tgt}/targets.conf"), format!("include {tgt}/conf.d/*.conf\n")).unwrap();
+        let portal = format!("127.0.0.1:{}", host::free_port());
+        let replace = [("/srv/iscsi", disks.as_str()), ("/etc/tgt", &tgt), ("192.0.2.10:3260", &portal)];
+        let mut desk = Desk::new("iscsi", &replace, &[Path::new("/usr/bin/ssh")]);
+        for (name, text) in [("username", "user"), ("password", PASSWORD)] {
+            fs::create_dir_all(desk.path("secrets/iscsi-chap")).unwrap();
+            fs::write(desk.path(&format!("secrets/iscsi-chap/node.session.auth.{name}")), text).unwrap();
+        }
+        let counted = ["tgt-admin", "fallocate", "mv", "rm", "sync"];
+        let host = Host::start(&mut desk, &counted, Path::new("/nonexistent"), &[("TGT_IPC_SOCKET", &socket)]);
+        let log = fs::File::create(of("log")).unwrap();
+        let mut tgtd = Command::new("/usr/sbin/tgtd");
+        tgtd.args(["-f", "--iscsi", &format!("portal={portal}")]).env("TGT_IPC_SOCKET", &socket);
+        let tgtd = tgtd.stdin(Stdio::null()).stderr(log.try_clone().unwrap()).stdout(log).spawn();
+        let tgtd = tgtd.expect("tgtd is missing: see scripts/setup.sh");
+        host::answers(portal.rsplit_once(':').unwrap().1.parse().unwrap());
+        Target { desk, tgtd, portal, socket, _host: host }
+    }
+
+    fn folder(&self) -> &Path {
+        Path::new(&self.socket).parent().unwrap()
+    }
+
+    /// Returns the address of a disk for a client that knows the password, from the PersistentVolume of the claim.
+    fn url(&self, id: &str) -> String {
+        let source = &self.desk.volume(id)["spec"]["iscsi"];
+        let text = |name: &str| source[name].as_str().unwrap().to_owned();
+        format!("iscsi://user%{PASSWORD}@{}/{}/{}", text("targetPortal"), text("iqn"), source["lun"])
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.tgtd.kill();
+        let _ = self.tgtd.wait();
+        let _ = fs::remove_dir_all(self.folder());
+    }
+}
+
+impl Backend for Target {
+    fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    fn objects(&self) -> Vec<String> {
+        let folder = path_text(self.folder().into());
+        let files = system(&format!("cd {folder}; ls disks tgt/conf.d"));
+        let show = format!("TGT_IPC_SOCKET={} tgtadm --op show --mode target", self.socket);
+        let targets = system(&show);
+        let mut targets: Vec<_> = targets.lines().filter(|line| line.starts_with("Target ")).collect();
+        // The number of a target is of no interest.
+        targets.iter_mut().for_each(|line| *line = line.split_once(": ").unwrap().1);
+        targets.sort_unstable();
+        files.lines().chain(targets).map(str::to_owned).collect()
+    }
+
+    fn size(&self, id: &str) -> u64 {
+        let shown = system(&format!("iscsi-readcapacity16 '{}'", self.url(id)));
+        shown.lines().find_map(|line| line.strip_prefix("Total size:")).unwrap().trim().parse().unwrap()
+    }
+
+    fn write(&self, id: &str, text: &str) {
+        let file = self.desk.path(&format!("write-{id}"));
+        let mut block = text.as_bytes().to_vec();
+        block.resize(512, 0);
+        fs::write(&file, block).unwrap();
+        system(&format!("qemu-io -f raw -c 'write -s {} 4096 512' '{}'", path_text(file), self.url(id)));
+    }
+
+    fn read(&self, id: &str) -> String {
+        let file = path_text(self.desk.path(&format!("read-{id}")));
+        system(&format!("qemu-img dd -f raw -O raw bs=512 skip=8 count=9 'if={}' of={file}", self.url(id)));
+        let block = fs::read(file).unwrap();
+        String::from_utf8(block[..512].to_vec()).unwrap().trim_end_matches('\0').to_owned()
+    }
+
+    fn granularity(&self) -> u64 {
+        4096
+    }
+}
+
+#[test]
+fn iscsi_passes_the_cases_of_all_recipes() {
+    let target = Target::new();
+    cases::a_volume_lives_and_each_run_can_be_repeated(&target);
+    cases::eight_volumes_are_made_at_one_time(&target);
+    cases::wrong_requests_change_nothing(&target);
+    cases::a_run_may_be_killed_at_any_point(&target);
+}
+
+#[test]
+fn a_disk_has_a_target_of_its_own_and_opens_to_its_password_alone() {
+    let target = Target::new();
+    let id = id(1);
+    assert_eq!(target.desk.run("provision", &id, &[]).code, Some(0));
+    let spec = &target.desk.volume(&id)["spec"];
+    let expected = serde_json::json!({
+        "targetPortal": target.portal,
+        "iqn": format!("{IQN}:{id}"),
+        "lun": 1,
+        "fsType": "ext4",
+        "chapAuthSession": true,
+        "secretRef": { "name": "iscsi-chap", "namespace": "flex-provisioner" },
+    });
+    assert_eq!(spec["iscsi"], expected);
+    assert!(spec["nodeAffinity"].is_null(), "each node reaches the disk: {spec}");
+    system(&format!("iscsi-inq '{}'", target.url(&id)));
+    let closed = |url: String| !Command::new("iscsi-inq").arg(url).output().unwrap().status.success();
+    assert!(closed(target.url(&id).replace(PASSWORD, "another")));
+    assert!(closed(target.url(&id).replace(&format!("user%{PASSWORD}@"), "")));
+    // The target is there again after a restart of the host.
+    let config = fs::read_to_string(target.folder().join(format!("tgt/conf.d/flex-{id}.conf"))).unwrap();
+    assert!(config.contains(PASSWORD) && config.contains(&format!("<target {IQN}:{id}>")), "{config}");
+    let mode = fs::metadata(target.folder().join(format!("tgt/conf.d/flex-{id}.conf"))).unwrap();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777, 0o600);
+}
+
+#[test]
+fn a_password_that_the_target_would_misread_is_refused_and_stays_secret() {
+    let target = Target::new();
+    let before = target.objects();
+    for wrong in ["two words-and-more", "line\nline-and-more", "</target>-and-more"] {
+        fs::write(target.desk.path("secrets/iscsi-chap/node.session.auth.password"), wrong).unwrap();
+        let ended = target.desk.run("provision", &id(1), &[]);
+        assert!(ended.code == Some(78) && ended.last_words.contains("iscsi-chap may have"), "{ended:?}");
+        assert!(!ended.output.contains(wrong) && !ended.last_words.contains(wrong), "{ended:?}");
+    }
+    fs::remove_file(target.desk.path("secrets/iscsi-chap/node.session.auth.password")).unwrap();
+    assert_eq!(target.desk.run("provision", &id(1), &[]).code, Some(75));
+    let ended = target.desk.run("provision", &id(1), &[("SIZE_BYTES", &(u64::MAX / 4).to_string())]);
+    assert_ne!(ended.code, Some(0));
+    assert_eq!(target.objects(), before);
+}
