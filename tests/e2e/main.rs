@@ -19,6 +19,7 @@ mod mounts;
 mod move_in;
 mod nodes;
 mod pools;
+mod recipes;
 mod registry;
 mod script;
 mod shipped;
