@@ -40,6 +40,7 @@ mkfs.xfs xfsprogs
 mkfs.btrfs btrfs-progs
 sshd openssh-server
 tgtd tgt
+exportfs nfs-kernel-server
 iscsi-inq libiscsi-bin
 qemu-io qemu-utils
 /usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so qemu-block-extra

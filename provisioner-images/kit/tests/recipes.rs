@@ -16,5 +16,9 @@ mod host;
 mod iscsi;
 #[path = "recipes/loopfile.rs"]
 mod loopfile;
+#[path = "recipes/nfs_kernel.rs"]
+mod nfs_kernel;
 #[path = "recipes/on_host.rs"]
 mod on_host;
+#[path = "recipes/zfs.rs"]
+mod zfs;

@@ -3,13 +3,13 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::api::path_text;
 use super::desk::{Desk, system};
 
-/// A program on the host in place of the real one. It kills the shell of the program that calls it.
+/// A program on the host in place of the real one. It kills the shell that calls it, before the real program runs.
 const COUNTED: &str = "#!/bin/dash
 PATH=TOOLS:/usr/sbin:/usr/bin:/sbin:/bin
 read at <FOLDER/kill-at
@@ -18,9 +18,7 @@ count() {
     [ $n != \"$at\" ] || { kill -9 $PPID; exit 137; }
 }
 [ $at = 0 ] || count
-${0##*/} \"$@\"; code=$?
-[ $at = 0 ] || count
-exit $code
+exec ${0##*/} \"$@\"
 ";
 
 /// The server. It ends with the test.
@@ -40,6 +38,11 @@ pub fn answers(port: u16) {
         assert!(begun.elapsed().as_secs() < 20, "nothing answers at port {port}");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+}
+
+/// Returns the directory with programs that play those of a backend which this machine cannot have.
+pub fn scripted() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recipes/scripted")
 }
 
 impl Host {
@@ -67,7 +70,7 @@ impl Host {
         let config = format!(
             "Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host-key\nAuthorizedKeysFile {folder}/authorized\n\
              PidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n\
-             MaxStartups 100\nSetEnv HOME={folder} PATH={}:{}:/usr/sbin:/usr/bin:/sbin:/bin{env}\n",
+             MaxStartups 100\nKexAlgorithms curve25519-sha256\nSetEnv HOME={folder} PATH={}:{}:/usr/sbin:/usr/bin:/sbin:/bin{env}\n",
             path_text(bin),
             path_text(tools.into()),
         );
