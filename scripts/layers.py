@@ -37,7 +37,7 @@ LAYERS = {
         api
         reconcile
         gauges
-        admin
+        admin class_health
         page
         cli
     """,

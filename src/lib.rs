@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod age;
 pub mod api;
+mod class_health;
 pub mod cli;
 pub mod clock;
 mod gauges;

@@ -2,11 +2,9 @@
 
 mod args;
 mod class_text;
-mod health;
 mod json;
 mod live;
 mod overview;
-mod row;
 mod text;
 
 use std::process::ExitCode;

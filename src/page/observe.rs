@@ -1,6 +1,6 @@
 //! Reads what the page shows. The lock of the index is held only to copy references, and never while a page is written.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ use super::sources::Sources;
 use crate::api::claim_events;
 use crate::claim::progress::progress;
 use crate::claim::timeline::Timeline;
+use crate::class_health::health::Health;
+use crate::class_health::row::{Row, row};
 use crate::config::Recipe;
 use crate::config::classes::{Class, ClassLookup, Classes};
 use crate::model::claim::Claim;
@@ -49,6 +51,28 @@ impl InProgress {
         let is_failed = |volume: &Arc<Volume>| volume.failed_runs().next().is_some();
         let volumes = index.unsettled_volumes().filter(is_failed).collect();
         InProgress { classes, claims, volumes }
+    }
+
+    /// Returns the claims as the health of classes sees them.
+    fn rows(&self, now: i64) -> Vec<Row> {
+        self.claims.iter().filter_map(|claim| row(&self.classes, claim, now)).collect()
+    }
+
+    /// Returns the volumes that matter for the health of classes: those that could not be deleted, and for a class with
+    /// failed attempts all, because a volume that was made since shows that attempts succeed again.
+    fn volumes_for_health(&self, context: &Context) -> Vec<Arc<Volume>> {
+        let is_failed = |claim: &&Arc<Claim>| claim.last_failure.is_some();
+        let failed = self.claims.iter().filter(is_failed).filter_map(|claim| claim.class.as_deref());
+        let failed: BTreeSet<&str> = failed.collect();
+        let is_ours = |volume: &Arc<Volume>| volume.belongs_to(&context.identity);
+        if failed.is_empty() {
+            return self.volumes.iter().filter(|volume| is_ours(volume)).cloned().collect();
+        }
+        let index = context.cluster.index();
+        let matters = |volume: &Arc<Volume>| {
+            is_ours(volume) && (failed.contains(volume.class.as_str()) || volume.failed_runs().next().is_some())
+        };
+        index.volumes().filter(matters).collect()
     }
 
     fn failures(&self, context: &Context) -> Vec<FailureRow> {
@@ -137,12 +161,15 @@ pub fn overview(sources: &Sources) -> Document<Overview> {
             let by_class: BTreeMap<_, _> = seen.classes.iter().map(|class| (class.name.as_str(), of(class))).collect();
             (index.pooled_counts(), index.jobs().filter(|job| !job.is_over).count(), by_class)
         };
+        let (rows, volumes) = (seen.rows(context.clock.now()), seen.volumes_for_health(context));
         let now = context.clock.passed();
         let row = |class: &Class| {
+            let health = Health::of(&class.name, &seen.classes, &rows, &volumes);
+            let (is_failing, troubles) = (health.is_failing(), health.troubles());
             let (runs, usage) = by_class.get(class.name.as_str()).copied().unwrap_or_default();
             let claims = claims.get(class.name.as_str()).copied().unwrap_or_default();
             let hour = context.last_hour.bound(&class.name, now);
-            ClassRow::of(&ClassFacts { class, runs, usage, ready: &ready, claims, hour })
+            ClassRow::of(&ClassFacts { class, runs, usage, ready: &ready, claims, hour, is_failing, troubles })
         };
         Overview {
             classes: seen.classes.iter().map(row).collect(),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::health::Health;
 use super::overview::{Overview, PoolRow, pools, states};
-use super::row::Row;
 use crate::capacity::{CapacityRecord, Published};
+use crate::class_health::health::Health;
+use crate::class_health::row::Row;
 use crate::config::classes::Class;
 use crate::model::volume::Volume;
 use crate::policies;

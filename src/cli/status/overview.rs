@@ -8,10 +8,10 @@ use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::row::{Row, row};
 use crate::api::policies as live;
 use crate::capacity::Published;
 use crate::claim::quota::Usage;
+use crate::class_health::row::{Row, row};
 use crate::cli::{beside, doctor};
 use crate::clock::Clock;
 use crate::config::classes::{Class, Classes, Identity};

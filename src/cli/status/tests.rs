@@ -1,54 +1,22 @@
 //! Tests of the overview.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::operation::Operation;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
 
 use super::args::Form;
-use super::health::Health;
-use super::row::{Row, failing};
 use super::text::Drawing;
 use super::*;
-use crate::config::classes::{Classes, Config, Identity, classes};
+use crate::class_health::health::Health;
+use crate::class_health::row::{Row, failing};
+use crate::class_health::testing::{config, failed, identity, made, one_class};
 use crate::model::volume::Volume;
 use crate::policies;
-use crate::run::failure::LastFailure;
 use crate::state::index::{Index, WatchChange};
-use crate::state::testing::default_identity;
-
-fn identity() -> Identity {
-    Identity { namespace: "flex-provisioner".into(), ..default_identity() }
-}
-
-fn config(name: &str, mut data: Value) -> Config {
-    (data["plugin-name"], data["image"]) = (json!(names::DEFAULT_PLUGIN), json!("example/image"));
-    let labels = json!({ "type": "provisioner-config", "storage-class": name });
-    let object = json!({ "metadata": { "name": name, "namespace": "admin", "labels": labels }, "data": data });
-    Config::from(&serde_json::from_value::<ConfigMap>(object).unwrap())
-}
-
-pub(super) fn failed(name: &str, created: i64, reaction: Reaction, at: i64, texts: &str) -> Row {
-    let text = json!({ "operation": "provision", "attempt": 1, "at": at, "kind": reaction, "reason": "ExitCode", "message": texts });
-    let failure = LastFailure::read(&text.to_string());
-    assert!(failure.is_some());
-    Row {
-        claim: format!("team/{name}"),
-        class: "c".into(),
-        state: "Failed",
-        attempt: 1,
-        age: 1,
-        created,
-        running: None,
-        failure,
-        next_try: None,
-        waits_for: None,
-    }
-}
 
 fn bound(name: &str) -> Row {
     Row {
@@ -63,20 +31,6 @@ fn bound(name: &str) -> Row {
         next_try: None,
         waits_for: None,
     }
-}
-
-/// Returns the table of one class, whose config has this data.
-pub(super) fn one_class(data: Value) -> Classes {
-    classes(&identity(), &[config("c", data)], &[], &BTreeMap::new(), &Default::default())
-}
-
-/// Returns an adopted volume of a class that was made at that time.
-pub(super) fn made(class: &str, created: i64) -> Arc<Volume> {
-    let provenance = "{}";
-    let adoption_mark = Some(crate::model::volume::adoption_mark(provenance));
-    let object = json!({ "metadata": { "name": "pvc-a" }, "spec": { "storageClassName": class } });
-    let volume = Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap());
-    Arc::new(Volume { created, provenance: Some(provenance.into()), adoption_mark, ..volume })
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The overview as text.
 
-use super::health::Health;
 use super::overview::{Capacities, Overview, Policies, PoolRow, pools, states};
-use super::row::Row;
 use crate::capacity::Published;
+use crate::class_health::health::Health;
+use crate::class_health::row::Row;
 use crate::cli::age::age;
 use crate::cli::bar::bar;
 use crate::cli::table::{Cell, Table, Tone};

@@ -81,6 +81,7 @@ fn class_rows(classes: &[ClassRow]) -> Vec<Markup> {
 fn state(class: &ClassRow) -> Markup {
     let (tone, text) = match class.state {
         ClassState::Served => (Tone::Good, "Served"),
+        ClassState::Failing => (Tone::Bad, "Failing"),
         ClassState::LastGood => (Tone::Warning, "Old version"),
         ClassState::NotServed => (Tone::Bad, "Not served"),
     };

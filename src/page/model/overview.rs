@@ -80,7 +80,7 @@ pub struct ClassRow {
     pub config: Option<String>,
     /// Whether the class is served.
     pub state: ClassState,
-    /// The reason why the class is not served as its config says.
+    /// The reason why the class is not served as its config says, or what is wrong with its runs.
     pub why: Option<String>,
     /// The class makes a volume when the first pod of a claim is scheduled.
     pub waits_for_pod: bool,
@@ -107,6 +107,8 @@ pub enum ClassState {
     /// By the present version of its config.
     #[default]
     Served,
+    /// By the present version of its config, but its attempts or deletions fail.
+    Failing,
     /// By the last valid version of its config.
     LastGood,
     /// Not at all.
@@ -228,25 +230,30 @@ pub struct ClassFacts<'a> {
     pub claims: ClaimCounts,
     /// The claims that were bound within the last hour.
     pub hour: BoundClaims,
+    /// Attempts or deletions fail.
+    pub is_failing: bool,
+    /// What is wrong with the runs.
+    pub troubles: Vec<String>,
 }
 
 impl ClassRow {
     /// Describes a class.
     pub fn of(facts: &ClassFacts<'_>) -> Self {
-        let ClassFacts { class, runs, usage, ready, claims, hour } = facts;
+        let ClassFacts { class, runs, usage, ready, claims, hour, is_failing, troubles } = facts;
         let recipe = class.recipe.as_ref().ok();
-        let (state, why) = match (&class.recipe, class.last_good) {
+        let (state, of_config) = match (&class.recipe, class.last_good) {
             (Err(why), _) => (ClassState::NotServed, Some(message(why))),
             (Ok(_), true) => {
                 (ClassState::LastGood, Some("the config has errors; its last valid version stays in use".to_owned()))
             }
-            (Ok(_), false) => (ClassState::Served, None),
+            (Ok(_), false) => (if *is_failing { ClassState::Failing } else { ClassState::Served }, None),
         };
+        let why: Vec<_> = of_config.into_iter().chain(troubles.iter().map(|trouble| message(trouble))).collect();
         ClassRow {
             name: name(&class.name),
             config: recipe.map(|recipe| name(&recipe.config.to_string())),
             state,
-            why,
+            why: (!why.is_empty()).then(|| why.join("; ")),
             waits_for_pod: class.binding == BindingMode::WaitForFirstConsumer,
             runs: *runs,
             limits: recipe.map(|recipe| Limits::of(recipe)).unwrap_or_default(),
@@ -290,7 +297,7 @@ mod tests {
     use crate::page::testing;
     use crate::policies;
 
-    fn row(class: &Class) -> ClassRow {
+    fn troubled(class: &Class, is_failing: bool, troubles: &[&str]) -> ClassRow {
         let ready = [(("gold".to_owned(), 1 << 30), 3)].into();
         let facts = ClassFacts {
             class,
@@ -299,8 +306,27 @@ mod tests {
             ready: &ready,
             claims: ClaimCounts { waiting: 1, ..ClaimCounts::default() },
             hour: BoundClaims { count: 12, p50: Some(Duration::from_millis(1234)), p95: None },
+            is_failing,
+            troubles: troubles.iter().map(|text| (*text).to_owned()).collect(),
         };
         ClassRow::of(&facts)
+    }
+
+    fn row(class: &Class) -> ClassRow {
+        troubled(class, false, &[])
+    }
+
+    #[test]
+    fn a_class_whose_runs_fail_says_so_beside_the_state_of_its_config() {
+        let class = testing::class("gold", &[]);
+        let failing = troubled(&class, true, &["failing: 1 claim, last team/a: ExitCode: \u{202e}"]);
+        let says = Some("failing: 1 claim, last team/a: ExitCode: \\u{202e}");
+        assert_eq!((failing.state, failing.why.as_deref()), (ClassState::Failing, says));
+        let slow = troubled(&class, false, &["no result for 120 s: 1"]);
+        assert_eq!((slow.state, slow.why.as_deref()), (ClassState::Served, Some("no result for 120 s: 1")));
+        let old = troubled(&Class { last_good: true, ..class }, true, &["failing: 1 claim"]);
+        assert_eq!(old.state, ClassState::LastGood);
+        assert!(old.why.is_some_and(|why| why.ends_with("stays in use; failing: 1 claim")));
     }
 
     #[test]

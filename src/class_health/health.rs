@@ -17,19 +17,19 @@ const LONG: i64 = 120;
 
 /// The troubles of a class, beside errors of its config.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Health {
+pub(crate) struct Health {
     /// The claims whose attempts fail.
-    pub(super) failing: Option<Failing>,
+    pub(crate) failing: Option<Failing>,
     /// The claims and volumes whose storage could not be deleted.
-    pub(super) undeleted: Option<Failing>,
+    pub(crate) undeleted: Option<Failing>,
     /// The number of claims whose attempt has had no result for long.
-    pub(super) slow: usize,
+    pub(crate) slow: usize,
     /// A config of the class has warnings.
-    pub(super) warned: bool,
+    pub(crate) warned: bool,
 }
 
 impl Health {
-    pub(super) fn of(class: &str, table: &Classes, rows: &[Row], volumes: &[Arc<Volume>]) -> Self {
+    pub(crate) fn of(class: &str, table: &Classes, rows: &[Row], volumes: &[Arc<Volume>]) -> Self {
         let is_slow = |row: &&Row| row.class == class && row.running.is_some_and(|seconds| seconds > LONG);
         let serves = |of: &[String]| of.iter().any(|name| name == class);
         Health {
@@ -41,8 +41,23 @@ impl Health {
     }
 
     /// Returns the state of the class, for people.
-    pub(super) fn verdict(&self, class: &Class) -> String {
+    pub(crate) fn verdict(&self, class: &Class) -> String {
         let config = class.recipe.as_ref().err().cloned().or_else(|| class.last_good.then(|| LAST_GOOD.to_owned()));
+        let troubles: Vec<_> = config.into_iter().chain(self.troubles()).collect();
+        match (troubles.is_empty(), self.warned) {
+            (false, _) => troubles.join("; "),
+            (true, true) => "ok; see the warnings below".into(),
+            (true, false) => "ok".into(),
+        }
+    }
+
+    /// Checks whether attempts or deletions of the class fail.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing.is_some() || self.undeleted.is_some()
+    }
+
+    /// Returns what is wrong with the runs of the class, for people.
+    pub(crate) fn troubles(&self) -> Vec<String> {
         let failing = self.failing.as_ref().map(|Failing { claims, last }| {
             let claims = if *claims == 1 { "1 claim".to_owned() } else { format!("{claims} claims") };
             format!("failing: {claims}, last {last}")
@@ -50,12 +65,7 @@ impl Health {
         let undeleted =
             self.undeleted.as_ref().map(|Failing { claims, last }| format!("cannot be deleted: {claims}, last {last}"));
         let slow = (self.slow > 0).then(|| format!("no result for {LONG} s: {}, whose events may say why", self.slow));
-        let troubles: Vec<_> = [config, failing, undeleted, slow].into_iter().flatten().collect();
-        match (troubles.is_empty(), self.warned) {
-            (false, _) => troubles.join("; "),
-            (true, true) => "ok; see the warnings below".into(),
-            (true, false) => "ok".into(),
-        }
+        [failing, undeleted, slow].into_iter().flatten().collect()
     }
 }
 
@@ -77,7 +87,7 @@ fn undeleted(class: &str, rows: &[Row], volumes: &[Arc<Volume>]) -> Option<Faili
 mod tests {
     use serde_json::json;
 
-    use super::super::tests::{failed, made, one_class};
+    use super::super::testing::{failed, made, one_class};
     use super::*;
     use flex_contract::exit::Reaction;
 

@@ -14,33 +14,33 @@ use crate::run::failure::LastFailure;
 use crate::text::line;
 
 /// The length of a failure's message beside its class. The claim has the whole message.
-pub(super) const MAX_FAILURE_TEXT: usize = 200;
+pub(crate) const MAX_FAILURE_TEXT: usize = 200;
 
 /// A claim in progress, for people.
-pub(super) struct Row {
-    pub(super) claim: String,
-    pub(super) class: String,
-    pub(super) state: &'static str,
-    pub(super) attempt: u32,
-    pub(super) age: i64,
-    pub(super) created: i64,
+pub(crate) struct Row {
+    pub(crate) claim: String,
+    pub(crate) class: String,
+    pub(crate) state: &'static str,
+    pub(crate) attempt: u32,
+    pub(crate) age: i64,
+    pub(crate) created: i64,
     /// The seconds since the attempt in progress began.
-    pub(super) running: Option<i64>,
-    pub(super) failure: Option<LastFailure>,
+    pub(crate) running: Option<i64>,
+    pub(crate) failure: Option<LastFailure>,
     /// The seconds until the next attempt after a failed one. `None` if it depends on more than the time.
-    pub(super) next_try: Option<i64>,
+    pub(crate) next_try: Option<i64>,
     /// Why the claim waits for its first attempt, if the class says so.
-    pub(super) waits_for: Option<String>,
+    pub(crate) waits_for: Option<String>,
 }
 
 impl Row {
     /// Returns the last words of the image, or the reason why there are none.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         self.failure.as_ref().map(|failure| format!("{}: {}", failure.reason, failure.message)).unwrap_or_default()
     }
 
     /// Says what the claim waits for, or why its last run failed.
-    pub(super) fn reason(&self) -> String {
+    pub(crate) fn reason(&self) -> String {
         match (&self.waits_for, self.state) {
             (Some(why), "Waiting") => why.clone(),
             (None, "Waiting") => "waits for its turn: flex trace says more".to_owned(),
@@ -50,7 +50,7 @@ impl Row {
 
     /// Returns the time at which this claim showed that the class fails. An attempt that can never succeed counts only
     /// for its own claim, from the time of the claim's creation.
-    pub(super) fn failed_at(&self) -> Option<i64> {
+    pub(crate) fn failed_at(&self) -> Option<i64> {
         let provisions = |failure: &&LastFailure| failure.operation == Operation::Provision;
         let failure =
             self.failure.as_ref().filter(provisions).filter(|_| matches!(self.state, "Failed" | "Running"))?;
@@ -60,13 +60,13 @@ impl Row {
 
 /// The claims of a class whose attempts fail, if no attempt has succeeded since.
 #[derive(Debug, PartialEq, Eq, serde::Serialize)]
-pub(super) struct Failing {
-    pub(super) claims: usize,
-    pub(super) last: String,
+pub(crate) struct Failing {
+    pub(crate) claims: usize,
+    pub(crate) last: String,
 }
 
 /// Returns the row of a claim, if the orchestrator serves its class. `now` is in seconds since 1970.
-pub(super) fn row(table: &Classes, claim: &Claim, now: i64) -> Option<Row> {
+pub(crate) fn row(table: &Classes, claim: &Claim, now: i64) -> Option<Row> {
     let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
     let stamp = claim.own_stamp();
     let state = match progress(claim) {
@@ -114,7 +114,7 @@ fn grows(claim: &Claim) -> bool {
 }
 
 /// Checks whether a class fails: the latest result of its attempts is a failure, and not a volume.
-pub(super) fn failing(class: &str, rows: &[Row], volumes: &[Arc<Volume>]) -> Option<Failing> {
+pub(crate) fn failing(class: &str, rows: &[Row], volumes: &[Arc<Volume>]) -> Option<Failing> {
     let made = volumes.iter().filter(|volume| volume.class == class && volume.is_adopted());
     let made = made.map(|volume| volume.created).max();
     let failed = rows.iter().filter(|row| row.class == class);
