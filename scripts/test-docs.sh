@@ -21,7 +21,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 KUBECONFIG=$(scripts/cluster-up.sh $name | tail -n 1)
-export KUBECONFIG
+SNAPSHOT_CRDS=$(testing/cluster/snapshotter.sh | tail -n 1)/crds
+export KUBECONFIG SNAPSHOT_CRDS
 printf '#!/bin/sh\nexec %q --name %s kubectl "$@"\n' "$programs/flex-cluster" $name >"$tools/kubectl"
 chmod +x "$tools/kubectl"
 PATH=$tools:$programs:$PATH scripts/run_manual.py "$@"
