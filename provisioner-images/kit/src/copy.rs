@@ -7,18 +7,20 @@
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{self, AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use crate::Failure;
 use crate::below::{self, FOLDER, HELD, Identity, READ};
+use crate::links::Links;
+use crate::{Failure, attributes};
 
-/// Copies a directory with all its contents to a place where nothing exists: data, links, owners, modes and times. If
-/// the file system can, both share their blocks. Holes remain holes. Sockets and devices are left out, hard links
-/// become separate files, and extended attributes are not copied. After the return, all data are on the disk.
+/// Copies a directory with all its contents to a place where nothing exists: data, links, owners, modes, times, extended
+/// attributes of users and access control lists. Names of one file are names of one file in the copy. If the file
+/// system can, both share their blocks. Holes remain holes. Sockets and devices are left out. After the return, all data
+/// are on the disk.
 ///
 /// # Errors
 /// If something could not be copied. The message says what and why. The unfinished copy is left behind.
@@ -75,10 +77,12 @@ fn at_the_top(error: Errno) -> Trouble {
 
 /// Copies depth first, with a stack of its own, because the owner decides how deep the directories are.
 fn into(source: OwnedFd, target: OwnedFd, but: Option<&CStr>) -> Result<(), Trouble> {
-    let top = target.try_clone().map_err(|error| Trouble { error, within: Vec::new() })?;
+    let clone = |fd: &OwnedFd| fd.try_clone().map_err(|error| Trouble { error, within: Vec::new() });
+    let top = clone(&target)?;
+    let mut links = Links::new(clone(&target)?);
     let mut levels: Vec<Level> = Vec::new();
     let mut here = Pair { source, target };
-    let mut waiting = contents(&here, but).map_err(|(name, error)| trouble(&levels, name, error))?;
+    let mut waiting = contents(&here, but, &mut links).map_err(|(name, error)| trouble(&levels, name, error))?;
     loop {
         if let Some(next) = waiting.pop() {
             let entered = enter(&here, &next).and_then(|inner| Ok(inner.zip(Some(identities(&here)?))));
@@ -89,10 +93,13 @@ fn into(source: OwnedFd, target: OwnedFd, but: Option<&CStr>) -> Result<(), Trou
             let waiting_there = std::mem::take(&mut waiting);
             let open = (levels.len() < HELD).then_some(outer);
             levels.push(Level { source, target, open, next, waiting: waiting_there });
-            waiting = contents(&here, None).map_err(|(name, error)| trouble(&levels, name, error))?;
+            waiting = contents(&here, None, &mut links).map_err(|(name, error)| trouble(&levels, name, error))?;
         } else {
             // This comes last, because each file that is made in a directory changes its times.
-            let dressed = fs::fstat(&here.source).and_then(|like| dress(here.target.as_fd(), &like));
+            if levels.is_empty() {
+                links.end().map_err(at_the_top)?;
+            }
+            let dressed = fs::fstat(&here.source).and_then(|like| dress(&here.source, &here.target, &like));
             dressed.map_err(|error| trouble(&levels, None, error.into()))?;
             let Some(level) = levels.pop() else { break };
             here = leave(here, level.open, level.source, level.target)
@@ -134,7 +141,7 @@ fn leave(here: Pair, open: Option<Pair>, source: Identity, target: Identity) -> 
 }
 
 /// Copies the files of a directory, except for one name. Returns the names of its directories.
-fn contents(here: &Pair, but: Option<&CStr>) -> Result<Vec<CString>, (Option<CString>, io::Error)> {
+fn contents(here: &Pair, but: Option<&CStr>, links: &mut Links) -> Result<Vec<CString>, (Option<CString>, io::Error)> {
     let mut directories = Vec::new();
     let whole = |error: Errno| (None, error.into());
     for entry in Dir::read_from(&here.source).map_err(whole)? {
@@ -149,7 +156,7 @@ fn contents(here: &Pair, but: Option<&CStr>) -> Result<Vec<CString>, (Option<CSt
                 directories.push(name.to_owned());
                 Ok(())
             }
-            kind => thing(here, name, kind, &stat),
+            kind => thing(here, name, kind, &stat, links),
         });
         match copied {
             // Somebody has removed the file meanwhile.
@@ -162,7 +169,7 @@ fn contents(here: &Pair, but: Option<&CStr>) -> Result<Vec<CString>, (Option<CSt
 }
 
 /// Copies a file that is no directory. After it is opened, its kind is checked again.
-fn thing(here: &Pair, name: &CStr, kind: FileType, stat: &Stat) -> io::Result<()> {
+fn thing(here: &Pair, name: &CStr, kind: FileType, stat: &Stat, links: &mut Links) -> io::Result<()> {
     let Pair { source: from, target: to } = here;
     match kind {
         FileType::RegularFile => {
@@ -171,11 +178,15 @@ fn thing(here: &Pair, name: &CStr, kind: FileType, stat: &Stat) -> io::Result<()
             if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
                 return Err(io::Error::other("it was exchanged while it was copied"));
             }
+            if links.link(&source, &stat, to, name)? {
+                return Ok(());
+            }
             let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             let target = fs::openat(to, name, new, Mode::RUSR | Mode::WUSR)?;
             let (source, target) = (File::from(source), File::from(target));
             data(&source, &target)?;
-            Ok(dress(target.as_fd(), &stat)?)
+            dress(&source, &target, &stat)?;
+            Ok(links.note(&source, &stat, to, name)?)
         }
         FileType::Symlink => {
             let target = fs::readlinkat(from, name, Vec::new())?;
@@ -224,12 +235,16 @@ fn data(from: &File, to: &File) -> io::Result<()> {
     to.set_len(size)
 }
 
-/// Sets owner, mode and times. The owner comes before the mode, because a change of the owner clears bits of the mode.
-fn dress(file: BorrowedFd<'_>, like: &Stat) -> Result<(), Errno> {
+/// Copies attributes, owner, mode and times. The attributes come before the owner, because only the owner may set them.
+/// The owner comes before mode and capabilities, because a change of the owner clears them.
+fn dress(from: impl AsFd, to: impl AsFd, like: &Stat) -> Result<(), Errno> {
+    let (from, to) = (from.as_fd(), to.as_fd());
+    attributes::copy(from, to)?;
     let (owner, group) = owners(like);
-    fs::fchown(file, Some(owner), Some(group))?;
-    fs::fchmod(file, Mode::from_raw_mode(like.st_mode))?;
-    fs::futimens(file, &times(like))
+    fs::fchown(to, Some(owner), Some(group))?;
+    fs::fchmod(to, Mode::from_raw_mode(like.st_mode))?;
+    attributes::copy_capabilities(from, to)?;
+    fs::futimens(to, &times(like))
 }
 
 /// Sets owner and times of a file that must not be opened. A link leads elsewhere, and a pipe waits for its other end.
@@ -252,129 +267,5 @@ fn times(like: &Stat) -> Timestamps {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use super::*;
-
-    fn folders() -> (tempfile::TempDir, std::path::PathBuf, std::path::PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let (from, to) = (folder.path().join("from"), folder.path().join("to"));
-        fs::create_dir(&from).unwrap();
-        (folder, from, to)
-    }
-
-    #[test]
-    fn a_copy_equals_its_source() {
-        let (_folder, from, to) = folders();
-        fs::create_dir_all(from.join("a/b c/d")).unwrap();
-        fs::write(from.join("a/b c/d/e"), "content").unwrap();
-        fs::write(from.join("empty"), "").unwrap();
-        fs::set_permissions(from.join("a"), fs::Permissions::from_mode(0o2751)).unwrap();
-        fs::set_permissions(from.join("a/b c/d/e"), fs::Permissions::from_mode(0o4710)).unwrap();
-        symlink("/nowhere", from.join("a/link")).unwrap();
-        rustix::fs::mknodat(CWD, from.join("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
-        rustix::fs::chmodat(CWD, from.join("fifo"), Mode::from_raw_mode(0o622), AtFlags::empty()).unwrap();
-        let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 7 };
-        let old = Timestamps { last_access: old, last_modification: old };
-        for name in ["fifo", "a/link", "empty"] {
-            rustix::fs::utimensat(CWD, from.join(name), &old, AtFlags::SYMLINK_NOFOLLOW).unwrap();
-        }
-        let holes = fs::File::create(from.join("holes")).unwrap();
-        holes.write_all_at(b"x", 8 << 20).unwrap();
-        holes.set_len(64 << 20).unwrap();
-        copy(&from, &to).unwrap();
-        for name in [".", "a", "a/b c", "a/b c/d/e", "empty", "a/link", "fifo", "holes"] {
-            let facts = |root: &Path| {
-                let found = fs::symlink_metadata(root.join(name)).unwrap();
-                let size = if found.is_dir() { 0 } else { found.len() };
-                (found.mode(), found.uid(), found.gid(), size, found.mtime(), found.mtime_nsec())
-            };
-            assert_eq!(facts(&to), facts(&from), "{name}");
-        }
-        assert_eq!(fs::read_to_string(to.join("a/b c/d/e")).unwrap(), "content");
-        assert_eq!(fs::read_link(to.join("a/link")).unwrap(), Path::new("/nowhere"));
-        assert!(fs::read(to.join("holes")).unwrap() == fs::read(from.join("holes")).unwrap());
-        let blocks = fs::metadata(to.join("holes")).unwrap().blocks();
-        assert!(blocks < 2048, "holes stay holes: {blocks} blocks");
-    }
-
-    #[test]
-    fn an_obstacle_is_reported() {
-        let (_folder, from, to) = folders();
-        fs::create_dir(&to).unwrap();
-        assert!(copy(&from, &to).unwrap_err().message.contains("exists"));
-        fs::remove_dir(&to).unwrap();
-        symlink("/etc", &to).unwrap();
-        assert_eq!(
-            copy(&to, &from.join("x")).unwrap_err().code,
-            flex_contract::exit::TEMPFAIL,
-            "no link is a directory"
-        );
-    }
-
-    /// No path is as long as that of the innermost directory, and no text contains names as strange as these.
-    #[test]
-    fn any_depth_and_any_names_are_copied() {
-        let (_folder, from, to) = folders();
-        let name = c"\xff\xc3\x28 \n";
-        let mut here = fs::File::open(&from).map(OwnedFd::from).unwrap();
-        for _ in 0..3000 {
-            rustix::fs::mkdirat(&here, name, Mode::RWXU).unwrap();
-            here = below::open(&here, name).unwrap();
-        }
-        rustix::fs::symlinkat(c"/nowhere", &here, name).unwrap();
-        copy(&from, &to).unwrap();
-        let mut here = fs::File::open(&to).map(OwnedFd::from).unwrap();
-        for _ in 0..3000 {
-            here = below::open(&here, name).unwrap();
-        }
-        assert_eq!(rustix::fs::readlinkat(&here, name, Vec::new()).unwrap().as_c_str(), c"/nowhere");
-        crate::remove::remove(&[&from, &to]).unwrap();
-    }
-
-    /// A process with access to the source replaces a directory and a file by links that lead out, all the time.
-    #[test]
-    fn no_link_leads_out_of_the_source() {
-        let (folder, from, to) = folders();
-        let outside = folder.path().join("outside");
-        fs::create_dir(&outside).unwrap();
-        fs::write(outside.join("file"), "secret").unwrap();
-        fs::create_dir_all(from.join("real")).unwrap();
-        fs::write(from.join("real/file"), "mine").unwrap();
-        symlink(&outside, from.join("way")).unwrap();
-        symlink(outside.join("file"), from.join("out")).unwrap();
-        fs::write(from.join("in"), "mine").unwrap();
-        let over = AtomicBool::new(false);
-        let exchange = |a: &str, b: &str| {
-            let flags = rustix::fs::RenameFlags::EXCHANGE;
-            rustix::fs::renameat_with(CWD, from.join(a), CWD, from.join(b), flags).unwrap();
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    exchange("real", "way");
-                    exchange("in", "out");
-                }
-            });
-            for _ in 0..300 {
-                // The copy may fail, but must never follow a link.
-                let _ = copy(&from, &to);
-                for location in ["real", "way"] {
-                    let real = fs::symlink_metadata(to.join(location)).is_ok_and(|found| found.is_dir());
-                    let text = fs::read_to_string(to.join(location).join("file")).unwrap_or_default();
-                    assert!(!real || text != "secret");
-                }
-                for location in ["in", "out"] {
-                    let real = fs::symlink_metadata(to.join(location)).is_ok_and(|found| found.is_file());
-                    let text = fs::read_to_string(to.join(location)).unwrap_or_default();
-                    assert!(!real || text != "secret");
-                }
-                fs::remove_dir_all(&to).unwrap();
-            }
-            over.store(true, Ordering::Relaxed);
-        });
-    }
-}
+#[path = "copy_tests.rs"]
+mod tests;

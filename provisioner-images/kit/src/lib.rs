@@ -16,6 +16,7 @@
 //! Nothing here makes storage.
 
 pub mod affinity;
+mod attributes;
 pub mod batch;
 mod below;
 pub mod capacity;
@@ -25,6 +26,7 @@ pub mod each;
 mod failure;
 pub mod flex_pv;
 pub mod handover;
+mod links;
 pub mod listing;
 pub mod mounted;
 pub mod on_host;
