@@ -6,6 +6,8 @@ mod complete;
 mod export_traces;
 #[path = "cli/fake.rs"]
 mod fake;
+#[path = "cli/golden.rs"]
+mod golden;
 #[path = "cli/plugin.rs"]
 mod plugin;
 

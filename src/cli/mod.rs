@@ -56,6 +56,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the orchestrator: provision, bind and delete volumes until stopped.
+    ///
+    /// Exits 0 when a signal stops it, and 1 if it has no access to a cluster or cannot listen for health and metrics.
     Run(run::RunArgs),
     /// Check provisioner ConfigMaps in files, as `run` checks them in the cluster.
     ///
