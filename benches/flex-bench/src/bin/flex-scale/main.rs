@@ -11,6 +11,7 @@ mod plane;
 mod policies;
 mod report;
 mod scale;
+mod watching;
 
 use std::path::PathBuf;
 
@@ -45,6 +46,10 @@ struct Arguments {
     /// difference.
     #[arg(long, value_name = "CLAIMS", default_value_t = 0)]
     policies: usize,
+    /// Measures only bursts of so many claims in batches while `status --watch` runs and while it does not, and prints the
+    /// difference.
+    #[arg(long, value_name = "CLAIMS", default_value_t = 0)]
+    watching: usize,
     /// With --policies: where profiles of the API server go, one for each burst.
     #[arg(long, value_name = "DIRECTORY")]
     profiles: Option<PathBuf>,
@@ -52,7 +57,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let Arguments { orchestrator, out, bursts, each, in_flight, standing, drain, policies, profiles } =
+    let Arguments { orchestrator, out, bursts, each, in_flight, standing, drain, policies, watching, profiles } =
         Arguments::parse();
     let plan = scale::Plan { bursts, each, in_flight, standing, drain };
     ensure!([&plan.bursts, &plan.each].iter().all(|sizes| !sizes.contains(&0)), "sizes of bursts are numbers from 1");
@@ -61,6 +66,10 @@ async fn main() -> Result<()> {
         let comparison = policies::measure(&orchestrator, policies, profiles.as_deref()).await?;
         report::write_comparison(&comparison, &out)?;
         print!("{}", comparison.table());
+        return Ok(());
+    }
+    if watching > 0 {
+        print!("{}", watching::measure(&orchestrator, watching).await?.table());
         return Ok(());
     }
     let results = scale::measure(&orchestrator, &plan).await?;
