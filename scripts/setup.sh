@@ -41,6 +41,8 @@ mkfs.btrfs btrfs-progs
 sshd openssh-server
 tgtd tgt
 exportfs nfs-kernel-server
+smbd samba
+smbclient smbclient
 iscsi-inq libiscsi-bin
 qemu-io qemu-utils
 /usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so qemu-block-extra

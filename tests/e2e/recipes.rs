@@ -33,7 +33,7 @@ impl Btrfs {
         let image = folder.path().join("image").display().to_string();
         assert!(!Path::new(BASE).exists(), "{BASE} belongs to somebody else");
         system(&format!(
-            "truncate -s 2G {image}; mkfs.btrfs -q {image}; mkdir {BASE}; mount -o loop {image} {BASE}
+            "truncate -s 4G {image}; mkfs.btrfs -q {image}; mkdir {BASE}; mount -o loop {image} {BASE}
             btrfs quota enable {BASE}"
         ));
         Btrfs(folder)

@@ -8,6 +8,8 @@ mod api;
 mod btrfs;
 #[path = "recipes/cases.rs"]
 mod cases;
+#[path = "recipes/ceph_rbd.rs"]
+mod ceph_rbd;
 #[path = "recipes/desk.rs"]
 mod desk;
 #[path = "recipes/host.rs"]
@@ -16,9 +18,13 @@ mod host;
 mod iscsi;
 #[path = "recipes/loopfile.rs"]
 mod loopfile;
+#[path = "recipes/lvm_thin.rs"]
+mod lvm_thin;
 #[path = "recipes/nfs_kernel.rs"]
 mod nfs_kernel;
 #[path = "recipes/on_host.rs"]
 mod on_host;
+#[path = "recipes/smb.rs"]
+mod smb;
 #[path = "recipes/zfs.rs"]
 mod zfs;

@@ -1,0 +1,118 @@
+//! The recipe `lvm-thin` with a scripted `lvm`, whose volumes are files: the kernel of the test's machine has no device
+//! mapper.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::api::path_text;
+use super::cases::{self, Backend, id};
+use super::desk::{Desk, SIZE, system};
+use super::host;
+
+const POOL: u64 = 40 * SIZE;
+
+struct Node {
+    desk: Desk,
+    folder: tempfile::TempDir,
+}
+
+impl Node {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |name: &str| folder.path().join(name);
+        fs::create_dir(of("devices")).unwrap();
+        fs::create_dir(of("lock")).unwrap();
+        fs::write(of("pool"), POOL.to_string()).unwrap();
+        let (devices, lock, lvm) =
+            (path_text(of("devices")), path_text(of("lock")), host::scripted().join("played-lvm"));
+        let replace =
+            [("nsenter -t 1 -m -u -i -n -- lvm", "played-lvm"), ("dev=/dev/$VOLUME_GROUP", &format!("dev={devices}"))];
+        let replace = [&replace[..], &[("/run/lock/flex", lock.as_str())]].concat();
+        let programs = ["/usr/bin/flock", "/sbin/e2fsck", "/sbin/resize2fs"].map(Path::new);
+        let mut desk = Desk::new("lvm-thin", &replace, &[&programs[..], &[&lvm]].concat());
+        desk.set("LVM_STATE", &path_text(folder.path().into()));
+        Node { desk, folder }
+    }
+
+    fn device(&self, id: &str) -> PathBuf {
+        self.folder.path().join(format!("devices/flex-{id}"))
+    }
+}
+
+impl Backend for Node {
+    fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    fn objects(&self) -> Vec<String> {
+        system(&format!("ls {}", path_text(self.folder.path().join("devices")))).lines().map(str::to_owned).collect()
+    }
+
+    fn size(&self, id: &str) -> u64 {
+        fs::metadata(self.device(id)).unwrap().len()
+    }
+
+    /// Writes at the end of the first megabyte, as the file system has other blocks before.
+    fn write(&self, id: &str, text: &str) {
+        use std::os::unix::fs::FileExt;
+        let file = fs::OpenOptions::new().write(true).open(self.device(id)).unwrap();
+        let mut block = text.as_bytes().to_vec();
+        block.resize(512, 0);
+        file.write_all_at(&block, 1 << 20).unwrap();
+    }
+
+    fn read(&self, id: &str) -> String {
+        let bytes = fs::read(self.device(id)).unwrap();
+        String::from_utf8(bytes[1 << 20..(1 << 20) + 512].to_vec()).unwrap().trim_end_matches('\0').to_owned()
+    }
+
+    fn granularity(&self) -> u64 {
+        4 << 20
+    }
+}
+
+#[test]
+fn lvm_thin_passes_the_cases_of_all_recipes() {
+    let node = Node::new();
+    cases::a_volume_lives_and_each_run_can_be_repeated(&node);
+    cases::eight_volumes_are_made_at_one_time(&node);
+    cases::wrong_requests_change_nothing(&node);
+    cases::a_run_may_be_killed_at_any_point(&node);
+}
+
+#[test]
+fn a_larger_copy_of_a_thin_volume_has_a_larger_file_system() {
+    let node = Node::new();
+    assert_eq!(node.desk.run("provision", &id(1), &[]).code, Some(0));
+    let source = node.desk.source(&id(1));
+    assert!(source.contains("\"fsType\":\"ext4\""), "{source}");
+    system(&format!("mkfs.ext4 -q {}", path_text(node.device(&id(1)))));
+    let size = (2 * SIZE).to_string();
+    let of = [("CLONE_OF", id(1)), ("CLONE_OF_SOURCE", source), ("SIZE_BYTES", size)];
+    let of: Vec<_> = of.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let ended = node.desk.run("provision", &id(2), &of);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let shown = system(&format!("dumpe2fs -h {} 2>/dev/null", path_text(node.device(&id(2)))));
+    let number = |name: &str| -> u64 {
+        let line = shown.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().parse().unwrap()
+    };
+    assert_eq!(number("Block count:") * number("Block size:"), 2 * SIZE);
+    let block = [("VOLUME_MODE", "Block")];
+    assert_eq!(node.desk.run("provision", &id(3), &block).code, Some(0));
+    assert!(node.desk.volume(&id(3))["spec"]["local"]["fsType"].is_null());
+}
+
+#[test]
+fn a_thin_pool_is_not_promised_twice_and_must_be_there() {
+    let node = Node::new();
+    let ended = node.desk.run("provision", &id(1), &[("SIZE_BYTES", &(POOL + 1).to_string())]);
+    assert!(ended.code == Some(69) && ended.last_words.contains("no volume was promised"), "{ended:?}");
+    for (name, words) in [("VOLUME_GROUP", "volume group"), ("THIN_POOL", "thin pool")] {
+        for operation in ["provision", "delete", "list", "capacity"] {
+            let ended = node.desk.run(operation, &id(1), &[(name, "another")]);
+            assert!(ended.code == Some(78) && ended.last_words.contains(words), "{operation} {name}: {ended:?}");
+        }
+    }
+    assert!(node.objects().is_empty());
+}
