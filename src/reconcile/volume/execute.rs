@@ -40,11 +40,7 @@ pub(super) async fn execute(
             StepOutcome::End(Requeue::Done)
         }
         Step::Reserve => reserve(context, volume, observation).await?.into(),
-        Step::RemoveClaimUid => {
-            let Some(claim) = &observation.expand.claim else { return Ok(StepOutcome::Wait) };
-            runs::confirm_claim(context, claim, |fresh| fresh.volume_name.is_none()).await?;
-            writes.reserve(volume, &claim.name, None).await?.into()
-        }
+        Step::RemoveClaimUid => remove_claim_uid(context, volume, observation).await?,
         Step::ConfirmClaimGone => {
             confirmed.claim_state = Some(confirm_claim_gone(context, volume, &observation.jobs).await?);
             StepOutcome::Again
@@ -94,6 +90,17 @@ pub(super) async fn execute(
             StepOutcome::End(Requeue::Done)
         }
     })
+}
+
+/// Removes the UID of an unbound claim from the claimRef of a volume.
+async fn remove_claim_uid(
+    context: &Context,
+    volume: &Volume,
+    observation: &Observation,
+) -> Result<StepOutcome<Volume>, WriteError> {
+    let Some(claim) = &observation.expand.claim else { return Ok(StepOutcome::Wait) };
+    runs::confirm_claim(context, claim, |fresh| fresh.volume_name.is_none()).await?;
+    Ok(context.writes.reserve(volume, &claim.name, None).await?.into())
 }
 
 /// Reserves a volume for the claim that it had.
