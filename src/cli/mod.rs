@@ -24,6 +24,7 @@ mod log_level;
 mod logs;
 mod markdown;
 mod name;
+mod new;
 mod out;
 mod render;
 mod retry;
@@ -67,6 +68,11 @@ enum Command {
     ///
     /// Exits 0, or 1 if the claim could not be served.
     Render(render::RenderArgs),
+    /// Write the files of a provisioner of your own: program, Dockerfile, config, class, claim and test.
+    ///
+    /// Makes a directory with the name, and overwrites nothing. What it writes is a whole provisioner, which passes
+    /// `validate`, `try` and `conformance`. Exits 0, or 1 if the directory exists or cannot be written.
+    New(new::NewArgs),
     /// Run a program for a claim on this machine, as the orchestrator would, and show what became of it.
     ///
     /// Needs no cluster. The program gets the environment, the files, the mounts and the user of its pod, and an API for its
@@ -202,6 +208,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(args),
         Command::Validate(args) => validate::validate(args),
         Command::Render(args) => render::render(args),
+        Command::New(args) => new::new(args),
         Command::Try(args) => desk::attempt::attempt(args),
         Command::Conformance(args) => desk::conformance::conformance(args),
         Command::Check(args) => check::check(args),

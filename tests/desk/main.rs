@@ -4,6 +4,7 @@
 
 mod attempt;
 mod conformance;
+mod scaffold;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,18 +14,25 @@ use std::sync::LazyLock;
 
 /// The directory with `flex-pv`: that of the command, where a build of the whole workspace leaves it.
 static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
+    let program = built("flex-image-kit", "flex-pv");
+    program.parent().expect("the program is in a directory").to_path_buf()
+});
+
+/// Returns a program of the workspace. A build of the whole workspace has left it beside the command.
+fn built(package: &str, program: &str) -> PathBuf {
     let command = Path::new(env!("CARGO_BIN_EXE_flex-provisioner"));
-    let folder = command.parent().expect("the command is in a directory").to_path_buf();
-    if !folder.join("flex-pv").exists() {
+    let folder = command.parent().expect("the command is in a directory");
+    let path = folder.join(program);
+    if !path.exists() {
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--package", "flex-image-kit", "--bin", "flex-pv"]);
+        build.args(["build", "--package", package, "--bin", program]);
         if folder.file_name().is_some_and(|name| name != "debug") {
             build.arg("--profile").arg(folder.file_name().expect("the directory has a name"));
         }
-        assert!(build.status().expect("cargo starts").success(), "flex-pv cannot be built");
+        assert!(build.status().expect("cargo starts").success(), "{program} cannot be built");
     }
-    folder
-});
+    path
+}
 
 /// A directory with the files of a test.
 struct Files(tempfile::TempDir);
