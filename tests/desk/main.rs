@@ -5,6 +5,7 @@
 mod attempt;
 mod conformance;
 mod scaffold;
+mod shipped;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

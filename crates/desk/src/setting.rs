@@ -325,3 +325,7 @@ fn completed(mut claim: PersistentVolumeClaim) -> PersistentVolumeClaim {
     spec.volume_mode.get_or_insert_with(|| "Filesystem".into());
     claim
 }
+
+#[cfg(test)]
+#[path = "setting_tests.rs"]
+pub(crate) mod tests;

@@ -169,3 +169,7 @@ fn reason_of(operation: Operation) -> &'static Reason {
         Operation::Capacity | Operation::List => reason::CAPACITY_FAILED,
     }
 }
+
+#[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod tests;

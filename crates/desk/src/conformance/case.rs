@@ -154,7 +154,7 @@ cases! {
     Capacity = "capacity", Some(capability::CAPACITY),
         "The scheduler relies on it.",
         "`flex-pv capacity --bytes N`.";
-    /// A list run prints exactly the volumes that exist, and changes nothing.
+    /// A list run prints exactly the volumes that exist, and changes nothing. Storage elsewhere may have others, too.
     ListWhole = "list-whole", Some(capability::LIST),
         "The orchestrator reports volumes that a list lacks as lost.",
         "Print each volume by the `CLAIM_UUID` that it was made with.";

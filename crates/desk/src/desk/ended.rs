@@ -28,7 +28,7 @@ pub struct Ended {
     /// The time from SIGTERM to the end, if the run got one.
     pub stopped_after: Option<Duration>,
     /// The end of the log counts as last words.
-    pub(super) message_from_log: bool,
+    pub(crate) message_from_log: bool,
 }
 
 impl Ended {
@@ -46,7 +46,7 @@ impl Ended {
     }
 
     /// Returns the end of a run whose program did not start.
-    pub(super) fn not_started(why: String) -> Self {
+    pub(crate) fn not_started(why: String) -> Self {
         Ended {
             code: 128,
             log: String::new(),

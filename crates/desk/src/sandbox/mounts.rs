@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
+use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change, mount_remount,
 };
@@ -154,7 +155,9 @@ fn protect(spec: &Spec, binds: &[(PathBuf, &Bind)]) -> Result<(), String> {
         }
         let done = mount_remount(&at, MountFlags::BIND | MountFlags::RDONLY | flags, c"");
         // Without rights of root, the container cannot write there anyway, except for the files of its own user.
-        if let (Err(error), 0, false) = (done, spec.user, spec.own_users) {
+        if let (Err(error), 0, false) = (done, spec.user, spec.own_users)
+            && error != Errno::NOENT
+        {
             return Err(format!("{} cannot be made read-only: {error}", at.display()));
         }
     }
@@ -168,6 +171,11 @@ struct Mounted {
 }
 
 fn mounted(line: &str) -> Option<Mounted> {
+    // A namespace that a container runtime keeps as a mount has no files.
+    let (_, kind) = line.split_once(" - ")?;
+    if kind.starts_with("nsfs ") {
+        return None;
+    }
     let mut fields = line.split(' ').skip(4);
     let (at, options) = (fields.next()?, fields.next()?);
     let at = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
@@ -196,6 +204,7 @@ mod tests {
             mounted("36 35 98:0 /mnt1 /mnt\\0402 rw,nosuid,noatime master:1 - ext3 /dev/root rw").unwrap();
         assert_eq!(at, Path::new("/mnt 2"));
         assert_eq!(flags, MountFlags::NOSUID | MountFlags::NOATIME);
+        assert!(mounted("40 35 0:4 net:[4026532] /run/netns/a rw - nsfs nsfs rw").is_none());
     }
 
     #[test]

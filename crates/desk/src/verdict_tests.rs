@@ -1,0 +1,70 @@
+use std::time::Duration;
+
+use flex_contract::names::pv_name;
+use flex_contract::volume::{Made, persistent_volume};
+use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolumeSpec};
+
+use super::*;
+use crate::setting::tests::{config, read};
+
+fn ended(code: i32, message: &str) -> Ended {
+    let message = message.to_owned();
+    Ended { code, message, took: Duration::from_millis(1), not_started: None, ..Ended::not_started(String::new()) }
+}
+
+fn judged(setting: &Setting, volume: Option<&PersistentVolume>, ended: &Ended) -> (bool, Vec<String>) {
+    let verdict = verdict(setting, Operation::Provision, &setting.claim, volume, ended);
+    (verdict.is_good(), verdict.events.iter().map(|event| format!("{}: {}", event.reason, event.message)).collect())
+}
+
+fn volume(setting: &Setting) -> PersistentVolume {
+    let nfs = NFSVolumeSource { server: "s".into(), path: "/p".into(), read_only: None };
+    let source = PersistentVolumeSpec { nfs: Some(nfs), ..PersistentVolumeSpec::default() };
+    persistent_volume(&setting.request(&setting.claim, ""), Made { source, ..Made::default() })
+}
+
+#[test]
+fn a_volume_that_fits_is_bound_and_another_is_refused() {
+    let setting = read(&config("a", "image: i, service-account-name: s"), None).unwrap();
+    let mut volume = volume(&setting);
+    let (good, events) = judged(&setting, Some(&volume), &ended(0, ""));
+    assert!(good && events[0].starts_with("ProvisioningSucceeded"), "{events:?}");
+    volume.spec.as_mut().unwrap().storage_class_name = Some("b".into());
+    let (good, events) = judged(&setting, Some(&volume), &ended(0, ""));
+    let name = pv_name(&setting.claim.volume_id());
+    let refused = format!(
+        "VolumeRefused: volume {name} does not fit the claim and is not bound: its class is `b`, the claim's is `a`"
+    );
+    assert_eq!((good, events), (false, vec![refused]));
+}
+
+#[test]
+fn a_failure_is_an_event_with_the_next_step() {
+    let text = |data: &str, run: &Ended| judged(&read(&config("a", data), None).unwrap(), None, run).1.remove(0);
+    let local = "image: i, placement: selected-node";
+    assert!(text(local, &ended(75, "later")).ends_with("try again later: later; next try in 2 s"));
+    assert!(text(local, &ended(65, "no")).contains("the provisioner config or the class changes"));
+    assert!(
+        text(local, &ended(69, "full")).ends_with("no room here: full; next try in 2 s"),
+        "an immediate class has no other node"
+    );
+    let none = text(local, &ended(0, ""));
+    assert!(
+        none.contains("without creating the PersistentVolume") && none.contains("no `service-account-name`"),
+        "{none}"
+    );
+    let late = Ended { timed_out: true, ..ended(137, "stopping") };
+    assert!(text(local, &late).contains("did not end within `timeout`; its last words: stopping"));
+    let refused = text(local, &Ended::not_started("no such file".into()));
+    assert!(refused.contains("the container could not start: no such file"), "{refused}");
+}
+
+#[test]
+fn a_run_that_must_answer_fails_without_its_answer() {
+    let setting = read(&config("a", "image: i, capabilities: 'list, capacity'"), None).unwrap();
+    let of = |operation, run: &Ended| verdict(&setting, operation, &setting.claim, None, run).is_good();
+    assert!(!of(Operation::List, &ended(0, "")) && !of(Operation::Capacity, &ended(0, "flex-capacity")));
+    assert!(of(Operation::Capacity, &ended(0, "flex-capacity 1 10")) && of(Operation::Delete, &ended(0, "")));
+    let list = Ended { log: flex_contract::listing::write(&[]), ..ended(0, "") };
+    assert!(of(Operation::List, &list));
+}
