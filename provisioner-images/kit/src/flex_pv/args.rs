@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::FalseyValueParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 /// Creates the PersistentVolume of a provisioner image, and reports failures.
@@ -179,7 +180,7 @@ pub struct Create {
     pub copied: bool,
 
     /// Print the PersistentVolume as YAML and create nothing; needs no cluster.
-    #[arg(long)]
+    #[arg(long, env = "FLEX_PV_DRY_RUN", value_parser = FalseyValueParser::new())]
     pub dry_run: bool,
     /// The time for which transient errors of the API are retried, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]

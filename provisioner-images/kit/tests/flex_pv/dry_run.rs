@@ -35,6 +35,18 @@ fn every_form_has_its_volume() {
 }
 
 #[test]
+fn a_script_is_asked_for_a_dry_run_by_its_environment() {
+    let create = ["create", "--local", "/data/a"];
+    let by_flag = flex_pv(&[&create[..], &["--dry-run"]].concat(), &[], "");
+    let by_variable = flex_pv(&create, &[("FLEX_PV_DRY_RUN", "yes")], "");
+    assert_eq!((by_variable.code, &by_variable.out), (0, &by_flag.out), "{}", by_variable.err);
+    // Any other value asks for the volume itself, which needs a cluster.
+    for no in ["", "no", "false"] {
+        assert_ne!(flex_pv(&create, &[("FLEX_PV_DRY_RUN", no)], "").code, 0, "{no}");
+    }
+}
+
+#[test]
 fn bad_input_is_refused_with_the_reason() {
     let local = ["--local", "/a"];
     for (args, stdin, says) in [
