@@ -90,8 +90,7 @@ fn check_step(world: &World, decision: &Decision, todo: &[Option<String>]) -> Re
             let free = world.claim == ClaimState::NoReference && volume.terminating && volume.abandoned;
             prop_assert!(volume.has_finalizer() && (todo.is_empty() || volume.abandoned) && (!deletes || free));
         }
-        Step::Reserve => prop_assert!(false, "it was not restored"),
-        Step::RemoveClaimUid => prop_assert!(false, "no claim is known"),
+        Step::Reserve | Step::RemoveClaimUid => prop_assert!(false, "it was not restored, and no claim is known"),
         Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::NotCached),
         Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::NotCached)),
         Step::StartDelete { attempt, node, on_any_node } => {

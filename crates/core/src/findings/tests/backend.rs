@@ -53,7 +53,7 @@ fn unknown_storage_is_a_finding() {
     let run = networked().job("provision", |job| job.run_labels.id = OTHER.into());
     for (before, after) in [(&foreign, &cluster), (&cluster, &foreign), (&run, &cluster), (&cluster, &run)] {
         let listing = listing(None, &[(State::Volume, UID), (State::Volume, OTHER)], &cluster);
-        assert_eq!(self::compare(&before, &after, &[listing]), []);
+        assert_eq!(self::compare(before, after, &[listing]), []);
     }
 }
 
@@ -61,7 +61,7 @@ fn unknown_storage_is_a_finding() {
 fn missing_storage_is_a_finding() {
     let cluster = networked();
     let whole = |cluster: &Cluster, entries: &[(State, &str)]| {
-        kinds(&compare(&cluster, &cluster, &[listing(None, entries, cluster)]))
+        kinds(&compare(cluster, cluster, &[listing(None, entries, cluster)]))
     };
     assert_eq!(whole(&cluster, &[]), [FindingKind::BackendMissing]);
     assert_eq!(whole(&cluster, &[(State::Rubbish, UID)]), [FindingKind::BackendMissing], "rubbish is no volume");
