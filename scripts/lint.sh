@@ -101,7 +101,8 @@ deny() {
 shell_scripts() {
     local file first
     while IFS= read -r -d '' file; do
-        [[ -f $file ]] || continue
+        # A template is no script before it is filled in.
+        [[ -f $file && $file != */templates/*.txt ]] || continue
         IFS= read -r first <"$file" 2>/dev/null || first=
         if [[ $file == *.sh || $first =~ ^'#!'.*[/\ ](ba|da)?sh($|\ ) ]]; then printf '%s\0' "$file"; fi
     done < <(git ls-files -z)
