@@ -1,4 +1,4 @@
-//! What the orchestrator makes of a run that has ended, and what it tells the users.
+//! The orchestrator's judgement on a run that has ended, with its events.
 
 use flex_contract::capacity::Answer;
 use flex_contract::exit::Reaction;

@@ -217,7 +217,7 @@ fn attributes_and_access_control_lists_are_copied() {
         };
         assert_eq!(facts(&to), facts(&from), "{name}");
     }
-    // What the default list of a directory gives to new files is not in files that were there before.
+    // The default list of a directory counts for new files only.
     let mut found = [0; 64];
     assert_eq!(getxattr(to.join("sub/read-only"), c"system.posix_acl_access", &mut found[..]), Err(Errno::NODATA));
 }

@@ -1,4 +1,4 @@
-//! What the words before the unfinished one say.
+//! The meaning of the words before the unfinished one.
 
 use std::ffi::OsString;
 

@@ -232,7 +232,7 @@ pub struct ClassFacts<'a> {
     pub hour: BoundClaims,
     /// Attempts or deletions fail.
     pub is_failing: bool,
-    /// What is wrong with the runs.
+    /// The fault of the runs.
     pub troubles: Vec<String>,
 }
 

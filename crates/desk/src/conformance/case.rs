@@ -52,9 +52,10 @@ cases! {
         "`flex-pv create` writes all fields. Without it, compare with the table in [the contract](../contract.md#the-persistentvolume).";
     /// The log of a provision run that exits 0 has no complaint about a read-only file system or a missing permission.
     Rights = "rights", None,
-        "The pod runs as user 65532 with a read-only root. A program that ignores a failed write loses something without a word.",
+        "The pod runs as user 65532 with a read-only root. A program that ignores a failed write loses data, and no message says so.",
         "Write to `/tmp` or to a mount of the config. In a shell, begin with `set -eu`.";
-    /// A provision run is called again with the same `CLAIM_UUID`. It ends in the same volume, and the storage is unchanged.
+    /// A provision run is called again with the same `CLAIM_UUID`. The second run makes the same volume, and leaves
+    /// the storage unchanged.
     CalledAgain = "called-again", None,
         "The orchestrator repeats a run after each failure of node, network or orchestrator.",
         "Look for the storage of `CLAIM_UUID` first, and keep what is there.";
@@ -128,7 +129,7 @@ cases! {
         "Rename the storage to a temporary name that has the id, and delete that name in each run.";
     /// A volume grows to twice its size, and the run is called again.
     Expand = "expand", Some(capability::EXPAND),
-        "A repeated run, or a smaller request, finds storage of the size.",
+        "The storage can have the size already, after a repeated run or a smaller request.",
         "Storage that has the size already, or more, is a success.";
     /// A clone has the content of its source.
     CloneContent = "clone-content", Some(capability::CLONE),
@@ -154,11 +155,12 @@ cases! {
     Capacity = "capacity", Some(capability::CAPACITY),
         "The scheduler relies on it.",
         "`flex-pv capacity --bytes N`.";
-    /// A list run prints exactly the volumes that exist, and changes nothing. Storage elsewhere may have others, too.
+    /// A list run prints exactly the volumes that exist, and changes nothing. If the storage is not on
+    /// this machine, the list may have further volumes.
     ListWhole = "list-whole", Some(capability::LIST),
         "The orchestrator reports volumes that a list lacks as lost.",
         "Print each volume by the `CLAIM_UUID` that it was made with.";
-    /// A list run is killed before each process that it starts. What it has printed is no valid list.
+    /// A list run is killed before each process that it starts. The output of a killed run is no valid list.
     ListOrNothing = "list-or-nothing", Some(capability::LIST),
         "Half a list looks like lost volumes.",
         "Print `flex-list end COUNT` last, or use `flex-pv list`.";

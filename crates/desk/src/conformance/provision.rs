@@ -145,15 +145,16 @@ pub(super) async fn volume_is_last(bench: &Bench) -> Step<()> {
         tree
     };
     let order = order(&claim);
-    let run = bench.run(&order);
-    let (tree, ended) = tokio::select! {
-        both = async { tokio::join!(at_volume, run) } => both,
-        () = tokio::time::sleep(bench.setting.recipe.timeout) => {
-            return Err(Halt::Failed("the run creates no volume".into()));
+    let mut run = std::pin::pin!(bench.run(&order));
+    let tree = tokio::select! {
+        tree = at_volume => tree,
+        ended = &mut run => {
+            bench.desk.api.hold(Hold::Never);
+            return Err(Halt::Failed(format!("the run created no volume: it {}", shown(&ended?))));
         }
     };
+    let ended = run.await?;
     bench.desk.api.hold(Hold::Never);
-    let ended = ended?;
     check(ended.is_success(), || format!("the run {}", shown(&ended)))?;
     bench.stored(&claim.volume_id())?;
     let changes = tree.changes(&bench.tree());

@@ -1,4 +1,4 @@
-//! What a desk has, and what this machine allows.
+//! The programs of a desk, and the rights that this machine allows.
 
 use std::path::PathBuf;
 
