@@ -133,7 +133,7 @@ mod tests {
             files.into_iter().find(|file| file.path == path).unwrap().text
         };
         assert!(text(&["list", "clone"], "config.yaml").contains("capabilities: clone, list\n"));
-        assert!(!text(&[], "config.yaml").contains("capabilities:"));
+        assert!(!text(&[], "config.yaml").contains("\n  capabilities:"));
         assert!(!text(&["list"], "provision.sh").contains("CLONE_OF"));
     }
 }
