@@ -49,6 +49,7 @@ LAYERS = {
         batches quota slots sync_probes
         pools quota_waiters
         index
+        searched
     """,
     "src/reconcile": """
         memory

@@ -23,11 +23,8 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
     let Some(interval) = context.sweep.interval() else { return Ok(Requeue::Done) };
     let now = context.clock.now();
     let again = CONFIRM_AFTER.min(interval);
-    let found = {
-        let index = context.cluster.index();
-        let others = index.observe(&context.identity, now, false);
-        find(Searched { objects: &*index, others: &others }, now)
-    };
+    let others = context.cluster.index().observe(&context.identity, now, false);
+    let found = find(Searched { objects: &context.cluster, others: &others }, now);
     let sightings = {
         let mut sightings = context.sweep.findings.lock().expect("no code panics while it holds the sightings");
         sightings.track(found, context.clock.passed(), again)

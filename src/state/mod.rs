@@ -19,6 +19,7 @@ mod quota;
 mod quota_waiters;
 mod removed_jobs;
 mod revisions;
+mod searched;
 mod slot_request;
 mod slots;
 mod sync_probes;

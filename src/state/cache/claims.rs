@@ -51,6 +51,11 @@ impl ClaimCache {
         self.by_name.keys().map(AsRef::as_ref)
     }
 
+    /// Returns the names of all claims, without copies of their texts.
+    pub fn shared_names(&self) -> Vec<Arc<ObjectName>> {
+        self.by_name.keys().cloned().collect()
+    }
+
     /// Returns the unbound claims whose data source is the claim or VolumeSnapshot of this name.
     pub fn unbound_copies_of(&self, source: &ObjectName) -> impl Iterator<Item = &ObjectName> {
         let copies = self.copies.get(source).into_iter().flatten();

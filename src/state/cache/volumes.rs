@@ -49,6 +49,11 @@ impl VolumeCache {
         self.by_name.keys().map(AsRef::as_ref)
     }
 
+    /// Returns the names of all volumes, without copies of their texts.
+    pub fn shared_names(&self) -> Vec<Arc<str>> {
+        self.by_name.keys().cloned().collect()
+    }
+
     /// Returns the names of the volumes that name a claim, by annotation, claimRef or their own name.
     pub fn names_of(&self, claim: &str) -> impl Iterator<Item = &str> {
         self.by_claim.get(&Id::from(claim)).into_iter().flatten().map(AsRef::as_ref)

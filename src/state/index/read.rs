@@ -15,7 +15,7 @@ use crate::config::Recipe;
 use crate::config::classes::{Class, ClassLookup, Classes, Config, Identity};
 use crate::config::external_provisioner::Drivers;
 use crate::config::modify;
-use crate::findings::{ClaimsAndVolumes, ClusterObservation};
+use crate::findings::ClusterObservation;
 use crate::model::claim::Claim;
 use crate::model::snapshot;
 use crate::model::snapshot::Content;
@@ -54,6 +54,11 @@ impl Index {
         self.facts.cache.claims.all()
     }
 
+    /// Returns the names of all claims, without copies of their texts.
+    pub fn claim_names(&self) -> Vec<Arc<ObjectName>> {
+        self.facts.cache.claims.shared_names()
+    }
+
     /// Returns all claims that are not settled, and perhaps others. Each unbound claim is among them.
     pub fn unsettled_claims(&self) -> impl Iterator<Item = Arc<Claim>> {
         self.facts.cache.claims.unsettled().cloned()
@@ -82,6 +87,11 @@ impl Index {
     /// Returns all volumes.
     pub fn volumes(&self) -> impl Iterator<Item = Arc<Volume>> {
         self.facts.cache.volumes.all()
+    }
+
+    /// Returns the names of all volumes, without copies of their texts.
+    pub fn volume_names(&self) -> Vec<Arc<str>> {
+        self.facts.cache.volumes.shared_names()
     }
 
     /// Returns all volumes that are not settled, and perhaps others. Each volume with a failed run is among them.
@@ -459,27 +469,5 @@ impl Index {
             unused: self.unused_revisions(now),
             deep,
         }
-    }
-}
-
-impl ClaimsAndVolumes for Index {
-    fn claims(&self) -> Box<dyn Iterator<Item = Arc<Claim>> + '_> {
-        Box::new(Index::claims(self))
-    }
-
-    fn volumes(&self) -> Box<dyn Iterator<Item = Arc<Volume>> + '_> {
-        Box::new(Index::volumes(self))
-    }
-
-    fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
-        Index::claim_by_id(self, id)
-    }
-
-    fn volume(&self, name: &str) -> Option<Arc<Volume>> {
-        Index::volume(self, name)
-    }
-
-    fn volumes_of(&self, claim_uid: &str) -> Vec<Arc<Volume>> {
-        Index::volumes_of(self, claim_uid)
     }
 }
