@@ -26,9 +26,15 @@ const ANSWER: usize = 400;
 #[derive(Clone, Debug, Args)]
 pub(super) struct CollectorArgs {
     /// The address of the collector, such as http://collector:4318. The path /v1/traces is added if it is missing.
-    #[arg(long = "otlp", value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT", help_heading = "Collector")]
+    #[arg(
+        long = "otlp",
+        value_name = "URL",
+        env = "OTEL_EXPORTER_OTLP_ENDPOINT",
+        hide_env_values = true,
+        help_heading = "Collector"
+    )]
     url: String,
-    /// A header of each request, as NAME=VALUE. May be given several times.
+    /// A header of each request, as NAME=VALUE. In the value, write `,` as %2C and `%` as %25. May be given several times.
     #[arg(
         long = "otlp-header",
         value_name = "NAME=VALUE",
@@ -66,8 +72,10 @@ struct Address {
 
 impl Address {
     fn read(url: &str) -> anyhow::Result<Self> {
+        // A password before the `@` is not shown.
+        let shown = url.rsplit('@').next().unwrap_or_default();
         let wrong =
-            || format!("--otlp {url} is no address of a collector: write http://HOST:4318 or https://HOST:4318");
+            || format!("--otlp {shown} is no address of a collector: write http://HOST:4318 or https://HOST:4318");
         let parsed: Uri = url.parse().with_context(wrong)?;
         let (Some("http" | "https"), Some(authority)) = (parsed.scheme_str(), parsed.authority()) else {
             bail!(wrong())
@@ -86,11 +94,13 @@ impl Address {
 fn header(text: &str) -> anyhow::Result<(HeaderName, HeaderValue)> {
     // The message does not contain the value, which may be a password.
     let (name, value) = text.split_once('=').context("--otlp-header has no `=`: write NAME=VALUE")?;
-    let wrong = || format!("--otlp-header {} is no header of HTTP", line(name, ANSWER));
+    let name: HeaderName =
+        name.trim().parse().ok().context("--otlp-header does not begin with a name: write NAME=VALUE")?;
+    let wrong = || format!("--otlp-header {name} has no value of HTTP");
     let value = percent_decode_str(value.trim()).decode_utf8().with_context(wrong)?;
     let mut value = HeaderValue::from_str(&value).with_context(wrong)?;
     value.set_sensitive(true);
-    Ok((name.trim().parse().with_context(wrong)?, value))
+    Ok((name, value))
 }
 
 /// A collector.
@@ -202,6 +212,7 @@ mod tests {
         ] {
             let error = Address::read(url).unwrap_err();
             assert!(error.to_string().contains("write http://HOST:4318"), "{url}: {error}");
+            assert!(!format!("{error:#}").contains("u:p"), "{error:#}");
         }
     }
 
@@ -209,7 +220,7 @@ mod tests {
     fn a_header_may_have_escapes_and_its_value_is_never_shown() {
         let (name, value) = header("Authorization=Basic%20abc=").unwrap();
         assert_eq!((name.as_str(), value.to_str().unwrap()), ("authorization", "Basic abc="));
-        for wrong in ["secret", "a b=secret", "x=secret%0a"] {
+        for wrong in ["secret", "a b=secret", "x=secret%0a", "Authorization: Basic secret="] {
             let error = header(wrong).unwrap_err();
             assert!(!format!("{error:#}").contains("secret"), "{error:#}");
         }

@@ -29,6 +29,7 @@ const WAITING: usize = 10_000;
 struct Ledger {
     sent: HashMap<Uuid, Progress>,
     waiting: HashMap<Uuid, Ended>,
+    /// How many changes were left out because too many claims wait.
     dropped: usize,
 }
 
@@ -88,7 +89,7 @@ async fn run(
         field_selector: claims.name.as_ref().map(|name| format!("metadata.name={name}")),
         ..watcher::Config::default()
     };
-    let mut changes = watcher(api.clone(), config).boxed();
+    let mut changes = watcher(api.clone(), config.clone()).boxed();
     let mut ledger = Ledger::default();
     let mut due = tokio::time::interval(GATHER);
     loop {
@@ -109,10 +110,11 @@ async fn run(
                 Err(error) if is_refused(&error) => return Err(anyhow::Error::new(error).context("the claims cannot be watched")),
                 Err(error) => eprintln!("the claims cannot be watched now: {error}"),
             },
-            _ = due.tick() => {
-                if !send(&mut ledger, collector, instance).await {
-                    due.reset_after(RETRY);
-                }
+            _ = due.tick() => match send(&mut ledger, collector, instance).await {
+                false => due.reset_after(RETRY),
+                // A new list shows the claims that were left out.
+                true if std::mem::take(&mut ledger.dropped) > 0 => changes = watcher(api.clone(), config.clone()).boxed(),
+                true => {}
             }
         }
     }
@@ -151,8 +153,10 @@ async fn send(ledger: &mut Ledger, collector: &Collector, instance: &str) -> boo
                 for ended in ended {
                     ledger.waiting.entry(ended.uid).or_insert(ended);
                 }
-                if std::mem::take(&mut ledger.dropped) > 0 {
-                    eprintln!("more than {WAITING} claims wait for the collector: the newest are left out");
+                if ledger.dropped > 0 {
+                    eprintln!(
+                        "more than {WAITING} claims wait for the collector: the command sends the others after these"
+                    );
                 }
                 return false;
             }
