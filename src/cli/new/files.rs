@@ -78,7 +78,10 @@ impl Language {
             Language::Shell => ("sh -n provision.sh", "./provision.sh".into()),
             Language::Python => ("python3 -m py_compile provision.py", "./provision.py".into()),
             Language::Go => ("CGO_ENABLED=0 go build -o build/provision .", "build/provision".into()),
-            Language::Rust => ("cargo build --quiet", format!("target/debug/{name}")),
+            // The program's place does not depend on cargo's settings for this machine.
+            Language::Rust => {
+                ("cargo install --quiet --debug --force --path . --root build", format!("build/bin/{name}"))
+            }
         }
     }
 }
