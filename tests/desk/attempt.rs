@@ -70,6 +70,20 @@ fn a_state_is_kept_between_two_commands() {
 }
 
 #[test]
+fn a_directory_with_files_of_somebody_else_is_no_state() {
+    let files = Files::new();
+    let program = files.write("program", DIRECTORIES);
+    let state = files.path("mine");
+    std::fs::create_dir_all(files.path("mine/runs/0")).unwrap();
+    std::fs::write(files.path("mine/volume.json"), "mine").unwrap();
+    let answer = call(&["try", "--state", &state, &program]);
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    assert!(answer.err.contains(&state) && answer.err.contains("name an empty directory"), "{answer:?}");
+    assert!(std::fs::exists(files.path("mine/runs/0")).unwrap());
+    assert_eq!(std::fs::read_to_string(files.path("mine/volume.json")).unwrap(), "mine");
+}
+
+#[test]
 fn a_failure_is_told_as_the_users_will_read_it() {
     let files = Files::new();
     let fails = files.write("fails", "#!/bin/sh\nexec flex-pv fail no-room 'the array is full'\n");

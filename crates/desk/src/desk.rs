@@ -1,6 +1,7 @@
 //! Runs a container on this machine, with the API beside it, as a kubelet would.
 
 mod ended;
+mod home;
 mod log;
 mod node;
 mod process;
@@ -14,7 +15,6 @@ use k8s_openapi::api::batch::v1::Job;
 pub use self::ended::Ended;
 pub use self::log::last_lines;
 use self::node::Node;
-pub use self::node::open;
 pub use self::process::{Killer, Stop, flex_pv};
 pub use self::tools::{Isolation, Program, Tools};
 use crate::api::Api;
@@ -58,11 +58,9 @@ impl Desk {
     /// Makes a desk with its files in a directory.
     ///
     /// # Errors
-    /// If the directory cannot be written, or no port can be had.
+    /// If the directory has files of somebody else or cannot be written, or no port can be had.
     pub async fn new(folder: &Path, tools: Tools) -> Result<Self, DeskError> {
-        std::fs::create_dir_all(folder.join("runs"))?;
-        let folder = folder.canonicalize()?;
-        open(&folder)?;
+        let folder = home::taken(folder)?;
         Ok(Desk {
             node: Node::new(&folder.join("node"))?,
             api: Api::start().await?,
@@ -104,10 +102,9 @@ impl Desk {
             let isolation = self.isolation();
             let number = self.runs.get();
             self.runs.set(number + 1);
-            let folder = self.folder.join("runs").join(number.to_string());
-            let place = process::Place { folder: &folder, node: &self.node, tools: &self.tools, api: &self.api };
+            let folder = self.folder_of_run(&isolation)?;
+            let place = process::Place { folder: folder.path(), node: &self.node, tools: &self.tools, api: &self.api };
             let ended = process::run(&place, container, &isolation, &stop).await?;
-            let _ = std::fs::remove_dir_all(&folder);
             match ended {
                 Ok(ended) => return Ok(Ended { message_from_log: container.message_from_log, ..ended }),
                 Err((Trouble::Start, why)) => return Ok(Ended::not_started(why)),
@@ -118,6 +115,18 @@ impl Desk {
                 Err((Trouble::Setup, why)) => return Err(DeskError::Machine(why)),
             }
         }
+    }
+
+    /// Makes the directory of a run, which goes with the run. Only a run without mounts of its own walks to it.
+    fn folder_of_run(&self, isolation: &Isolation) -> std::io::Result<tempfile::TempDir> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("flex-desk-run-");
+        if !matches!(isolation, Isolation::None(_)) {
+            return builder.tempdir_in(&self.folder);
+        }
+        let folder = builder.tempdir()?;
+        node::open(folder.path())?;
+        Ok(folder)
     }
 
     /// Removes everything that runs have stored.

@@ -38,7 +38,7 @@ pub(in crate::cli) struct TryArgs {
     /// An attribute that a `modify` run gives to the volume, as KEY=VALUE.
     #[arg(long = "attribute", value_name = "KEY=VALUE")]
     attributes: Vec<String>,
-    /// The directory that stands for node and storage, and keeps them for the next command [default: a temporary one].
+    /// The directory that stands for node and storage, and keeps them for the next command: a new one, an empty one, or that of an earlier command [default: a temporary one].
     #[arg(long, value_name = "DIRECTORY")]
     state: Option<PathBuf>,
     /// Show the environment and the mounts of each run, too.

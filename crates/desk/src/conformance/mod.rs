@@ -77,7 +77,6 @@ pub async fn run(
     mut after: impl FnMut(&Done),
 ) -> Result<Report, DeskError> {
     let folder = tempfile::Builder::new().prefix("flex-desk-").tempdir()?;
-    crate::desk::open(folder.path())?;
     let path = std::env::var_os("PATH").unwrap_or_default();
     let programs: Vec<PathBuf> = tools.path.iter().cloned().chain(std::env::split_paths(&path)).collect();
     let cuts = Cuts::new(folder.path(), &programs)?;

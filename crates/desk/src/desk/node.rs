@@ -28,7 +28,7 @@ pub(super) enum Source {
 ///
 /// # Errors
 /// If the directory belongs to somebody else.
-pub fn open(folder: &Path) -> io::Result<()> {
+pub(super) fn open(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
 }
 
