@@ -61,7 +61,8 @@ fn a_state_is_kept_between_two_commands() {
     let files = Files::new();
     let program = files.write("program", DIRECTORIES);
     let state = files.path("state");
-    let common = ["--state", &state, "--storage", "/srv/volumes", "--set", "run-as-user=0", "--operation"];
+    let common =
+        ["--show-env", "--state", &state, "--storage", "/srv/volumes", "--set", "run-as-user=0", "--operation"];
     let run = |operation: &str| attempt(&[&common[..], &[operation, &program]].concat());
     assert_eq!(run("provision").0.code, Some(0));
     let (answer, runs) = run("delete");
@@ -81,6 +82,53 @@ fn a_directory_with_files_of_somebody_else_is_no_state() {
     assert!(answer.err.contains(&state) && answer.err.contains("name an empty directory"), "{answer:?}");
     assert!(std::fs::exists(files.path("mine/runs/0")).unwrap());
     assert_eq!(std::fs::read_to_string(files.path("mine/volume.json")).unwrap(), "mine");
+}
+
+#[test]
+fn values_of_secrets_are_not_shown() {
+    let files = Files::new();
+    let config = std::fs::read_to_string("configmaps/script.yaml").unwrap();
+    let secret = "\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: array}\nstringData: {PASSWORD: hunter2}\n";
+    let config = files.write("config.yaml", &(config + secret));
+    let common = ["--set", "secret-env=array", "--config", &config];
+    let (answer, runs) = attempt(&common);
+    assert!(answer.code == Some(0) && runs[0].get("environment").is_none(), "{answer:?}");
+    let (answer, runs) = attempt(&[&["--show-env"], &common[..]].concat());
+    let environment = &runs[0]["environment"];
+    assert_eq!((&environment["PASSWORD"], &environment["OPERATION"]), (&"***".into(), &"provision".into()));
+    let printed = call(&[&["try", "--show-env"], &common[..]].concat());
+    assert!(printed.out.contains("PASSWORD=***"), "{printed:?}");
+    assert!(!answer.out.contains("hunter2") && !printed.out.contains("hunter2"), "{printed:?}");
+}
+
+#[test]
+fn this_machine_stays_read_only_when_the_root_is_not() {
+    let files = Files::new();
+    let text = "#!/bin/sh\ntouch /mine && echo written\ntouch /usr/mine /var/mine || echo refused\nexit 1\n";
+    let program = files.write("program", text);
+    let template =
+        "pod-template={spec: {containers: [{name: provisioner, securityContext: {readOnlyRootFilesystem: false}}]}}";
+    let (answer, runs) = attempt(&["--set", template, "--set", "run-as-user=0", &program]);
+    let output = runs[0]["output"].as_str().unwrap_or_else(|| panic!("{answer:?}"));
+    assert!(output.lines().any(|line| line == "refused"), "{output}");
+    assert_eq!(output.matches("Read-only file system").count(), 2, "{output}");
+    assert!(output.lines().any(|line| line == "written") && !std::fs::exists("/mine").unwrap(), "{output}");
+}
+
+#[test]
+fn a_run_is_unconfined_only_by_a_flag_and_with_a_warning() {
+    let files = Files::new();
+    let program = files.write("program", "#!/bin/sh\n[ ! -e /etc/flex/claim-uuid ] && echo unconfined\nexit 1\n");
+    let (answer, runs) = attempt(&["--unconfined", &program]);
+    assert_eq!(runs[0]["output"], "unconfined\n", "{answer:?}");
+    assert!(answer.err.starts_with("warning: --unconfined: the program runs on the real file system"), "{answer:?}");
+}
+
+#[test]
+fn storage_does_not_lead_out_of_the_desk() {
+    let answer = call(&["try", "--storage", "/srv/../../etc", "/bin/true"]);
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    assert!(answer.err.contains("write a path without `..`"), "{answer:?}");
 }
 
 #[test]

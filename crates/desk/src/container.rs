@@ -1,6 +1,6 @@
 //! The container that a kubelet makes from the Job of a run: a pure function.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -102,6 +102,8 @@ pub struct Container {
     pub command: Vec<String>,
     /// The environment.
     pub env: BTreeMap<String, String>,
+    /// The variables with values of Secrets.
+    pub secret_env: BTreeSet<String>,
     /// The mounts.
     pub mounts: Vec<Mount>,
     /// The user; `None` for any.
@@ -133,7 +135,7 @@ pub fn container(job: &Job, facts: PodFacts<'_>) -> Result<Container, Vec<String
     let Some(main) = pod.containers.iter().find(|container| container.name == CONTAINER) else {
         return Err(vec![format!("the Job has no container `{CONTAINER}`")]);
     };
-    let mut kubelet = Kubelet { job, template: &template, facts, missing: Vec::new() };
+    let mut kubelet = Kubelet { job, template: &template, facts, secret_env: BTreeSet::new(), missing: Vec::new() };
     let env = kubelet.environment(main);
     let volumes = pod.volumes.clone().unwrap_or_default();
     let mounts: Vec<Mount> =
@@ -141,7 +143,7 @@ pub fn container(job: &Job, facts: PodFacts<'_>) -> Result<Container, Vec<String
     if pod.init_containers.iter().flatten().next().is_some() {
         kubelet.missing.push("the pod-template has init containers, which the desk does not run".into());
     }
-    let Kubelet { missing, .. } = kubelet;
+    let Kubelet { missing, secret_env, .. } = kubelet;
     if !missing.is_empty() {
         return Err(missing);
     }
@@ -151,6 +153,7 @@ pub fn container(job: &Job, facts: PodFacts<'_>) -> Result<Container, Vec<String
     Ok(Container {
         command: words.map(|word| expanded(word, &env)).collect(),
         env,
+        secret_env,
         mounts,
         user: user.and_then(|user| u32::try_from(user).ok()),
         capabilities: capabilities(&security),
@@ -209,6 +212,7 @@ struct Kubelet<'a> {
     job: &'a Job,
     template: &'a PodTemplateSpec,
     facts: PodFacts<'a>,
+    secret_env: BTreeSet<String>,
     missing: Vec<String>,
 }
 
@@ -225,14 +229,33 @@ impl Kubelet<'_> {
                 (None, None) => continue,
             };
             let data = self.object(from, name, optional);
-            env.extend(data.into_iter().map(|(key, value)| (format!("{prefix}{key}"), value)));
+            for (key, value) in data {
+                self.set(&mut env, format!("{prefix}{key}"), value, source.secret_ref.is_some());
+            }
         }
         for variable in main.env.iter().flatten() {
             if let Some(value) = self.value(variable, &env) {
-                env.insert(variable.name.clone(), value);
+                let is_secret = self.is_secret(variable);
+                self.set(&mut env, variable.name.clone(), value, is_secret);
             }
         }
         env
+    }
+
+    /// Sets a variable, whose earlier value is gone.
+    fn set(&mut self, env: &mut Texts, name: String, value: String, is_secret: bool) {
+        match is_secret {
+            true => self.secret_env.insert(name.clone()),
+            false => self.secret_env.remove(&name),
+        };
+        env.insert(name, value);
+    }
+
+    /// Checks whether a variable has the value of a Secret, or a text with such a variable.
+    fn is_secret(&self, variable: &EnvVar) -> bool {
+        let text = variable.value.as_deref().unwrap_or_default();
+        variable.value_from.as_ref().is_some_and(|from| from.secret_key_ref.is_some())
+            || self.secret_env.iter().any(|name| text.contains(&format!("$({name})")))
     }
 
     fn value(&mut self, variable: &EnvVar, env: &Texts) -> Option<String> {
@@ -282,9 +305,17 @@ impl Kubelet<'_> {
             return None;
         };
         let sub_path = mount.sub_path.clone().unwrap_or_default();
+        self.check_path(&sub_path);
         let content = self.content(volume, sub_path);
         let read_only = mount.read_only == Some(true) || matches!(content, Content::Files(_));
         Some(Mount { path: mount.mount_path.clone(), content, read_only })
+    }
+
+    /// Refuses a path that leads out of its directory, as the API server does.
+    fn check_path(&mut self, path: &str) {
+        if path.split('/').any(|part| part == "..") {
+            self.missing.push(format!("a path without `..`: the pod has {path}"));
+        }
     }
 
     fn content(&mut self, volume: &Volume, sub_path: String) -> Content {
@@ -304,6 +335,7 @@ impl Kubelet<'_> {
         }
         if let Some(on_node) = &volume.host_path {
             let must_exist = on_node.type_.as_deref() == Some("Directory");
+            self.check_path(&on_node.path);
             return Content::OnNode { path: on_node.path.clone(), must_exist, sub_path };
         }
         match volume.empty_dir {

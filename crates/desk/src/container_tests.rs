@@ -25,13 +25,16 @@ fn variables_come_from_texts_fields_and_secrets() {
             { "name": "B", "value": "$(A) $(NONE)" },
             { "name": "C", "valueFrom": { "fieldRef": { "fieldPath": "metadata.annotations['a/b']" } } },
             { "name": "D", "valueFrom": { "fieldRef": { "fieldPath": "metadata.namespace" } } },
+            { "name": "E", "value": "key=$(KEY)" },
         ],
         "envFrom": [{ "secretRef": { "name": "s" } }],
     }] });
     let secrets = [("s".to_owned(), Texts::from([("KEY".to_owned(), "value".to_owned())]))].into();
     let container = made(pod.clone(), &secrets).unwrap();
-    let expected = [("A", "1$2"), ("B", "1$2 $(NONE)"), ("C", "text"), ("D", "ns"), ("KEY", "value")];
+    let of_secret = ("E", "key=value");
+    let expected = [("A", "1$2"), ("B", "1$2 $(NONE)"), ("C", "text"), ("D", "ns"), of_secret, ("KEY", "value")];
     assert_eq!(container.env, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
+    assert_eq!(container.secret_env, [of_secret.0, "KEY"].map(str::to_owned).into());
     assert_eq!(container.command, ["run", "1$2$(A)"]);
     assert_eq!(container.limit, Some(Duration::from_secs(7)));
     let missing = made(pod, &BTreeMap::new()).unwrap_err();
@@ -82,4 +85,22 @@ fn capabilities_are_dropped_and_added() {
         capabilities(&SecurityContext { privileged: Some(true), ..SecurityContext::default() }),
         Capabilities::All
     );
+}
+
+#[test]
+fn a_path_that_leads_out_of_its_directory_is_refused() {
+    let pod = |path: &str, sub_path: &str| {
+        json!({
+            "containers": [{
+                "name": "provisioner",
+                "volumeMounts": [{ "name": "v", "mountPath": "/v", "subPath": sub_path }],
+            }],
+            "volumes": [{ "name": "v", "hostPath": { "path": path } }],
+        })
+    };
+    assert!(made(pod("/srv/a..b", "c"), &BTreeMap::new()).is_ok());
+    for (path, sub_path) in [("/srv/../../etc", ""), ("/srv", "../etc")] {
+        let refused = made(pod(path, sub_path), &BTreeMap::new()).unwrap_err();
+        assert!(refused[0].contains("without `..`"), "{refused:?}");
+    }
 }

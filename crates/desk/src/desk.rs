@@ -7,7 +7,6 @@ mod node;
 mod process;
 mod tools;
 
-use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::batch::v1::Job;
@@ -50,30 +49,24 @@ pub struct Desk {
     node: Node,
     /// The API.
     pub api: Api,
-    isolation: RefCell<Isolation>,
-    runs: Cell<u32>,
+    isolation: Isolation,
 }
 
 impl Desk {
     /// Makes a desk with its files in a directory.
     ///
     /// # Errors
-    /// If the directory has files of somebody else or cannot be written, or no port can be had.
+    /// If this machine has no containers, the directory has files of somebody else or cannot be written, or no port can
+    /// be had.
     pub async fn new(folder: &Path, tools: Tools) -> Result<Self, DeskError> {
+        let isolation = process::isolation(&tools)?;
         let folder = home::taken(folder)?;
-        Ok(Desk {
-            node: Node::new(&folder.join("node"))?,
-            api: Api::start().await?,
-            isolation: RefCell::new(process::best_isolation()),
-            runs: Cell::new(0),
-            folder,
-            tools,
-        })
+        Ok(Desk { node: Node::new(&folder.join("node"))?, api: Api::start().await?, isolation, folder, tools })
     }
 
     /// Returns how near the desk comes to a container.
     pub fn isolation(&self) -> Isolation {
-        self.isolation.borrow().clone()
+        self.isolation.clone()
     }
 
     /// Makes the container of a Job, with the variables by which its clients find the API.
@@ -98,30 +91,20 @@ impl Desk {
     /// # Errors
     /// If this machine cannot run it.
     pub async fn run(&self, container: &Container, stop: Stop<'_>) -> Result<Ended, DeskError> {
-        loop {
-            let isolation = self.isolation();
-            let number = self.runs.get();
-            self.runs.set(number + 1);
-            let folder = self.folder_of_run(&isolation)?;
-            let place = process::Place { folder: folder.path(), node: &self.node, tools: &self.tools, api: &self.api };
-            let ended = process::run(&place, container, &isolation, &stop).await?;
-            match ended {
-                Ok(ended) => return Ok(Ended { message_from_log: container.message_from_log, ..ended }),
-                Err((Trouble::Start, why)) => return Ok(Ended::not_started(why)),
-                // The first run shows what this machine allows.
-                Err((Trouble::Setup, why)) if number == 0 && isolation != Isolation::None(String::new()) => {
-                    *self.isolation.borrow_mut() = Isolation::None(why);
-                }
-                Err((Trouble::Setup, why)) => return Err(DeskError::Machine(why)),
-            }
+        let folder = self.folder_of_run()?;
+        let place = process::Place { folder: folder.path(), node: &self.node, tools: &self.tools, api: &self.api };
+        match process::run(&place, container, &self.isolation, &stop).await? {
+            Ok(ended) => Ok(Ended { message_from_log: container.message_from_log, ..ended }),
+            Err((Trouble::Start, why)) => Ok(Ended::not_started(why)),
+            Err((Trouble::Setup, why)) => Err(process::unconfinable(&why)),
         }
     }
 
     /// Makes the directory of a run, which goes with the run. Only a run without mounts of its own walks to it.
-    fn folder_of_run(&self, isolation: &Isolation) -> std::io::Result<tempfile::TempDir> {
+    fn folder_of_run(&self) -> std::io::Result<tempfile::TempDir> {
         let mut builder = tempfile::Builder::new();
         builder.prefix("flex-desk-run-");
-        if !matches!(isolation, Isolation::None(_)) {
+        if !matches!(self.isolation, Isolation::None(_)) {
             return builder.tempdir_in(&self.folder);
         }
         let folder = builder.tempdir()?;
@@ -147,3 +130,7 @@ impl Desk {
         self.node.folder()
     }
 }
+
+#[cfg(test)]
+#[path = "desk_tests.rs"]
+mod tests;

@@ -77,6 +77,11 @@ impl Setting {
     /// # Errors
     /// If a file cannot be read, or the orchestrator would refuse the config.
     pub fn read(identity: &Identity, inputs: Inputs) -> Result<Self, SettingError> {
+        if let Some(path) = inputs.storage.iter().find(|path| path.split('/').any(|part| part == "..")) {
+            return Err(SettingError(format!(
+                "--storage {path} leads out of its directory: write a path without `..`"
+            )));
+        }
         let Objects { mut configs, objects, mut claims, mut secrets } = Objects::read(identity, &inputs)?;
         let chosen = chosen(&mut configs, &inputs)?;
         for (key, value) in &inputs.changes {

@@ -31,6 +31,9 @@ pub(in crate::cli) struct Subject {
     /// A directory with programs for the runs, before those of PATH.
     #[arg(long, value_name = "DIRECTORY")]
     path: Vec<PathBuf>,
+    /// Run the program on the real file system, without the mounts of the pod. It can change and remove your files.
+    #[arg(long)]
+    unconfined: bool,
     #[command(flatten)]
     names: Names,
 }
@@ -70,7 +73,11 @@ impl Subject {
             let absolute = folder.canonicalize();
             path.push(absolute.with_context(|| format!("--path {} cannot be read", folder.display()))?);
         }
-        Ok((setting, Tools { program: named(program)?, path, helper: None }))
+        let program = named(program)?;
+        if self.unconfined {
+            eprintln!("warning: --unconfined: the program runs on the real file system, and can change your files");
+        }
+        Ok((setting, Tools { program, path, helper: None, unconfined: self.unconfined }))
     }
 }
 

@@ -41,7 +41,7 @@ pub(in crate::cli) struct TryArgs {
     /// The directory that stands for node and storage, and keeps them for the next command: a new one, an empty one, or that of an earlier command [default: a temporary one].
     #[arg(long, value_name = "DIRECTORY")]
     state: Option<PathBuf>,
-    /// Show the environment and the mounts of each run, too.
+    /// Show the environment of each run, without values of Secrets, and for people the mounts, too.
     #[arg(long)]
     show_env: bool,
     /// The form of the output.
@@ -56,7 +56,7 @@ pub(in crate::cli) fn attempt(args: TryArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let runs = runtime.block_on(run_all(&args, &setting, tools))?;
     let all_good = runs.iter().all(|run| run.verdict.is_good());
-    match args.output.document(|| document(&runs))? {
+    match args.output.document(|| document(&runs, args.show_env))? {
         Some(document) => say!("{document}"),
         None => runs.iter().for_each(|run| print(run, args.show_env)),
     }

@@ -1,5 +1,7 @@
 //! The output of `try`.
 
+use std::collections::BTreeMap;
+
 use flex_contract::exit;
 use flex_contract::operation::Operation;
 use flex_core::model::claim::Claim;
@@ -14,6 +16,8 @@ use super::super::table::Tone;
 
 /// The largest number of lines of a log that are shown.
 const LINES: usize = 40;
+/// The text in place of the value of a Secret.
+const HIDDEN: &str = "***";
 
 /// A run that has ended.
 pub(super) struct Run {
@@ -28,13 +32,12 @@ pub(super) struct Run {
 }
 
 /// Returns the runs as JSON.
-pub(super) fn document(runs: &[Run]) -> Value {
+pub(super) fn document(runs: &[Run], show_env: bool) -> Value {
     let one = |run: &Run| {
-        json!({
+        let mut document = json!({
             "operation": run.operation,
             "claim": run.claim.name.to_string(),
             "volumeId": run.claim.volume_id(),
-            "environment": run.container.env,
             "mounts": run.container.mounts.iter().map(mount).collect::<Vec<_>>(),
             "isolation": isolation(run),
             "exitCode": run.ended.code,
@@ -46,9 +49,19 @@ pub(super) fn document(runs: &[Run]) -> Value {
             "mismatches": run.verdict.mismatches,
             "events": run.verdict.events,
             "good": run.verdict.is_good(),
-        })
+        });
+        if show_env {
+            document["environment"] = json!(environment(run).collect::<BTreeMap<_, _>>());
+        }
+        document
     };
     json!({ "runs": runs.iter().map(one).collect::<Vec<_>>() })
+}
+
+/// Returns the variables of a run, without the values of Secrets.
+fn environment(run: &Run) -> impl Iterator<Item = (&str, &str)> {
+    let Container { env, secret_env, .. } = &run.container;
+    env.iter().map(|(name, value)| (name.as_str(), if secret_env.contains(name) { HIDDEN } else { value }))
 }
 
 /// Prints a run for people.
@@ -65,7 +78,7 @@ pub(super) fn print(run: &Run, show_env: bool) {
     part("run", &format!("{} for claim {}, CLAIM_UUID {}", run.operation, run.claim.name, run.claim.volume_id()));
     part("here", &isolation(run));
     if show_env {
-        let env = run.container.env.iter().map(|(name, value)| format!("{name}={value}\n"));
+        let env = environment(run).map(|(name, value)| format!("{name}={value}\n"));
         part("environment", &env.collect::<String>());
         part("mounts", &run.container.mounts.iter().map(|it| mount(it) + "\n").collect::<String>());
     }

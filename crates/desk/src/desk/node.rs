@@ -92,7 +92,18 @@ impl Node {
         }
     }
 
+    /// Refuses a path with a link that an earlier run has left, and that leads out of the desk.
+    fn check_within(&self, path: &Path) -> io::Result<()> {
+        let known = path.ancestors().find(|known| fs::symlink_metadata(known).is_ok()).unwrap_or(path);
+        if known.canonicalize()?.starts_with(self.folder.canonicalize()?) {
+            return Ok(());
+        }
+        let why = format!("{} leads out of the desk by a link: remove the link", path.display());
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+    }
+
     fn made(&self, base: &Path, sub_path: &str, owner: Option<u32>) -> io::Result<Source> {
+        self.check_within(base)?;
         if !base.exists() {
             fs::create_dir_all(base)?;
             if let Some(owner) = owner.filter(|_| is_root()) {
@@ -104,6 +115,7 @@ impl Node {
             }
         }
         let directory = base.join(sub_path);
+        self.check_within(&directory)?;
         if !directory.exists() {
             fs::create_dir_all(&directory)?;
             fs::set_permissions(&directory, fs::metadata(base)?.permissions())?;
@@ -118,4 +130,24 @@ pub(super) fn is_root() -> bool {
     return rustix::process::geteuid().is_root();
     #[cfg(not(target_os = "linux"))]
     return false;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_does_not_lead_out_of_the_desk() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = Node::new(&folder.path().join("node")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), node.path("/srv")).unwrap();
+        let mount = |path: &str| {
+            let content = Content::OnNode { path: path.into(), must_exist: false, sub_path: String::new() };
+            Mount { path: "/v".into(), content, read_only: false }
+        };
+        let error = node.source(&mount("/srv/data"), folder.path(), 0).err().unwrap().to_string();
+        assert!(error.contains("by a link"), "{error}");
+        assert!(!folder.path().join("data").exists());
+        assert!(node.source(&mount("/data"), folder.path(), 0).is_ok());
+    }
 }

@@ -13,6 +13,7 @@ use flex_contract::names;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::DeskError;
 use super::ended::{Ended, kept};
 use super::node::{Node, Source, is_root};
 use super::tools::{Isolation, Tools};
@@ -62,12 +63,23 @@ pub(super) struct Place<'a> {
 }
 
 /// Returns what this process may try.
-pub(super) fn best_isolation() -> Isolation {
-    match (cfg!(target_os = "linux"), is_root()) {
-        (false, _) => Isolation::None("only Linux has containers".into()),
-        (true, true) => Isolation::Root,
-        (true, false) => Isolation::UserNamespace,
+///
+/// # Errors
+/// If this machine has no containers, and the person did not ask for a run without one.
+pub(super) fn isolation(tools: &Tools) -> Result<Isolation, DeskError> {
+    match (tools.unconfined, cfg!(target_os = "linux"), is_root()) {
+        (true, ..) => Ok(Isolation::None("--unconfined".into())),
+        (false, false, _) => Err(unconfinable("only Linux has containers")),
+        (false, true, true) => Ok(Isolation::Root),
+        (false, true, false) => Ok(Isolation::UserNamespace),
     }
+}
+
+/// Returns the error of a machine that cannot keep a program apart from its own files.
+pub(super) fn unconfinable(why: &str) -> DeskError {
+    DeskError::Machine(format!(
+        "this machine does not let the desk confine the program, so it was not run: {why}; run the command as root, or allow user namespaces; `--unconfined` runs the program on the real file system"
+    ))
 }
 
 /// Runs a container. The inner error says why the program did not run.

@@ -16,7 +16,7 @@ pub enum Isolation {
     Root,
     /// The same in a user namespace.
     UserNamespace,
-    /// None, with the reason: the program runs on this machine as it is, with the environment of the run.
+    /// None, with the reason, because the person wants it so: the program runs on this machine as it is, with the environment of the run.
     None(String),
 }
 
@@ -29,4 +29,6 @@ pub struct Tools {
     pub path: Vec<PathBuf>,
     /// The program that [enters](crate::sandbox::entered) a container: this one unless given.
     pub helper: Option<PathBuf>,
+    /// The program runs on the real file system, without mounts and processes of its own.
+    pub unconfined: bool,
 }

@@ -149,16 +149,17 @@ fn protect(spec: &Spec, binds: &[(PathBuf, &Bind)]) -> Result<(), String> {
             .iter()
             .filter(|(target, _)| at.starts_with(target))
             .max_by_key(|(target, _)| target.as_os_str().len());
-        let read_only = own.map_or(spec.read_only_root, |(_, bind)| bind.read_only);
+        // This machine's directories are read-only, whatever the pod says of its root.
+        let read_only = own.map_or(spec.read_only_root || at != Path::new("/"), |(_, bind)| bind.read_only);
         if !read_only || at.starts_with("/proc") {
             continue;
         }
         let done = mount_remount(&at, MountFlags::BIND | MountFlags::RDONLY | flags, c"");
-        // Without rights of root, the container cannot write there anyway, except for the files of its own user.
-        if let (Err(error), 0, false) = (done, spec.user, spec.own_users)
-            && error != Errno::NOENT
-        {
-            return Err(format!("{} cannot be made read-only: {error}", at.display()));
+        match done {
+            Ok(()) | Err(Errno::NOENT) => {}
+            // The user of this process may not walk there, nor may the container, which is the same user.
+            Err(Errno::ACCESS) if spec.own_users => {}
+            Err(error) => return Err(format!("{} cannot be made read-only: {error}", at.display())),
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -81,7 +82,9 @@ impl Spec {
     /// If the disk is full.
     pub fn write(&self) -> std::io::Result<PathBuf> {
         let path = self.folder.join("spec");
-        fs::write(&path, serde_json::json!(self).to_string())?;
+        // The environment may have secrets.
+        let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(serde_json::json!(self).to_string().as_bytes())?;
         fs::write(Self::trouble_file(&self.folder), "")?;
         Ok(path)
     }
