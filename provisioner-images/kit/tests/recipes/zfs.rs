@@ -89,6 +89,30 @@ fn a_dataset_is_shared_with_its_path_and_none_is_promised_too_much() {
     assert_eq!(pool.desk.run("delete", &id(2), &[]).code, Some(0));
     let ended = pool.desk.run("expand", &id(1), &[("SIZE_BYTES", &(2 * BYTES).to_string())]);
     assert_eq!(ended.code, Some(69), "{ended:?}");
+    assert_eq!(pool.size(&id(1)), SIZE, "a size that is not promised is not allowed");
+    assert_eq!(pool.desk.run("delete", &id(1), &[]).code, Some(0));
+    assert_eq!(pool.objects(), ["tank", "tank/volumes"]);
+}
+
+#[test]
+fn nothing_is_listed_or_called_deleted_while_the_pool_is_away_or_the_dataset_is_busy() {
+    let pool = Pool::new();
+    assert_eq!(pool.desk.run("provision", &id(1), &[]).code, Some(0));
+    let before = pool.objects();
+    let switch = |name: &str| pool.folder.path().join(name);
+    fs::write(switch("exported"), "").unwrap();
+    for operation in ["provision", "expand", "delete", "snapshot", "delete-snapshot", "list", "capacity"] {
+        let ended = pool.desk.run(operation, &id(1), &[("SNAPSHOT_ID", &id(90))]);
+        assert!(ended.code == Some(75) && ended.output.contains("pool imported"), "{operation}: {ended:?}");
+    }
+    fs::remove_file(switch("exported")).unwrap();
+    assert_eq!(pool.objects(), before);
+    fs::write(switch("busy"), "").unwrap();
+    for _ in 0..2 {
+        let ended = pool.desk.run("delete", &id(1), &[]);
+        assert!(ended.code == Some(75) && ended.last_words.contains("busy"), "{ended:?}");
+    }
+    fs::remove_file(switch("busy")).unwrap();
     assert_eq!(pool.desk.run("delete", &id(1), &[]).code, Some(0));
     assert_eq!(pool.objects(), ["tank", "tank/volumes"]);
 }
