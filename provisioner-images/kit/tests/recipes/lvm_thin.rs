@@ -18,6 +18,11 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
+        Self::with("flock 9")
+    }
+
+    /// Returns a node whose runs take the lock by another command.
+    fn with(flock: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let of = |name: &str| folder.path().join(name);
         fs::create_dir(of("devices")).unwrap();
@@ -27,7 +32,7 @@ impl Node {
             (path_text(of("devices")), path_text(of("lock")), host::scripted().join("played-lvm"));
         let replace =
             [("nsenter -t 1 -m -u -i -n -- lvm", "played-lvm"), ("dev=/dev/$VOLUME_GROUP", &format!("dev={devices}"))];
-        let replace = [&replace[..], &[("/run/lock/flex", lock.as_str())]].concat();
+        let replace = [&replace[..], &[("/run/lock/flex", lock.as_str()), ("flock 9", flock)]].concat();
         let programs = ["/usr/bin/flock", "/sbin/e2fsck", "/sbin/resize2fs"].map(Path::new);
         let mut desk = Desk::new("lvm-thin", &replace, &[&programs[..], &[&lvm]].concat());
         desk.set("LVM_STATE", &path_text(folder.path().into()));
@@ -113,6 +118,16 @@ fn a_thin_pool_is_not_promised_twice_and_must_be_there() {
             let ended = node.desk.run(operation, &id(1), &[(name, "another")]);
             assert!(ended.code == Some(78) && ended.last_words.contains(words), "{operation} {name}: {ended:?}");
         }
+    }
+    assert!(node.objects().is_empty());
+}
+
+#[test]
+fn without_the_lock_of_the_node_no_run_does_anything() {
+    let node = Node::with("false");
+    for operation in ["provision", "expand", "delete", "snapshot", "delete-snapshot", "list", "capacity"] {
+        let ended = node.desk.run(operation, &id(1), &[("SNAPSHOT_ID", &id(90))]);
+        assert!(ended.code == Some(75) && ended.output.contains("the lock of node"), "{operation}: {ended:?}");
     }
     assert!(node.objects().is_empty());
 }
