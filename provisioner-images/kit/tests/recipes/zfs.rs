@@ -56,7 +56,7 @@ impl Backend for Pool {
     fn size(&self, id: &str) -> u64 {
         let dataset = &self.state()["datasets"][format!("tank/volumes/{id}")];
         assert_eq!(dataset["refquota"], dataset["refreservation"]);
-        assert_eq!(dataset["sharenfs"], "rw=@192.0.2.0/24,no_root_squash");
+        assert_eq!(dataset["sharenfs"], "rw=@192.0.2.0/24,root_squash");
         dataset["refquota"].as_str().unwrap().parse().unwrap()
     }
 
