@@ -315,3 +315,14 @@ pub fn wrong_requests_change_nothing(backend: &impl Backend) {
     done(backend, "delete", &own, &[]);
     nothing_left(backend, &before, "after wrong requests");
 }
+
+/// A host whose storage is not there. `words` are those of the runs.
+pub fn without_its_storage_nothing_succeeds(backend: &impl Backend, words: &str) {
+    for operation in ["provision", "delete", "expand", "list", "capacity"] {
+        if operation == "expand" && !backend.desk().declares(operation) {
+            continue;
+        }
+        let ended = backend.desk().run(operation, &id(1), &[]);
+        assert!(!matches!(ended.code, Some(0) | None) && ended.output.contains(words), "{operation}: {ended:?}");
+    }
+}

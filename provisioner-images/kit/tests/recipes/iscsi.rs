@@ -27,6 +27,7 @@ impl Target {
         let (disks, tgt, socket) = (of("disks"), of("tgt"), of("socket"));
         fs::create_dir_all(format!("{tgt}/conf.d")).unwrap();
         fs::create_dir(&disks).unwrap();
+        fs::write(format!("{disks}/.flex"), "").unwrap();
         fs::write(format!("{tgt}/targets.conf"), format!("include {tgt}/conf.d/*.conf\n")).unwrap();
         let portal = format!("127.0.0.1:{}", host::free_port());
         let replace = [("/srv/iscsi", disks.as_str()), ("/etc/tgt", &tgt), ("192.0.2.10:3260", &portal)];
@@ -158,5 +159,15 @@ fn a_password_that_the_target_would_misread_is_refused_and_stays_secret() {
     assert_eq!(target.desk.run("provision", &id(1), &[]).code, Some(75));
     let ended = target.desk.run("provision", &id(1), &[("SIZE_BYTES", &(u64::MAX / 4).to_string())]);
     assert_ne!(ended.code, Some(0));
+    assert_eq!(target.objects(), before);
+}
+
+#[test]
+fn without_its_mark_the_directory_of_iscsi_is_no_storage() {
+    let target = Target::new();
+    assert_eq!(target.desk.run("provision", &id(1), &[]).code, Some(0));
+    let before = target.objects();
+    fs::remove_file(target.folder().join("disks/.flex")).unwrap();
+    cases::without_its_storage_nothing_succeeds(&target, "touch");
     assert_eq!(target.objects(), before);
 }
