@@ -110,6 +110,8 @@ fn a_directory_is_exported_to_the_clients_of_the_config_alone() {
     assert_eq!(spec["nfs"], serde_json::json!({ "server": "192.0.2.10", "path": path }));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&server.volume(&id(1))), mode(&server.folder.path().join("data"))), (0o777, 0o711));
+    let conf = server.folder.path().join(format!("exports.d/flex-{}.exports", id(1)));
+    assert_eq!(mode(&conf), 0o600);
     let ended = server.desk.run("provision", &id(2), &[("EXPORT_OPTIONS", "rw,nonsense")]);
     assert!(ended.code == Some(75) && ended.last_words.contains("unknown keyword"), "{ended:?}");
     assert_eq!(server.desk.run("delete", &id(2), &[]).code, Some(0));
