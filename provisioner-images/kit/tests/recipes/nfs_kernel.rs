@@ -29,7 +29,7 @@ impl Server {
         let of = |name: &str| path_text(folder.path().join(name));
         system(&format!(
             "cd {}; mkdir data exports.d state tools; touch exports state/etab; truncate -s 1G image; mkfs.ext4 -q image
-            mount -o loop image data; mkdir -p /etc/exports.d",
+            mount -o loop image data; touch data/.flex; mkdir -p /etc/exports.d",
             path_text(folder.path().into())
         ));
         fs::write(of("tools/exportfs"), EXPORTFS.replace("FOLDER", &path_text(folder.path().into()))).unwrap();
@@ -127,4 +127,27 @@ fn a_directory_is_exported_to_the_clients_of_the_config_alone() {
     symlink(&outside, server.volume(&id(1)).join("link")).unwrap();
     assert_eq!(server.desk.run("delete", &id(1), &[]).code, Some(0));
     assert!(outside.join("kept").exists() && server.exported().is_empty());
+}
+
+#[test]
+fn an_unmounted_directory_of_nfs_kernel_is_no_storage() {
+    let server = Server::new();
+    assert_eq!(server.desk.run("provision", &id(1), &[]).code, Some(0));
+    let root = path_text(server.folder.path().into());
+    system(&format!("umount {root}/data"));
+    cases::without_its_storage_nothing_succeeds(&server, "touch");
+    assert_eq!(system(&format!("ls -A {root}/data")), "");
+    system(&format!("cd {root}; mount -o loop image data"));
+    assert!(server.volume(&id(1)).is_dir());
+}
+
+#[test]
+fn what_a_deletion_has_left_does_not_stop_the_next() {
+    let server = Server::new();
+    let before = server.objects();
+    assert_eq!(server.desk.run("provision", &id(1), &[]).code, Some(0));
+    fs::create_dir_all(server.volume(&format!(".deleting-{}", id(1))).join("half")).unwrap();
+    let ended = server.desk.run("delete", &id(1), &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(server.objects(), before);
 }

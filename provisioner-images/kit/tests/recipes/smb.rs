@@ -27,6 +27,7 @@ impl Samba {
         for name in ["data", "shares", "private", "state", "log"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
+        fs::write(folder.path().join("data/.flex"), "").unwrap();
         let port = host::free_port();
         let config = format!(
             "[global]\nsmb ports = {port}\ninterfaces = lo\nbind interfaces only = yes\ndisable netbios = yes\n\
@@ -153,4 +154,19 @@ fn a_share_opens_to_its_user_alone_and_the_volume_names_a_secret() {
     }
     let ended = samba.desk.run("provision", &super::cases::id(2), &[("SMB_USER", "nobody-of-this-host")]);
     assert!(ended.code == Some(75) && ended.last_words.contains("nobody-of-this-host"), "{ended:?}");
+}
+
+#[test]
+fn smb_needs_its_mark_and_deletes_what_a_deletion_has_left() {
+    let samba = Samba::new();
+    let before = samba.objects();
+    assert_eq!(samba.desk.run("provision", &id(1), &[]).code, Some(0));
+    fs::remove_file(samba.volume(".flex")).unwrap();
+    cases::without_its_storage_nothing_succeeds(&samba, "touch");
+    fs::write(samba.volume(".flex"), "").unwrap();
+    assert!(samba.volume(&id(1)).is_dir());
+    fs::create_dir_all(samba.volume(&format!(".deleting-{}", id(1))).join("half")).unwrap();
+    let ended = samba.desk.run("delete", &id(1), &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(samba.objects(), before);
 }
