@@ -1,6 +1,7 @@
 //! Runs a container on this machine, with the API beside it, as a kubelet would.
 
 mod ended;
+mod error;
 mod home;
 mod log;
 mod node;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::batch::v1::Job;
 
 pub use self::ended::Ended;
+pub use self::error::DeskError;
 pub use self::log::last_lines;
 use self::node::Node;
 pub use self::process::{Killer, Stop, flex_pv};
@@ -24,23 +26,6 @@ use crate::setting::Setting;
 
 /// The name of the pod of each run.
 const POD: &str = "desk-run";
-
-/// The reason why the desk could not run a container.
-#[derive(Debug, thiserror::Error)]
-pub enum DeskError {
-    /// A cluster would not start the container either.
-    #[error("the container cannot start: {0}")]
-    Container(String),
-    /// This machine does not do what the desk needs.
-    #[error("{0}")]
-    Machine(String),
-}
-
-impl From<std::io::Error> for DeskError {
-    fn from(error: std::io::Error) -> Self {
-        DeskError::Machine(error.to_string())
-    }
-}
 
 /// A machine in place of a cluster.
 pub struct Desk {

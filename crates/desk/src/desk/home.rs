@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::DeskError;
+use super::error::DeskError;
 
 /// The file that marks a directory of the desk.
 const MARKER: &str = ".flex-desk";

@@ -13,8 +13,8 @@ use flex_contract::names;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::DeskError;
 use super::ended::{Ended, kept};
+use super::error::DeskError;
 use super::node::{Node, Source, is_root};
 use super::tools::{Isolation, Tools};
 use crate::api::Api;
