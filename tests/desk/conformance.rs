@@ -36,13 +36,16 @@ const PROVISION: &str = "provision)\n";
 fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
     let locked =
         "provision)\n    mkdir $base/.lock || exec flex-pv fail retry busy\n    sleep 0.4\n    rmdir $base/.lock\n";
+    // The lock is held for nearly the whole run, also on a machine with other work.
+    let long_locked =
+        "provision)\n    mkdir $base/.lock || exec flex-pv fail retry busy\n    sleep 3\n    rmdir $base/.lock\n";
     let not_again = "if true; then";
     vec![
         (Case::VolumeFits, CREATE, "exec flex-pv create --copied --size 100Gi --local \"$volume\""),
         (Case::Rights, PROVISION, "provision)\n    touch /usr/mine || :\n"),
         (Case::CalledAgain, "if [ ! -d \"$volume\" ]; then", not_again),
         (Case::KilledAtChild, "flex-pv remove \"$half\"\n", ":\n"),
-        (Case::KilledAtTimes, PROVISION, locked),
+        (Case::KilledAtTimes, PROVISION, long_locked),
         (
             Case::KilledAtCreate,
             PROVISION,
