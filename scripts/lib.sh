@@ -68,6 +68,28 @@ flex_cluster() {
     "$programs/flex-cluster" "$@"
 }
 
+# Starts a cluster for this script alone, and ends it with the script, also after an error or a signal. PATH gets the programs
+# and a kubectl of the cluster.
+own_cluster() { # NAME
+    own=$1 tools=$(mktemp -d)
+    trap end_own_cluster EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    KUBECONFIG=$(scripts/cluster-up.sh "$own" | tail -n 1)
+    printf '#!/bin/sh\nexec %q --name %s kubectl "$@"\n' "$programs/flex-cluster" "$own" >"$tools/kubectl"
+    chmod +x "$tools/kubectl"
+    PATH=$tools:$programs:$PATH
+    export KUBECONFIG PATH
+}
+
+end_own_cluster() {
+    local status=$?
+    trap - EXIT
+    rm -rf "$tools"
+    flex_cluster --name "$own" down || status=1
+    exit "$status"
+}
+
 # Sets the end of a run of tests, also after an error or a signal: deletes the cluster of the tests and prints the summary
 # of the stages. If all stages succeeded, WORDS prints the last line.
 ends_with() { # WORDS

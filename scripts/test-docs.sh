@@ -7,22 +7,7 @@ export FLEX_PROFILE=quick
 source "$(dirname "$0")/lib.sh"
 
 need_root "a cluster"
-name=docs
-tools=$(mktemp -d)
-end() {
-    local status=$?
-    trap - EXIT
-    rm -rf "$tools"
-    flex_cluster --name $name down || status=1
-    exit "$status"
-}
-trap end EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-KUBECONFIG=$(scripts/cluster-up.sh $name | tail -n 1)
+own_cluster docs
 SNAPSHOT_CRDS=$(testing/cluster/snapshotter.sh | tail -n 1)/crds
-export KUBECONFIG SNAPSHOT_CRDS
-printf '#!/bin/sh\nexec %q --name %s kubectl "$@"\n' "$programs/flex-cluster" $name >"$tools/kubectl"
-chmod +x "$tools/kubectl"
-PATH=$tools:$programs:$PATH scripts/run_manual.py "$@"
+export SNAPSHOT_CRDS
+scripts/run_manual.py "$@"
