@@ -75,10 +75,7 @@ impl Backend for Btrfs {
 #[test]
 fn btrfs_passes_the_cases_of_all_recipes() {
     let btrfs = Btrfs::new();
-    cases::a_volume_lives_and_each_run_can_be_repeated(&btrfs);
-    cases::eight_volumes_are_made_at_one_time(&btrfs);
-    cases::wrong_requests_change_nothing(&btrfs);
-    cases::a_run_may_be_killed_at_any_point(&btrfs);
+    cases::all(&btrfs);
 }
 
 #[test]

@@ -86,8 +86,16 @@ fn capacity(backend: &impl Backend) -> u64 {
     Answer::read(&ended.last_words).unwrap_or_else(|error| panic!("{error}: {ended:?}")).bytes
 }
 
+/// Runs all cases of a recipe.
+pub fn all(backend: &impl Backend) {
+    a_volume_lives_and_each_run_can_be_repeated(backend);
+    eight_volumes_are_made_at_one_time(backend);
+    wrong_requests_change_nothing(backend);
+    a_run_may_be_killed_at_any_point(backend);
+}
+
 /// A volume is made, used, expanded, copied and deleted. Each run is repeated.
-pub fn a_volume_lives_and_each_run_can_be_repeated(backend: &impl Backend) {
+fn a_volume_lives_and_each_run_can_be_repeated(backend: &impl Backend) {
     let (desk, before, id) = (backend.desk(), backend.objects(), id(1));
     let free = desk.declares("capacity").then(|| capacity(backend));
     done(backend, "provision", &id, &[]);
@@ -174,7 +182,7 @@ fn snapshot(backend: &impl Backend, source: &str, size: &str) {
     done(backend, "delete", &copy, &[]);
 }
 
-pub fn eight_volumes_are_made_at_one_time(backend: &impl Backend) {
+fn eight_volumes_are_made_at_one_time(backend: &impl Backend) {
     let (desk, before) = (backend.desk(), backend.objects());
     let each = |operation: &str| {
         std::thread::scope(|scope| {
@@ -199,7 +207,7 @@ pub fn eight_volumes_are_made_at_one_time(backend: &impl Backend) {
 }
 
 /// A run is killed before and after each of its programs. The next run completes it, or deletes what it has left.
-pub fn a_run_may_be_killed_at_any_point(backend: &impl Backend) {
+fn a_run_may_be_killed_at_any_point(backend: &impl Backend) {
     let (desk, before, id, copy, stored) = (backend.desk(), backend.objects(), id(20), id(21), id(91));
     // The number of points is that of a run that is not killed.
     let points = |operation: &str, id: &str, more: &[(&str, &str)]| {
@@ -268,7 +276,7 @@ pub fn a_run_may_be_killed_at_any_point(backend: &impl Backend) {
     nothing_left(backend, &before, "after all kills");
 }
 
-pub fn wrong_requests_change_nothing(backend: &impl Backend) {
+fn wrong_requests_change_nothing(backend: &impl Backend) {
     let (desk, before, own) = (backend.desk(), backend.objects(), id(30));
     done(backend, "provision", &own, &[]);
     backend.write(&own, "content");

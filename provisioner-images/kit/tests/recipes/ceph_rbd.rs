@@ -68,10 +68,7 @@ impl Backend for Ceph {
 #[test]
 fn ceph_rbd_passes_the_cases_of_all_recipes() {
     let ceph = Ceph::new();
-    cases::a_volume_lives_and_each_run_can_be_repeated(&ceph);
-    cases::eight_volumes_are_made_at_one_time(&ceph);
-    cases::wrong_requests_change_nothing(&ceph);
-    cases::a_run_may_be_killed_at_any_point(&ceph);
+    cases::all(&ceph);
 }
 
 #[test]

@@ -112,10 +112,7 @@ impl Backend for Target {
 #[test]
 fn iscsi_passes_the_cases_of_all_recipes() {
     let target = Target::new();
-    cases::a_volume_lives_and_each_run_can_be_repeated(&target);
-    cases::eight_volumes_are_made_at_one_time(&target);
-    cases::wrong_requests_change_nothing(&target);
-    cases::a_run_may_be_killed_at_any_point(&target);
+    cases::all(&target);
 }
 
 #[test]

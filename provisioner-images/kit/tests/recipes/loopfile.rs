@@ -108,10 +108,7 @@ impl Backend for Loops {
 #[test]
 fn loopfile_passes_the_cases_of_all_recipes() {
     let loops = Loops::new("ext4");
-    cases::a_volume_lives_and_each_run_can_be_repeated(&loops);
-    cases::eight_volumes_are_made_at_one_time(&loops);
-    cases::wrong_requests_change_nothing(&loops);
-    cases::a_run_may_be_killed_at_any_point(&loops);
+    cases::all(&loops);
 }
 
 /// Fills a volume, expands it and fills it again. `grow` does what the kubelet does.

@@ -79,10 +79,7 @@ impl Backend for Node {
 #[test]
 fn lvm_thin_passes_the_cases_of_all_recipes() {
     let node = Node::new();
-    cases::a_volume_lives_and_each_run_can_be_repeated(&node);
-    cases::eight_volumes_are_made_at_one_time(&node);
-    cases::wrong_requests_change_nothing(&node);
-    cases::a_run_may_be_killed_at_any_point(&node);
+    cases::all(&node);
 }
 
 #[test]

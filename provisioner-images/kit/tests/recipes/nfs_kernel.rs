@@ -94,10 +94,7 @@ impl Backend for Server {
 #[test]
 fn nfs_kernel_passes_the_cases_of_all_recipes() {
     let server = Server::new();
-    cases::a_volume_lives_and_each_run_can_be_repeated(&server);
-    cases::eight_volumes_are_made_at_one_time(&server);
-    cases::wrong_requests_change_nothing(&server);
-    cases::a_run_may_be_killed_at_any_point(&server);
+    cases::all(&server);
 }
 
 #[test]

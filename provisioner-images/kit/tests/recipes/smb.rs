@@ -128,10 +128,7 @@ impl Backend for Samba {
 #[test]
 fn smb_passes_the_cases_of_all_recipes() {
     let samba = Samba::new();
-    cases::a_volume_lives_and_each_run_can_be_repeated(&samba);
-    cases::eight_volumes_are_made_at_one_time(&samba);
-    cases::wrong_requests_change_nothing(&samba);
-    cases::a_run_may_be_killed_at_any_point(&samba);
+    cases::all(&samba);
 }
 
 #[test]

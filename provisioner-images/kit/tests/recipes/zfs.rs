@@ -72,10 +72,7 @@ impl Backend for Pool {
 #[test]
 fn zfs_passes_the_cases_of_all_recipes() {
     let pool = Pool::new();
-    cases::a_volume_lives_and_each_run_can_be_repeated(&pool);
-    cases::eight_volumes_are_made_at_one_time(&pool);
-    cases::wrong_requests_change_nothing(&pool);
-    cases::a_run_may_be_killed_at_any_point(&pool);
+    cases::all(&pool);
 }
 
 #[test]
