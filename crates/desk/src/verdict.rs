@@ -54,7 +54,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Checks whether the orchestrator goes on with the result of the run.
+    /// Checks whether the run succeeded and its volume fits.
     pub fn is_good(&self) -> bool {
         self.failure.is_none() && self.mismatches.is_empty()
     }
@@ -139,17 +139,7 @@ fn unanswered(operation: Operation, ended: &Ended) -> Option<Cause> {
 
 fn failure(setting: &Setting, cause: &Cause, reaction: Reaction, recipe: &Recipe) -> String {
     let waits = setting.class.binding == BindingMode::WaitForFirstConsumer && recipe.is_local();
-    let failure = LastFailure {
-        operation: Operation::Provision,
-        attempt: 1,
-        at: 0,
-        reaction,
-        reason: cause.reason.clone(),
-        message: cause.message.clone(),
-        without_account: false,
-        recipe_version: String::new(),
-        unstarted_attempts: 0,
-    };
+    let failure = LastFailure::new(Operation::Provision, 1, 0, cause, reaction);
     failure_text(&failure, waits.then_some(ASK_SCHEDULER), Some(recipe))
 }
 

@@ -392,17 +392,7 @@ fn running(o: &Observed<'_>, now: i64) -> Decision {
 /// Records that an attempt has failed, or that its Job could not be created.
 pub fn failed_run(content: &Content, cause: &Cause, reaction: Reaction, recipe: Option<&Recipe>, at: i64) -> Decision {
     let attempt = content.attempt;
-    let failure = LastFailure {
-        operation: Operation::Snapshot,
-        attempt,
-        at,
-        reaction,
-        reason: cause.reason.clone(),
-        message: cause.message.clone(),
-        without_account: false,
-        recipe_version: String::new(),
-        unstarted_attempts: 0,
-    };
+    let failure = LastFailure::new(Operation::Snapshot, attempt, at, cause, reaction);
     let next = match (reaction, recipe) {
         (Reaction::Never, _) => not_before("the provisioner config changes"),
         (_, Some(recipe)) => format!("next try in {} s", delay(recipe, attempt)),

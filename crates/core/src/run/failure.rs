@@ -55,6 +55,21 @@ impl LastFailure {
         (failure.attempt < MAX_ATTEMPTS).then_some(LastFailure { reason, message, ..failure })
     }
 
+    /// Makes the record of a failed run.
+    pub fn new(operation: Operation, attempt: u32, at: i64, cause: &Cause, reaction: Reaction) -> Self {
+        LastFailure {
+            operation,
+            attempt,
+            at,
+            reaction,
+            reason: cause.reason.clone(),
+            message: cause.message.clone(),
+            without_account: false,
+            recipe_version: String::new(),
+            unstarted_attempts: 0,
+        }
+    }
+
     /// Makes the record of a failed delete run, after the last one.
     pub fn of_delete_run(attempt: u32, at: i64, cause: &Cause, last: Option<&LastFailure>) -> Self {
         LastFailure::of_deleting_run(Operation::Delete, attempt, at, cause, last)
@@ -89,15 +104,9 @@ impl LastFailure {
     ) -> Self {
         let account_gone = cause.message.contains("serviceaccount") || cause.message.contains("service account");
         LastFailure {
-            operation,
-            attempt,
-            at,
-            reaction: Reaction::Retry,
-            reason: cause.reason.clone(),
-            message: cause.message.clone(),
             without_account: account_gone || last.is_some_and(|last| last.without_account),
-            recipe_version: String::new(),
             unstarted_attempts: last.map_or(0, |last| last.unstarted_attempts),
+            ..LastFailure::new(operation, attempt, at, cause, Reaction::Retry)
         }
     }
 }

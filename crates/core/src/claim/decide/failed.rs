@@ -98,15 +98,8 @@ fn record(
 ) -> Decision {
     let attempt = o.attempt();
     let failure = LastFailure {
-        operation: Operation::Provision,
-        attempt,
-        at,
-        reaction,
-        reason: cause.reason,
-        message: cause.message,
-        without_account: false,
-        recipe_version: String::new(),
         unstarted_attempts: unstarted_attempts(o, never_started),
+        ..LastFailure::new(Operation::Provision, attempt, at, &cause, reaction)
     };
     let elsewhere = match reaction {
         Reaction::NoCapacity if can_reschedule(o, class) => Some(ASK_SCHEDULER),
