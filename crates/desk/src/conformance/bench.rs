@@ -25,6 +25,16 @@ pub enum Halt {
     Broken(DeskError),
 }
 
+impl Halt {
+    /// Says in the reason of a failed case what was going on.
+    pub fn during(self, what: &str) -> Self {
+        match self {
+            Halt::Failed(why) => Halt::Failed(format!("{what}: {why}")),
+            other => other,
+        }
+    }
+}
+
 impl From<DeskError> for Halt {
     fn from(error: DeskError) -> Self {
         Halt::Broken(error)
@@ -194,10 +204,8 @@ impl Bench {
             self.cuts.arm(&mut container, cut)?;
             let stop = Stop::kill(self.cuts.reached());
             let ended = self.desk.run(&with_path(&container, &self.cuts), stop).await?;
-            after(cut, &ended).await.map_err(|halt| match halt {
-                Halt::Failed(why) => Halt::Failed(format!("killed before process {} of {calls}: {why}", cut + 1)),
-                other => other,
-            })?;
+            let moment = format!("killed before process {} of {calls}", cut + 1);
+            after(cut, &ended).await.map_err(|halt| halt.during(&moment))?;
             reset().await?;
         }
         Ok(calls)

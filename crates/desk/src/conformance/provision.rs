@@ -94,10 +94,7 @@ async fn reset(bench: &Bench) -> Step<()> {
 
 /// Checks that a repeated run makes the volume.
 async fn repeated(bench: &Bench) -> Step<()> {
-    bench.provision(&bench.claim()).await.map(drop).map_err(|halt| match halt {
-        Halt::Failed(why) => Halt::Failed(format!("the repeated run: {why}")),
-        other => other,
-    })
+    bench.provision(&bench.claim()).await.map(drop).map_err(|halt| halt.during("the repeated run"))
 }
 
 pub(super) async fn killed_at_child(bench: &Bench) -> Step<()> {
@@ -112,10 +109,7 @@ pub(super) async fn killed_at_times(bench: &Bench) -> Step<()> {
         reset(bench).await?;
         let at = whole * n / TIMES;
         bench.run_until(&order, Stop::kill(tokio::time::sleep(at))).await?;
-        repeated(bench).await.map_err(|halt| match halt {
-            Halt::Failed(why) => Halt::Failed(format!("killed after {} ms: {why}", at.as_millis())),
-            other => other,
-        })?;
+        repeated(bench).await.map_err(|halt| halt.during(&format!("killed after {} ms", at.as_millis())))?;
     }
     Ok(())
 }
@@ -127,10 +121,8 @@ pub(super) async fn killed_at_create(bench: &Bench) -> Step<()> {
         let ended = bench.run_until(&order(&bench.claim()), Stop::kill(bench.desk.api.reached())).await?;
         bench.desk.api.hold(Hold::Never);
         check(ended.killed, || format!("the run created no volume: it {}", shown(&ended)))?;
-        repeated(bench).await.map_err(|halt| match halt {
-            Halt::Failed(why) => Halt::Failed(format!("killed {moment} the API stored the volume: {why}")),
-            other => other,
-        })?;
+        let moment = format!("killed {moment} the API stored the volume");
+        repeated(bench).await.map_err(|halt| halt.during(&moment))?;
     }
     Ok(())
 }
@@ -211,10 +203,7 @@ pub(super) async fn sizes(bench: &Bench) -> Step<()> {
         let ended = bench.run(&order(&claim)).await?;
         let volume = bench.volume(&claim);
         if ended.is_success() {
-            bench.fitting(&claim, &ended).map_err(|halt| match halt {
-                Halt::Failed(why) => Halt::Failed(format!("{what}: {why}")),
-                other => other,
-            })?;
+            bench.fitting(&claim, &ended).map_err(|halt| halt.during(what))?;
             continue;
         }
         check(volume.is_none(), || format!("{what}: the run failed, but has created the volume"))?;
