@@ -18,7 +18,7 @@ use crate::order::{Content, Made, Order};
 
 /// The file that the user of a volume has written.
 const FILE: &str = "flex-content";
-/// Its content.
+/// The content of that file.
 const TEXT: &str = "the data of a user\n";
 /// The id of a snapshot.
 const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000e";

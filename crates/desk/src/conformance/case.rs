@@ -95,7 +95,7 @@ cases! {
     LastWords = "last-words", None,
         "The last words are the event that the user reads. The kubelet cuts longer ones.",
         "Do not ignore the exit code of `flex-pv create`, and write one or two sentences by `flex-pv fail`.";
-    /// A Secret of the config is in none of the last words of failed runs.
+    /// The last words of failed runs contain no Secret of the config.
     NoSecretInWords = "no-secret-in-words", None,
         "Every account that may read the claim can read the last words.",
         "Use `flex-pv fail`, which masks secrets, and write no environment into the message.";

@@ -34,7 +34,7 @@ pub enum Outcome {
 pub struct Done {
     /// The case.
     pub case: Case,
-    /// Its result.
+    /// The result of the case.
     pub outcome: Outcome,
     /// The time that it took.
     pub took: Duration,

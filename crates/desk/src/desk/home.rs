@@ -9,7 +9,7 @@ use super::error::DeskError;
 
 /// The file that marks a directory of the desk.
 const MARKER: &str = ".flex-desk";
-/// Its text.
+/// The text in the marker.
 const TEXT: &str = "This directory belongs to the desk of flex-provisioner, which changes and removes files in it.\n";
 
 /// Takes a directory for the desk, and returns its absolute path. A directory that exists keeps its mode.

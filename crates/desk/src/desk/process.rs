@@ -38,7 +38,7 @@ pub type Killer<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 /// The way in which a run is ended from outside.
 #[derive(Default)]
 pub enum Stop<'a> {
-    /// It is not, unless it takes too long.
+    /// Nobody ends the run before its deadline.
     #[default]
     Never,
     /// SIGKILL for all its processes, when the event happens.
