@@ -21,7 +21,6 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
         return Ok(Requeue::After(remaining));
     }
     let Some(first) = entries.first() else { return Ok(Requeue::Done) };
-    let _creation = Creation { context, name };
     let member_run = |entry: &BatchEntry| MemberRun { member: entry.member.clone(), request: entry.request.clone() };
     let members: Vec<_> = entries.iter().map(member_run).collect();
     // Members that do not fit see the Job without them.
@@ -72,18 +71,6 @@ fn next_step(context: &Context, name: &str) -> NextStep {
     context.cluster.queue.add_all(items);
     // None of the members wants the batch any more.
     NextStep { decision: if entries.is_empty() { forget() } else { decision }, entries }
-}
-
-/// The creation of a batch's Job. It is in progress until this value is dropped, also if the reconcile is abandoned.
-struct Creation<'a> {
-    context: &'a Context,
-    name: &'a str,
-}
-
-impl Drop for Creation<'_> {
-    fn drop(&mut self) {
-        self.context.cluster.index_mut().answered(self.name);
-    }
 }
 
 /// A volume whose first delete run is due, with the target of that run.

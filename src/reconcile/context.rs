@@ -74,6 +74,18 @@ pub enum Requeue {
     After(Duration),
 }
 
+/// The creation of a Job. It is in progress until this value is dropped, also if the reconcile is abandoned.
+struct Creation<'a> {
+    context: &'a Context,
+    job: &'a str,
+}
+
+impl Drop for Creation<'_> {
+    fn drop(&mut self) {
+        self.context.cluster.index_mut().end_creation(self.job);
+    }
+}
+
 impl Context {
     /// Makes a context without any failures.
     pub fn new(
@@ -166,7 +178,8 @@ impl Context {
         })?;
         let name = job.metadata.name.as_deref().unwrap_or_default();
         // The expectation begins before the Job exists, because the watch may be faster than the answer.
-        self.cluster.index_mut().expect_job(name);
+        self.cluster.index_mut().begin_creation(name);
+        let _creation = Creation { context: self, job: name };
         let created = self.writes.create_job(&job).await;
         // After any other error the Job may exist.
         if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {

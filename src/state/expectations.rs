@@ -52,8 +52,8 @@ impl Expectation {
 #[derive(Debug, Default)]
 pub struct Expectations {
     jobs: BTreeMap<String, Expectation>,
-    /// Batches whose Jobs are being created: no answer has arrived yet, however long that takes.
-    creating_batches: BTreeSet<String>,
+    /// Jobs, of batches too, that are being created: no answer has arrived yet, however long that takes.
+    creating: BTreeSet<String>,
 }
 
 impl Expectations {
@@ -105,7 +105,7 @@ impl Expectations {
     /// Checks whether the watch may still show an expected Job.
     fn may_still_appear(&self, job: &str, expected: &Expectation, now: Duration) -> bool {
         let name = expected.batch_name().unwrap_or(job);
-        now.saturating_sub(expected.since) < EXPECTATION_TIMEOUT || self.creating_batches.contains(name)
+        now.saturating_sub(expected.since) < EXPECTATION_TIMEOUT || self.creating.contains(name)
     }
 
     /// Records the batch of a run whose slot is taken as `job`.
@@ -121,22 +121,22 @@ impl Expectations {
         self.jobs.insert(name.to_owned(), Expectation { batch: Some(membership), ..target });
     }
 
-    /// Records that the Job of a batch is being created in place of these Jobs. Members that arrive from now on wait
-    /// for it.
-    pub fn begin_creation(&mut self, batch: &str, members: impl Iterator<Item = String>, now: Duration) {
+    /// Records that a Job is being created. That of a batch is in place of the Jobs of these members, and members that
+    /// arrive from now on wait for it.
+    pub fn begin_creation(&mut self, name: &str, members: impl Iterator<Item = String>, now: Duration) {
         for job in members {
             self.jobs.entry(job).and_modify(|expected| expected.since = now);
         }
-        self.expect(batch, now);
-        self.creating_batches.insert(batch.to_owned());
+        self.expect(name, now);
+        self.creating.insert(name.to_owned());
     }
 
-    /// Records that the creation of a batch's Job was answered, or will never be. The time of its expectation begins
-    /// now.
-    pub fn end_creation(&mut self, batch: &str, now: Duration) {
-        self.creating_batches.remove(batch);
-        let of_batch = |job: &str, expected: &Expectation| job == batch || expected.batch_name() == Some(batch);
-        self.jobs.iter_mut().filter(|(job, expected)| of_batch(job, expected)).for_each(|(_, e)| e.since = now);
+    /// Records that the creation of a Job was answered, or will never be. The time of its expectation, and of those of
+    /// its members, begins now: the request may arrive when nobody waits for its answer any more.
+    pub fn end_creation(&mut self, name: &str, now: Duration) {
+        self.creating.remove(name);
+        let is_of_it = |job: &str, expected: &Expectation| job == name || expected.batch_name() == Some(name);
+        self.jobs.iter_mut().filter(|(job, expected)| is_of_it(job, expected)).for_each(|(_, e)| e.since = now);
     }
 
     /// Forgets a batch for which nobody waits any more. Returns its members.
@@ -162,7 +162,7 @@ mod tests {
     const LATER: Duration = EXPECTATION_TIMEOUT;
 
     #[test]
-    fn an_expectation_expires_unless_its_batch_is_being_created() {
+    fn an_expectation_expires_unless_its_job_is_being_created() {
         let mut expectations = Expectations::default();
         let member = WorkItem::Volume("pv".into());
         expectations
@@ -179,6 +179,11 @@ mod tests {
         expectations.end_creation("batch", LATER);
         assert!(expectations.is_expected("batch", LATER) && !expectations.is_expected("batch", LATER * 2));
         assert_eq!(expectations.of_class("c", LATER).count(), 1);
+        expectations.begin_creation("delete-c-1", std::iter::empty(), LATER);
+        assert!(expectations.is_expected("delete-c-1", LATER * 2), "its request is on its way");
+        expectations.end_creation("delete-c-1", LATER * 2);
+        assert!(expectations.is_expected("delete-c-1", LATER * 2), "the request may have been lost, and arrive");
+        assert!(!expectations.is_expected("delete-c-1", LATER * 3));
         assert_eq!(expectations.dissolve("batch"), [member]);
         assert_eq!(expectations.of_class("c", LATER).count(), 0);
     }

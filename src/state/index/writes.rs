@@ -58,7 +58,18 @@ impl Index {
         self.slots.stop_waiting_for_slot(item).map(|class| self.for_slot(&class)).unwrap_or_default()
     }
 
-    /// Records that this process has created a Job. Until the watch shows the Job, it does not count as absent.
+    /// Records that a Job is being created. It is, until [`Index::end_creation`] and some time longer, no absent Job.
+    pub fn begin_creation(&mut self, job: &str) {
+        self.slots.expectations_mut().begin_creation(job, std::iter::empty(), self.facts.now());
+    }
+
+    /// Records that the creation of a Job, of a batch too, was answered, or will never be. The time of its expectation
+    /// begins now.
+    pub fn end_creation(&mut self, job: &str) {
+        self.slots.expectations_mut().end_creation(job, self.facts.now());
+    }
+
+    /// Records that a Job exists. Until the watch shows the Job, it does not count as absent.
     pub fn expect_job(&mut self, job: &str) {
         self.slots.expectations_mut().expect(job, self.facts.now());
     }
@@ -99,12 +110,6 @@ impl Index {
     pub fn close_batch(&mut self, name: &str) -> Woken<Vec<BatchEntry>> {
         let ClosedBatch { entries, slots } = self.batches.close(name, &self.facts, self.slots.expectations_mut());
         Woken { value: entries, items: self.for_slots_of(&slots) }
-    }
-
-    /// Records that the creation of a batch's Job was answered, or will never be. The time of its expectation begins
-    /// now.
-    pub fn answered(&mut self, name: &str) {
-        self.slots.expectations_mut().end_creation(name, self.facts.now());
     }
 
     /// Opens a batch again whose Job may or may not have been created. Unless the Job becomes visible, it is created

@@ -56,7 +56,7 @@ fn job_name(uid: &str) -> String {
 fn entry(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
     let claim = claim(uid);
     let object = MemberObject::Claim(claim.name.clone());
-    let member = Member { id: uid.into(), attempt: 1, object, attributes: None };
+    let member = Member { id: uid.into(), attempt: 1, object, attributes: None, is_first: false };
     let identity = timed().1.facts.identity;
     let attempt = crate::claim::request::Attempt { number: 1, ..Default::default() };
     let request = crate::claim::request::request(Operation::Provision, &claim, recipe, &identity, "", attempt);
@@ -228,7 +228,7 @@ fn members_wait_for_the_creation_of_their_job_however_long_it_takes() {
         index.add_entry(&batch, entry("c", &recipe)) && collected(&mut index, &batch).0 == Step::Forget,
         "nor is there another"
     );
-    index.answered(&batch);
+    index.end_creation(&batch);
     hands.pass(EXPECTATION_TIMEOUT / 2);
     assert!(index.is_expected(&job_name("b")), "its watch has time from the answer on");
     hands.pass(EXPECTATION_TIMEOUT);
