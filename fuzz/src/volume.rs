@@ -343,6 +343,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
             content: None,
             attributes: None,
             without_account: false,
+            is_first: false,
         };
         check_job(&job(recipe, &request, &location), recipe, &request);
     }

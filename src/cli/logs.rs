@@ -274,8 +274,13 @@ mod tests {
     #[test]
     fn the_pods_of_the_wanted_attempt_are_selected() {
         let claim = MemberObject::Claim(ObjectName::new("team", "data"));
-        let member =
-            |id: &str, attempt: u32| Member { id: id.into(), attempt, object: claim.clone(), attributes: None };
+        let member = |id: &str, attempt: u32| Member {
+            id: id.into(),
+            attempt,
+            object: claim.clone(),
+            attributes: None,
+            is_first: false,
+        };
         let none = json!([]);
         let pods = [
             pod("first", "provision", "u", 1, &none),

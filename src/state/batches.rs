@@ -398,7 +398,9 @@ impl Batches {
         self.open.insert(name.to_owned(), OpenBatch::of(first, is_for_pool(&first.member, facts), began));
         for entry in entries {
             if still_wants(name, entry, &facts.cache) {
-                self.collect(name, entry, facts);
+                // The Job of the batch may have been created all the same.
+                let member = Member { is_first: false, ..entry.member.clone() };
+                self.collect(name, &BatchEntry { member, ..entry.clone() }, facts);
             }
         }
     }

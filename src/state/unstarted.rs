@@ -3,59 +3,66 @@
 use flex_contract::operation::Operation;
 use std::collections::HashMap;
 
-use crate::run::view::{Job, Pod};
+use crate::run::view::Pod;
 
 /// The observed pods of a claim's last run.
 #[derive(Debug)]
 struct PodHistory {
     job: String,
-    job_uid: String,
     unstarted: bool,
-    /// The time of the Job's creation, in seconds since 1970; that of the pod if the Job is not known.
-    created: i64,
 }
 
-/// The observations, by the volume ids of the claims. Normal runs are not among them.
+/// The names of the Jobs of attempts, and what their pods have shown, by the volume ids of the claims. Normal runs are not
+/// among the pods.
 #[derive(Debug, Default)]
 pub struct UnstartedRuns {
+    /// The number of the term in which this process leads.
+    term: u64,
+    /// Attempts that this process has stamped in this term, and has created no Job for.
+    stamped: HashMap<String, String>,
+    /// Attempts whose Job this process created without knowing that it is the first.
+    repeated: HashMap<String, String>,
     pods: HashMap<String, PodHistory>,
-    /// Jobs that were deleted before a container had started. The proof arrives with the end of the pod, which is later.
-    deleted_jobs: HashMap<String, DeletedJob>,
-}
-
-/// A Job that was deleted.
-#[derive(Debug)]
-struct DeletedJob {
-    uid: String,
-    /// The time of its creation, in seconds since 1970.
-    created: i64,
 }
 
 impl UnstartedRuns {
-    /// Records that the Job of one claim is gone before its pod has started a container.
-    pub fn on_deleted_job(&mut self, id: &str, job: &Job) {
-        self.deleted_jobs.insert(id.to_owned(), DeletedJob { uid: job.uid.clone(), created: job.created });
+    /// Returns the number of the term.
+    pub fn term(&self) -> u64 {
+        self.term
     }
 
-    /// Records a change of a pod, of a Job that is in the cache or not. A container that has run, or may have run, counts
-    /// for good.
-    pub fn see(&mut self, pod: &Pod, job: Option<&Job>) {
+    /// Forgets the stamped attempts: another leader may have started them meanwhile.
+    pub fn begin_term(&mut self) {
+        self.term += 1;
+        self.stamped.clear();
+    }
+
+    /// Records that an attempt was stamped in a term. It has no Job.
+    pub fn on_stamp(&mut self, id: &str, job: &str, term: u64) {
+        if term == self.term {
+            self.stamped.insert(id.to_owned(), job.to_owned());
+        }
+    }
+
+    /// Records that the Job of an attempt is about to be created. Returns whether it is certainly the attempt's first.
+    pub fn begin_run(&mut self, id: &str, job: &str) -> bool {
+        let is_first = self.stamped.remove(id).is_some_and(|stamped| stamped == job);
+        if !is_first {
+            self.repeated.insert(id.to_owned(), job.to_owned());
+        }
+        is_first
+    }
+
+    /// Records a change of a pod. A container that has run, or may have run, counts for good.
+    pub fn see(&mut self, pod: &Pod) {
         if pod.run_labels.operation != Operation::Provision || !pod.members.is_empty() {
             return;
         }
-        let may_have_run = pod.started || (pod.is_over() && !pod.never_started);
-        let gone = self.deleted_jobs.get(&pod.run_labels.id).filter(|gone| gone.uid == pod.job_uid);
-        let known = job.filter(|job| job.uid == pod.job_uid).map(|job| job.created);
-        let created = known.or(gone.map(|gone| gone.created)).unwrap_or(pod.created);
+        let may_have_run = pod.started || (pod.is_over() && !pod.never_started) || !pod.is_first;
         match self.pods.get_mut(&pod.run_labels.id).filter(|observed| observed.job == pod.job) {
-            Some(observed) => observed.unstarted &= !may_have_run && observed.job_uid == pod.job_uid,
+            Some(observed) => observed.unstarted &= !may_have_run,
             None if pod.never_started => {
-                let observed = PodHistory {
-                    job: pod.job.clone(),
-                    job_uid: pod.job_uid.clone(),
-                    unstarted: !may_have_run,
-                    created,
-                };
+                let observed = PodHistory { job: pod.job.clone(), unstarted: !may_have_run };
                 self.pods.insert(pod.run_labels.id.clone(), observed);
             }
             None => {}
@@ -64,15 +71,19 @@ impl UnstartedRuns {
 
     /// Forgets the runs of an id whose claim is gone.
     pub fn forget(&mut self, id: &str) {
+        self.stamped.remove(id);
+        self.repeated.remove(id);
         self.pods.remove(id);
-        self.deleted_jobs.remove(id);
     }
 
-    /// Returns the creation time of a run's Job, in seconds since 1970. Returns `None` unless its pods have ended and
-    /// none of its containers has run.
-    pub fn since(&self, id: &str, job: &str) -> Option<i64> {
-        let observed = self.pods.get(id).filter(|observed| observed.unstarted && observed.job == job);
-        observed.map(|observed| observed.created)
+    /// Checks whether a run's Job may have been created a second time.
+    pub fn is_repeated(&self, id: &str, job: &str) -> bool {
+        self.repeated.get(id).is_some_and(|repeated| repeated == job)
+    }
+
+    /// Checks that the pods of a run's first Job have ended, and none of their containers has run.
+    pub fn has_ended_unstarted(&self, id: &str, job: &str) -> bool {
+        self.pods.get(id).is_some_and(|observed| observed.unstarted && observed.job == job)
     }
 }
 
@@ -81,46 +92,57 @@ mod tests {
     use super::*;
     use crate::run::view::RunLabels;
 
-    fn pod(job_uid: &str) -> Pod {
+    fn pod() -> Pod {
         let run_labels = RunLabels { operation: "provision".into(), id: "id".into(), attempt: 1, class: "c".into() };
-        Pod { run_labels, job: "job".into(), job_uid: job_uid.into(), ..Pod::default() }
+        Pod { run_labels, job: "job".into(), is_first: true, ..Pod::default() }
     }
 
     fn idle(pods: &[Pod]) -> bool {
         let mut idle = UnstartedRuns::default();
-        pods.iter().for_each(|pod| idle.see(pod, None));
-        idle.pods.get("id").is_some_and(|observed| observed.unstarted)
+        pods.iter().for_each(|pod| idle.see(pod));
+        idle.has_ended_unstarted("id", "job")
     }
 
     #[test]
     fn a_run_whose_container_has_started_never_counts_as_unstarted() {
-        let never = || Pod { never_started: true, phase: "Failed".into(), ..pod("a") };
-        let ran = Pod { started: true, ..pod("a") };
-        let ended = Pod { phase: "Failed".into(), started: true, ..pod("a") };
-        assert!(idle(&[pod("a"), never()]));
-        assert!(!idle(&[pod("a")]), "it may still start");
+        let never = || Pod { never_started: true, phase: "Failed".into(), ..pod() };
+        let ran = Pod { started: true, ..pod() };
+        let ended = Pod { phase: "Failed".into(), started: true, ..pod() };
+        assert!(idle(&[pod(), never()]));
+        assert!(!idle(&[pod()]), "it may still start");
         assert!(!idle(&[never(), ran]));
         assert!(!idle(&[never(), ended]));
-        assert!(!idle(&[never(), Pod { job_uid: "b".into(), ..never() }]), "another Job had the name before");
+        assert!(!idle(&[never(), Pod { is_first: false, ..never() }]), "another Job had the name before");
+        assert!(!idle(&[Pod { is_first: false, ..never() }]), "another Job may have had the name before");
     }
 
-    /// The Job controller may be slow. The time that counts is that of the Job, also when the Job is gone before its pod.
+    /// A Job that somebody removes is created again under the same name. What the removed one did is not known any more.
     #[test]
-    fn a_run_is_as_old_as_its_job() {
-        let late = Pod { never_started: true, phase: "Failed".into(), created: 109, ..pod("a") };
-        let job = Job { uid: "a".into(), created: 100, ..Job::default() };
-        let created = |before: Option<&Job>, with: Option<&Job>| {
-            let mut unstarted = UnstartedRuns::default();
-            before.into_iter().for_each(|job| unstarted.on_deleted_job("id", job));
-            unstarted.see(&late, with);
-            unstarted.pods["id"].created
-        };
-        assert_eq!((created(None, Some(&job)), created(Some(&job), None)), (100, 100));
-        let other = Job { uid: "b".into(), ..job };
-        assert_eq!((created(None, Some(&other)), created(Some(&other), None), created(None, None)), (109, 109, 109));
-        let mut unstarted = UnstartedRuns::default();
-        unstarted.on_deleted_job("id", &other);
-        unstarted.forget("id");
-        assert!(unstarted.deleted_jobs.is_empty());
+    fn only_the_first_job_after_a_stamp_is_the_first() {
+        let mut runs = UnstartedRuns::default();
+        assert!(!runs.begin_run("id", "job"), "another process has stamped the claim");
+        runs.on_stamp("id", "job-2", runs.term());
+        assert!(runs.begin_run("id", "job-2"));
+        assert!(!runs.is_repeated("id", "job-2"));
+        assert!(!runs.begin_run("id", "job-2"));
+        assert!(runs.is_repeated("id", "job-2") && !runs.is_repeated("id", "job-3"));
+        runs.on_stamp("id", "job-3", runs.term());
+        assert!(!runs.begin_run("id", "job-4"), "somebody has changed the stamp");
+    }
+
+    #[test]
+    fn a_leader_does_not_count_on_the_stamps_of_its_former_term() {
+        let mut runs = UnstartedRuns::default();
+        let former = runs.term();
+        runs.on_stamp("id", "job", former);
+        runs.begin_term();
+        assert!(!runs.begin_run("id", "job"));
+        runs.on_stamp("id", "job", former);
+        assert!(!runs.begin_run("id", "job"), "the answer arrived in the next term");
+        runs.on_stamp("id", "job", runs.term());
+        runs.forget("id");
+        assert!(!runs.begin_run("id", "job") && runs.is_repeated("id", "job"));
+        runs.forget("id");
+        assert!(!runs.is_repeated("id", "job"));
     }
 }

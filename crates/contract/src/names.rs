@@ -93,6 +93,10 @@ pub const CREATED_BY_GROUPS: &str = "flex-provisioner.io/created-by-groups";
 pub const VERDICT: &str = "flex-provisioner.io/verdict";
 /// On Jobs, and on volumes that were adopted: the namespace and name of the claim, as `namespace/name`.
 pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
+/// On Jobs of provision runs and their pods: the Job is certainly the first of its attempt. Its only value is [`FIRST_JOB_YES`].
+pub const FIRST_JOB: &str = "flex-provisioner.io/first-job";
+/// The only value of [`FIRST_JOB`].
+pub const FIRST_JOB_YES: &str = "true";
 /// On Jobs: the name of the volume that a delete, expand or modify run is for.
 pub const JOB_VOLUME: &str = "flex-provisioner.io/volume";
 /// On Jobs: the name of the VolumeSnapshotContent that the run is for.

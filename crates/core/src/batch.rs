@@ -181,6 +181,7 @@ impl Job {
             claim: member.claim().cloned(),
             volume: member.volume().cloned(),
             attributes: member.attributes.clone(),
+            is_first: member.is_first,
             terminating: self.terminating || leaving,
             complete: self.complete && !outcome_unknown,
             is_over: self.is_over && !outcome_unknown,
@@ -205,6 +206,7 @@ impl Pod {
             run_labels: member_labels(&self.run_labels, member),
             job: member.job_name(&self.job),
             terminated: end_of(self, number),
+            is_first: member.is_first,
             members: Arc::default(),
             ..self.clone()
         })

@@ -307,12 +307,13 @@ mod tests {
 
     /// Names of the contract that are neither annotations nor labels of claims and volumes, and `retry`, which each user
     /// of a claim may write.
-    const ELSEWHERE: [&str; 19] = [
+    const ELSEWHERE: [&str; 20] = [
         "capacity",
         "capacity-fingerprint",
         "claim",
         "class",
         "clone-",
+        "first-job",
         "log",
         "operation",
         "p",

@@ -61,7 +61,7 @@ pub(super) async fn stamp(
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
     let job = job::name(Operation::Provision, &volume_id(&claim.uid, volume_generation), attempt, "");
     let ts = context.timestamp();
-    let (charged, batch, mut woken) = {
+    let (charged, batch, mut woken, term) = {
         let mut index = context.cluster.index_mut();
         // Another worker may have used the quota or the slot since the decision.
         if index.quota_refusal(claim, recipe).is_some() {
@@ -82,7 +82,7 @@ pub(super) async fn stamp(
         let joins =
             |index: &mut Index| index.join_batch(claim, recipe, &AttemptToBatch { job: &job, nodes: &nodes, ts: &ts });
         let batch = if attempt == 1 { joins(&mut index) } else { None };
-        (index.charge(claim, &class.name), batch, woken)
+        (index.charge(claim, &class.name), batch, woken, index.term())
     };
     woken.extend(batch.clone().map(WorkItem::Batch));
     context.cluster.queue.add_all(woken);
@@ -102,7 +102,11 @@ pub(super) async fn stamp(
         });
     }
     let stamped = stamped?;
-    context.cluster.index_mut().note_charge_written(&claim.uid);
+    {
+        let mut index = context.cluster.index_mut();
+        index.note_charge_written(&claim.uid);
+        index.on_stamp(&stamped.volume_id(), &job, term);
+    }
     confirmed.fresh = true;
     if attempt == 1 && observation.pool.exists && !observation.pool.request.is_request() {
         context.metrics.pool_miss(&class.name);
@@ -156,27 +160,40 @@ pub(super) async fn start_run(
     };
     // The slot that was taken with the stamp is freed when no Job appears for a while.
     let slot_request = SlotRequest::attempt(&claim.name, recipe, &claim.nodes_with_storage);
-    if !context.acquire_slot(&provision_job_name(claim), &slot_request, recipe) {
+    let job = provision_job_name(claim);
+    if !context.acquire_slot(&job, &slot_request, recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
+    let is_first = context.cluster.index_mut().begin_run(&claim.volume_id(), &job);
     let attributes = Some(attributes.clone()).filter(|attributes| attributes.class.is_some());
     if let Some(batch) = claim.batch() {
         let (id, attempt, object) = (claim.volume_id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
-        let member = Member { id, attempt, object, attributes };
+        let member = Member { id, attempt, object, attributes, is_first };
         let has_joined = context.add_entry(batch, BatchEntry { member, request, target, recipe: recipe.clone() });
         confirmed.missed_batch = !has_joined;
         return Ok(if has_joined { StepOutcome::End(Requeue::JobCreated) } else { StepOutcome::Again });
     }
-    let target = RunTarget { attributes, ..target };
+    let target = RunTarget { attributes, is_first, ..target };
     match context.create_job(recipe, job::job(recipe, &request, &target)).await {
         Ok(()) => Ok(StepOutcome::End(Requeue::JobCreated)),
         Err(WriteError::NotFound { message, .. }) => {
             let cause =
                 Cause::new(cause::NAMESPACE_GONE, format!("the provisioner's Job cannot be created: {message}"));
-            fail(context, claim, observation, confirmed, JobRefusal { cause, reaction: Reaction::Retry }).await
+            let refusal = JobRefusal { cause, reaction: Reaction::Retry };
+            fail(context, claim, observation, confirmed, Refused { refusal, is_first }).await
         }
-        Err(error) => fail(context, claim, observation, confirmed, refused_job(error)?).await,
+        Err(error) => {
+            let refusal = refused_job(error)?;
+            fail(context, claim, observation, confirmed, Refused { refusal, is_first }).await
+        }
     }
+}
+
+/// A Job that Kubernetes refused.
+struct Refused {
+    refusal: JobRefusal,
+    /// The Job is certainly the first of its attempt.
+    is_first: bool,
 }
 
 /// Records that the attempt has failed because its run could not be started.
@@ -185,11 +202,11 @@ async fn fail(
     claim: &Claim,
     observation: &Observation,
     confirmed: &Confirmed,
-    refusal: JobRefusal,
+    Refused { refusal, is_first }: Refused,
 ) -> Result<StepOutcome, WriteError> {
     let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
     let decision = observed(context, claim, observation, confirmed, |observed| {
-        failed_start(observed, class, refusal, context.clock.now())
+        failed_start(observed, class, refusal, is_first, context.clock.now())
     });
     context.decided(&ObjectRef::claim(claim), decision.rule, &decision.step);
     if let Some(event) = decision.event {

@@ -125,7 +125,7 @@ async fn create_or_add_to_batch(
     let target = RunTarget { namespace: recipe.config.namespace.clone(), node: pinned_node, ..RunTarget::default() };
     if let Some(batch) = volume.batch().filter(|_| is_origin) {
         let (id, object) = (request.volume_id.clone(), MemberObject::Volume(volume.name.clone()));
-        let member = Member { id, attempt, object, attributes: None };
+        let member = Member { id, attempt, object, attributes: None, is_first: false };
         let recipe = Arc::new(recipe.clone());
         return match context.add_entry(batch, BatchEntry { member, request, target, recipe }) {
             true => Ok(StepOutcome::End(Requeue::JobCreated)),

@@ -203,10 +203,19 @@ impl Index {
         jobs.map(|job| CachedRun { job: job.clone(), pods: self.pods_of(&job.run_labels.id) }).collect()
     }
 
-    /// Returns the creation time of a run's Job, in seconds since 1970. Returns `None` unless its pods have ended and
-    /// none of its containers has run.
-    pub fn unstarted_since(&self, id: &str, job: &str) -> Option<i64> {
-        self.unstarted.since(id, job)
+    /// Checks that the pods of a run's first Job have ended, and none of their containers has run.
+    pub fn has_ended_unstarted(&self, id: &str, job: &str) -> bool {
+        self.unstarted.has_ended_unstarted(id, job)
+    }
+
+    /// Checks whether a run's Job may have been created a second time.
+    pub fn is_repeated(&self, id: &str, job: &str) -> bool {
+        self.unstarted.is_repeated(id, job)
+    }
+
+    /// Returns the number of the term in which this process leads.
+    pub fn term(&self) -> u64 {
+        self.unstarted.term()
     }
 
     /// Returns how often somebody deleted the provision Job with this name while it was in progress.

@@ -1,9 +1,5 @@
 //! Changes of Jobs and pods, and warnings about them.
 
-use std::sync::Arc;
-
-use flex_contract::operation::Operation;
-
 use super::{Index, WatchChange, WorkItem, within};
 use crate::run::view::{Job, Pod, WarningEvent};
 use crate::state::watch_change::Changed;
@@ -23,7 +19,6 @@ impl Index {
                 let Some(changed) = self.facts.cache.runs.remove_job(&name) else { return Vec::new() };
                 let (job, cache) = (changed.last(), &self.facts.cache);
                 self.removed_jobs.on_deleted_job(job, &cache.claims, self.facts.clock.now());
-                self.note_unstarted(job);
                 self.members.forget(&job.uid);
                 self.on_job(&changed)
             }
@@ -57,18 +52,6 @@ impl Index {
         same && job.members.is_empty() && !self.slots.expectations().contains(&job.name.name)
     }
 
-    /// Remembers a deleted Job of one claim whose pod has not started a container.
-    fn note_unstarted(&mut self, job: &Job) {
-        if job.run_labels.operation != Operation::Provision || !job.members.is_empty() {
-            return;
-        }
-        let id = &job.run_labels.id;
-        let pods = self.members.pods_of(id, &self.facts.cache.runs);
-        if pods.iter().any(|pod| pod.job_uid == job.uid && !pod.started) {
-            self.unstarted.on_deleted_job(id, job);
-        }
-    }
-
     /// Applies a change of a pod.
     pub fn change_pod(&mut self, change: WatchChange<Pod>) -> Vec<WorkItem> {
         let runs = &self.facts.cache.runs;
@@ -76,9 +59,7 @@ impl Index {
             // Most of a kubelet's writes on a pod do not matter here.
             WatchChange::Apply(pod) if runs.pod(&pod.name).is_some_and(|before| **before == pod) => Vec::new(),
             WatchChange::Apply(pod) => {
-                // Most pods start, and nobody asks for the age of their Jobs.
-                let job = if pod.never_started { runs.job_of(&pod) } else { None };
-                self.unstarted.see(&pod, job.map(Arc::as_ref));
+                self.unstarted.see(&pod);
                 let changed = self.facts.cache.runs.apply_pod(pod);
                 self.woken_by_pod(changed.last())
             }

@@ -9,6 +9,7 @@ impl Index {
     pub fn begin_term(&mut self) -> Vec<WorkItem> {
         self.batches.forget_open(self.slots.expectations_mut());
         self.sync_probes.give_up();
+        self.unstarted.begin_term();
         self.pools.forget_writes(&self.facts.cache);
         self.unseen_writes.clear();
         self.unmarked.clear();

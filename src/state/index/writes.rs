@@ -135,6 +135,19 @@ impl Index {
     }
 }
 
+/// Attempts and their Jobs.
+impl Index {
+    /// Records that an attempt was stamped in a term. It has no Job.
+    pub fn on_stamp(&mut self, id: &str, job: &str, term: u64) {
+        self.unstarted.on_stamp(id, job, term);
+    }
+
+    /// Records that the Job of an attempt is about to be created. Returns whether it is certainly the attempt's first.
+    pub fn begin_run(&mut self, id: &str, job: &str) -> bool {
+        self.unstarted.begin_run(id, job)
+    }
+}
+
 /// Quota.
 impl Index {
     /// Charges a claim that is about to be stamped. Returns whether the charge is new: an earlier stamp may exist that

@@ -22,7 +22,10 @@ fn asking(recipe: &Recipe, count: usize) -> Vec<MemberRun> {
             claim: flex_contract::request::ClaimRef { namespace: "team".into(), name, uid: id.clone() },
             ..request(recipe)
         };
-        MemberRun { member: Member { id, attempt: 1, object: MemberObject::Claim(claim), attributes: None }, request }
+        MemberRun {
+            member: Member { id, attempt: 1, object: MemberObject::Claim(claim), attributes: None, is_first: false },
+            request,
+        }
     };
     (0..count).map(one).collect()
 }

@@ -242,6 +242,7 @@ mod tests {
             attempt,
             object: MemberObject::Claim(ObjectName::new("team", id)),
             attributes: None,
+            is_first: false,
         };
         let members: Arc<[Member]> = [member("other", 1), member("u", 3)].into();
         let name = ObjectName::new("admin", "provision-batch-0123456789abcdef");

@@ -33,12 +33,14 @@ pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
     let size = (request.operation == Operation::Expand).then(|| (names::JOB_SIZE, request.size_bytes.to_string()));
     let attributes =
         target.attributes.as_ref().map(|attributes| (names::ATTRIBUTES, serde_json::json!(attributes).to_string()));
+    let first = target.is_first.then(|| (names::FIRST_JOB, names::FIRST_JOB_YES.to_owned()));
     let annotations: BTreeMap<String, String> = [(names::RECIPE_VERSION, recipe.version()), (names::JOB_CLAIM, claim)]
         .into_iter()
         .chain(volume)
         .chain(content)
         .chain(size)
         .chain(attributes)
+        .chain(first)
         .map(|(key, value)| (key.to_owned(), value))
         .collect();
     let input = PodInput {

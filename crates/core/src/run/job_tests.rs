@@ -3,6 +3,7 @@ use super::*;
 use crate::config::RunAsUser;
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::topology::Topologies;
+use crate::run::view;
 
 pub(crate) fn recipe(data: &[(&str, &str)]) -> Recipe {
     let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
@@ -72,6 +73,18 @@ fn the_first_example_makes_this_job() {
         ("zone", "west"),
     ]);
     insta::assert_yaml_snapshot!(job(&recipe, &request(&recipe), &run_target(Some("node-1"))));
+}
+
+#[test]
+fn the_first_job_of_an_attempt_and_its_pod_are_marked() {
+    let recipe = recipe(&[("image", "i")]);
+    for is_first in [true, false] {
+        let made = job(&recipe, &request(&recipe), &RunTarget { is_first, ..run_target(None) });
+        let template = made.spec.clone().unwrap().template;
+        let pod = k8s_openapi::api::core::v1::Pod { metadata: template.metadata.unwrap(), ..Default::default() };
+        let seen = (view::Job::from(&made).is_first, view::Pod::from(&pod).is_first);
+        assert_eq!(seen, (is_first, is_first));
+    }
 }
 
 #[test]

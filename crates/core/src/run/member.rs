@@ -34,6 +34,9 @@ pub struct Member {
     /// The attributes that the volume gets, if the claim requests some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
+    /// The Job is certainly the first of the member's attempt.
+    #[serde(rename = "first", default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_first: bool,
 }
 
 impl Member {

@@ -56,6 +56,8 @@ pub struct RunTarget {
     pub attributes: Option<Attributes>,
     /// Leaves out what may be gone with the config: ServiceAccount, tokens, pull secrets.
     pub without_account: bool,
+    /// The Job is certainly the first of its attempt.
+    pub is_first: bool,
 }
 
 /// The VolumeSnapshotContent that a run is for.

@@ -102,6 +102,12 @@ fn run_labels(metadata: &ObjectMeta) -> RunLabels {
     }
 }
 
+/// Checks whether a Job, or that of a pod, is certainly the first of its attempt.
+fn is_first(metadata: &ObjectMeta) -> bool {
+    let mark = metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::FIRST_JOB));
+    mark.is_some_and(|mark| mark == names::FIRST_JOB_YES)
+}
+
 /// Reads the members of a batch if the Job has the name of a batch. Pods of other runs may have any annotations from an
 /// admin's template.
 fn members(job: &str, metadata: Option<&ObjectMeta>) -> Arc<[Member]> {
@@ -159,6 +165,8 @@ pub struct Job {
     pub deadline: Option<i64>,
     /// The node to which the pod is bound.
     pub node: Option<String>,
+    /// The Job is certainly the first of its attempt.
+    pub is_first: bool,
     /// The members, if the Job is a batch.
     pub members: Arc<[Member]>,
     /// The name of the existing Job, where this is a member's view of a batch.
@@ -184,6 +192,7 @@ impl From<&batch::Job> for Job {
             name: ObjectName::of(&job.metadata),
             uid: job.metadata.uid.clone().unwrap_or_default(),
             run_labels: run_labels(&job.metadata),
+            is_first: is_first(&job.metadata),
             terminating: job.metadata.deletion_timestamp.is_some(),
             created: seconds(job.metadata.creation_timestamp.as_ref()),
             deadline: job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
@@ -281,6 +290,8 @@ pub struct Pod {
     /// No container of the pod has run, and none will. Kubernetes says so of each container, or the scheduler found no
     /// node.
     pub never_started: bool,
+    /// The pod's Job is certainly the first of its attempt.
+    pub is_first: bool,
     /// The members, if the pod is that of a batch.
     pub members: Arc<[Member]>,
 }
@@ -328,6 +339,7 @@ impl From<&core::Pod> for Pod {
             name: ObjectName::of(&pod.metadata),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             run_labels: run_labels(&pod.metadata),
+            is_first: is_first(&pod.metadata),
             job_uid: owner.map(|owner| owner.uid.clone()).unwrap_or_default(),
             members: members(&job, Some(&pod.metadata)),
             job,

@@ -178,6 +178,7 @@ pub(super) async fn batch(bench: &Bench) -> Step<()> {
             id: claim.volume_id(),
             attempt: 1,
             attributes: None,
+            is_first: false,
         },
         request: setting.request(claim, &bench.desk.api.url()),
     };

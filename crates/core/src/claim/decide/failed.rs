@@ -63,10 +63,10 @@ fn is_newer_config(o: &Observed<'_>, class: &Class) -> bool {
 }
 
 /// Records a failed attempt, because its Job could not be created. A Job that the API server calls malformed never
-/// existed, so that the attempt has left nothing.
-pub fn failed_start(o: &Observed<'_>, class: &Class, refusal: JobRefusal, now: i64) -> Decision {
+/// existed, so that the attempt has left nothing if the Job is its first.
+pub fn failed_start(o: &Observed<'_>, class: &Class, refusal: JobRefusal, is_first: bool, now: i64) -> Decision {
     let JobRefusal { cause, reaction } = refusal;
-    record(o, class, Rule::JobRefused, Failure { cause, reaction, at: now }, reaction == Reaction::Never)
+    record(o, class, Rule::JobRefused, Failure { cause, reaction, at: now }, is_first && reaction == Reaction::Never)
 }
 
 /// Records by a rule that the attempt has failed, and says what follows.

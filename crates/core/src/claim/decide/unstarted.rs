@@ -12,8 +12,7 @@ pub(super) fn unstarted_attempts(o: &Observed<'_>, never_started: bool) -> u32 {
     let attempt = o.attempt();
     let before = o.claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
     let joins = before.saturating_add(1) >= attempt;
-    // With the Job, somebody deletes the record of its pods.
-    if never_started && joins && o.runs.removed.is_none() { before.max(attempt) } else { before }
+    if never_started && joins { before.max(attempt) } else { before }
 }
 
 /// Returns the failure of the stamped attempt with the note that none of its containers has run. Returns `None` if the
