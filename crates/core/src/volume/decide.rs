@@ -47,7 +47,8 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let has_leftovers_on_other_nodes =
         !volume.abandoned && !nodes_to_clean(volume, ClaimState::Alive, o.origin_node).is_empty();
     match o.claim_state {
-        ClaimState::NoReference if volume.terminating && volume.has_finalizer() && volume.is_adopted() => {
+        // An adoption in progress may have written the record and the finalizer, and no mark yet.
+        ClaimState::NoReference if volume.terminating && volume.has_finalizer() => {
             claim_ref_removed(volume, has_leftovers_on_other_nodes)
         }
         ClaimState::NoReference => Rule::NoClaim.nothing(),

@@ -175,7 +175,8 @@ fn a_terminating_volume_without_a_claim_is_reported_and_can_be_abandoned() {
     let deleted = |policy| Volume { terminating: true, ..volume(policy) };
     world(deleted("Delete"), ClaimState::NoReference).waits(Rule::ClaimRefRemovedHold, "no claim has released it");
     let abandoned = Volume { abandoned: true, ..deleted("Delete") };
-    for volume in [deleted("Retain"), abandoned] {
+    let half_adopted = Volume { adoption_mark: None, ..abandoned.clone() };
+    for volume in [deleted("Retain"), abandoned, half_adopted] {
         assert_eq!(world(volume, ClaimState::NoReference).step(Rule::ClaimRefRemovedRetained), Step::RemoveFinalizer);
     }
 }
