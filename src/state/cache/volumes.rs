@@ -69,11 +69,12 @@ impl VolumeCache {
         self.by_claim.contains_key(&Id::from(claim))
     }
 
-    /// Returns a volume that the PV controller will bind to a claim. The volume is reserved for the claim by name, and
-    /// fits.
+    /// Returns a volume that the PV controller will bind to a claim, and that no run made for it. The volume is reserved
+    /// for the claim by name, or the PV controller has written the claim's UID already, and it fits.
     pub fn reserved_for(&self, claim: &Claim) -> Option<Arc<Volume>> {
-        let reserved = self.reserved.get(&claim.name)?.iter().filter_map(|name| self.get(name));
-        reserved.into_iter().find(|volume| satisfies_reservation(volume, claim))
+        let by_name = self.reserved.get(&claim.name).into_iter().flatten().filter_map(|name| self.get(name));
+        let half_bound = self.of_claim(&claim.uid).filter(|volume| is_half_bound(volume, claim));
+        by_name.chain(half_bound).find(|volume| satisfies_reservation(volume, claim))
     }
 
     /// Records that the claim of a volume is gone by the API. Its UID never returns, so that nobody has to ask again.
@@ -147,9 +148,45 @@ pub fn reservation(volume: &Volume) -> Option<&ObjectName> {
     (Some(reference.name.name.as_str()) != volume.volume_id()).then_some(&reference.name)
 }
 
+/// Checks whether the PV controller has begun to bind a claim to a volume that no run made for it: it has written the
+/// claim's UID on the volume, and not yet the volume's name on the claim.
+fn is_half_bound(volume: &Volume, claim: &Claim) -> bool {
+    let is_made_for_it =
+        volume.claim_uid.as_ref() == Some(&claim.uid) || volume.name == names::pv_name(&claim.volume_id());
+    volume.claim_ref_uid() == Some(&claim.uid) && !is_made_for_it
+}
+
 /// Returns the UIDs of the claims that a volume names in any way.
 pub fn claims_of(volume: &Volume) -> BTreeSet<String> {
     let by_name = volume.name.strip_prefix(names::PV_PREFIX).map(str::to_owned);
     let by_ref = volume.claim_ref_uid().map(str::to_owned);
     [volume.claim_uid.clone(), by_name, by_ref].into_iter().flatten().filter(|uid| !uid.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::testing::{claim, volume};
+
+    /// Without the first half a restored claim would get an attempt, and a second volume.
+    #[test]
+    fn a_volume_is_reserved_for_a_claim_until_both_halves_of_the_binding_are_written() {
+        let pending = claim("team", "restored", false);
+        let restored =
+            Volume { name: "pvc-former".into(), claim_uid: Some("former".into()), ..volume(&pending, "1Gi") };
+        let reserved = |change: &dyn Fn(&mut Volume)| {
+            let (mut cache, mut volume) = (VolumeCache::default(), restored.clone());
+            change(&mut volume);
+            cache.apply(volume);
+            cache.reserved_for(&pending).is_some()
+        };
+        let uid = |uid: Option<&str>| {
+            let uid = uid.map(str::to_owned);
+            move |volume: &mut Volume| volume.claim_ref.as_mut().unwrap().uid = uid.clone()
+        };
+        assert!(reserved(&uid(None)) && reserved(&uid(Some(&pending.uid))));
+        assert!(!reserved(&uid(Some("another"))));
+        assert!(!reserved(&|volume| volume.terminating = true));
+        assert!(!reserved(&|volume| volume.claim_uid = Some(pending.uid.clone())), "a run made it for the claim");
+    }
 }

@@ -104,8 +104,8 @@ impl Index {
         self.facts.cache.volumes.of_claim(uid).collect()
     }
 
-    /// Returns a volume that the PV controller will bind to a claim. The volume is reserved for the claim by name, and
-    /// fits.
+    /// Returns a volume that the PV controller will bind to a claim, and that no run made for it. The volume is reserved
+    /// for the claim by name, or the PV controller has written the claim's UID already, and it fits.
     pub fn reserved_for(&self, claim: &Claim) -> Option<Arc<Volume>> {
         self.facts.cache.volumes.reserved_for(claim)
     }

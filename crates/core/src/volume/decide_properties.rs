@@ -81,7 +81,10 @@ fn check_step(world: &World, decision: &Decision, todo: &[Option<String>]) -> Re
                 || (alive && volume.abandoned)
                 || (!deletes && volume.abandoned);
             let dropped = world.claim == ClaimState::NoReference && volume.terminating && volume.has_finalizer();
-            prop_assert!(!dropped || !volume.abandoned && decision.event.is_some(), "nobody else removes the finalizer");
+            prop_assert!(
+                !dropped || !volume.abandoned && decision.event.is_some(),
+                "nobody else removes the finalizer"
+            );
             prop_assert!(awaited || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
             prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
         }
