@@ -16,6 +16,7 @@ use super::model::overview::{ClaimCounts, ClassFacts, ClassRow, Overview, Polici
 use super::model::{Counts, Document, Head, MAX_ROWS, Nothing, Rows};
 use super::sources::Sources;
 use crate::api::claim_events;
+use crate::claim::failed_attempts::FailedAttempts;
 use crate::claim::progress::progress;
 use crate::claim::timeline::Timeline;
 use crate::class_health::health::Health;
@@ -188,6 +189,7 @@ fn facts(index: &Index, claim: &Arc<Claim>, recipe: Option<&Recipe>) -> ClaimFac
         pods: index.pods_of(&id),
         volume: index.volume(&names::pv_name(&id)),
         written: None,
+        failed: FailedAttempts::of(claim),
         quota: recipe.and_then(|recipe| index.quota_refusal(claim, recipe)),
         claim: claim.clone(),
     }
@@ -235,7 +237,9 @@ pub async fn claim(sources: &Sources, name: &ObjectName) -> Option<Document<OneC
         None => Err("the API server did not answer in time".to_owned()),
     };
     if facts.claim.is_bound() {
-        facts.written = context.clock.within(EVENTS_TIMEOUT, written(sources, &facts.claim)).await.flatten();
+        if let Some(Some(kept)) = context.clock.within(EVENTS_TIMEOUT, kept(sources, &facts.claim)).await {
+            (facts.written, facts.failed) = kept;
+        }
     }
     Some(page(sources, |_, _| {
         let recipe = recipe(&classes, facts.claim.class.as_deref().unwrap_or_default());
@@ -244,12 +248,14 @@ pub async fn claim(sources: &Sources, name: &ObjectName) -> Option<Document<OneC
     }))
 }
 
-/// Reads the timeline that is written on a bound claim. The cache does not keep it.
-async fn written(sources: &Sources, claim: &Claim) -> Option<Timeline> {
+/// Reads the timeline and the failed attempts that are written on a bound claim. The cache does not keep them.
+async fn kept(sources: &Sources, claim: &Claim) -> Option<(Option<Timeline>, FailedAttempts)> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(sources.client.clone(), &claim.name.namespace);
     let object = api.get_metadata(&claim.name.name).await.ok()?;
-    let timeline = Timeline::read(object.metadata.annotations?.get(names::TIMELINE)?)?;
-    (timeline.created.div_euclid(1000) == claim.created).then_some(timeline)
+    let failed = FailedAttempts::of_object(&object.metadata, claim);
+    let text = object.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::TIMELINE));
+    let timeline = text.and_then(|text| Timeline::read(text));
+    Some((timeline.filter(|timeline| timeline.created.div_euclid(1000) == claim.created), failed))
 }
 
 /// Observes the failures.

@@ -6,7 +6,9 @@ use super::lists::{failure_text, next_try};
 use super::{Tab, Tone, ago, badge, cell, claim_link, layout, more, nothing, object_name, span, table};
 use crate::age::age;
 use crate::page::model::Document;
-use crate::page::model::claims::{ClaimRow, ClaimsInFlight, EventRow, NextStage, OneClaim, StageRow};
+use crate::page::model::claims::{
+    AttemptRow, ClaimRow, ClaimsInFlight, EarlierAttempts, EventRow, NextStage, OneClaim, StageRow,
+};
 
 /// The width of a bar in its own units.
 const WIDTH: i64 = 1000;
@@ -177,6 +179,7 @@ pub fn claim(document: &Document<OneClaim>) -> String {
                 p { (ago(failure.at, head.at)) " in " (failure.operation) " run " (failure.attempt) ". Next try: " (next_try(failure.next, head.at)) "." }
             }
         }
+        (earlier(row, &body.earlier, head.at))
         (events(body, head.at))
     };
     let title = format!("{}/{}", row.namespace, row.name);
@@ -209,6 +212,36 @@ fn stage_row(row: &ClaimRow, stage: &'static str, after: Option<i64>, took: i64,
         (cell("After", &html! { @match after { Some(after) => (span(after)), None => span class="dim" { "–" } } }))
         (cell("Took", &span(took)))
         (cell("Who worked", &worker))
+    }
+}
+
+/// Returns the attempts that failed before the last one.
+fn earlier(row: &ClaimRow, earlier: &EarlierAttempts, now: i64) -> Markup {
+    let EarlierAttempts { attempts, left_out } = earlier;
+    let rows: Vec<_> = attempts.iter().map(|attempt| attempt_row(row, attempt, now)).collect();
+    html! {
+        @if !rows.is_empty() {
+            section {
+                h2 { "Earlier attempts" }
+                (table(&["Attempt", "Stages", "Failed", "Cause"], &rows))
+                @if *left_out > 0 { p class="dim" { (left_out) " more attempts in the middle failed, too. The claim does not keep them." } }
+            }
+        }
+    }
+}
+
+fn attempt_row(row: &ClaimRow, attempt: &AttemptRow, now: i64) -> Markup {
+    let AttemptRow { attempt, stages, reason, message, ended } = attempt;
+    let begin = stages.first().map_or(0, |first| first.after_ms.saturating_sub(first.took_ms));
+    let since_begin = |stage: &StageRow| StageRow { after_ms: stage.after_ms.saturating_sub(begin), ..*stage };
+    let stages: Vec<_> = stages.iter().map(since_begin).collect();
+    let age_ms = stages.last().map_or(0, |last| last.after_ms);
+    let alone = ClaimRow { stages, next: None, age_ms, ..row.clone() };
+    html! {
+        (cell("Attempt", attempt))
+        (cell("Stages", &html! { (bar(&alone)) small { (span(age_ms)) } }))
+        (cell("Failed", &ago(*ended, now)))
+        (cell("Cause", &html! { b { bdi { (reason) } } " " bdi { (message) } }))
     }
 }
 

@@ -2,7 +2,9 @@ use super::claims::{claim, claims};
 use super::lists::{configs, failures, findings};
 use super::overview::overview;
 use super::*;
-use crate::page::model::claims::{ClaimRow, ClaimsInFlight, EventRow, NextStage, OneClaim, StageRow};
+use crate::page::model::claims::{
+    AttemptRow, ClaimRow, ClaimsInFlight, EarlierAttempts, EventRow, NextStage, OneClaim, StageRow,
+};
 use crate::page::model::configs::{ConfigRow, ConfigVerdict, Configs, VerdictLine};
 use crate::page::model::failures::{FailureRow, Failures, NextTry};
 use crate::page::model::findings::{FindingRow, Findings};
@@ -74,6 +76,11 @@ fn failure(text: &str) -> FailureRow {
     }
 }
 
+fn attempt(text: &str) -> AttemptRow {
+    let stages = vec![StageRow { stage: "failed", after_ms: 1500, took_ms: 1500, worker: "the image" }];
+    AttemptRow { attempt: 1, stages, reason: name(text), message: message(text), ended: NOW - 60 }
+}
+
 fn class(text: &str) -> ClassRow {
     ClassRow {
         name: name(text),
@@ -99,6 +106,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         node: Some(name(text)),
         job: Some(name(text)),
         failure: Some(failure(text)),
+        earlier: EarlierAttempts { attempts: vec![attempt(text)], left_out: 2 },
         events: vec![EventRow { reason: name(text), message: message(text), warning: true, count: 3, at: NOW - 5 }],
         unseen: vec![message(text)],
     };

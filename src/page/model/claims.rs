@@ -9,8 +9,9 @@ use serde::Serialize;
 use super::failures::FailureRow;
 use super::{Rows, message, name, state_word};
 use crate::api::claim_events::ClaimEvent;
+use crate::claim::failed_attempts::{FailedAttempt, FailedAttempts};
 use crate::claim::progress::{Progress, progress};
-use crate::claim::timeline::{Basis, Stage, Timeline};
+use crate::claim::timeline::{Basis, Reached, Stage, Timeline};
 use crate::config::classes::{BindingMode, Class};
 use crate::model::claim::{Claim, Stamp};
 use crate::model::volume::Volume;
@@ -94,6 +95,8 @@ pub struct ClaimFacts {
     pub volume: Option<Arc<Volume>>,
     /// The timeline that is written on a bound claim.
     pub written: Option<Timeline>,
+    /// The attempts that failed.
+    pub failed: FailedAttempts,
     /// The reason why no quota allows the claim to begin.
     pub quota: Option<String>,
 }
@@ -151,19 +154,18 @@ impl ClaimRow {
             attempt: timeline.attempt,
             created: claim.created,
             age_ms,
-            stages: reached
-                .iter()
-                .map(|reached| StageRow {
-                    stage: reached.stage.name(),
-                    after_ms: reached.after,
-                    took_ms: reached.took,
-                    worker: reached.stage.worker(),
-                })
-                .collect(),
+            stages: reached.iter().map(StageRow::of).collect(),
             next,
             waits_for: (progress == Some(Progress::Waiting)).then(|| waits_for(facts, class)).flatten(),
             expected_end,
         }
+    }
+}
+
+impl StageRow {
+    fn of(reached: &Reached) -> Self {
+        let Reached { stage, after, took } = *reached;
+        StageRow { stage: stage.name(), after_ms: after, took_ms: took, worker: stage.worker() }
     }
 }
 
@@ -197,10 +199,62 @@ pub struct OneClaim {
     pub job: Option<String>,
     /// The last failed run.
     pub failure: Option<FailureRow>,
+    /// The attempts that failed before the last attempt.
+    pub earlier: EarlierAttempts,
     /// The events, the newest first.
     pub events: Vec<EventRow>,
     /// What could not be read, and why.
     pub unseen: Vec<String>,
+}
+
+/// The attempts of a claim that failed before its last attempt, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EarlierAttempts {
+    /// The attempts.
+    pub attempts: Vec<AttemptRow>,
+    /// The number of attempts in the middle that are not known any more.
+    pub left_out: u32,
+}
+
+/// An attempt that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptRow {
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+    /// The stages that it reached. The times are from the creation of the claim.
+    pub stages: Vec<StageRow>,
+    /// The reason of the failure, in one word.
+    pub reason: String,
+    /// The message for people, or its beginning.
+    pub message: String,
+    /// The time of the failure, in seconds since 1970.
+    pub ended: i64,
+}
+
+impl EarlierAttempts {
+    fn of(failed: &FailedAttempts, shown: &Timeline) -> Self {
+        let is_earlier = |attempt: &&FailedAttempt| shown.attempt == 0 || attempt.number() < shown.attempt;
+        let (mut before, mut end) = (0, shown.created);
+        let row = |attempt: &FailedAttempt| {
+            // The wait after the failure before belongs to the first stage. Where attempts are left out, its end is not known.
+            let follows = attempt.number() == before + 1;
+            let begin = attempt.timeline.began().filter(|_| !follows).unwrap_or(end);
+            (before, end) = (attempt.number(), attempt.ended());
+            AttemptRow {
+                attempt: attempt.number(),
+                stages: attempt.timeline.stages_since(begin).iter().map(StageRow::of).collect(),
+                reason: name(&attempt.reason),
+                message: message(&attempt.message),
+                ended: end.div_euclid(1000),
+            }
+        };
+        EarlierAttempts {
+            attempts: failed.kept().iter().filter(is_earlier).map(row).collect(),
+            left_out: failed.left_out(),
+        }
+    }
 }
 
 /// An event of a claim.
@@ -241,6 +295,7 @@ impl OneClaim {
             node: claim.selected_node.as_deref().map(name),
             job: job.map(|job| name(&job.name.to_string())),
             failure,
+            earlier: EarlierAttempts::of(&facts.failed, &facts.timeline()),
             events: events.iter().take(MAX_EVENTS).map(EventRow::of).collect(),
             unseen,
         }
@@ -258,14 +313,25 @@ impl EventRow {
 mod tests {
     use serde_json::json;
 
+    use flex_contract::exit::Reaction;
     use flex_contract::names;
+    use flex_contract::operation::Operation;
 
     use super::*;
     use crate::page::testing::{self, CREATED};
+    use crate::run::failure::LastFailure;
     use crate::run::view::RunLabels;
 
     fn facts(claim: Claim) -> ClaimFacts {
-        ClaimFacts { claim: claim.into(), jobs: Vec::new(), pods: Vec::new(), volume: None, written: None, quota: None }
+        ClaimFacts {
+            claim: claim.into(),
+            jobs: Vec::new(),
+            pods: Vec::new(),
+            volume: None,
+            written: None,
+            failed: FailedAttempts::default(),
+            quota: None,
+        }
     }
 
     fn job(created: i64) -> Arc<Job> {
@@ -321,6 +387,38 @@ mod tests {
         let row = row(&failed, &testing::class("gold", &[]), Some(1));
         assert_eq!((row.state, row.attempt, row.next, row.expected_end), ("Failed", 2, None, None));
         assert_eq!(row.stages.last().map(|stage| (stage.stage, stage.after_ms)), Some(("failed", 9_500)));
+    }
+
+    #[test]
+    fn the_failed_attempts_before_the_last_one_are_kept_with_their_causes() {
+        let attempt = |number: u32, from: i64, until: i64| {
+            let mut timeline = Timeline::new(number, CREATED * 1000);
+            timeline.reach(Stage::Stamped, (CREATED + from) * 1000);
+            timeline.reach(Stage::Failed, (CREATED + until) * 1000);
+            timeline
+        };
+        let failure = |number| {
+            let cause = crate::run::state::Cause::new("ExitCode", "no space");
+            LastFailure::new(Operation::Provision, number, CREATED, &cause, Reaction::Retry)
+        };
+        let times = [(1, 0, 10), (2, 20, 30), (3, 50, 60)];
+        let failed = times.iter().fold(FailedAttempts::default(), |failed, (number, from, until)| {
+            failed.with(attempt(*number, *from, *until), &failure(*number))
+        });
+        let earlier = EarlierAttempts::of(&failed, &attempt(3, 50, 60));
+        let took: Vec<_> = earlier.attempts.iter().map(|row| (row.attempt, row.stages[0].took_ms, row.ended)).collect();
+        assert_eq!(took, [(1, 0, CREATED + 10), (2, 10_000, CREATED + 30)], "the third is the last attempt");
+        assert_eq!(
+            (earlier.attempts[0].reason.as_str(), earlier.attempts[0].message.as_str()),
+            ("ExitCode", "no space")
+        );
+        let many = (1..=9).fold(FailedAttempts::default(), |failed, number| {
+            let from = i64::from(number) * 100;
+            failed.with(attempt(number, from, from + 10), &failure(number))
+        });
+        let earlier = EarlierAttempts::of(&many, &Timeline::new(10, CREATED * 1000));
+        let took: Vec<_> = earlier.attempts.iter().map(|row| (row.attempt, row.stages[0].took_ms)).collect();
+        assert_eq!((earlier.left_out, took[2..4].to_vec()), (3, vec![(6, 0), (7, 90_000)]));
     }
 
     #[test]
