@@ -53,6 +53,7 @@ fn router(address: SocketAddr, sources: Arc<Sources>) -> Router {
         .route("/", get(overview))
         .route("/claims", get(claims))
         .route("/claims/{namespace}/{name}", get(claim))
+        .route("/runs", get(runs))
         .route("/failures", get(failures))
         .route("/findings", get(findings))
         .route("/configs", get(configs))
@@ -129,6 +130,10 @@ async fn claim(
             refuse(&sources, uri, headers, StatusCode::NOT_FOUND, "No such claim", why)
         }
     }
+}
+
+async fn runs(State(sources): State<Arc<Sources>>, uri: Uri, headers: HeaderMap) -> Response {
+    respond((uri, headers), StatusCode::OK, &observe::runs(&sources), html::runs::runs)
 }
 
 async fn failures(State(sources): State<Arc<Sources>>, uri: Uri, headers: HeaderMap) -> Response {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::names;
+use flex_contract::operation::Operation;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 
@@ -13,6 +14,7 @@ use super::model::configs::Configs;
 use super::model::failures::{self, FailureRow, Failures};
 use super::model::findings::Findings;
 use super::model::overview::{ClaimCounts, ClassFacts, ClassRow, Overview, Policies};
+use super::model::runs::{RunFacts, RunRow, Runs};
 use super::model::{Counts, Document, Head, MAX_ROWS, Nothing, Rows};
 use super::sources::Sources;
 use crate::api::claim_events;
@@ -27,6 +29,7 @@ use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::reconcile::Context;
+use crate::run::view::Job;
 use crate::state::index::Index;
 
 /// The longest time for the events of a claim.
@@ -39,6 +42,8 @@ struct InProgress {
     claims: Vec<Arc<Claim>>,
     /// Volumes that are not settled.
     volumes: Vec<Arc<Volume>>,
+    /// The number of runs that make no volume.
+    runs: usize,
 }
 
 impl InProgress {
@@ -51,7 +56,8 @@ impl InProgress {
         let claims = index.unsettled_claims().filter(is_ours).collect();
         let is_failed = |volume: &Arc<Volume>| volume.failed_runs().next().is_some();
         let volumes = index.unsettled_volumes().filter(is_failed).collect();
-        InProgress { classes, claims, volumes }
+        let runs = index.jobs().filter(|job| RunFacts::is_shown(job)).count();
+        InProgress { classes, claims, volumes, runs }
     }
 
     /// Returns the claims as the health of classes sees them.
@@ -124,6 +130,7 @@ fn document<B>(sources: &Sources, seen: &InProgress, failures: usize, body: B) -
         uptime: i64::try_from(context.clock.passed().as_secs()).unwrap_or(i64::MAX),
         counts: Counts {
             claims: seen.claims.len(),
+            runs: seen.runs,
             failures,
             findings: context.sweep.report().total,
             configs: verdicts.len(),
@@ -256,6 +263,33 @@ async fn kept(sources: &Sources, claim: &Claim) -> Option<(Option<Timeline>, Fai
     let text = object.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::TIMELINE));
     let timeline = text.and_then(|text| Timeline::read(text));
     Some((timeline.filter(|timeline| timeline.created.div_euclid(1000) == claim.created), failed))
+}
+
+/// Observes the runs that make no volume.
+pub fn runs(sources: &Sources) -> Document<Runs> {
+    let context = &sources.context;
+    page(sources, |_, _| {
+        let mut facts: Vec<_> = {
+            let index = context.cluster.index();
+            let shown = index.jobs().filter(|job| RunFacts::is_shown(job));
+            shown.map(|job| run_facts(&index, job)).collect()
+        };
+        facts.sort_by(|a, b| (a.job.created, &a.job.name).cmp(&(b.job.created, &b.job.name)));
+        let Rows { rows, more } = Rows::cut(facts);
+        let now_ms = context.clock.wall().as_millisecond();
+        Runs { runs: Rows { rows: rows.iter().map(|facts| RunRow::of(facts, now_ms)).collect(), more } }
+    })
+}
+
+/// Returns what the page knows of a run. A volume tells since when it is not needed.
+fn run_facts(index: &Index, job: &Arc<Job>) -> RunFacts {
+    let is_deletion = job.run_labels.operation == Operation::Delete;
+    let volume = job.volume.as_deref().filter(|_| is_deletion).and_then(|volume| index.volume(volume));
+    RunFacts {
+        job: job.clone(),
+        pods: index.pods_of(&job.run_labels.id),
+        wanted: volume.and_then(|volume| volume.unneeded_since),
+    }
 }
 
 /// Observes the failures.

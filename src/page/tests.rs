@@ -53,7 +53,7 @@ const HOST: (&str, &str) = ("host", "localhost:40000");
 
 #[tokio::test]
 async fn each_page_is_html_and_json() {
-    for path in ["/", "/claims", "/failures", "/findings", "/configs"] {
+    for path in ["/", "/claims", "/runs", "/failures", "/findings", "/configs"] {
         let (status, headers, html) = asked(Method::GET, path, &[HOST]).await;
         assert_eq!((status, &headers["content-type"]), (StatusCode::OK, &"text/html; charset=utf-8".parse().unwrap()));
         assert!(html.starts_with("<!DOCTYPE html>") && html.contains("<noscript>"), "{html}");

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::bar::{Bar, legend};
 use super::lists::{failure_text, next_try};
 use super::{Tab, Tone, ago, badge, cell, claim_link, layout, more, nothing, object_name, span, table};
 use crate::age::age;
@@ -9,11 +10,6 @@ use crate::page::model::Document;
 use crate::page::model::claims::{
     AttemptRow, ClaimRow, ClaimsInFlight, EarlierAttempts, EventRow, NextStage, OneClaim, StageRow,
 };
-
-/// The width of a bar in its own units.
-const WIDTH: i64 = 1000;
-/// The smallest width of a stage that took some time.
-const MIN_WIDTH: i64 = 6;
 
 /// Returns the page of the claims in flight.
 pub fn claims(document: &Document<ClaimsInFlight>) -> String {
@@ -80,76 +76,11 @@ fn expected_end(row: &ClaimRow, now: i64) -> Markup {
     }
 }
 
-/// The colour of the party that works until a stage.
-fn colour(stage: &str) -> &'static str {
-    match stage {
-        "stamped" | "job-created" | "adopted" => "orchestrator",
-        "scheduled" => "scheduler",
-        "started" => "kubelet",
-        "volume-created" => "image",
-        "failed" => "failed",
-        _ => "controller",
-    }
-}
-
-fn legend() -> Markup {
-    let parties = [
-        ("orchestrator", "orchestrator"),
-        ("scheduler", "scheduler"),
-        ("kubelet", "kubelet"),
-        ("image", "image"),
-        ("controller", "PV controller"),
-        ("failed", "failed"),
-    ];
-    html! {
-        ul class="legend" aria-label="Colours of the bars" {
-            @for (class, text) in parties { li { svg class="bar dot" viewBox="0 0 10 10" aria-hidden="true" { rect class=(class) width="10" height="10" rx="3" {} } (text) } }
-        }
-    }
-}
-
-/// A part of a bar.
-struct Part {
-    class: &'static str,
-    from: i64,
-    width: i64,
-}
-
-/// Divides a bar among the stages of a claim and the time since the last. Times are in milliseconds.
-fn parts(row: &ClaimRow) -> Vec<Part> {
-    let whole = row.age_ms.max(1);
-    let scale =
-        |ms: i64| i64::try_from(i128::from(ms.clamp(0, whole)) * i128::from(WIDTH) / i128::from(whole)).unwrap_or(0);
-    let part = |class, from: i64, to: i64| {
-        let from = scale(from).min(WIDTH - MIN_WIDTH);
-        Part { class, from, width: (scale(to) - from).max(MIN_WIDTH) }
-    };
-    let reached = row.stages.iter().filter(|stage| stage.took_ms > 0);
-    let mut parts: Vec<_> = reached
-        .map(|stage| part(colour(stage.stage), stage.after_ms.saturating_sub(stage.took_ms), stage.after_ms))
-        .collect();
-    // Nobody works on a claim that waits for its user, or for room in a quota.
-    if let Some(next) = row.next.filter(|next| next.for_ms > 0 && row.waits_for.is_none()) {
-        parts.push(part(colour(next.stage), row.age_ms.saturating_sub(next.for_ms), row.age_ms));
-    }
-    // Kubernetes tells most times in whole seconds, so that a short attempt seems to have taken no time.
-    if parts.is_empty() {
-        parts.extend(row.stages.last().map(|last| part(colour(last.stage), last.after_ms, last.after_ms)));
-    }
-    parts
-}
-
-/// Returns the bar of a claim, with its stages as text for those who do not see it.
+/// Returns the bar of a claim.
 fn bar(row: &ClaimRow) -> Markup {
-    let stages = row.stages.iter().map(|stage| format!("{} {}", stage.stage, span(stage.took_ms)));
-    let open = row.next.iter().map(|next| format!("then {} for {} until now", next.stage, span(next.for_ms)));
-    let text = stages.chain(open).collect::<Vec<_>>().join(", ");
-    html! {
-        svg class="bar" viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" role="img" aria-label=(text) {
-            title { (text) }
-            @for Part { class, from, width } in parts(row) { rect class=(class) x=(from) width=(width) height="10" {} }
-        }
-    }
+    // Nobody works on a claim that waits for its user, or for room in a quota.
+    let open = row.next.filter(|_| row.waits_for.is_none());
+    Bar { stages: &row.stages, open, whole: row.age_ms }.draw()
 }
 
 /// Returns the page of one claim.
@@ -179,7 +110,7 @@ pub fn claim(document: &Document<OneClaim>) -> String {
                 p { (ago(failure.at, head.at)) " in " (failure.operation) " run " (failure.attempt) ". Next try: " (next_try(failure.next, head.at)) "." }
             }
         }
-        (earlier(row, &body.earlier, head.at))
+        (earlier(&body.earlier, head.at))
         (events(body, head.at))
     };
     let title = format!("{}/{}", row.namespace, row.name);
@@ -198,17 +129,12 @@ fn timeline(row: &ClaimRow) -> Markup {
 
 /// Returns the row of a stage. `after` is `None` for the stage that the claim waits for.
 fn stage_row(row: &ClaimRow, stage: &'static str, after: Option<i64>, took: i64, worker: &str) -> Markup {
-    let whole = row.age_ms.max(1);
     let until = after.unwrap_or(row.age_ms);
-    let alone = ClaimRow {
-        stages: vec![StageRow { stage, after_ms: until, took_ms: took, worker: "" }],
-        next: None,
-        age_ms: whole,
-        ..row.clone()
-    };
+    let alone = [StageRow { stage, after_ms: until, took_ms: took, worker: "" }];
+    let bar = Bar { stages: &alone, open: None, whole: row.age_ms.max(1) };
     html! {
         (cell("Stage", &html! { b { (stage) } @if after.is_none() { " " (badge(Tone::Busy, "Waits")) } }))
-        (cell("When", &bar(&alone)))
+        (cell("When", &bar.draw()))
         (cell("After", &html! { @match after { Some(after) => (span(after)), None => span class="dim" { "–" } } }))
         (cell("Took", &span(took)))
         (cell("Who worked", &worker))
@@ -216,9 +142,9 @@ fn stage_row(row: &ClaimRow, stage: &'static str, after: Option<i64>, took: i64,
 }
 
 /// Returns the attempts that failed before the last one.
-fn earlier(row: &ClaimRow, earlier: &EarlierAttempts, now: i64) -> Markup {
+fn earlier(earlier: &EarlierAttempts, now: i64) -> Markup {
     let EarlierAttempts { attempts, left_out } = earlier;
-    let rows: Vec<_> = attempts.iter().map(|attempt| attempt_row(row, attempt, now)).collect();
+    let rows: Vec<_> = attempts.iter().map(|attempt| attempt_row(attempt, now)).collect();
     html! {
         @if !rows.is_empty() {
             section {
@@ -230,16 +156,16 @@ fn earlier(row: &ClaimRow, earlier: &EarlierAttempts, now: i64) -> Markup {
     }
 }
 
-fn attempt_row(row: &ClaimRow, attempt: &AttemptRow, now: i64) -> Markup {
+fn attempt_row(attempt: &AttemptRow, now: i64) -> Markup {
     let AttemptRow { attempt, stages, reason, message, ended } = attempt;
     let begin = stages.first().map_or(0, |first| first.after_ms.saturating_sub(first.took_ms));
     let since_begin = |stage: &StageRow| StageRow { after_ms: stage.after_ms.saturating_sub(begin), ..*stage };
     let stages: Vec<_> = stages.iter().map(since_begin).collect();
     let age_ms = stages.last().map_or(0, |last| last.after_ms);
-    let alone = ClaimRow { stages, next: None, age_ms, ..row.clone() };
+    let bar = Bar { stages: &stages, open: None, whole: age_ms };
     html! {
         (cell("Attempt", attempt))
-        (cell("Stages", &html! { (bar(&alone)) small { (span(age_ms)) } }))
+        (cell("Stages", &html! { (bar.draw()) small { (span(age_ms)) } }))
         (cell("Failed", &ago(*ended, now)))
         (cell("Cause", &html! { b { bdi { (reason) } } " " bdi { (message) } }))
     }
@@ -269,50 +195,5 @@ fn event_row(event: &EventRow, now: i64) -> Markup {
         }))
         (cell("Last seen", &html! { (ago(*at, now)) @if *count > 1 { small { (count) " times" } } }))
         (cell("Message", &html! { bdi { (message) } }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn row(age_ms: i64, stages: &[(&'static str, i64, i64)], next: Option<NextStage>) -> ClaimRow {
-        let stage = |(stage, after_ms, took_ms): &(&'static str, i64, i64)| StageRow {
-            stage,
-            after_ms: *after_ms,
-            took_ms: *took_ms,
-            worker: "",
-        };
-        ClaimRow {
-            namespace: "team".into(),
-            name: "data".into(),
-            class: "gold".into(),
-            state: "Running",
-            attempt: 1,
-            created: 0,
-            age_ms,
-            stages: stages.iter().map(stage).collect(),
-            next,
-            waits_for: None,
-            expected_end: None,
-        }
-    }
-
-    #[test]
-    fn a_bar_is_divided_by_time_and_never_wider_than_itself() {
-        let open = NextStage { stage: "started", worker: "", for_ms: 500 };
-        let next = |stage| Some(NextStage { stage, ..open });
-        for (what, row, expected) in [
-            ("half and half", row(1000, &[("stamped", 500, 500)], next("started")), vec![(0, 500), (500, 500)]),
-            ("nothing yet", row(0, &[], None), vec![]),
-            ("no time", row(0, &[("stamped", 0, 0)], None), vec![(0, 6)]),
-            ("a short one is seen", row(1_000_000, &[("bound", 1_000_000, 1)], None), vec![(994, 6)]),
-            ("a wrong clock", row(10, &[("bound", 99, 99)], None), vec![(0, 1000)]),
-            ("extreme", row(i64::MAX, &[("bound", i64::MAX, i64::MAX)], None), vec![(0, 1000)]),
-        ] {
-            let found: Vec<_> = parts(&row).iter().map(|part| (part.from, part.width)).collect();
-            assert_eq!(found, expected, "{what}");
-            assert!(found.iter().all(|(from, width)| from + width <= WIDTH), "{what}");
-        }
     }
 }

@@ -3,9 +3,11 @@
 //! Texts of others are only ever text nodes and attributes, which `maud` escapes. The pages have no script and no style of
 //! their own, and need none to be read.
 
+mod bar;
 pub mod claims;
 pub mod lists;
 pub mod overview;
+pub mod runs;
 
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -23,6 +25,8 @@ pub enum Tab {
     Overview,
     /// Claims in flight, and one claim.
     Claims,
+    /// Runs that make no volume.
+    Runs,
     /// Failures.
     Failures,
     /// Findings.
@@ -80,7 +84,7 @@ fn layout<B>(document: &Document<B>, tab: Tab, title: &str, main: &Markup) -> St
 }
 
 fn header(head: &Head, tab: Tab) -> Markup {
-    let Counts { claims, failures, findings, configs, refused } = head.counts;
+    let Counts { claims, runs, failures, findings, configs, refused } = head.counts;
     let link = |to: Tab, href: &str, text: &str, count: &Markup| {
         html! { a href=(href) aria-current=[(to == tab).then_some("page")] { (text) (count) } }
     };
@@ -100,6 +104,7 @@ fn header(head: &Head, tab: Tab) -> Markup {
             nav aria-label="Pages" {
                 (link(Tab::Overview, "/", "Overview", &html! {}))
                 (link(Tab::Claims, "/claims", "Claims", &quiet(claims)))
+                (link(Tab::Runs, "/runs", "Runs", &quiet(runs)))
                 (link(Tab::Failures, "/failures", "Failures", &alarm(failures)))
                 (link(Tab::Findings, "/findings", "Findings", &alarm(findings)))
                 (link(Tab::Configs, "/configs", "Configs", &refused))

@@ -1,6 +1,7 @@
 use super::claims::{claim, claims};
 use super::lists::{configs, failures, findings};
 use super::overview::overview;
+use super::runs::runs;
 use super::*;
 use crate::page::model::claims::{
     AttemptRow, ClaimRow, ClaimsInFlight, EarlierAttempts, EventRow, NextStage, OneClaim, StageRow,
@@ -9,6 +10,7 @@ use crate::page::model::configs::{ConfigRow, ConfigVerdict, Configs, VerdictLine
 use crate::page::model::failures::{FailureRow, Failures, NextTry};
 use crate::page::model::findings::{FindingRow, Findings};
 use crate::page::model::overview::{ClassRow, ClassState, Limits, Overview, Policies, PoolRow};
+use crate::page::model::runs::{RunRow, Runs};
 use crate::page::model::{Counts, message, name};
 
 const NOW: i64 = 1_790_000_060;
@@ -25,7 +27,7 @@ fn document<B>(body: B) -> Document<B> {
         is_ready: true,
         at: NOW,
         uptime: 3700,
-        counts: Counts { claims: 2, failures: 1, findings: 1, configs: 2, refused: 1 },
+        counts: Counts { claims: 2, runs: 1, failures: 1, findings: 1, configs: 2, refused: 1 },
     };
     Document { head, body }
 }
@@ -73,6 +75,22 @@ fn failure(text: &str) -> FailureRow {
         cause: name(text),
         message: message(text),
         next: NextTry::At { at: NOW + 90 },
+    }
+}
+
+fn run(text: &str) -> RunRow {
+    RunRow {
+        operation: "delete".into(),
+        object: Some(name(text)),
+        members: 1,
+        class: name(text),
+        attempt: 1,
+        job: name(text),
+        node: Some(name(text)),
+        began: NOW - 9,
+        age_ms: 9000,
+        stages: vec![StageRow { stage: "job-created", after_ms: 2000, took_ms: 2000, worker: "the orchestrator" }],
+        next: Some(NextStage { stage: "scheduled", worker: "the scheduler", for_ms: 7000 }),
     }
 }
 
@@ -136,6 +154,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         ("overview", overview(&standby)),
         ("claims", claims(&document(ClaimsInFlight { claims: Rows { rows: vec![row(text)], more: 3 } }))),
         ("claim", claim(&document(one))),
+        ("runs", runs(&document(Runs { runs: Rows { rows: vec![run(text)], more: 1 } }))),
         ("failures", failures(&document(Failures { failures: Rows::cut(vec![failure(text)]) }))),
         ("findings", findings(&document(found))),
         ("configs", configs(&document(Configs { configs: Rows::cut(vec![config]) }))),

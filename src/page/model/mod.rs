@@ -7,6 +7,7 @@ pub mod configs;
 pub mod failures;
 pub mod findings;
 pub mod overview;
+pub mod runs;
 
 use serde::Serialize;
 
@@ -78,6 +79,8 @@ pub struct Head {
 pub struct Counts {
     /// Claims that are not bound.
     pub claims: usize,
+    /// Runs in progress that make no volume.
+    pub runs: usize,
     /// Claims and volumes whose last run failed.
     pub failures: usize,
     /// Findings of the last sweep.

@@ -25,6 +25,26 @@ impl RunStage {
     pub fn name(self) -> &'static str {
         self.into()
     }
+
+    /// Returns who works until the stage is reached.
+    pub fn worker(self) -> &'static str {
+        match self {
+            RunStage::JobCreated => "the orchestrator, or the limits of the class",
+            RunStage::Scheduled => "the scheduler",
+            RunStage::Started => "the kubelet: the pod's volumes, and the pull of the image",
+            RunStage::Ended => "the image",
+        }
+    }
+
+    /// Returns the stage that comes next; `None` after the last.
+    pub fn next(self) -> Option<Self> {
+        match self {
+            RunStage::JobCreated => Some(RunStage::Scheduled),
+            RunStage::Scheduled => Some(RunStage::Started),
+            RunStage::Started => Some(RunStage::Ended),
+            RunStage::Ended => None,
+        }
+    }
 }
 
 /// A stage that a run reached.
