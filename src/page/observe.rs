@@ -243,10 +243,10 @@ pub async fn claim(sources: &Sources, name: &ObjectName) -> Option<Document<OneC
         Some(events) => events.map_err(|error| error.to_string()),
         None => Err("the API server did not answer in time".to_owned()),
     };
-    if facts.claim.is_bound() {
-        if let Some(Some(kept)) = context.clock.within(EVENTS_TIMEOUT, kept(sources, &facts.claim)).await {
-            (facts.written, facts.failed) = kept;
-        }
+    if facts.claim.is_bound()
+        && let Some(Some(kept)) = context.clock.within(EVENTS_TIMEOUT, kept(sources, &facts.claim)).await
+    {
+        (facts.written, facts.failed) = kept;
     }
     Some(page(sources, |_, _| {
         let recipe = recipe(&classes, facts.claim.class.as_deref().unwrap_or_default());

@@ -62,6 +62,28 @@ prop_compose! {
     }
 }
 
+/// Checks that somebody ends the rest of a volume that no other run concerns.
+fn check_rest(world: &World, decision: &Decision, todo: &[Option<String>]) -> Result<(), TestCaseError> {
+    let volume = &world.volume;
+    let released = matches!(world.claim, ClaimState::NotFound | ClaimState::BoundToOtherVolume);
+    let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
+    let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
+    let goes_on = matches!(world.delete_run_state, RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. });
+    let later = alive && world.node_gone == NodeGone::RunElsewhere;
+    let awaited = goes_on
+        || later
+        || todo.is_empty()
+        || (!released && !alive)
+        || (volume.terminating && !volume.has_finalizer())
+        || (alive && volume.abandoned)
+        || (!deletes && volume.abandoned);
+    let dropped = world.claim == ClaimState::NoReference && volume.terminating && volume.has_finalizer();
+    prop_assert!(!dropped || !volume.abandoned && decision.event.is_some(), "nobody else removes the finalizer");
+    prop_assert!(awaited || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
+    prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
+    Ok(())
+}
+
 /// Checks the step of a volume that no other run concerns.
 fn check_step(world: &World, decision: &Decision, todo: &[Option<String>]) -> Result<(), TestCaseError> {
     let volume = &world.volume;
@@ -69,25 +91,7 @@ fn check_step(world: &World, decision: &Decision, todo: &[Option<String>]) -> Re
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let alive = matches!(world.claim, ClaimState::Alive | ClaimState::Awaited);
     match &decision.step {
-        Step::Nothing => {
-            let goes_on =
-                matches!(world.delete_run_state, RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. });
-            let later = alive && world.node_gone == NodeGone::RunElsewhere;
-            let awaited = goes_on
-                || later
-                || todo.is_empty()
-                || (!released && !alive)
-                || (volume.terminating && !volume.has_finalizer())
-                || (alive && volume.abandoned)
-                || (!deletes && volume.abandoned);
-            let dropped = world.claim == ClaimState::NoReference && volume.terminating && volume.has_finalizer();
-            prop_assert!(
-                !dropped || !volume.abandoned && decision.event.is_some(),
-                "nobody else removes the finalizer"
-            );
-            prop_assert!(awaited || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
-            prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
-        }
+        Step::Nothing => check_rest(world, decision, todo)?,
         Step::AddFinalizer => {
             prop_assert!(!volume.has_finalizer() && !volume.terminating && (deletes || !todo.is_empty()))
         }
