@@ -72,3 +72,13 @@ pub fn golden(name: &str, found: &str) {
     let expected = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     assert_eq!(found, expected, "{} differs; UPDATE_GOLDEN=1 writes it again", path.display());
 }
+
+/// A script may run `flex-pv --help | head -1`.
+#[test]
+fn nobody_has_to_read_the_help() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flex-pv"));
+    let output = command.arg("--help").stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}

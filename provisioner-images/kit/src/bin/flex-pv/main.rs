@@ -3,7 +3,7 @@
 //! It is a single static binary that a vendor copies into an image. The image's script then needs no kubectl, no curl
 //! and no YAML.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,7 +25,8 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         // clap returns `--help` and `--version` as errors too, to be printed on standard output.
         Err(error) if !error.use_stderr() => {
-            print!("{error}");
+            // Nobody may read on, as with `| head`.
+            let _ = error.print();
             return ExitCode::SUCCESS;
         }
         Err(error) => return flex_image_kit::conclude(Err(Failure::usage(error.to_string().trim_end().to_owned()))),
@@ -71,8 +72,13 @@ fn run(create: Create) -> Result<(), Failure> {
     let by_itself =
         || flex_image_kit::block_on(async { cluster::create(cluster::connect().await?, &volume, patience).await });
     handover::create(&volume, patience).unwrap_or_else(by_itself)?;
-    println!("created PersistentVolume {}", request.pv_name);
+    note(&format!("created PersistentVolume {}", request.pv_name));
     Ok(())
+}
+
+/// Says what was done. The work does not depend on whether somebody reads it.
+fn note(text: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
 fn remove(paths: Vec<PathBuf>) -> Result<(), Failure> {
@@ -87,7 +93,7 @@ fn keep(every: Option<u32>, age: u32, paths: &[PathBuf]) -> Result<(), Failure> 
     loop {
         for path in paths {
             match mounted::keep(path, Duration::from_secs(age.into())) {
-                Ok(removed) => removed.iter().for_each(|name| println!("removed {}/{name}", path.display())),
+                Ok(removed) => removed.iter().for_each(|name| note(&format!("removed {}/{name}", path.display()))),
                 Err(failure) if every.is_none() => return Err(failure),
                 Err(failure) => eprintln!("{failure}"),
             }
