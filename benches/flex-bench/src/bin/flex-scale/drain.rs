@@ -1,14 +1,17 @@
 //! The deletion of many volumes at once, while new claims arrive.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use flex_bench::many;
 use flex_bench::statistics::Spread;
+use flex_contract::names;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::ListParams;
 use kube::runtime::wait::await_condition;
 use serde::Serialize;
 
@@ -36,6 +39,9 @@ pub struct Drain {
     pub during: Spread,
     /// The number of claims that arrived during the deletion.
     pub arrived: usize,
+    /// The time that each stage of these claims took, in milliseconds, by the timelines on the claims. Kubernetes tells
+    /// most times in whole seconds.
+    pub stages: Vec<(String, Spread)>,
 }
 
 /// Makes volumes in batches, deletes them at once, and measures claims with a pod each that arrive meanwhile.
@@ -57,6 +63,7 @@ pub async fn measure(plane: &Plane, program: &Path, volumes: usize) -> Result<Dr
         Ok(began.elapsed())
     };
     let (during, deleted) = arriving(plane, "during", delete).await?;
+    let stages = stages(plane, "during-").await?;
     plane.clear(volumes).await?;
     plane.no_runs(volumes).await?;
     orchestrator.stop().await?;
@@ -67,7 +74,29 @@ pub async fn measure(plane: &Plane, program: &Path, volumes: usize) -> Result<Dr
         quiet: Spread::of(&quiet),
         arrived: during.len(),
         during: Spread::of(&during),
+        stages,
     })
+}
+
+/// The order of the stages of a claim.
+const STAGES: [&str; 7] = ["stamped", "job-created", "scheduled", "started", "volume-created", "adopted", "bound"];
+
+/// Reads how long each stage of the claims with a prefix took.
+async fn stages(plane: &Plane, prefix: &str) -> Result<Vec<(String, Spread)>> {
+    let mut took: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for claim in plane.claims().list(&ListParams::default()).await? {
+        let is_one = claim.metadata.name.as_deref().is_some_and(|name| name.starts_with(prefix));
+        let text = claim.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::TIMELINE));
+        let Some(text) = text.filter(|_| is_one) else { continue };
+        let timeline: serde_json::Value = serde_json::from_str(text)?;
+        let mut before = 0;
+        for (number, stage) in STAGES.iter().enumerate() {
+            let Some(after) = timeline["ms"][stage].as_i64() else { continue };
+            took.entry(number).or_default().push((after.max(before) - before) as f64);
+            before = before.max(after);
+        }
+    }
+    Ok(took.into_iter().map(|(number, times)| (STAGES[number].to_owned(), Spread::of(&times))).collect())
 }
 
 /// Creates a claim at intervals until the work is done, and waits until all are bound. Returns the time that each took, in

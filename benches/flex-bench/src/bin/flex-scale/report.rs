@@ -207,6 +207,10 @@ fn memory(results: &Results) -> String {
             drain.quiet.p50 / 1000.0,
             drain.quiet.p99 / 1000.0,
         );
+        let _ = writeln!(text, "\n| stage of a claim that arrived meanwhile | p50 | p99 |\n|---|---|---|");
+        for (stage, took) in &drain.stages {
+            let _ = writeln!(text, "| {stage} | {:.2} s | {:.2} s |", took.p50 / 1000.0, took.p99 / 1000.0);
+        }
     }
     text
 }

@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::plane::{ADMIN, How, OWN, Plane};
 
 /// Pairs of bursts. In every other pair the burst without a watcher comes first.
-const PAIRS: usize = 3;
+const PAIRS: usize = 8;
 /// A burst before all others, which fills caches.
 const WARM_UP: usize = 50;
 /// The time for the first lists of a watcher, and for work after the last run has ended.
@@ -34,7 +34,7 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Returns the means, with the difference in percent.
+    /// Returns the means, with the difference in percent and its standard error, by the pairs of bursts.
     pub fn table(&self) -> String {
         let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
         let (watched, alone) = (mean(&self.watched_ms), mean(&self.alone_ms));
@@ -43,8 +43,12 @@ impl Watching {
              | with `status --watch` | without | difference |\n|---|---|---|\n",
             self.claims
         );
-        let percent = 100.0 * (watched - alone) / alone;
-        let _ = writeln!(text, "| {watched:.2} ms | {alone:.2} ms | {percent:+.1} % |");
+        let pairs = self.watched_ms.iter().zip(&self.alone_ms);
+        let percents: Vec<f64> = pairs.map(|(with, without)| 100.0 * (with - without) / without).collect();
+        let percent = mean(&percents);
+        let squares: Vec<f64> = percents.iter().map(|one| (one - percent).powi(2)).collect();
+        let error = (squares.iter().sum::<f64>() / (squares.len().max(2) - 1) as f64 / squares.len() as f64).sqrt();
+        let _ = writeln!(text, "| {watched:.2} ms | {alone:.2} ms | {percent:+.1} ± {error:.1} % |");
         text
     }
 }
