@@ -61,8 +61,9 @@ pub const BATCH: &str = "flex-provisioner.io/batch";
 pub const NODES: &str = "flex-provisioner.io/nodes";
 /// On claims and volumes: the failure of the last failed attempt, as JSON.
 pub const FAILURE: &str = "flex-provisioner.io/last-failure";
-/// On claims, volumes and VolumeSnapshotContents whose last run failed: begin the next attempt now. Everybody who may
-/// change the object may write it, with any value. The record of the next failure replaces it.
+/// On claims, volumes and VolumeSnapshotContents whose last run failed: begin the next attempt now, or ten seconds
+/// after the failure. Everybody who may change the object may write it, with any value. The record of the next failure
+/// removes it.
 pub const RETRY: &str = "flex-provisioner.io/retry";
 /// On claims: when each stage of the last attempt was reached, as JSON.
 pub const TIMELINE: &str = "flex-provisioner.io/timeline";

@@ -21,7 +21,7 @@ use crate::model::snapshot::CAPABILITY;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::SnapshotProvenance;
 use crate::rules::Rule as _;
-use crate::run::backoff::{clamp_to_recent, delay, delay_after, due_after, not_before};
+use crate::run::backoff::{clamp_to_recent, delay, delay_after, due_after, not_before, shortened};
 use crate::run::failure::LastFailure;
 use crate::run::node::{NodeState, NodeStates, unreachable_message};
 use crate::run::slot_wait::until_slot_is_free;
@@ -215,7 +215,7 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let attempt = delete_attempt(o.content);
     match &o.delete_run {
         RunState::NotCached => {
-            let due = failed.filter(|_| !o.content.retry).map_or(now, |failure| failure.next_deletion(recipe, now));
+            let due = failed.map_or(now, |failure| failure.next_deletion(recipe, o.content.retry, now));
             match now < due {
                 true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
                 false => start(o, attempt),
@@ -362,9 +362,8 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
     // A new version of the config is tried at once.
     let is_newer = || content.made_by().is_none_or(|made_by| made_by.effective_config != recipe.effective_config);
     let wait = match failure.reaction {
-        _ if content.retry => 0,
         Reaction::Never if is_newer() => 0,
-        reaction => delay_after(reaction, recipe, failure.attempt),
+        reaction => shortened(delay_after(reaction, recipe, failure.attempt), content.retry),
     };
     let due = due_after(failure.at, wait, now);
     if content.error.as_ref() != Some(&failure.message) {

@@ -316,7 +316,8 @@ fn a_failed_deletion_is_repeated_at_the_pace_of_the_class() {
     let start = Step::StartDelete { attempt: 2, on_any_node: false };
     assert_eq!(waits.decide(NOW + 10), Rule::DeleteRunDue.step(start.clone()));
     let asked = waits.clone().with(|w| w.content.retry = true);
-    assert_eq!(asked.decide(NOW), Rule::DeleteRunDue.step(start.clone()), "somebody asks for it");
+    let often = asked.with(|w| w.content.last_failure.as_mut().unwrap().attempt = 7);
+    assert_eq!(often.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 10), "somebody asks for it");
     let of_future = waits.with(|w| w.content.last_failure.as_mut().unwrap().at = NOW + 86_400);
     assert_eq!(of_future.decide(NOW), Rule::DeleteRunDue.step(start), "no clock has shown that time");
 }
@@ -407,7 +408,13 @@ fn the_next_attempt_follows_by_backoff() {
     let never = noted(Reaction::Never).with(|w| w.content.error = Some("the array is on fire".into()));
     assert_eq!(never.decide(NOW + 60).rule, Rule::AttemptNotDue);
     assert_eq!(never.decide(NOW + 1800), stamp(2));
-    assert_eq!(never.with(|w| w.content.retry = true).decide(NOW), stamp(2), "somebody asks for it");
+    let asked = never.with(|w| w.content.retry = true);
+    assert_eq!(
+        asked.decide(NOW),
+        Rule::AttemptNotDue.nothing().requeue_at(NOW + 10),
+        "who asks all the time gains little"
+    );
+    assert_eq!(asked.decide(NOW + 10), stamp(2), "somebody asks for it");
 }
 
 #[test]

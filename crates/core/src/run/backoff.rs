@@ -9,6 +9,15 @@ use crate::config::Recipe;
 /// The delay after all retries, and after a failure that a retry would repeat.
 pub const LONG_DELAY: Duration = Duration::from_secs(30 * 60);
 
+/// The longest delay after a failure if somebody asks for the next try. It is not zero: everybody who may change a claim
+/// may ask, and may ask again and again.
+pub const ASKED_DELAY: Duration = Duration::from_secs(10);
+
+/// Shortens a delay, in seconds, if somebody asks for the next try.
+pub fn shortened(delay: i64, is_asked: bool) -> i64 {
+    if is_asked { delay.min(seconds(ASKED_DELAY)) } else { delay }
+}
+
 /// Returns the delay after a failed run, in seconds. It doubles with each attempt, and is long after all retries.
 pub fn delay(recipe: &Recipe, attempt: u32) -> i64 {
     if attempt > recipe.retries {
@@ -53,6 +62,11 @@ pub fn due_after(recorded: i64, delay: i64, now: i64) -> i64 {
     if recorded > now.saturating_add(CLOCK_SKEW) { now } else { recorded.saturating_add(delay) }
 }
 
+/// Returns the same as [`next_try_at`], unless somebody asks for an earlier try.
+pub fn next_asked_try_at(is_asked: bool, reaction: Reaction, at: i64, failures: u32, recipe: &Recipe, now: i64) -> i64 {
+    due_after(at, shortened(delay_after(reaction, recipe, failures), is_asked), now)
+}
+
 /// Returns the time of the next try after a failure at `at`. `failures` is the number of failures so far. All times are
 /// in seconds since 1970.
 pub fn next_try_at(reaction: Reaction, at: i64, failures: u32, recipe: &Recipe, now: i64) -> i64 {
@@ -68,6 +82,12 @@ pub fn clamp_to_recent(at: i64, now: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_asks_gets_the_next_try_soon_and_not_at_once() {
+        let delays = [0, 2, 300, i64::MAX].map(|delay| (shortened(delay, true), shortened(delay, false)));
+        assert_eq!(delays, [(0, 0), (2, 2), (10, 300), (10, i64::MAX)]);
+    }
 
     #[test]
     fn a_delay_doubles_up_to_its_maximum() {

@@ -3,7 +3,7 @@
 use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
 
-use super::backoff::{delay, due_after};
+use super::backoff::{delay, due_after, shortened};
 use super::state::Cause;
 use crate::config::Recipe;
 
@@ -86,11 +86,11 @@ impl LastFailure {
     }
 
     /// Returns when the next run that deletes is due, in seconds since 1970: now, if another version of the config caused
-    /// the failure.
-    pub fn next_deletion(&self, recipe: &Recipe, now: i64) -> i64 {
+    /// the failure, and soon, if somebody asks for it.
+    pub fn next_deletion(&self, recipe: &Recipe, is_asked: bool, now: i64) -> i64 {
         match self.is_from_other_config(recipe) {
             true => now,
-            false => due_after(self.at, delay(recipe, self.attempt), now),
+            false => due_after(self.at, shortened(delay(recipe, self.attempt), is_asked), now),
         }
     }
 

@@ -262,7 +262,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let attempt = volume.delete_attempt();
     match &o.delete_run_state {
         RunState::NotCached => {
-            let due = last.filter(|_| !volume.retry).map_or(now, |failure| failure.next_deletion(recipe, now));
+            let due = last.map_or(now, |failure| failure.next_deletion(recipe, volume.retry, now));
             if now < due {
                 return Rule::DeleteRunNotDue.nothing().requeue_at(due);
             }

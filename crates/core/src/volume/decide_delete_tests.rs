@@ -90,7 +90,10 @@ fn a_failed_run_is_repeated_after_a_pause() {
     assert_eq!(world.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 8));
     assert_eq!(world.decide(NOW + 8).step, begin(4, None));
     world.volume.retry = true;
-    assert_eq!(world.step(Rule::DeleteRunDue), begin(4, None), "somebody asks for it");
+    world.volume.last_failure.as_mut().unwrap().attempt = 8;
+    assert_eq!(world.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 10), "somebody asks for it");
+    assert_eq!(world.decide(NOW + 10).step, begin(9, None));
+    world.volume.last_failure.as_mut().unwrap().attempt = 3;
     world.volume.retry = false;
     world.volume.last_failure.as_mut().unwrap().at = NOW + 86_400;
     assert_eq!(world.step(Rule::DeleteRunDue), begin(4, None), "no clock has shown that time");

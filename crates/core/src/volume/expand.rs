@@ -23,7 +23,7 @@ use crate::model::volume_notes::FailedExpansion;
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
 use crate::rules::{self, Rule as _};
-use crate::run::backoff::{clamp_to_recent, next_try_at};
+use crate::run::backoff::{clamp_to_recent, next_asked_try_at};
 use crate::run::node::unreachable_message;
 use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
@@ -344,9 +344,9 @@ fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_si
     let failed = last(volume, requested_size);
     let error = failed.map(|failed| failed.message.clone());
     let report = ExpandUpdate::InProgress { size: requested_size, error };
-    let waits = |failed: &&FailedExpansion| !volume.retry && failed.recipe_version == recipe.version();
+    let waits = |failed: &&FailedExpansion| failed.recipe_version == recipe.version();
     if let Some(failed) = failed.filter(waits) {
-        let due = next_try_at(failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
+        let due = next_asked_try_at(volume.retry, failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
         if now < due {
             let report = match failed.reaction {
                 Reaction::Never => ExpandUpdate::Infeasible { size: requested_size, error: failed.message.clone() },

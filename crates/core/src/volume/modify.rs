@@ -25,7 +25,7 @@ use crate::model::volume_notes::{AppliedAttributes, PendingModification};
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
 use crate::rules::{self, Rule as _};
-use crate::run::backoff::{clamp_to_recent, next_try_at};
+use crate::run::backoff::{clamp_to_recent, next_asked_try_at};
 use crate::run::node::unreachable_message;
 use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
@@ -355,9 +355,9 @@ fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attribu
     let failed = last(volume, target);
     let error = failed.map(|failed| failed.message.clone());
     let report = ModifyUpdate::Modifying { class: target.class.clone(), error };
-    let waits = |failed: &&PendingModification| !volume.retry && failed.recipe_version == recipe.version();
+    let waits = |failed: &&PendingModification| failed.recipe_version == recipe.version();
     if let Some(failed) = failed.filter(waits) {
-        let due = next_try_at(failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
+        let due = next_asked_try_at(volume.retry, failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
         if now < due {
             let (class, error) = (target.class.clone(), failed.message.clone());
             let report = match failed.reaction {

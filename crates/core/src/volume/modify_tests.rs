@@ -381,6 +381,9 @@ fn the_next_run_waits_unless_request_or_recipe_changes() {
     assert_eq!(never.step(Rule::ModifyAttemptNotDue), Step::WriteStatus(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(LONG_DELAY)));
     let asked = World { volume: Volume { retry: true, ..never.volume.clone() }, ..never.clone() };
+    assert_eq!(asked.after(&infeasible).decide(NOW).requeue_at, Some(NOW + 10), "somebody asks for it");
+    let mut asked = asked;
+    asked.volume.pending_modification.as_mut().unwrap().at = NOW - 10;
     let Step::WriteStatus(report) = asked.step(Rule::ReportModifyAttempt) else { panic!("it reports first") };
     let asked = asked.after(&report);
     let Step::Record(begun) = asked.step(Rule::RecordModifyAttempt) else { panic!("it records the attempt") };

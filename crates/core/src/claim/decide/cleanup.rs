@@ -24,7 +24,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     let node = cleanup_node(claim, o.nodes.states);
     match &o.deletion.state {
         RunState::NotCached => {
-            let due = last.filter(|_| !claim.retry).map_or(now, |failure| failure.next_deletion(recipe, now));
+            let due = last.map_or(now, |failure| failure.next_deletion(recipe, claim.retry, now));
             match now < due {
                 true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
                 false => start(o, recipe, attempt, node),

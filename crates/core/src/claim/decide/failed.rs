@@ -19,7 +19,7 @@ use super::waits::wait_for_run;
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
 use crate::rules::Rule as _;
-use crate::run::backoff::{delay, delay_after, due_after, not_before, seconds};
+use crate::run::backoff::{delay, delay_after, due_after, not_before, seconds, shortened};
 use crate::run::failure::LastFailure;
 use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::stuck::StuckReason;
@@ -146,11 +146,11 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
         return Rule::WaitForReschedule.nothing();
     }
     let wait = match failure.reaction {
-        _ if claim.retry || is_newer_config(o, class) => 0,
+        _ if is_newer_config(o, class) => 0,
         Reaction::NoCapacity if has_new_node(o, class) => 0,
         // Somebody has deleted the volume that did not fit.
         Reaction::Never if failure.reason == reason::VOLUME_REFUSED.name && o.volumes.all.is_empty() => 0,
-        reaction => delay_after(reaction, recipe, failure.attempt),
+        reaction => shortened(delay_after(reaction, recipe, failure.attempt), claim.retry),
     };
     if let Some(reselect) = reschedule_from_unfit(o, class) {
         return reselect;

@@ -150,7 +150,9 @@ fn the_next_attempt_begins_after_its_delay() {
     assert!(matches!(never.decide_by(Rule::AttemptDue, NOW + 1800).step, Step::Stamp { attempt: 2, .. }));
     let mut asked = never.clone();
     asked.claim.retry = true;
-    assert!(matches!(asked.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "somebody asks for it");
+    assert_eq!(asked.decide_by(Rule::AttemptNotDue, NOW + 9).requeue_at, Some(NOW + 10), "or asks all the time");
+    let due = asked.decide_by(Rule::AttemptDue, NOW + 10);
+    assert!(matches!(due.step, Step::Stamp { attempt: 2, .. }), "somebody asks for it");
     never.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
     assert!(matches!(never.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }));
     delayed(failed_with(Reaction::Retry), None).rests(Rule::WaitForReschedule);

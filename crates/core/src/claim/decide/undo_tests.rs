@@ -217,7 +217,9 @@ fn a_failed_delete_run_is_repeated_after_a_pause() {
     );
     assert_eq!(world.decide_by(Rule::DeleteRunDue, NOW + 2).step, begin(2, "home"));
     world.claim.retry = true;
-    assert_eq!(world.step(Rule::DeleteRunDue), begin(2, "home"), "somebody asks for it");
+    world.claim.last_failure = Some(failure(Operation::Delete, 8, NOW, Reaction::Retry));
+    assert_eq!(world.decide_by(Rule::DeleteRunNotDue, NOW).requeue_at, Some(NOW + 10), "somebody asks for it");
+    assert_eq!(world.decide_by(Rule::DeleteRunDue, NOW + 10).step, begin(9, "home"));
     world.delete_run =
         RunState::Failed { cause: Cause::new("R", "m"), reaction: Reaction::Retry, at: NOW, pods_ended: false };
     world.rests(Rule::FailedDeleteRunEnding);
