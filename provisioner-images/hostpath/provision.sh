@@ -4,17 +4,23 @@
 # flex provisioner is in docs/.
 set -eu
 
-# BASE_PATH, NODE_PATHS, MODE and DEVICES are the parameters `base-path`, `node-paths`, `mode` and `devices`. A stranger
-# may have written any text into them. So the script uses them only in quotes, except for the list of paths, which the
-# shell does not expand.
+# BASE_PATH, NODE_PATHS, MODE and DEVICES are the parameters `base-path`, `node-paths`, `mode` and `devices`. paths.sh
+# has those of names and owners. A stranger may have written any text into them. So the script uses them only in quotes,
+# except for the list of paths, which the shell does not expand.
 set -f
 mode=${MODE:-0777}
 devices=${DEVICES:-}
 id=${CLAIM_UUID:-}
-# The path of a directory that this image did not make, as the volume's record names it. Only this variable gives a
-# directory another name than the id.
+# The path of a directory that this image did not make, as the volume's record names it. Only this variable and the
+# records of paths.sh give a directory another name than the id.
 moved=${MOVED_IN_PATH:-}
 dir=$id
+# The id whose record names the directory.
+own_id=$id
+[ -z "$moved" ] || own_id=
+# The directory that a clone copies, and its id, in the same way.
+original=
+original_id=
 sid=${SNAPSHOT_ID:-}
 # With `storage-mounts` in the config, the directory of this run's volume is a mount point, and the pod has no other.
 alone=${STORAGE_MOUNTS:-}
@@ -25,6 +31,8 @@ fail() {
 
 # shellcheck source=provisioner-images/hostpath/devices.sh
 . "${0%/*}/devices.sh"
+# shellcheck source=provisioner-images/hostpath/paths.sh
+. "${0%/*}/paths.sh"
 
 is_id() {
     case $1 in '' | -* | *[!0-9a-f-]*) return 1 ;; esac
@@ -69,16 +77,24 @@ esac
 # Selects one of the directories.
 use() {
     base=$1
-    volume=$base/$dir
     half=$base/.copying-$id
     snapshot=$base/.snapshot-$sid
+    # A record gives a directory another name than its id.
+    recorded "$original_id" "$original"
+    source=$base/$name source_name=$name
+    recorded "$own_id" "$dir"
+    volume=$base/$name
 }
 
-# Selects the directory that contains this name, or the last if none does.
+# Selects the directory that contains the volume, the source of its copy or its snapshot, or the last if none does.
 find() {
     for one in $bases; do
         use "$one"
-        ! has "$base/$1" || return 0
+        case $1 in
+            volume) ! has "$volume" || return 0 ;;
+            source) ! has "$source" || return 0 ;;
+            snapshot) ! has "$snapshot" || return 0 ;;
+        esac
     done
     return 1
 }
@@ -117,6 +133,7 @@ check() {
             is_id "$CLONE_OF" || fail never "CLONE_OF is \`$CLONE_OF\`, which is not the UUID of a volume: nothing is done"
             ;;
     esac
+    check_paths
     case $mode in
         '' | *[!0-7]*) fail config "mode is \`$mode\`: it must be octal, such as 0770" ;;
     esac
@@ -137,8 +154,10 @@ check() {
         "mount the node's /dev, and make the container privileged (see configmaps/hostpath-block.yaml)"
     # The volume to copy may have moved in, too.
     original=${CLONE_OF:-}
+    original_id=$original
     case ${OPERATION:-}${CLONE_OF_MOVED_IN_PATH:-} in
         provision?*)
+            original_id=
             check_moved "$CLONE_OF_MOVED_IN_PATH" "${CLONE_OF_SOURCE:-}"
             only_in "${CLONE_OF_MOVED_IN_PATH%/*}"
             original=${CLONE_OF_MOVED_IN_PATH##*/}
@@ -256,13 +275,12 @@ copied() {
 
 # Copies the volume CLONE_OF.
 copy() {
-    from=$base/$original
     case ${CLONE_OF_SOURCE:-} in
-        *"\"path\":\"$(place "$original")\""*) ;;
-        *) fail never "the volume to copy is not at $(place "$original"): it was made with another base-path (${CLONE_OF_SOURCE:-})" ;;
+        *"\"path\":\"$(place "$source_name")\""*) ;;
+        *) fail never "the volume to copy is not at $(place "$source_name"): it was made with another base-path (${CLONE_OF_SOURCE:-})" ;;
     esac
     flushed "$CLONE_OF"
-    copied "$from" "$volume" "$half"
+    copied "$source" "$volume" "$half"
 }
 
 provision() {
@@ -272,18 +290,19 @@ provision() {
         *) fail never "volumeMode ${VOLUME_MODE:-} is not possible: this class makes directories, not block devices" ;;
     esac
     # An existing volume stays where it is. A copy is made where its blocks can be shared.
-    if find "$id"; then
+    if find volume || find_record; then
         :
     elif [ -n "${CLONE_OF:-}" ]; then
-        find "$original" || :
+        find source || :
     elif [ -n "$sid" ]; then
-        find ".snapshot-$sid" || :
+        find snapshot || :
     else
         roomiest
     fi
     [ -n "$alone" ] || private
     if [ ! -d "$volume" ] || ! has "$volume"; then
         room_for "$SIZE_BYTES"
+        take_path
         make
     elif [ -n "$alone" ] && [ -n "${CLONE_OF:-}$sid" ]; then
         # The volume may be an unfinished copy.
@@ -293,11 +312,12 @@ provision() {
         sized "$volume"
         attach "$id"
     elif [ -z "${CLONE_OF:-}$sid" ]; then
+        own
         # `chmod` sets the mode, and not `mkdir`, so that a run that died in between leaves no other mode behind.
         why=$(chmod "$mode" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
     # This run or an earlier one has filled a volume that has a data source.
-    exec flex-pv create --copied --local "${devices:-$base}/$id"
+    exec flex-pv create --copied --local "$(place "$name")"
 }
 
 # Lets only root enter the directory of all volumes. A volume's own mode is for the pods that have the volume.
@@ -325,32 +345,37 @@ make() {
     fi
 }
 
-# Removes $1 from each directory. A process that had the volume may still hold it open: nothing here follows a link.
+# Removes $1 from each directory.
 remove() {
     for one in $bases; do
         if [ -n "$alone" ]; then
             flex-pv remove "$one/$1" || exit
-            continue
+        else
+            remove_in "$one" "$1" "$2"
         fi
-        # The directory is renamed first, so that a run that dies half-way leaves only recognisable rubbish.
-        if [ -e "$one/$1" ]; then
-            flex-pv remove "$one/.deleting-$2" || exit
-            flex-pv rename "$one/$1" "$one/.deleting-$2" || exit
-        fi
-        [ -z "$devices" ] || detach "$1" "$2"
-        flex-pv remove "$one/.deleting-$2" "$one/.copying-$2" || exit
     done
+}
+
+# Removes $2 from the directory $1. A process that had the volume may still hold it open: nothing here follows a link.
+remove_in() {
+    # The directory is renamed first, so that a run that dies half-way leaves only recognisable rubbish.
+    if [ -e "$1/$2" ]; then
+        flex-pv remove "$1/.deleting-$3" || exit
+        flex-pv rename "$1/$2" "$1/.deleting-$3" || exit
+    fi
+    [ -z "$devices" ] || detach "$2" "$3"
+    flex-pv remove "$1/.deleting-$3" "$1/.copying-$3" || exit
 }
 
 # Copies the volume to a place that nobody can mount. The copy needs space for the content of the volume. How much, only
 # the copying shows.
 snapshot() {
     # In runs that see only their own volume, the directory may be an unfinished copy, which `copied` notices.
-    if [ -z "$alone" ] && find ".snapshot-$sid"; then return 0; fi
-    find "$dir" || :
+    if [ -z "$alone" ] && find snapshot; then return 0; fi
+    find volume || :
     case ${VOLUME_SOURCE:-} in
-        *"\"path\":\"$(place "$dir")\""*) ;;
-        *) fail never "the volume is not at $(place "$dir"): it was made with another base-path (${VOLUME_SOURCE:-})" ;;
+        *"\"path\":\"$(place "$name")\""*) ;;
+        *) fail never "the volume is not at $(place "$name"): it was made with another base-path (${VOLUME_SOURCE:-})" ;;
     esac
     flushed "$id"
     copied "$volume" "$snapshot" "$base/.copying-$sid"
@@ -359,7 +384,7 @@ snapshot() {
 # Expands the volume. A directory has no size of its own. As in provision runs, the size is a promise, which the script
 # makes if there is space.
 expand() {
-    find "$dir" || :
+    find volume || :
     if [ ! -d "$volume" ] || ! has "$volume"; then
         fail never "$volume is not on node ${POD_NODE:-?}: a lost volume cannot grow"
     fi
@@ -381,6 +406,7 @@ move_in() {
     if [ ! -d "$volume" ] || ! has "$volume"; then
         fail never "$volume is not on node ${POD_NODE:-?}: there is nothing that could move in"
     fi
+    flex-pv path check -- "$base" "$id" "$dir" || exit
 }
 
 # Prints a line for each volume, and for the leftovers of an unfinished delete or copy. Other names are not this image's.
@@ -401,10 +427,13 @@ list() {
                     of=${of%%_*}
                     ;;
             esac
+            # Volumes with a record follow.
+            [ ! -L "$one/.flex-provisioner/volume-$of" ] || [ "$state" = rubbish ] || continue
             if is_uuid "$of" && [ -d "$one/$name" ] && [ ! -L "$one/$name" ] && ! nobodys "$one/$name"; then
                 echo "$state $of - $one/$name"
             fi
         done
+        list_records "$one"
     done
     echo end
 }
@@ -428,7 +457,7 @@ capacity() {
 check
 case ${OPERATION:-} in
     provision) provision ;;
-    delete) remove "$dir" "$id" ;;
+    delete) delete ;;
     move-in) move_in ;;
     # Nothing on the node says that the directory has moved in.
     move-out) ;;

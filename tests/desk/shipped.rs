@@ -16,8 +16,16 @@ const PAGE: &str = "docs/reference/conformance-of-images.md";
 const EDGES: [&str; 2] =
     ["<!-- printed from tests/desk/shipped.rs: begin -->\n", "<!-- printed from tests/desk/shipped.rs: end -->\n"];
 
+/// The arguments of a class whose directories have names by a pattern.
+const NAMED: [&str; 4] = ["--set", "storage-mounts=", "--set", "path-pattern=${pvc.namespace}/${pvc.name}/${pv.name}"];
+
 /// Runs all cases on a config, and returns a line of the table.
 fn row(config: &str, arguments: &[&str]) -> String {
+    changed_row(config, "", arguments)
+}
+
+/// Runs all cases on a config with a change, which the table names.
+fn changed_row(config: &str, change: &str, arguments: &[&str]) -> String {
     let path = format!("configmaps/{config}");
     let answer: Answer = call(&[&["conformance", "-o", "json", "--config", &path], arguments].concat());
     let document: Value = serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{error}: {answer:?}"));
@@ -34,7 +42,7 @@ fn row(config: &str, arguments: &[&str]) -> String {
         }
     });
     let skipped: Vec<String> = skipped.collect();
-    format!("| [{config}](../../{path}) | {} | {} |\n", of("passed").count(), skipped.join(", "))
+    format!("| [{config}](../../{path}){change} | {} | {} |\n", of("passed").count(), skipped.join(", "))
 }
 
 #[test]
@@ -48,6 +56,7 @@ fn the_shipped_images_pass_and_the_page_says_so() {
     let rows = [
         row("script.yaml", &[]),
         row("hostpath.yaml", &[script]),
+        changed_row("hostpath.yaml", " with `path-pattern`", &[&NAMED[..], &[script]].concat()),
         row("hostpath-pure.yaml", &[script]),
         row("nfs.yaml", &[&of_server[..], &["--set", &export, nfs]].concat()),
     ];

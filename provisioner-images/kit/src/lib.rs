@@ -7,6 +7,7 @@
 //! - [`listing`] prints the volumes of a backend, and [`capacity`] reports its free bytes.
 //! - [`copy`] copies a directory that is in use, and [`remove`] removes one that somebody still holds open. [`mounted`]
 //!   does both for a run that sees only its own volume.
+//! - [`pattern`] makes the path of a volume from a pattern of the admin, and [`named`] keeps records of such directories.
 //! - [`batch`] is the frame around the claims of a batch, and [`each`](each::each) runs a program for each of them.
 //!   [`handover`] lets these programs share one connection.
 //! - [`on_host`] runs a program on a storage host by ssh.
@@ -29,8 +30,10 @@ pub mod handover;
 mod links;
 pub mod listing;
 pub mod mounted;
+pub mod named;
 pub mod on_host;
 pub mod patience;
+pub mod pattern;
 mod process;
 pub mod remove;
 mod run;

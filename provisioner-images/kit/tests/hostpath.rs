@@ -11,6 +11,8 @@ mod copies;
 mod devices;
 #[path = "hostpath/moved_in.rs"]
 mod moved_in;
+#[path = "hostpath/paths.rs"]
+mod paths;
 #[path = "hostpath/space.rs"]
 mod space;
 
@@ -62,7 +64,7 @@ impl Node {
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
         let busybox = busybox.expect("busybox is missing: install busybox-static");
         let block = ["losetup", "blockdev", "fallocate", "ln", "readlink", "mknod"];
-        for name in ["sh", "stat", "mkdir", "chmod", "mv", "rm", "id", "ls"].into_iter().chain(block) {
+        for name in ["sh", "stat", "mkdir", "chmod", "chown", "mv", "rm", "id", "ls"].into_iter().chain(block) {
             symlink(busybox, bin.join(name)).unwrap();
         }
         // A copy, as other users may not reach the folder of the build; made by another process, so that
@@ -104,7 +106,7 @@ impl Node {
             .env("KUBECONFIG", kubeconfig)
             .env("BASE_PATH", self.base())
             .envs([("OPERATION", operation), ("CLAIM_UUID", ID), ("PV_NAME", "pvc-1"), ("POD_NODE", "node-1")])
-            .env("PARAMETER_NAMES", "base-path,devices,mode,node-paths")
+            .env("PARAMETER_NAMES", "base-path,devices,group,mode,node-paths,owner,path-pattern")
             .envs([("STORAGE_CLASS", "hostpath"), ("SIZE_BYTES", "1048576"), ("PVC_UID", ID)])
             .envs(extra.iter().copied())
             .stdin(Stdio::null())
@@ -384,7 +386,7 @@ fn a_base_path_without_rights_names_the_key_that_helps() {
     // A copy, because the image's own user may not reach the folder of the sources.
     let image = node.folder.path().join("image");
     fs::create_dir(&image).unwrap();
-    for file in ["provision.sh", "devices.sh"] {
+    for file in ["provision.sh", "devices.sh", "paths.sh"] {
         fs::copy(script().with_file_name(file), image.join(file)).unwrap();
     }
     let mut unprivileged = Command::new(command.get_program());

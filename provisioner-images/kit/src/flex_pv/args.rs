@@ -62,6 +62,9 @@ pub enum Command {
         /// The new name, on the same file system. Nothing may exist there.
         to: PathBuf,
     },
+    /// Work on the records of directories that have names by a pattern.
+    #[command(subcommand)]
+    Path(PathCommand),
     /// Keep directories that contain one directory for each volume, where each run sees only its own.
     ///
     /// Other users of the node cannot enter them, and empty unused directories are removed after a while.
@@ -110,6 +113,41 @@ pub enum Command {
         /// The message: what happened, where, and what to do about it.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         message: Vec<String>,
+    },
+}
+
+/// The subcommand of `path`, with its arguments. The records are in the directory BASE.
+#[derive(Debug, Subcommand)]
+pub enum PathCommand {
+    /// Print the path of this run's volume below BASE: the recorded one, or a new one by the pattern, which is recorded.
+    ///
+    /// Makes the folders around it.
+    Take {
+        /// The directory of all volumes.
+        base: PathBuf,
+        /// The pattern, such as `${pvc.namespace}/${pvc.name}`.
+        pattern: String,
+    },
+    /// Remove the record of a volume whose directory is gone, and empty folders around it.
+    Free {
+        /// The directory of all volumes.
+        base: PathBuf,
+        /// The id of the volume.
+        id: String,
+    },
+    /// Check that a directory which is to move in has nothing in common with that of another volume.
+    Check {
+        /// The directory of all volumes.
+        base: PathBuf,
+        /// The id of the volume that moves in.
+        id: String,
+        /// The path below BASE.
+        path: String,
+    },
+    /// Print a line for `flex-pv list` for each volume that has a record.
+    List {
+        /// The directory of all volumes.
+        base: PathBuf,
     },
 }
 

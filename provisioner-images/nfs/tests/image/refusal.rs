@@ -65,7 +65,7 @@ fn impossible_requests_are_refused() {
         ("CLONE_OF", TWO, 65, "makes no empty volume instead"),
         ("CLAIM_UUID", "../../etc", 65, "not the UUID"),
         ("PVC_NAME", "../x", 65, "cannot be a part"),
-        ("SUBDIRECTORY", "../${pvc.name}", 65, "`..`"),
+        ("SUBDIRECTORY", "../${pvc.name}", 78, "`..`"),
         ("SUBDIRECTORY", "${pvc}", 78, "not known"),
         ("MODE", "rwx", 78, "octal"),
         ("SIZE_BYTES", "", 64, "SIZE_BYTES"),

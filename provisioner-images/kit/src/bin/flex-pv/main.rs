@@ -12,10 +12,10 @@ use clap::Parser;
 use flex_contract::exit;
 use flex_contract::volume::persistent_volume;
 use flex_image_kit::each::{Each, each};
-use flex_image_kit::flex_pv::args::{Cli, Command, Create, Kind};
+use flex_image_kit::flex_pv::args::{Cli, Command, Create, Kind, PathCommand};
 use flex_image_kit::flex_pv::made;
 use flex_image_kit::mounted::{self, Mounts};
-use flex_image_kit::{Failure, cluster, handover};
+use flex_image_kit::{Failure, cluster, handover, named};
 
 /// The largest file for `--from`. The API accepts no larger PersistentVolume.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Command::Copy { from, to } => flex_image_kit::copy::copy(&from, &to),
         Command::Remove { path } => remove(path),
         Command::Keep { every, age, path } => keep(every, age, &path),
+        Command::Path(command) => path(command),
         Command::Rename { from, to } => flex_image_kit::remove::rename(&from, &to),
         Command::Each { jobs, timeout, command } => {
             let limit = timeout.map(|seconds| Duration::from_secs(seconds.into()));
@@ -86,6 +87,22 @@ fn remove(paths: Vec<PathBuf>) -> Result<(), Failure> {
     let (mounted, other): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| mounts.have(path));
     flex_image_kit::remove::remove(&other)?;
     mounted.iter().try_for_each(|path| mounted::empty(path))
+}
+
+fn path(command: PathCommand) -> Result<(), Failure> {
+    let print = |text: String| {
+        let written = std::io::stdout().lock().write_all(text.as_bytes());
+        written.map_err(|error| Failure::retry(format!("the path cannot be printed: {error}")))
+    };
+    match command {
+        PathCommand::Take { base, pattern } => {
+            let path = named::take(&base, &pattern, &flex_image_kit::request()?)?;
+            print(format!("{path}\n"))
+        }
+        PathCommand::Free { base, id } => named::free(&base, &id),
+        PathCommand::Check { base, id, path } => named::check(&base, &id, &path),
+        PathCommand::List { base } => named::list(&base).and_then(print),
+    }
 }
 
 /// Keeps the directories once, or forever. In the second case a failure is reported and the work tried again.
