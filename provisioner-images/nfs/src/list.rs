@@ -11,18 +11,16 @@ use crate::server::Server;
 /// The number of volumes that are checked at one time. It hides the latency of the server without flooding it.
 const MAX_CONCURRENT: usize = 16;
 
-/// Prints a line for each volume that has a record and a directory.
+/// Returns an entry for each volume that has a record and a directory.
 ///
 /// A record without its directory is no volume: either its run has not made the directory yet, or the data are lost.
-pub async fn list(server: &Server, parameters: &Parameters) -> Result<(), Failure> {
-    let mut entries: Vec<Entry> = futures::stream::iter(ids(server).await?)
+pub async fn list(server: &Server, parameters: &Parameters) -> Result<Vec<Entry>, Failure> {
+    futures::stream::iter(ids(server).await?)
         .map(async |id| entry(server, parameters, &id).await)
         .buffer_unordered(MAX_CONCURRENT)
         .try_filter_map(|entry| std::future::ready(Ok(entry)))
         .try_collect()
-        .await?;
-    entries.sort();
-    flex_image_kit::listing::print(&entries)
+        .await
 }
 
 /// Returns the ids of all volumes that have a record.

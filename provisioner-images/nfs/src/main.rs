@@ -4,9 +4,9 @@
 //! --dry-run` makes the directory and prints the PersistentVolume instead of creating it, to try an export without a
 //! cluster.
 
-mod capacity;
 mod delete;
 mod expand;
+mod exports;
 mod list;
 mod moving;
 mod nesting;
@@ -25,26 +25,24 @@ use flex_contract::request::RunRequest;
 use flex_image_kit::Failure;
 
 use parameters::Parameters;
-use server::Server;
 
 fn main() -> ExitCode {
     flex_image_kit::run_or_show("nfs-provisioner", work)
 }
 
 async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
-    let parameters = Parameters::from_env(|name| std::env::var(name).ok())?;
+    let all = Parameters::from_env(|name| std::env::var(name).ok())?;
     if request.operation.is_of_volume() {
         record::check_id(&request.volume_id)?;
     }
-    let server = Server::connect(&parameters).await?;
-    let outcome = match request.operation {
-        Operation::Provision => provision::provision(&server, &parameters, &request, dry_run).await,
-        Operation::Expand => expand::expand(&server, &parameters, &request).await,
-        Operation::Delete => delete::delete(&server, &parameters, &request).await,
-        Operation::MoveIn => moving::move_in(&server, &parameters, &request).await,
-        Operation::MoveOut => moving::move_out(&server, &parameters, &request).await,
-        Operation::List => list::list(&server, &parameters).await,
-        Operation::Capacity => capacity::capacity(&server).await,
+    match request.operation {
+        Operation::Provision => exports::provision(&all, &request, dry_run).await,
+        Operation::Expand => exports::expand(&all, &request).await,
+        Operation::Delete => exports::delete(&all, &request).await,
+        Operation::MoveIn => exports::move_in_or_out(&all, &request, true).await,
+        Operation::MoveOut => exports::move_in_or_out(&all, &request, false).await,
+        Operation::List => exports::list(&all).await,
+        Operation::Capacity => exports::capacity(&all).await,
         Operation::Modify => Err(Failure::never(
             "there is nothing to modify: a directory has no properties; take `modify` out of the `capabilities` of the \
              provisioner config",
@@ -53,7 +51,5 @@ async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
             "a snapshot is not possible: this image copies nothing; take `snapshot` out of the `capabilities` of the \
              provisioner config",
         )),
-    };
-    server.leave().await;
-    outcome
+    }
 }

@@ -48,12 +48,11 @@ pub struct Parameters {
 pub const DEFAULT_PATTERN: &str = "${pvc.namespace}-${pvc.name}-${pv.name}";
 
 impl Parameters {
-    /// Reads and checks the parameters.
-    pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+    /// Reads and checks the parameters, for each export in turn. There is at least one.
+    pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Vec<Self>, Failure> {
         let mut problems = Vec::new();
         let text = |name: &str| env(name).unwrap_or_default();
-        let server = server(&text("SERVER")).map_err(|problem| problems.push(problem)).unwrap_or_default();
-        let export = export(&text("EXPORT")).map_err(|problem| problems.push(problem)).unwrap_or_default();
+        let places = places(&text("EXPORTS"), &text("SERVER"), &text("EXPORT"), &mut problems);
         let versions = versions(&text("VERSION")).map_err(|problem| problems.push(problem)).unwrap_or_default();
         let mode = mode(&text("MODE")).map_err(|problem| problems.push(problem)).unwrap_or_default();
         let on_delete =
@@ -87,9 +86,9 @@ impl Parameters {
         if !problems.is_empty() {
             return Err(Failure::config(problems.join("\n")));
         }
-        Ok(Self {
-            server,
-            export,
+        let common = Self {
+            server: String::new(),
+            export: String::new(),
             port: nfs_port,
             mount_port,
             versions,
@@ -101,8 +100,54 @@ impl Parameters {
             on_delete,
             client_user,
             client_group,
-        })
+        };
+        Ok(places.into_iter().map(|(server, export)| Self { server, export, ..common.clone() }).collect())
     }
+
+    /// Returns the export as people write it.
+    pub fn location(&self) -> String {
+        let Self { server, export, port, .. } = self;
+        let port = port.map(|port| format!(" (port {port})")).unwrap_or_default();
+        let server = if server.contains(':') { format!("[{server}]") } else { server.clone() };
+        let export = if export.is_empty() { "/" } else { export };
+        format!("{server}:{export}{port}")
+    }
+}
+
+/// Returns server and path of each export.
+fn places(list: &str, one_server: &str, one_export: &str, problems: &mut Vec<String>) -> Vec<(String, String)> {
+    let mut places: Vec<(String, String)> = Vec::new();
+    let mut of = |at_server: &str, path: &str| {
+        let (server, export) = (server(at_server), export(path));
+        problems.extend([&server, &export].into_iter().filter_map(|it| it.clone().err()));
+        places.push((server.unwrap_or_default(), export.unwrap_or_default()));
+    };
+    if list.trim().is_empty() {
+        of(one_server, one_export);
+        return places;
+    }
+    let words: Vec<&str> = list.split_whitespace().collect();
+    let mut unread = Vec::new();
+    for word in &words {
+        match word.split_once(":/") {
+            Some((server, _)) => of(server, &word[server.len() + 1..]),
+            None => unread.push(format!("exports has `{word}`: an export is SERVER:/PATH")),
+        }
+    }
+    problems.extend(unread);
+    if !one_server.is_empty() || !one_export.is_empty() {
+        problems.push("exports names all servers: remove server and export from the config".into());
+    }
+    let is_below = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
+    for (n, (server, export)) in places.iter().enumerate() {
+        let overlap = |(at, other): &&(String, String)| {
+            at == server && (other == export || is_below(other, export) || is_below(export, other))
+        };
+        if places[..n].iter().any(|other| overlap(&other)) {
+            problems.push(format!("exports has {server}:{export} twice, or inside another export"));
+        }
+    }
+    places
 }
 
 fn server(text: &str) -> Result<String, String> {
@@ -164,8 +209,34 @@ fn on_delete(text: &str) -> Result<OnDelete, String> {
 mod tests {
     use super::*;
 
-    fn read(pairs: &[(&str, &str)]) -> Result<Parameters, Failure> {
+    fn read_all(pairs: &[(&str, &str)]) -> Result<Vec<Parameters>, Failure> {
         Parameters::from_env(|name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Parameters, Failure> {
+        read_all(pairs).map(|mut all| all.remove(0))
+    }
+
+    #[test]
+    fn several_exports_are_read_in_their_order() {
+        let all = read_all(&[("EXPORTS", "nas-2:/b\n [fd00::]:/exports/a/ nas-2:/bc"), ("MODE", "0700")]).unwrap();
+        let places: Vec<String> = all.iter().map(Parameters::location).collect();
+        assert_eq!(places, ["nas-2:/b", "[fd00::]:/exports/a", "nas-2:/bc"]);
+        assert!(all.iter().all(|it| it.mode == 0o700));
+        for (exports, says) in [
+            ("nas", "`nas`: an export is"),
+            ("nas:/a nas:/a/", "twice"),
+            ("nas:/ nas:/a", "inside another"),
+            ("nas:/a/b nas:/a", "inside another"),
+            ("nas:/a//b", "export is"),
+            ("na s:/a", "`na`"),
+            (":/a", "server is missing"),
+        ] {
+            let failure = read_all(&[("EXPORTS", exports)]).expect_err(exports);
+            assert!(failure.code == 78 && failure.message.contains(says), "{exports}: {failure}");
+        }
+        let both = read_all(&[("EXPORTS", "nas:/a"), ("SERVER", "nas")]).unwrap_err();
+        assert!(both.message.contains("remove server and export"), "{both}");
     }
 
     #[test]

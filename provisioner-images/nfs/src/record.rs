@@ -8,6 +8,9 @@
 //! - `volume-<uuid>` names the path of the volume, and keeps a run with a changed pattern from making a second
 //!   directory.
 //!
+//! With several exports, `also-<uuid>-<hash of an export>` notes another export that may have what an earlier run for
+//! the volume left.
+//!
 //! A directory without the first record belongs to somebody else: it is neither used nor deleted.
 
 use flex_contract::request::RunRequest;
@@ -26,13 +29,21 @@ pub const VOLUME: &str = "volume-";
 
 /// Returns the name of the record for a path, which names the path's volume.
 pub fn of_path(path: &str) -> String {
-    let hash: String = Sha256::digest(path.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{FOLDER}/path-{hash}")
+    format!("{FOLDER}/path-{}", hash(path))
+}
+
+fn hash(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Returns the name of the record for a volume, which names the volume's path.
 pub fn of_volume(id: &str) -> String {
     format!("{FOLDER}/{VOLUME}{id}")
+}
+
+/// Returns the name of the note that another export may have what an earlier run for a volume left.
+pub fn of_note(id: &str, other: &Parameters) -> String {
+    format!("{FOLDER}/also-{id}-{}", &hash(&other.location())[..16])
 }
 
 /// Checks a volume's id, which becomes a part of names on the server.
@@ -179,7 +190,8 @@ mod tests {
             "EXPORT" => Some("/e".into()),
             _ => None,
         })
-        .unwrap();
+        .unwrap()
+        .remove(0);
         for (source, fits) in [
             ("", true),
             (r#"{"nfs":{"server":"nas","path":"/e/a"}}"#, true),

@@ -39,7 +39,7 @@ pub struct Server {
 impl Server {
     /// Connects, with the protocol versions in the order of preference.
     pub async fn connect(parameters: &Parameters) -> Result<Self, Failure> {
-        let at = location(parameters);
+        let at = parameters.location();
         let mut problem = None;
         for version in parameters.versions {
             let url = url(parameters, version);
@@ -106,6 +106,15 @@ impl Server {
     pub async fn free(&self) -> Result<u64, Failure> {
         let space = self.mount.fsstat().await.map_err(|error| self.failure("cannot tell the free space", &error))?;
         Ok(space.abytes)
+    }
+
+    /// Returns the number of the export's file system on its server.
+    pub async fn file_system(&self) -> Result<u64, Failure> {
+        let root = async {
+            let root = self.mount.lookup_path("").await?;
+            self.mount.getattr(root.fh).await
+        };
+        root.await.map(|attributes| attributes.fsid).map_err(|error| self.failure("cannot look at the export", &error))
     }
 
     /// Makes a directory and its parents. Returns true if it did not exist before.
@@ -175,15 +184,6 @@ impl Server {
     }
 }
 
-/// Returns the export as people write it.
-fn location(parameters: &Parameters) -> String {
-    let Parameters { server, export, port, .. } = parameters;
-    let port = port.map(|port| format!(" (port {port})")).unwrap_or_default();
-    let server = if server.contains(':') { format!("[{server}]") } else { server.clone() };
-    let export = if export.is_empty() { "/" } else { export };
-    format!("{server}:{export}{port}")
-}
-
 /// Returns the export in the form that nfs-rs expects.
 fn url(parameters: &Parameters, version: &str) -> String {
     let Parameters { server, export, port, mount_port, reserved_port, client_user, client_group, .. } = parameters;
@@ -213,7 +213,8 @@ mod tests {
             "PORT" => Some("22049".into()),
             _ => None,
         })
-        .unwrap();
+        .unwrap()
+        .remove(0);
         assert_eq!(
             url(&parameters, "4.1"),
             "nfs://[fd00::1]/a%20b%3Fversion%3D3%26x%23y%252f?version=4.1&noresvport=true&uid=0&gid=0&nfsport=22049"

@@ -9,6 +9,8 @@ mod capacity;
 mod delete;
 #[path = "image/expand.rs"]
 mod expand;
+#[path = "image/exports.rs"]
+mod exports;
 #[path = "image/killed.rs"]
 mod killed;
 #[path = "image/list.rs"]

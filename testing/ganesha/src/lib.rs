@@ -28,6 +28,7 @@ pub struct Options {
 pub struct Ganesha {
     process: Child,
     folder: tempfile::TempDir,
+    address: Ipv4Addr,
     port: u16,
 }
 
@@ -40,31 +41,59 @@ impl Ganesha {
     /// # Panics
     /// If the packages are missing or the server does not come up; its log is in the message.
     pub fn start(options: Options) -> Self {
+        Self::start_at(Ipv4Addr::LOCALHOST, None, options)
+    }
+
+    /// Starts a server for clients that use this address, and waits until it answers. On any address but the usual one, it
+    /// listens on this address alone, so that several servers can have one port.
+    ///
+    /// # Panics
+    /// As [`Ganesha::start`].
+    pub fn start_at(address: Ipv4Addr, port: Option<u16>, options: Options) -> Self {
         let folder = tempfile::Builder::new().prefix("ganesha.").tempdir().expect("a temporary directory");
         for (name, mode) in [("export", 0o777), ("recovery", 0o700)] {
             let path = folder.path().join(name);
             fs::create_dir(&path).expect("a directory in a fresh temporary directory");
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("the test's own directory");
         }
-        let port = free_port();
+        let port = port.unwrap_or_else(free_port);
         let config = folder.path().join("ganesha.conf");
-        fs::write(&config, configuration(folder.path(), port, options)).expect("the test's own directory");
-        let process = Command::new("ganesha.nfsd")
-            .arg("-F")
-            .arg("-f")
-            .arg(&config)
-            .arg("-L")
-            .arg(folder.path().join("log"))
-            .arg("-p")
-            .arg(folder.path().join("pid"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap_or_else(|error| panic!("ganesha.nfsd: {error}; install nfs-ganesha and nfs-ganesha-vfs"));
-        let mut server = Self { process, folder, port };
+        fs::write(&config, configuration(folder.path(), address, port, options)).expect("the test's own directory");
+        let process = process(folder.path());
+        let mut server = Self { process, folder, address, port };
         server.wait_until_ready();
         server
+    }
+
+    /// Ends the server. Its files stay.
+    ///
+    /// # Panics
+    /// If the process cannot be ended.
+    pub fn stop(&mut self) {
+        self.process.kill().expect("the test's own child");
+        self.process.wait().expect("the test's own child");
+    }
+
+    /// Starts the server again with the same files.
+    ///
+    /// # Panics
+    /// As [`Ganesha::start`].
+    pub fn start_again(&mut self) {
+        fs::remove_file(self.folder.path().join("log")).expect("the test's own directory");
+        self.process = process(self.folder.path());
+        self.wait_until_ready();
+    }
+
+    /// Returns the names at the top of the exported directory on this machine, sorted, without hidden ones.
+    ///
+    /// # Panics
+    /// If the directory cannot be read.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.directory()).expect("the test's own directory");
+        let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+        names.sort();
+        names
     }
 
     /// Returns the port on which it listens.
@@ -105,7 +134,7 @@ impl Ganesha {
         let log = self.folder.path().join("log");
         loop {
             let log_text = fs::read_to_string(&log).unwrap_or_default();
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+            let address = SocketAddr::from((self.address, self.port));
             if log_text.contains("NFS SERVER INITIALIZED") && TcpStream::connect(address).is_ok() {
                 return;
             }
@@ -125,17 +154,31 @@ impl Drop for Ganesha {
     }
 }
 
+/// Starts the program with the configuration in its directory.
+fn process(folder: &Path) -> Child {
+    let mut command = Command::new("ganesha.nfsd");
+    for (flag, file) in [("-f", "ganesha.conf"), ("-L", "log"), ("-p", "pid")] {
+        command.arg(flag).arg(folder.join(file));
+    }
+    command.arg("-F").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap_or_else(|error| panic!("ganesha.nfsd: {error}; install nfs-ganesha and nfs-ganesha-vfs"))
+}
+
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a free port");
     listener.local_addr().expect("a bound socket").port()
 }
 
-fn configuration(folder: &Path, port: u16, options: Options) -> String {
+fn configuration(folder: &Path, address: Ipv4Addr, port: u16, options: Options) -> String {
     let folder = folder.display();
     let access = if options.read_only { "RO" } else { "RW" };
     let squash = if options.root_squash { "Root_Squash" } else { "No_Root_Squash" };
+    let bind = match address {
+        Ipv4Addr::LOCALHOST => String::new(),
+        other => format!("Bind_addr = {other}; "),
+    };
     format!(
-        "NFS_CORE_PARAM {{ Protocols = 4; NFS_Port = {port}; Enable_NLM = false; Enable_RQUOTA = false; \
+        "NFS_CORE_PARAM {{ {bind}Protocols = 4; NFS_Port = {port}; Enable_NLM = false; Enable_RQUOTA = false; \
          Enable_UDP = none; }}\n\
          NFSv4 {{ Graceless = true; RecoveryBackend = fs; RecoveryRoot = {folder}/recovery; }}\n\
          NFS_KRB5 {{ Active_krb5 = false; }}\n\

@@ -20,6 +20,7 @@ const BASE_PATH: &str = "base-path";
 const NODE_PATHS: &str = "node-paths";
 const SERVER: &str = "server";
 const EXPORT: &str = "export";
+const EXPORTS: &str = "exports";
 
 /// Checks that a directory may be imported for a recipe, beside all configs. Without a server, it is on a node.
 ///
@@ -68,11 +69,16 @@ fn roots(config: &Config, server: Option<&str>) -> Vec<Root> {
     };
     let value = |key: &str| config.data.get(key).map_or("", |value| value.trim());
     if let Some(server) = server {
-        let is_there = value(SERVER).trim_matches(['[', ']']).eq_ignore_ascii_case(server.trim_matches(['[', ']']));
-        return (is_there && !value(EXPORT).is_empty())
-            .then(|| root(EXPORT, value(EXPORT), false))
-            .into_iter()
-            .collect();
+        let is_there =
+            |other: &str| other.trim_matches(['[', ']']).eq_ignore_ascii_case(server.trim_matches(['[', ']']));
+        let one = (!value(EXPORT).is_empty()).then(|| (EXPORT, value(SERVER), value(EXPORT)));
+        // Each is SERVER:/PATH.
+        let listed = value(EXPORTS).split_whitespace().filter_map(|word| {
+            let server = word.split_once(":/")?.0;
+            Some((EXPORTS, server, &word[server.len() + 1..]))
+        });
+        let all = one.into_iter().chain(listed).filter(|(_, server, _)| is_there(server));
+        return all.map(|(key, _, path)| root(key, path, false)).collect();
     }
     let data = config.data.clone();
     let recipe = EffectiveConfig { config: config.name.clone(), data, ..EffectiveConfig::default() }.recipe();
@@ -150,6 +156,12 @@ mod tests {
         let own = of("own", "nas", "/exports/data");
         let others =
             [of("same", "nas", "/exports/data"), of("inner", "NAS", "/exports/data/inner"), of("far", "x", "/")];
+        let several =
+            config("several", &[("volume-sources", "nfs"), ("placement", "any"), (EXPORTS, "x:/ Nas:/exports/more")]);
+        for (path, is_free) in [("/exports/more/photos", true), ("/exports/more", false), ("/exports/data/a", false)] {
+            let verified = verified(path, Some("nas"), &several, &[&own]);
+            assert_eq!(verified.is_ok(), is_free, "{path}");
+        }
         let others: Vec<&Config> = others.iter().collect();
         for (path, is_free) in [
             ("/exports/data/photos", true),
