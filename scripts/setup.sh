@@ -106,5 +106,6 @@ testing/cluster/setup.sh >/dev/null
 if [[ $scope == test ]]; then
     testing/cluster/snapshotter.sh >/dev/null
     for program in '' --mock --sanity; do testing/csi-driver/build.sh $program >/dev/null; done
+    testing/s3/build.sh >/dev/null
     testing/openstack/setup.sh >/dev/null
 fi

@@ -24,6 +24,8 @@ mod lvm_thin;
 mod nfs_kernel;
 #[path = "recipes/on_host.rs"]
 mod on_host;
+#[path = "recipes/s3_bucket.rs"]
+mod s3_bucket;
 #[path = "recipes/smb.rs"]
 mod smb;
 #[path = "recipes/zfs.rs"]

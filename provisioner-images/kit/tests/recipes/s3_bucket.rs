@@ -1,0 +1,152 @@
+//! The recipe `s3-bucket` with versitygw, a real S3 server, which keeps its objects in files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::api::path_text;
+use super::cases::{self, Backend, id};
+use super::desk::{Desk, system};
+use super::host;
+
+const REGION: &str = "eu-west-1";
+const KEY: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "flex"), ("AWS_SECRET_ACCESS_KEY", "secret/of+the=test")];
+
+struct S3 {
+    desk: Desk,
+    folder: tempfile::TempDir,
+    endpoint: String,
+    server: Child,
+}
+
+impl S3 {
+    fn new() -> Self {
+        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/s3/build.sh");
+        let program = PathBuf::from(system(&path_text(build)).lines().last().unwrap()).join("versitygw");
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("data")).unwrap();
+        let port = host::free_port();
+        let endpoint = format!("http://127.0.0.1:{port}");
+        let mut desk = Desk::new("s3-bucket", &[("https://s3.example", &endpoint)], &[Path::new("/usr/bin/curl")]);
+        KEY.iter().for_each(|(name, value)| desk.set(name, value));
+        let server = Command::new(program)
+            .args(["--port", &format!("127.0.0.1:{port}"), "--region", REGION, "posix"])
+            .arg(folder.path().join("data"))
+            .envs([("ROOT_ACCESS_KEY", KEY[0].1), ("ROOT_SECRET_KEY", KEY[1].1)])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        host::answers(port);
+        S3 { desk, folder, endpoint, server }
+    }
+
+    /// Returns the files of a bucket.
+    fn bucket(&self, id: &str) -> PathBuf {
+        self.folder.path().join(format!("data/flex-{id}"))
+    }
+
+    /// Sends a request with the key of the test, in the bucket that the PersistentVolume names.
+    fn ask(&self, id: &str, method: &str, object: &str, body: &str) -> String {
+        let bucket = self.desk.volume(id)["spec"]["csi"]["volumeAttributes"]["bucketName"].as_str().unwrap().to_owned();
+        let [(_, user), (_, secret)] = KEY;
+        let url = format!("{}/{bucket}/{object}", self.endpoint);
+        system(&format!(
+            "sum=$(printf %s '{body}' | sha256sum)
+            curl -fsS -X {method} --user '{user}:{secret}' --aws-sigv4 aws:amz:{REGION}:s3 --data-binary '{body}' \
+                -H \"x-amz-content-sha256: ${{sum%% *}}\" '{url}'"
+        ))
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+impl Backend for S3 {
+    fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    fn objects(&self) -> Vec<String> {
+        system(&format!("ls {}/data", path_text(self.folder.path().into()))).lines().map(str::to_owned).collect()
+    }
+
+    /// A bucket has no size.
+    fn size(&self, id: &str) -> u64 {
+        assert!(self.bucket(id).is_dir());
+        0
+    }
+
+    fn write(&self, id: &str, text: &str) {
+        self.ask(id, "PUT", "folder/file", text);
+    }
+
+    fn read(&self, id: &str) -> String {
+        self.ask(id, "GET", "folder/file", "")
+    }
+
+    fn has_sizes(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn s3_bucket_passes_the_cases_of_all_recipes() {
+    let s3 = S3::new();
+    cases::all(&s3);
+}
+
+#[test]
+fn a_bucket_is_deleted_with_all_its_objects_whatever_their_names() {
+    let s3 = S3::new();
+    let (id, other) = (id(1), id(2));
+    for bucket in [&id, &other] {
+        assert_eq!(s3.desk.run("provision", bucket, &[]).code, Some(0));
+    }
+    s3.write(&other, "of another claim");
+    // More than one page of the server's list.
+    for n in 0..1100 {
+        fs::write(s3.bucket(&id).join(format!("file-{n}")), "x").unwrap();
+    }
+    for name in ["%26%3C%3E%22%27", "a/b/c%20d", "%C3%A4", "%24%28id%29%60id%60", "%5Cn%5C", "-rf", "%2B%25"] {
+        s3.ask(&id, "PUT", name, "x");
+    }
+    let ended = s3.desk.run("delete", &id, &[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!s3.bucket(&id).exists());
+    assert_eq!(s3.read(&other), "of another claim");
+}
+
+#[test]
+fn a_bucket_becomes_a_static_volume_of_the_csi_driver() {
+    let s3 = S3::new();
+    let id = id(1);
+    assert_eq!(s3.desk.run("provision", &id, &[]).code, Some(0));
+    let bucket = format!("flex-{id}");
+    let expected = serde_json::json!({
+        "driver": "s3.csi.aws.com", "volumeHandle": bucket, "volumeAttributes": { "bucketName": bucket },
+    });
+    let mut csi = s3.desk.volume(&id)["spec"]["csi"].clone();
+    csi.as_object_mut().unwrap().retain(|key, _| expected.get(key).is_some());
+    assert_eq!(csi, expected);
+}
+
+#[test]
+fn a_server_that_refuses_or_is_away_is_named_and_the_key_is_not() {
+    let s3 = S3::new();
+    let id = id(1);
+    assert_eq!(s3.desk.run("provision", &id, &[]).code, Some(0));
+    for (operation, code) in [("provision", 78), ("delete", 75), ("list", 75)] {
+        let ended = s3.desk.run(operation, &id, &[("AWS_SECRET_ACCESS_KEY", "another-key")]);
+        assert!(ended.code == Some(code) && ended.last_words.contains("SignatureDoesNotMatch"), "{ended:?}");
+        let ended = s3.desk.run(operation, &id, &[("S3_ENDPOINT", "http://127.0.0.1:1")]);
+        assert!(ended.code == Some(75) && ended.last_words.contains("http://127.0.0.1:1"), "{ended:?}");
+        assert!(!ended.output.contains(KEY[1].1) && !ended.last_words.contains(KEY[1].1), "{ended:?}");
+    }
+    assert!(s3.bucket(&id).is_dir());
+}
