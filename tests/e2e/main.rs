@@ -24,3 +24,4 @@ mod registry;
 mod script;
 mod shipped;
 mod status_page;
+mod vendor;
