@@ -1,0 +1,55 @@
+use super::*;
+
+/// These are the statuses of Kubernetes 1.36 for deleted pods, by the reason why they had not started.
+#[test]
+fn the_statuses_of_kubernetes_show_whether_a_container_has_run() {
+    let pod = |node: Option<&str>, phase: &str, container: serde_json::Value| {
+        let mut status = serde_json::json!({ "name": CONTAINER, "image": "i", "ready": false, "restartCount": 0 });
+        status.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+        let pod = serde_json::json!({
+            "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "nodeName": node, "containers": [] },
+            "status": { "phase": phase, "containerStatuses": [status] },
+        });
+        Pod::from(&serde_json::from_value::<core::Pod>(pod).unwrap())
+    };
+    let unknown = serde_json::json!({
+        "imageID": "", "state": { "terminated": { "exitCode": 137, "reason": "ContainerStatusUnknown", "message": "The container could not be located when the pod was terminated" } },
+    });
+    let unpulled = pod(Some("n"), "Failed", unknown.clone());
+    assert!(
+        unpulled.never_started && !unpulled.started && unpulled.terminated.is_none(),
+        "invented words are no last words"
+    );
+    let mut lost = unknown;
+    lost["imageID"] = "sha256:1".into();
+    assert!(!pod(Some("n"), "Failed", lost).never_started, "the container may have run, and is lost");
+    let refused = serde_json::json!({
+        "imageID": "sha256:1", "containerID": "containerd://1",
+        "state": { "terminated": { "exitCode": 128, "reason": "StartError", "message": "no such file", "startedAt": "1970-01-01T00:00:00Z" } },
+    });
+    let refused = pod(Some("n"), "Failed", refused);
+    assert!(refused.never_started && refused.terminated.is_some(), "the reason why it could not start is reported");
+    let waiting = serde_json::json!({ "imageID": "", "state": { "waiting": { "reason": "ErrImagePull" } } });
+    assert!(!pod(Some("n"), "Pending", waiting.clone()).never_started, "the container may still start");
+    assert!(!pod(None, "Pending", waiting).never_started, "the scheduler has not reported that it has no node");
+    let unplaced: core::Pod = serde_json::from_value(serde_json::json!({
+        "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" },
+        "status": { "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" }] },
+    }))
+    .unwrap();
+    assert!(Pod::from(&unplaced).never_started, "a deleted pod gets no node any more");
+    let ended = serde_json::json!({ "imageID": "sha256:1", "state": { "terminated": { "exitCode": 1, "startedAt": "2026-01-01T00:00:00Z" } } });
+    assert!(!pod(Some("n"), "Failed", ended).never_started);
+}
+
+#[test]
+fn a_pod_belongs_to_its_run_also_without_its_job() {
+    let pod = |metadata: serde_json::Value| {
+        Pod::from(&serde_json::from_value::<core::Pod>(serde_json::json!({ "metadata": metadata })).unwrap()).job
+    };
+    let owner = serde_json::json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "u" }]);
+    assert_eq!(pod(serde_json::json!({ "ownerReferences": owner })), "a");
+    assert_eq!(pod(serde_json::json!({ "labels": { JOB_NAME: "a" } })), "a", "after --cascade=orphan");
+    assert_eq!(pod(serde_json::json!({})), "");
+}
