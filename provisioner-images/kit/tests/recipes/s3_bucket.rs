@@ -1,6 +1,8 @@
 //! The recipe `s3-bucket` with versitygw, a real S3 server, which keeps its objects in files.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -149,4 +151,22 @@ fn a_server_that_refuses_or_is_away_is_named_and_the_key_is_not() {
         assert!(!ended.output.contains(KEY[1].1) && !ended.last_words.contains(KEY[1].1), "{ended:?}");
     }
     assert!(s3.bucket(&id).is_dir());
+}
+
+#[test]
+fn a_server_that_knows_nothing_of_buckets_has_not_deleted_one() {
+    let s3 = S3::new();
+    let wrong = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", wrong.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for connection in wrong.incoming() {
+            let mut connection = connection.unwrap();
+            let _ = connection.read(&mut [0; 4096]);
+            let _ = connection.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        }
+    });
+    for operation in ["delete", "list"] {
+        let ended = s3.desk.run(operation, &id(1), &[("S3_ENDPOINT", endpoint.as_str())]);
+        assert!(ended.code == Some(75) && ended.last_words.contains("404"), "{operation}: {ended:?}");
+    }
 }
