@@ -63,14 +63,23 @@ check_records() {
     done
 }
 
+# Checks that the volume has no name by a pattern: a run that sees only the directory of its id would leave that one
+# behind. Another id is no such name. A hostile image may have written it, and the run removes the directory of its own.
+check_name() {
+    for one in $bases; do
+        path=${VOLUME_SOURCE:-}
+        path=${path#*"\"path\":\"$one/"}
+        [ "$path" != "${VOLUME_SOURCE:-}" ] || continue
+        path=${path%%[/\"]*}
+        [ "$path" = "$id" ] || is_uuid "$path" ||
+            fail config "the volume has another name than its id ($VOLUME_SOURCE): remove storage-mounts from the config"
+    done
+}
+
 # Removes the volume. A record ends after its directory.
 delete() {
     check_records
-    # A run that sees only the directory of its id would leave another one behind.
-    case $alone:$moved:${VOLUME_SOURCE:-} in
-        :* | *:/* | *: | *"/$id\""*) ;;
-        *) fail config "the volume has another name than its id ($VOLUME_SOURCE): remove storage-mounts from the config" ;;
-    esac
+    [ -z "$alone" ] || [ -n "$moved" ] || check_name
     remove "$dir" "$id"
     [ -z "$alone$moved" ] || return 0
     for one in $bases; do

@@ -104,6 +104,23 @@ fn a_volume_lives_in_the_only_directory_that_its_runs_see() {
     assert_eq!(alone.run("delete", "", &[], [&[ID], &[]]).code, 0);
 }
 
+/// A hostile image may have named any path as the source of its volume.
+#[test]
+fn a_run_deletes_its_own_directory_whatever_the_source_names() {
+    let (alone, api) = (Alone::new(), Api::start((0..9).map(|_| Reply::Echo).collect()));
+    let others = alone.store().join(SOURCE_ID);
+    fs::create_dir_all(&others).unwrap();
+    fs::write(others.join("file"), "precious").unwrap();
+    for path in [SOURCE_ID, &format!("{ID}/way"), "/elsewhere"] {
+        assert_eq!(alone.run("provision", &api.kubeconfig(), &[], [&[ID], &[]]).code, 0, "{path}");
+        fs::write(alone.store().join(ID).join("file"), "own").unwrap();
+        let source = alone.source(path);
+        let ended = alone.run("delete", "", &[("VOLUME_SOURCE", &source)], [&[ID], &[]]);
+        assert_eq!((ended.code, alone.mode(ID)), (0, 0o1000), "{path}: {ended:?}");
+        assert_eq!(fs::read_to_string(others.join("file")).unwrap(), "precious");
+    }
+}
+
 #[test]
 fn leftovers_of_earlier_runs_are_found_and_deleted() {
     let (alone, api) = (Alone::new(), Api::start(vec![Reply::Echo]));
