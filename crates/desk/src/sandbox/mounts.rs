@@ -143,8 +143,7 @@ fn mirror(from: &Path, to: &Path, targets: &BTreeSet<PathBuf>) -> Result<(), Str
 
 /// Makes all mounts read-only that the container may not write.
 fn protect(spec: &Spec, binds: &[(PathBuf, &Bind)]) -> Result<(), String> {
-    let list = fs::read_to_string("/proc/self/mountinfo").map_err(|error| format!("mountinfo: {error}"))?;
-    for Mounted { at, flags } in list.lines().filter_map(mounted) {
+    for Mounted { at, flags } in all_mounts()? {
         let own = binds
             .iter()
             .filter(|(target, _)| at.starts_with(target))
@@ -157,12 +156,20 @@ fn protect(spec: &Spec, binds: &[(PathBuf, &Bind)]) -> Result<(), String> {
         let done = mount_remount(&at, MountFlags::BIND | MountFlags::RDONLY | flags, c"");
         match done {
             Ok(()) | Err(Errno::NOENT) => {}
+            // Somebody has removed the directory meanwhile, as a kubelet does with its pods' mounts.
+            Err(Errno::INVAL) if all_mounts()?.iter().all(|mounted| mounted.at != at) => {}
             // The user of this process may not walk there, nor may the container, which is the same user.
             Err(Errno::ACCESS) if spec.own_users => {}
             Err(error) => return Err(format!("{} cannot be made read-only: {error}", at.display())),
         }
     }
     Ok(())
+}
+
+/// Returns the mounts that this process sees now.
+fn all_mounts() -> Result<Vec<Mounted>, String> {
+    let list = fs::read_to_string("/proc/self/mountinfo").map_err(|error| format!("mountinfo: {error}"))?;
+    Ok(list.lines().filter_map(mounted).collect())
 }
 
 /// A mount, as `mountinfo` lists it.
