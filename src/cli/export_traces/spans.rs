@@ -47,22 +47,13 @@ pub(super) fn spans(claims: &[Ended]) -> Vec<Span> {
 /// known.
 fn of_claim(ended: &Ended) -> Vec<Span> {
     let trace = Trace { ended };
-    let (first, last) = ended.failed.parts();
     let created = begin(ended);
-    let mut spans = Vec::new();
-    let mut since = Some(created);
-    for (number, failed) in first.iter().chain(last).enumerate() {
-        // The end of the attempt before is not known.
-        if number == first.len() && ended.failed.left_out() > 0 {
-            since = None;
-        }
-        if failed.number() > ended.sent {
-            spans.extend(trace.attempt(&failed.timeline, since, Some(failed)));
-        }
-        since = Some(failed.ended());
-    }
+    let unsent = ended.failed.since(created).filter(|(failed, _)| failed.number() > ended.sent);
+    let mut spans: Vec<Span> =
+        unsent.flat_map(|(failed, since)| trace.attempt(&failed.timeline, since, Some(failed))).collect();
     if let Some(bound) = &ended.bound {
-        spans.extend(trace.attempt(bound, since, None));
+        let since = ended.failed.kept().last().map_or(created, FailedAttempt::ended);
+        spans.extend(trace.attempt(bound, Some(since), None));
         spans.push(trace.whole(created, bound.ended()));
     }
     spans

@@ -235,23 +235,19 @@ pub struct AttemptRow {
 
 impl EarlierAttempts {
     fn of(failed: &FailedAttempts, shown: &Timeline) -> Self {
-        let is_earlier = |attempt: &&FailedAttempt| shown.attempt == 0 || attempt.number() < shown.attempt;
-        let (mut before, mut end) = (0, shown.created);
-        let row = |attempt: &FailedAttempt| {
-            // The wait after the failure before belongs to the first stage. Where attempts are left out, its end is not known.
-            let follows = attempt.number() == before + 1;
-            let begin = attempt.timeline.began().filter(|_| !follows).unwrap_or(end);
-            (before, end) = (attempt.number(), attempt.ended());
+        let is_earlier = |(attempt, _): &(&FailedAttempt, _)| shown.attempt == 0 || attempt.number() < shown.attempt;
+        let row = |(attempt, since): (&FailedAttempt, Option<i64>)| {
+            let begin = since.or(attempt.timeline.began()).unwrap_or(shown.created);
             AttemptRow {
                 attempt: attempt.number(),
                 stages: attempt.timeline.stages_since(begin).iter().map(StageRow::of).collect(),
                 reason: name(&attempt.reason),
                 message: message(&attempt.message),
-                ended: end.div_euclid(1000),
+                ended: attempt.ended().div_euclid(1000),
             }
         };
         EarlierAttempts {
-            attempts: failed.kept().iter().filter(is_earlier).map(row).collect(),
+            attempts: failed.since(shown.created).filter(is_earlier).map(row).collect(),
             left_out: failed.left_out(),
         }
     }

@@ -125,6 +125,15 @@ impl FailedAttempts {
         self.kept.split_at(if self.left_out == 0 { self.kept.len() } else { FIRST.min(self.kept.len()) })
     }
 
+    /// Returns the attempts, each with the time since when the claim waited for it, in milliseconds since 1970: the end of
+    /// the attempt before, or for the first attempt `created`. The time is not known after attempts that are left out.
+    pub fn since(&self, created: i64) -> impl Iterator<Item = (&FailedAttempt, Option<i64>)> {
+        let (first, last) = self.parts();
+        let before = [Some(created)].into_iter().chain(first.iter().map(|attempt| Some(attempt.ended())));
+        let left_out = [None].into_iter().chain(last.iter().map(|attempt| Some(attempt.ended())));
+        first.iter().zip(before).chain(last.iter().zip(left_out))
+    }
+
     /// Reads the attempts from their annotation; `None` if the orchestrator cannot have written it.
     pub fn read(text: &str) -> Option<Self> {
         let FailedAttempts { left_out, kept } = serde_json::from_str(text).ok()?;
