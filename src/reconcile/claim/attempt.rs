@@ -174,35 +174,27 @@ pub(super) async fn start_run(
         return Ok(if has_joined { StepOutcome::End(Requeue::JobCreated) } else { StepOutcome::Again });
     }
     let target = RunTarget { attributes, is_first, ..target };
-    match context.create_job(recipe, job::job(recipe, &request, &target)).await {
-        Ok(()) => Ok(StepOutcome::End(Requeue::JobCreated)),
+    let refusal = match context.create_job(recipe, job::job(recipe, &request, &target)).await {
+        Ok(()) => return Ok(StepOutcome::End(Requeue::JobCreated)),
         Err(WriteError::NotFound { message, .. }) => {
             let cause =
                 Cause::new(cause::NAMESPACE_GONE, format!("the provisioner's Job cannot be created: {message}"));
-            let refusal = JobRefusal { cause, reaction: Reaction::Retry };
-            fail(context, claim, observation, confirmed, Refused { refusal, is_first }).await
+            JobRefusal { cause, reaction: Reaction::Retry }
         }
-        Err(error) => {
-            let refusal = refused_job(error)?;
-            fail(context, claim, observation, confirmed, Refused { refusal, is_first }).await
-        }
-    }
+        Err(error) => refused_job(error)?,
+    };
+    fail(context, claim, observation, confirmed, refusal, is_first).await
 }
 
-/// A Job that Kubernetes refused.
-struct Refused {
-    refusal: JobRefusal,
-    /// The Job is certainly the first of its attempt.
-    is_first: bool,
-}
-
-/// Records that the attempt has failed because its run could not be started.
+/// Records that the attempt has failed because its run could not be started. `is_first` says that the Job is certainly the
+/// first of its attempt.
 async fn fail(
     context: &Context,
     claim: &Claim,
     observation: &Observation,
     confirmed: &Confirmed,
-    Refused { refusal, is_first }: Refused,
+    refusal: JobRefusal,
+    is_first: bool,
 ) -> Result<StepOutcome, WriteError> {
     let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
     let decision = observed(context, claim, observation, confirmed, |observed| {
