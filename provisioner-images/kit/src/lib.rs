@@ -31,6 +31,7 @@ mod links;
 pub mod listing;
 pub mod mounted;
 pub mod named;
+pub mod nested;
 pub mod on_host;
 pub mod patience;
 pub mod pattern;

@@ -21,7 +21,7 @@ use rustix::fs::{self, AtFlags, CWD, Dir, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::below::{self, FOLDER};
-use crate::{Failure, pattern};
+use crate::{Failure, nested, pattern};
 
 /// The parameter with the pattern, for messages.
 pub const PARAMETER: &str = "path-pattern";
@@ -83,7 +83,7 @@ pub fn free(base: &Path, id: &str) -> Result<(), Failure> {
     let around: Vec<usize> = path.match_indices('/').map(|(at, _)| at).collect();
     for end in around.into_iter().rev() {
         let folder = &path[..end];
-        let is_used = records.values().any(|other| is_below(other, folder));
+        let is_used = records.values().any(|other| nested::is_below(other, folder));
         // Somebody else may have put files there.
         if is_used || !base.remove_empty(folder)? || !base.remove_empty(&mirror(folder))? {
             break;
@@ -176,7 +176,7 @@ impl<'a> Base<'a> {
 
     /// Checks whether anything exists at a path.
     fn has(&self, path: &str) -> Result<bool, Failure> {
-        let (around, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let (around, name) = nested::divided(path);
         let Some(folder) = self.folder(around)? else { return Ok(false) };
         match fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => Ok(true),
@@ -270,7 +270,7 @@ impl<'a> Base<'a> {
 
     /// Makes a directory, unless it exists. Returns it.
     fn made(&self, path: &str, mode: Mode) -> Result<OwnedFd, Failure> {
-        let (around, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let (around, name) = nested::divided(path);
         let missing = || self.failed("making", path, Errno::NOENT);
         let folder = self.folder(around)?.ok_or_else(missing)?;
         match fs::mkdirat(&folder, name, mode) {
@@ -281,7 +281,7 @@ impl<'a> Base<'a> {
 
     /// Removes a directory if it is empty. Returns whether it is gone.
     fn remove_empty(&self, path: &str) -> Result<bool, Failure> {
-        let (around, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let (around, name) = nested::divided(path);
         let Some(folder) = self.folder(around)? else { return Ok(true) };
         match fs::unlinkat(folder.as_fd(), name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(true),
@@ -303,15 +303,10 @@ fn mirror(folder: &str) -> String {
     format!("{RECORDS}/{FOLDERS}/{folder}")
 }
 
-fn is_below(path: &str, folder: &str) -> bool {
-    path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
-}
-
 /// Returns another volume whose directory equals, contains or is in this one.
 fn overlapping<'a>(records: &'a BTreeMap<String, String>, id: &str, path: &str) -> Option<(&'a str, &'a str)> {
-    let overlaps = |other: &str| other == path || is_below(other, path) || is_below(path, other);
     let mut others = records.iter().filter(|(other, _)| *other != id);
-    others.find(|(_, at)| overlaps(at)).map(|(other, at)| (other.as_str(), at.as_str()))
+    others.find(|(_, at)| nested::overlap(at, path)).map(|(other, at)| (other.as_str(), at.as_str()))
 }
 
 /// Returns why a path cannot be that of a volume. Only such characters are in it that neither a shell nor JSON changes,

@@ -2,7 +2,7 @@
 
 use flex_contract::request::RunRequest;
 use flex_contract::storage;
-use flex_image_kit::Failure;
+use flex_image_kit::{Failure, nested};
 
 use crate::list::{RecordedVolume, recorded};
 use crate::nesting::OwnedDirectory;
@@ -43,10 +43,9 @@ async fn apart(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
             "the directory {path} is in {around}, which belongs to volume {owner}: nothing is done"
         )));
     }
-    let is_below = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
     let others = recorded(server).await?;
     let mut others = others.iter().filter(|other| other.id != id);
-    match others.find(|other| other.path == path || is_below(&other.path, path) || is_below(path, &other.path)) {
+    match others.find(|other| nested::overlap(&other.path, path)) {
         Some(RecordedVolume { id: other, path: at }) => Err(Failure::never(format!(
             "the directory {path} has files in common with {at}, which belongs to volume {other}: nothing is done"
         ))),

@@ -1,6 +1,6 @@
 //! The parameters of the config, checked. All problems are reported at once.
 
-use flex_image_kit::Failure;
+use flex_image_kit::{Failure, nested};
 
 /// The treatment of a volume's directory when the volume is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,12 +138,8 @@ fn places(list: &str, one_server: &str, one_export: &str, problems: &mut Vec<Str
     if !one_server.is_empty() || !one_export.is_empty() {
         problems.push("exports names all servers: remove server and export from the config".into());
     }
-    let is_below = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
     for (n, (server, export)) in places.iter().enumerate() {
-        let overlap = |(at, other): &&(String, String)| {
-            at == server && (other == export || is_below(other, export) || is_below(export, other))
-        };
-        if places[..n].iter().any(|other| overlap(&other)) {
+        if places[..n].iter().any(|(at, other)| at == server && nested::overlap(other, export)) {
             problems.push(format!("exports has {server}:{export} twice, or inside another export"));
         }
     }
