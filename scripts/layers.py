@@ -38,6 +38,7 @@ LAYERS = {
         reconcile
         gauges
         admin class_health
+        overview
         page
         cli
     """,

@@ -13,6 +13,7 @@ mod gauges;
 pub mod last_hour;
 pub mod log;
 pub mod metrics;
+mod overview;
 pub mod page;
 pub mod reconcile;
 pub mod state;

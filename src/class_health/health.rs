@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
+use serde::{Deserialize, Serialize};
 
-use super::row::{Failing, MAX_FAILURE_TEXT, Row, failing};
+use super::row::{ClaimState, Failing, MAX_FAILURE_TEXT, Row, failing};
 use crate::config::classes::{Class, Classes};
 use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
@@ -16,7 +17,7 @@ const LAST_GOOD: &str = "the config has errors; its last good version is in use"
 const LONG: i64 = 120;
 
 /// The troubles of a class, beside errors of its config.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Health {
     /// The claims whose attempts fail.
     pub(crate) failing: Option<Failing>,
@@ -71,7 +72,7 @@ impl Health {
 
 /// Returns the deletions of a class whose last run failed, with the last words of the latest.
 fn undeleted(class: &str, rows: &[Row], volumes: &[Arc<Volume>]) -> Option<Failing> {
-    let rows = rows.iter().filter(|row| row.class == class && row.state == "Deleting");
+    let rows = rows.iter().filter(|row| row.class == class && row.state == ClaimState::Deleting);
     let claims = rows.filter_map(|row| Some((&row.claim, row.failure.as_ref()?)));
     let volumes = volumes
         .iter()
@@ -96,14 +97,18 @@ mod tests {
         let table = one_class(json!({ "service-account-name": "c" }));
         let class = table.iter().next().expect("the config names a class");
         let says = |rows: &[Row], volumes: &[Arc<Volume>]| Health::of("c", &table, rows, volumes).verdict(class);
-        let attempt =
-            |running| Row { state: "Running", running, failure: None, ..failed("a", 1, Reaction::Retry, 9, "x") };
+        let attempt = |running| Row {
+            state: ClaimState::Running,
+            running,
+            failure: None,
+            ..failed("a", 1, Reaction::Retry, 9, "x")
+        };
         assert_eq!(says(&[attempt(Some(LONG))], &[]), "ok");
         assert_eq!(says(&[attempt(Some(LONG + 1))], &[]), "no result for 120 s: 1, whose events may say why");
         let other = Row { class: "other".into(), ..attempt(Some(5000)) };
         assert_eq!(says(&[other], &[]), "ok");
         let deletes = |name: &str, at| {
-            let mut row = Row { state: "Deleting", ..failed(name, 1, Reaction::Retry, at, "no such pool") };
+            let mut row = Row { state: ClaimState::Deleting, ..failed(name, 1, Reaction::Retry, at, "no such pool") };
             row.failure.as_mut().unwrap().operation = Operation::Delete;
             row
         };

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
+use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
-use crate::claim::progress::progress;
+use crate::claim::progress::{Progress, progress};
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use crate::model::claim::{Claim, Stamp};
 use crate::model::volume::Volume;
@@ -16,11 +18,49 @@ use crate::text::line;
 /// The length of a failure's message beside its class. The claim has the whole message.
 pub(crate) const MAX_FAILURE_TEXT: usize = 200;
 
-/// A claim in progress, for people.
+/// The state of a claim, in one word. The order is that of lists for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, Serialize, Deserialize)]
+pub(crate) enum ClaimState {
+    /// The claim has its volume, and asks for nothing more.
+    Bound,
+    /// The claim is bound, and asks for more space than it has.
+    Growing,
+    /// The claim is bound, and its attributes change.
+    Modifying,
+    /// An attempt is in progress.
+    Running,
+    /// No attempt has begun.
+    Waiting,
+    /// The last attempt failed, and the next has not begun.
+    Failed,
+    /// The claim is being deleted.
+    Deleting,
+}
+
+impl ClaimState {
+    /// Returns the word.
+    pub(crate) fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl From<Progress> for ClaimState {
+    fn from(progress: Progress) -> Self {
+        match progress {
+            Progress::Waiting => ClaimState::Waiting,
+            Progress::Running => ClaimState::Running,
+            Progress::Failed => ClaimState::Failed,
+            Progress::Deleting => ClaimState::Deleting,
+        }
+    }
+}
+
+/// A claim as `status` shows it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) claim: String,
     pub(crate) class: String,
-    pub(crate) state: &'static str,
+    pub(crate) state: ClaimState,
     pub(crate) attempt: u32,
     pub(crate) age: i64,
     pub(crate) created: i64,
@@ -42,8 +82,8 @@ impl Row {
     /// Says what the claim waits for, or why its last run failed.
     pub(crate) fn reason(&self) -> String {
         match (&self.waits_for, self.state) {
-            (Some(why), "Waiting") => why.clone(),
-            (None, "Waiting") => "waits for its turn: flex trace says more".to_owned(),
+            (Some(why), ClaimState::Waiting) => why.clone(),
+            (None, ClaimState::Waiting) => "waits for its turn: flex trace says more".to_owned(),
             _ => self.describe(),
         }
     }
@@ -52,14 +92,14 @@ impl Row {
     /// for its own claim, from the time of the claim's creation.
     pub(crate) fn failed_at(&self) -> Option<i64> {
         let provisions = |failure: &&LastFailure| failure.operation == Operation::Provision;
-        let failure =
-            self.failure.as_ref().filter(provisions).filter(|_| matches!(self.state, "Failed" | "Running"))?;
+        let tries = matches!(self.state, ClaimState::Failed | ClaimState::Running);
+        let failure = self.failure.as_ref().filter(provisions).filter(|_| tries)?;
         Some(if failure.reaction == Reaction::Never { self.created } else { failure.at })
     }
 }
 
 /// The claims of a class whose attempts fail, if no attempt has succeeded since.
-#[derive(Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failing {
     pub(crate) claims: usize,
     pub(crate) last: String,
@@ -70,12 +110,12 @@ pub(crate) fn row(table: &Classes, claim: &Claim, now: i64) -> Option<Row> {
     let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
     let stamp = claim.own_stamp();
     let state = match progress(claim) {
-        Some(progress) => progress.as_str(),
-        None if grows(claim) => "Growing",
-        None if claim.modify_status.as_ref().is_some_and(|status| status.in_progress()) => "Modifying",
-        None => "Bound",
+        Some(progress) => progress.into(),
+        None if grows(claim) => ClaimState::Growing,
+        None if claim.modify_status.as_ref().is_some_and(|status| status.in_progress()) => ClaimState::Modifying,
+        None => ClaimState::Bound,
     };
-    let began = stamp.filter(|_| state == "Running").and_then(Stamp::began);
+    let began = stamp.filter(|_| state == ClaimState::Running).and_then(Stamp::began);
     Some(Row {
         claim: claim.name.to_string(),
         class: class.name.clone(),
@@ -100,8 +140,8 @@ fn waits_for(claim: &Claim, class: &Class) -> Option<String> {
 }
 
 /// Returns the seconds until the next attempt of a failed claim, by the backoff of its class.
-fn next_try(claim: &Claim, class: &Class, state: &str, now: i64) -> Option<i64> {
-    let failure = claim.last_failure.as_ref().filter(|_| state == "Failed")?;
+fn next_try(claim: &Claim, class: &Class, state: ClaimState, now: i64) -> Option<i64> {
+    let failure = claim.last_failure.as_ref().filter(|_| state == ClaimState::Failed)?;
     let recipe = class.recipe.as_ref().ok()?;
     let due = next_try_at(failure.reaction, failure.at, failure.attempt, recipe, now);
     Some(if claim.retry { 0 } else { (due - now).max(0) })
@@ -123,3 +163,7 @@ pub(crate) fn failing(class: &str, rows: &[Row], volumes: &[Arc<Volume>]) -> Opt
     let last = line(&format!("{}: {}", last.claim, last.describe()), MAX_FAILURE_TEXT);
     Some(Failing { claims: failed.len(), last })
 }
+
+#[cfg(test)]
+#[path = "row_tests.rs"]
+mod tests;

@@ -8,7 +8,7 @@ use flex_contract::names;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume};
 use serde_json::{Value, json};
 
-use super::row::Row;
+use super::row::{ClaimState, Row};
 use crate::config::classes::{Classes, Config, Identity, classes};
 use crate::model::volume::Volume;
 use crate::run::failure::LastFailure;
@@ -35,7 +35,7 @@ pub(crate) fn failed(name: &str, created: i64, reaction: Reaction, at: i64, text
     Row {
         claim: format!("team/{name}"),
         class: "c".into(),
-        state: "Failed",
+        state: ClaimState::Failed,
         attempt: 1,
         age: 1,
         created,

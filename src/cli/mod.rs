@@ -18,6 +18,7 @@ mod explain;
 mod export_traces;
 mod files;
 mod flags;
+mod forward;
 mod import;
 mod job;
 mod log_level;

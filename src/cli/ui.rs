@@ -7,18 +7,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use k8s_openapi::api::core::v1::Pod;
-use kube::client::UpgradeConnectionError;
-use kube::{Api, Client};
+use kube::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 
 use super::cluster::Cluster;
-use super::doctor;
+use super::forward::{StatusPort, forward, leader};
 use super::out::say;
 use crate::api::client::Connection;
-use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::text::line;
 
@@ -34,9 +31,8 @@ pub(super) struct UiArgs {
     /// The port on this machine; 0 for any free one.
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// The port of the page in the pod, as `run --status-address` has it.
-    #[arg(long, default_value_t = 8081)]
-    status_port: u16,
+    #[command(flatten)]
+    status_port: StatusPort,
     /// Print the address of the page, and open no browser.
     #[arg(long)]
     no_browser: bool,
@@ -53,7 +49,7 @@ async fn work(args: &UiArgs) -> anyhow::Result<ExitCode> {
         eprintln!("No orchestrator leads in namespace {}: `check` says more.", identity.namespace);
         return Ok(ExitCode::from(NO_PAGE));
     };
-    let tunnel = Arc::new(Tunnel { client, identity, port: args.status_port, pod: Mutex::new(pod) });
+    let tunnel = Arc::new(Tunnel { client, identity, port: args.status_port.status_port, pod: Mutex::new(pod) });
     if let Err(why) = tunnel.check().await {
         eprintln!("{why:#}");
         return Ok(ExitCode::from(NO_PAGE));
@@ -70,12 +66,6 @@ async fn work(args: &UiArgs) -> anyhow::Result<ExitCode> {
         ended = tunnel.serve(&listener) => ended,
         interrupted = tokio::signal::ctrl_c() => Ok(interrupted.map(|()| ExitCode::SUCCESS)?),
     }
-}
-
-/// Returns the pod that leads, if one does.
-async fn leader(client: &Client, identity: &Identity) -> anyhow::Result<Option<String>> {
-    let leader = doctor::leader(client, identity, &Clock::default()).await?;
-    Ok(leader.holder.filter(|_| leader.missing.is_none()))
 }
 
 /// Starts the browser. Returns whether there is a program that does it.
@@ -102,7 +92,7 @@ impl Tunnel {
     /// If the pod does not answer. The message says what to do.
     async fn check(&self) -> anyhow::Result<()> {
         let pod = self.pod.lock().await.clone();
-        let mut forwarder = self.forward(&pod).await?;
+        let mut forwarder = forward(&self.client, &self.identity, &pod, self.port).await?;
         let error = forwarder.take_error(self.port);
         let mut stream = forwarder.take_stream(self.port).context("the API server forwards no port")?;
         let answer = async {
@@ -128,20 +118,6 @@ impl Tunnel {
         )
     }
 
-    /// Opens a connection to the page in a pod.
-    async fn forward(&self, pod: &str) -> anyhow::Result<kube::api::Portforwarder> {
-        let namespace = &self.identity.namespace;
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        pods.portforward(pod, &[self.port]).await.map_err(|error| {
-            let why = if is_refused(&error) {
-                format!("you may not forward ports: ask for the verbs get and create of pods/portforward in namespace {namespace}")
-            } else {
-                format!("the API server forwards no port of pod {pod}")
-            };
-            anyhow::Error::new(error).context(why)
-        })
-    }
-
     /// Connects each connection of the browser with the page, until the listener fails.
     async fn serve(self: &Arc<Self>, listener: &TcpListener) -> anyhow::Result<ExitCode> {
         loop {
@@ -158,14 +134,14 @@ impl Tunnel {
     /// Connects one connection. If the pod is gone, another one may lead.
     async fn join(&self, mut stream: TcpStream) -> anyhow::Result<()> {
         let pod = self.pod.lock().await.clone();
-        let mut forwarder = match self.forward(&pod).await {
+        let mut forwarder = match forward(&self.client, &self.identity, &pod, self.port).await {
             Ok(forwarder) => forwarder,
             Err(error) => {
                 let Some(now) = leader(&self.client, &self.identity).await?.filter(|now| *now != pod) else {
                     return Err(error);
                 };
                 self.pod.lock().await.clone_from(&now);
-                self.forward(&now).await?
+                forward(&self.client, &self.identity, &now, self.port).await?
             }
         };
         let mut page = forwarder.take_stream(self.port).context("the API server forwards no port")?;
@@ -173,15 +149,6 @@ impl Tunnel {
         let _ = copy_bidirectional(&mut stream, &mut page).await;
         forwarder.abort();
         Ok(())
-    }
-}
-
-/// Checks whether RBAC refuses the forwarding.
-fn is_refused(error: &kube::Error) -> bool {
-    match error {
-        kube::Error::Api(status) => status.code == 403,
-        kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(status)) => status.as_u16() == 403,
-        _ => false,
     }
 }
 
@@ -253,15 +220,5 @@ mod tests {
         let mut answer = vec![0; PAGE.len()];
         browser.read_exact(&mut answer).await.unwrap();
         assert_eq!(answer, PAGE.as_bytes());
-    }
-
-    #[test]
-    fn a_missing_right_is_told_from_other_errors() {
-        let switch = |code: u16| {
-            kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(code.try_into().unwrap()))
-        };
-        assert!(is_refused(&switch(403)));
-        assert!(!is_refused(&switch(404)));
-        assert!(!is_refused(&kube::Error::LinesCodecMaxLineLengthExceeded));
     }
 }

@@ -8,6 +8,7 @@ mod access;
 pub mod html;
 pub mod model;
 mod observe;
+mod overview;
 mod sources;
 #[cfg(test)]
 mod testing;
@@ -50,13 +51,14 @@ pub async fn serve(address: SocketAddr, sources: Sources) {
 
 fn router(address: SocketAddr, sources: Arc<Sources>) -> Router {
     Router::new()
-        .route("/", get(overview))
+        .route("/", get(front))
         .route("/claims", get(claims))
         .route("/claims/{namespace}/{name}", get(claim))
         .route("/runs", get(runs))
         .route("/failures", get(failures))
         .route("/findings", get(findings))
         .route("/configs", get(configs))
+        .merge(overview::routes())
         .route("/assets/style.css", get(|| asset("text/css; charset=utf-8", include_str!("assets/style.css"))))
         .route("/assets/refresh.js", get(|| asset("text/javascript; charset=utf-8", include_str!("assets/refresh.js"))))
         .route("/assets/icon.svg", get(|| asset("image/svg+xml", include_str!("assets/icon.svg"))))
@@ -109,7 +111,7 @@ fn respond<B: Serialize>(
     (status, [(header::CONTENT_TYPE, kind)], Body::from(text)).into_response()
 }
 
-async fn overview(State(sources): State<Arc<Sources>>, uri: Uri, headers: HeaderMap) -> Response {
+async fn front(State(sources): State<Arc<Sources>>, uri: Uri, headers: HeaderMap) -> Response {
     respond((uri, headers), StatusCode::OK, &observe::overview(&sources), html::overview::overview)
 }
 

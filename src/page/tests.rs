@@ -10,6 +10,7 @@ use crate::api::events::EventRecorder;
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
+use crate::overview::{OVERVIEW_PATH, Overview};
 use crate::reconcile::Context;
 use crate::state::ClusterState;
 use crate::state::testing::identity;
@@ -26,16 +27,19 @@ fn refused() -> Client {
 }
 
 fn served() -> Router {
+    router("127.0.0.1:8081".parse().unwrap(), Arc::new(sources().0))
+}
+
+fn sources() -> (Sources, ClusterState) {
     let identity = identity();
     let (client, clock) = (refused(), Clock::default());
     let cluster = ClusterState::new(identity.clone(), clock.clone());
     let (events, _) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
     let writes = Writes::new(client.clone(), identity.clone(), Binding::Direct);
-    let context = Context::new(identity, cluster, writes, events, Metrics::default(), String::new(), clock);
+    let context = Context::new(identity, cluster.clone(), writes, events, Metrics::default(), String::new(), clock);
     let (leading, holder) = (watch::channel(false).1, watch::channel("other".to_owned()).1);
     let policies = PolicyStates::default();
-    let sources = Sources { context, client, replica: "me".into(), leading, holder, policies };
-    router("127.0.0.1:8081".parse().unwrap(), Arc::new(sources))
+    (Sources { context, client, replica: "me".into(), leading, holder, policies }, cluster)
 }
 
 async fn asked(method: Method, path: &str, headers: &[(&str, &str)]) -> (StatusCode, HeaderMap, String) {
@@ -119,4 +123,37 @@ fn a_browser_gets_html() {
         accept.iter().for_each(|accept| drop(headers.insert(header::ACCEPT, accept.parse().unwrap())));
         assert_eq!(form(&query.parse().unwrap(), &headers), expected, "{query} {accept:?}");
     }
+}
+
+#[tokio::test]
+async fn a_replica_that_still_reads_the_cluster_tells_no_overview() {
+    let (status, _, text) = asked(Method::GET, OVERVIEW_PATH, &[HOST]).await;
+    assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "this replica still reads the cluster\n"));
+}
+
+#[tokio::test]
+async fn the_overview_is_told_without_parameters_of_classes() {
+    let (sources, cluster) = sources();
+    cluster.expect_lists(1);
+    cluster.update(|index| {
+        *index = crate::overview::testing::cluster();
+        []
+    });
+    cluster.listed();
+    let router = router("127.0.0.1:8081".parse().unwrap(), Arc::new(sources));
+    let told = async |path: &str| {
+        let request = axum::http::Request::get(path).header("host", "localhost").body(Body::empty()).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        let (status, body) = (response.status(), response.into_body().collect().await.unwrap().to_bytes());
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    };
+    let (status, all) = told(OVERVIEW_PATH).await;
+    assert!(!all.contains("west"), "{all}");
+    let all: Overview = serde_json::from_str(&all).unwrap();
+    let names: Vec<_> = all.classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!((status, names), (StatusCode::OK, vec!["broken", "gold"]));
+    let (_, one) = told(&format!("{OVERVIEW_PATH}/gold")).await;
+    let one: Overview = serde_json::from_str(&one).unwrap();
+    assert_eq!((one.classes.len(), one.claims.len()), (1, 3));
+    assert_eq!(told(&format!("{OVERVIEW_PATH}/other")).await.0, StatusCode::NOT_FOUND);
 }

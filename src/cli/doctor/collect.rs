@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::api::external_provisioner;
 use crate::api::watch::stored;
 use crate::clock::Clock;
-use crate::config::classes::{ClassObject, Config, Identity, KeptScript, Stored};
+use crate::config::classes::{ClassObject, Classes, Config, Identity, KeptScript, Stored};
 use crate::config::modify::VolumeAttributesClass;
 use crate::config::{keys, script};
 use crate::model::grant::ReferenceGrant;
@@ -119,6 +119,15 @@ fn of_instance(identity: &Identity) -> String {
 pub(in crate::cli) async fn class_objects(client: &Client) -> anyhow::Result<Vec<ClassObject>> {
     let objects = all::<StorageClass>(Api::all(client.clone()), "").await?;
     Ok(objects.iter().map(ClassObject::from).collect())
+}
+
+/// Returns the classes of an orchestrator.
+pub(in crate::cli) async fn classes(
+    client: &Client,
+    identity: &Identity,
+    clock: &Clock,
+) -> anyhow::Result<Arc<Classes>> {
+    Ok(with_classes(client, identity, clock).await?.classes())
 }
 
 /// Reads the objects that decide about classes.

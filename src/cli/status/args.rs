@@ -3,12 +3,15 @@
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
 
-use super::overview::Overview;
+use super::surroundings::Shown;
 use super::text::Drawing;
 use super::{class_text, json, text};
 use crate::cli::cluster::Cluster;
 use crate::cli::complete::candidates::classes;
+use crate::cli::forward::StatusPort;
 use crate::cli::out::colours;
+use crate::overview::Overview;
+use crate::overview::collect::Scope;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct StatusArgs {
@@ -18,8 +21,13 @@ pub(in crate::cli) struct StatusArgs {
     #[command(flatten)]
     pub(super) cluster: Cluster,
     /// Show the state again and again, until the command is ended.
+    ///
+    /// The command asks the orchestrator that leads, through a forwarded port. Users who may not forward ports get the
+    /// same from watches, which cost the API server more.
     #[arg(short, long)]
     pub(super) watch: bool,
+    #[command(flatten)]
+    pub(super) status_port: StatusPort,
     /// The form of the output.
     #[arg(short = 'o', long = "output", value_enum, default_value = "table", value_name = "OUTPUT")]
     pub(super) form: Form,
@@ -53,21 +61,29 @@ impl Form {
     ///
     /// # Errors
     /// If YAML cannot hold it.
-    pub(super) fn text(self, overview: &Overview<'_>, class: Option<&str>, drawing: Drawing) -> anyhow::Result<String> {
+    pub(super) fn text(self, shown: Shown<'_>, drawing: Drawing) -> anyhow::Result<String> {
         Ok(match self {
-            Form::Table | Form::Wide => match overview.classes.as_slice() {
-                [one] if class.is_some() => class_text::text(overview, one, drawing),
-                _ => text::text(overview, drawing),
+            Form::Table | Form::Wide => match shown.overview.classes.as_slice() {
+                [one] if shown.class.is_some() => class_text::text(shown, one, drawing),
+                _ => text::text(shown, drawing),
             },
-            Form::Json => json::document(overview).to_string(),
-            Form::Yaml => flex_manifest::to_yaml(&json::document(overview)).map_err(anyhow::Error::msg)?,
-            Form::Name => names(overview),
+            Form::Json => json::document(shown).to_string(),
+            Form::Yaml => flex_manifest::to_yaml(&json::document(shown)).map_err(anyhow::Error::msg)?,
+            Form::Name => names(shown.overview),
         })
+    }
+
+    /// Returns what this form shows of the claims and volumes, with so many open claims at most.
+    pub(super) fn scope(self, claims: usize) -> Scope {
+        match self {
+            Form::Table | Form::Wide | Form::Name => Scope::Open(claims),
+            Form::Json | Form::Yaml => Scope::Whole,
+        }
     }
 }
 
 /// Returns the names of the classes and of the claims that are not bound, each as kubectl accepts it.
-fn names(overview: &Overview<'_>) -> String {
+fn names(overview: &Overview) -> String {
     let with_object = overview.classes.iter().filter(|class| class.has_object);
     let classes = with_object.map(|class| format!("storageclass.storage.k8s.io/{}", class.name));
     let open = overview.open_claims().into_iter().map(|row| format!("persistentvolumeclaim/{}", row.claim));

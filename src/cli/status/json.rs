@@ -1,68 +1,59 @@
 //! The overview for scripts.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use serde_json::{Value, json};
 
-use super::overview::{Overview, PoolRow, pools, states};
+use super::surroundings::Shown;
 use crate::capacity::{CapacityRecord, Published};
-use crate::class_health::health::Health;
 use crate::class_health::row::Row;
-use crate::config::classes::Class;
-use crate::model::volume::Volume;
+use crate::overview::{ClassRow, ConfigRow, PoolRow, VolumeRow};
 use crate::policies;
 
 /// Returns the overview as a document.
-pub(super) fn document(overview: &Overview<'_>) -> Value {
-    let surroundings = overview.surroundings;
+pub(super) fn document(shown: Shown<'_>) -> Value {
+    let Shown { surroundings, overview, .. } = shown;
     let policies = surroundings.policies.as_ref().ok().map(|states| policies::to_json(states));
-    let left: BTreeMap<_, _> = overview.table.all_left_to_external_provisioners().collect();
+    let pools = overview.classes.iter().flat_map(|class| class.pools.iter().map(|pool| of_pool(&class.name, pool)));
     json!({
         "leader": surroundings.leader.as_ref().ok(),
         "noLeader": surroundings.leader.as_ref().err(),
-        "classes": overview.classes.iter().map(|class| of_class(overview, class)).collect::<Vec<_>>(),
-        "claims": overview.rows.iter().map(of_claim).collect::<Vec<_>>(),
+        "classes": overview.classes.iter().map(of_class).collect::<Vec<_>>(),
+        "claims": overview.claims.iter().map(of_claim).collect::<Vec<_>>(),
         "volumes": overview.volumes.iter().map(of_volume).collect::<Vec<_>>(),
-        "pools": pools(&overview.classes, &overview.volumes).iter().map(of_pool).collect::<Vec<_>>(),
-        "configs": of_configs(overview),
+        "pools": pools.collect::<Vec<_>>(),
+        "configs": overview.configs.iter().map(of_config).collect::<Vec<_>>(),
         "capacities": surroundings.capacities.as_ref().ok().map(|published| of_capacities(published)),
-        "left": left,
+        "left": overview.left,
         "policies": policies,
         "ignoredConfigs": surroundings.unseen_configs.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
 
-fn of_class(overview: &Overview<'_>, class: &Class) -> Value {
-    let Health { failing, undeleted, slow, .. } =
-        Health::of(&class.name, &overview.table, &overview.rows, &overview.volumes);
-    let class_use = overview.use_of(&class.name);
+fn of_class(class: &ClassRow) -> Value {
     let recipe = class.recipe.as_ref().ok();
     json!({
         "name": class.name,
         "storageClassObject": class.has_object,
-        "config": recipe.map(|recipe| recipe.version()),
+        "config": recipe.map(|recipe| &recipe.version),
         "lastGood": class.last_good,
-        "failing": failing,
-        "undeleted": undeleted,
-        "slow": slow,
+        "failing": class.health.failing,
+        "undeleted": class.health.undeleted,
+        "slow": class.health.slow,
         "error": class.recipe.as_ref().err(),
-        "claims": states(&overview.rows, &class.name).into_iter().collect::<BTreeMap<_, _>>(),
+        "claims": class.claims,
         "capabilities": recipe.map(|recipe| &recipe.capabilities),
-        "runs": class_use.runs,
+        "runs": class.runs,
         "maxInFlight": recipe.map(|recipe| recipe.max_in_flight),
-        "usedVolumes": class_use.quota.volumes,
-        "maxVolumes": recipe.and_then(|recipe| recipe.quota.volumes),
-        "usedBytes": u64::try_from(class_use.quota.bytes).unwrap_or(u64::MAX),
-        "maxBytes": recipe.and_then(|recipe| recipe.quota.bytes),
-        "madeLastMinute": class_use.last_minute,
-        "madeLastHour": class_use.last_hour,
+        "usedVolumes": class.used_volumes,
+        "maxVolumes": recipe.and_then(|recipe| recipe.max_volumes),
+        "usedBytes": class.used_bytes,
+        "maxBytes": recipe.and_then(|recipe| recipe.max_bytes),
+        "madeLastMinute": class.last_minute,
+        "madeLastHour": class.last_hour,
     })
 }
 
-fn of_pool(kept: &PoolRow<'_>) -> Value {
-    let (low, high) = (kept.watermarks.low, kept.watermarks.high);
-    json!({ "class": kept.class, "bytes": kept.size, "ready": kept.ready, "low": low, "high": high })
+fn of_pool(class: &str, pool: &PoolRow) -> Value {
+    json!({ "class": class, "bytes": pool.size, "ready": pool.ready, "low": pool.low, "high": pool.high })
 }
 
 fn of_claim(row: &Row) -> Value {
@@ -72,21 +63,15 @@ fn of_claim(row: &Row) -> Value {
     })
 }
 
-fn of_volume(volume: &Arc<Volume>) -> Value {
+fn of_volume(volume: &VolumeRow) -> Value {
     json!({
-        "volume": volume.name, "class": volume.class, "phase": volume.phase.as_str(),
-        "lastFailure": volume.last_failure, "expansion": volume.last_failed_expansion,
-        "modification": volume.pending_modification,
+        "volume": volume.name, "class": volume.class, "phase": volume.phase,
+        "lastFailure": volume.last_failure, "expansion": volume.expansion, "modification": volume.modification,
     })
 }
 
-fn of_configs(overview: &Overview<'_>) -> Vec<Value> {
-    let verdicts = overview.table.verdicts.iter();
-    verdicts
-        .map(|(name, verdict)| {
-            json!({ "config": name.to_string(), "problems": verdict.problems, "warnings": verdict.warnings })
-        })
-        .collect()
+fn of_config(config: &ConfigRow) -> Value {
+    json!({ "config": config.name, "problems": config.problems, "warnings": config.warnings })
 }
 
 fn of_capacities(published: &[Published]) -> Vec<Value> {

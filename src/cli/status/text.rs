@@ -1,16 +1,16 @@
 //! The overview as text.
 
-use super::overview::{Capacities, Overview, Policies, PoolRow, pools, states};
+use super::surroundings::{Capacities, Policies, Shown};
 use crate::capacity::Published;
 use crate::class_health::health::Health;
-use crate::class_health::row::Row;
+use crate::class_health::row::{ClaimState, Row};
 use crate::cli::age::age;
 use crate::cli::bar::bar;
 use crate::cli::table::{Cell, Table, Tone};
-use crate::config::classes::Class;
-use crate::config::pool::Watermarks;
+use crate::config::Problem;
+use crate::overview::{ClassRow, Overview, PoolRow, VolumeRow};
 use crate::policies::{self, CheckedPolicy};
-use crate::text::line;
+use crate::text::{line, printable};
 
 /// How the text is drawn.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,18 +24,21 @@ pub(super) struct Drawing {
 }
 
 /// Returns the overview as sections with an empty line in between.
-pub(super) fn text(overview: &Overview<'_>, drawing: Drawing) -> String {
-    let mut sections = vec![leader(overview), classes(overview, drawing)];
-    sections.extend(pool_table(overview, drawing));
-    sections.extend(verdicts(overview));
-    sections.extend(open_claims(overview, drawing));
-    sections.extend(failed_expansions(overview, drawing));
-    sections.extend(failed_modifications(overview, drawing));
-    sections.extend(failed_deletions(overview, drawing));
-    sections.extend(ignored_configs(overview));
-    sections.extend(overview.without_jobs.map(|why| format!("The runs in progress are not known: {}\n", one(why))));
-    sections.extend(capacities(&overview.surroundings.capacities, drawing));
-    sections.push(policy_table(&overview.surroundings.policies, drawing));
+pub(super) fn text(shown: Shown<'_>, drawing: Drawing) -> String {
+    let volumes = &shown.overview.volumes;
+    let mut sections = vec![leader(shown), classes(shown.overview, drawing)];
+    sections.extend(pool_table(&shown.overview.classes, drawing));
+    sections.extend(verdicts(shown));
+    sections.extend(open_claims(shown.overview, drawing));
+    sections.extend(failed_expansions(volumes, drawing));
+    sections.extend(failed_modifications(volumes, drawing));
+    sections.extend(failed_deletions(volumes, drawing));
+    let more = shown.overview.more_volumes;
+    sections.extend((more > 0).then(|| format!("… and {more} more volumes with failed runs\n")));
+    sections.extend(ignored_configs(shown));
+    sections.extend(shown.without_jobs.map(|why| format!("The runs in progress are not known: {}\n", one(why))));
+    sections.extend(capacities(&shown.surroundings.capacities, drawing));
+    sections.push(policy_table(&shown.surroundings.policies, drawing));
     sections.join("\n")
 }
 
@@ -44,15 +47,15 @@ pub(super) fn one(text: &str) -> String {
     line(text, usize::MAX)
 }
 
-pub(super) fn leader(overview: &Overview<'_>) -> String {
-    let identity = overview.identity;
-    let state = match &overview.surroundings.leader {
+pub(super) fn leader(shown: Shown<'_>) -> String {
+    let identity = shown.identity;
+    let state = match &shown.surroundings.leader {
         Ok(state) | Err(state) => one(state),
     };
     format!("Orchestrator {} in namespace {}: {state}.\n", identity.instance, identity.namespace)
 }
 
-pub(super) fn classes(overview: &Overview<'_>, drawing: Drawing) -> String {
+pub(super) fn classes(overview: &Overview, drawing: Drawing) -> String {
     let mut headings = vec!["CLASS", "CLAIMS", "RUNS", "LAST HOUR"];
     if drawing.wide {
         headings.extend(["OBJECT", "CONFIG"]);
@@ -61,21 +64,19 @@ pub(super) fn classes(overview: &Overview<'_>, drawing: Drawing) -> String {
     let mut table = Table::new(headings);
     for class in &overview.classes {
         let recipe = class.recipe.as_ref().ok();
-        let class_use = overview.use_of(&class.name);
         let limit = recipe.map(|recipe| recipe.max_in_flight);
-        let claims = states(&overview.rows, &class.name);
-        let claims: Vec<_> = claims.iter().map(|(state, count)| format!("{state} {count}")).collect();
+        let claims: Vec<_> = class.claims.iter().map(|(state, count)| format!("{} {count}", state.as_str())).collect();
         let mut row: Vec<Cell> = vec![
             class.name.as_str().into(),
             claims.join(", ").into(),
-            limited(class_use.runs, limit).into(),
-            class_use.last_hour.to_string().into(),
+            limited(class.runs, limit).into(),
+            class.last_hour.to_string().into(),
         ];
         if drawing.wide {
             row.push(if class.has_object { "yes" } else { "label only" }.into());
-            row.push(recipe.map(|recipe| recipe.version()).unwrap_or_default().into());
+            row.push(recipe.map(|recipe| recipe.version.as_str()).unwrap_or_default().into());
         }
-        row.push(state(overview, class));
+        row.push(state(class));
         table.row(row);
     }
     match table.is_empty() {
@@ -85,14 +86,14 @@ pub(super) fn classes(overview: &Overview<'_>, drawing: Drawing) -> String {
 }
 
 /// Returns the state of a class, with its tone.
-pub(super) fn state(overview: &Overview<'_>, class: &Class) -> Cell {
-    let health = Health::of(&class.name, &overview.table, &overview.rows, &overview.volumes);
-    let tone = match (class.recipe.is_err() || health.failing.is_some() || health.undeleted.is_some(), &health) {
+pub(super) fn state(class: &ClassRow) -> Cell {
+    let health = &class.health;
+    let tone = match (class.recipe.is_err() || health.is_failing(), health) {
         (true, _) => Tone::Bad,
         (false, Health { slow: 0, warned: false, .. }) if !class.last_good => Tone::Good,
         (false, _) => Tone::Warning,
     };
-    Cell::toned(health.verdict(class), tone)
+    Cell::toned(class.verdict.as_str(), tone)
 }
 
 /// Returns a bar with the numbers, such as `██░░░░░░░░ 2/10`.
@@ -110,46 +111,48 @@ pub(super) fn size(bytes: u64) -> String {
     flex_contract::quantity::quantity(bytes).0
 }
 
-fn pool_table(overview: &Overview<'_>, drawing: Drawing) -> Option<String> {
+fn pool_table(classes: &[ClassRow], drawing: Drawing) -> Option<String> {
     let mut table = Table::new(["POOL OF CLASS", "SIZE", "READY", "TO BE KEPT"]);
-    for PoolRow { class, size: bytes, watermarks: Watermarks { low, high }, ready } in
-        pools(&overview.classes, &overview.volumes)
-    {
-        let kept = if low == high { low.to_string() } else { format!("{low}..{high}") };
-        table.row([class.into(), size(bytes).into(), ready.to_string().into(), kept.into()]);
+    for class in classes {
+        for PoolRow { size: bytes, low, high, ready } in &class.pools {
+            let kept = if low == high { low.to_string() } else { format!("{low}..{high}") };
+            table.row([class.name.as_str().into(), size(*bytes).into(), ready.to_string().into(), kept.into()]);
+        }
     }
     (!table.is_empty()).then(|| table.text(drawing.coloured))
 }
 
 /// Returns what the configs say: one section for each class that is left to others, and for each verdict with problems.
-pub(super) fn verdicts(overview: &Overview<'_>) -> Vec<String> {
-    let table = &overview.table;
-    let left = table.all_left_to_external_provisioners().filter(|_| !overview.of_one);
-    let left = left.map(|(class, why)| format!("The provisioner leaves StorageClass {class} to another: {why}\n"));
+pub(super) fn verdicts(shown: Shown<'_>) -> Vec<String> {
+    let Shown { overview, class, .. } = shown;
+    let left = overview.left.iter().filter(|_| class.is_none());
+    let left = left
+        .map(|(class, why)| format!("The provisioner leaves StorageClass {} to another: {}\n", one(class), one(why)));
     let serves_shown = |classes: &[String]| {
-        classes.is_empty() && !overview.of_one
+        classes.is_empty() && class.is_none()
             || classes.iter().any(|name| overview.classes.iter().any(|class| class.name == *name))
     };
-    let shown = || table.verdicts.iter().filter(|(_, verdict)| serves_shown(&verdict.classes));
-    let warned = shown().filter(|(_, verdict)| !verdict.warnings.is_empty()).map(|(name, verdict)| {
-        let warnings: String = verdict.warnings.iter().map(|warning| format!("  {warning}\n")).collect();
-        format!("ConfigMap {} is accepted, but:\n{warnings}", one(&name.to_string()))
-    });
-    let refused = shown().filter(|(_, verdict)| !verdict.problems.is_empty()).map(|(name, verdict)| {
-        let problems: String = verdict.problems.iter().map(|problem| format!("  {problem}\n")).collect();
-        format!("ConfigMap {} is refused:\n{problems}", one(&name.to_string()))
-    });
+    let of_shown = || overview.configs.iter().filter(|config| serves_shown(&config.classes));
+    let listed = |problems: &[Problem]| -> String {
+        problems.iter().map(|problem| format!("  {}\n", printable(&problem.to_string(), usize::MAX))).collect()
+    };
+    let warned = of_shown()
+        .filter(|config| !config.warnings.is_empty())
+        .map(|config| format!("ConfigMap {} is accepted, but:\n{}", one(&config.name), listed(&config.warnings)));
+    let refused = of_shown()
+        .filter(|config| !config.problems.is_empty())
+        .map(|config| format!("ConfigMap {} is refused:\n{}", one(&config.name), listed(&config.problems)));
     left.chain(warned).chain(refused).collect()
 }
 
-pub(super) fn open_claims(overview: &Overview<'_>, drawing: Drawing) -> Option<String> {
+pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<String> {
     let open = overview.open_claims();
     let shown = drawing.claims.unwrap_or(open.len());
     let mut table = Table::new(["CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE", "NEXT TRY", "REASON"]);
     for row in open.iter().take(shown) {
         let Row { claim, class, state, attempt, next_try, .. } = *row;
         let tone = match *state {
-            "Failed" => Tone::Bad,
+            ClaimState::Failed => Tone::Bad,
             _ if row.failure.is_some() => Tone::Warning,
             _ => Tone::Plain,
         };
@@ -157,25 +160,25 @@ pub(super) fn open_claims(overview: &Overview<'_>, drawing: Drawing) -> Option<S
         table.row([
             claim.as_str().into(),
             class.as_str().into(),
-            Cell::toned(*state, tone),
+            Cell::toned(state.as_str(), tone),
             attempt.to_string().into(),
             age(row.age).into(),
             next_try.unwrap_or_default().into(),
             row.reason().into(),
         ]);
     }
-    let rest = open.len().saturating_sub(shown);
+    let rest = open.len().saturating_sub(shown) + overview.more_claims;
     let more = if rest > 0 { format!("… and {rest} more\n") } else { String::new() };
     (!table.is_empty()).then(|| table.text(drawing.coloured) + &more)
 }
 
-fn failed_expansions(overview: &Overview<'_>, drawing: Drawing) -> Option<String> {
+fn failed_expansions(volumes: &[VolumeRow], drawing: Drawing) -> Option<String> {
     let mut table = Table::new(["VOLUME", "SIZE", "WANTED", "ATTEMPT", "LAST FAILED EXPAND RUN"]);
-    for volume in &overview.volumes {
-        let Some(failed) = volume.last_failed_expansion.as_ref() else { continue };
+    for volume in volumes {
+        let Some(failed) = volume.expansion.as_ref() else { continue };
         table.row([
             volume.name.as_str().into(),
-            volume.size.clone().map(size).unwrap_or_default().into(),
+            volume.size.map(size).unwrap_or_default().into(),
             size(failed.size).into(),
             failed.attempt.to_string().into(),
             format!("{}: {}", failed.reason, failed.message).into(),
@@ -184,10 +187,10 @@ fn failed_expansions(overview: &Overview<'_>, drawing: Drawing) -> Option<String
     (!table.is_empty()).then(|| table.text(drawing.coloured))
 }
 
-fn failed_modifications(overview: &Overview<'_>, drawing: Drawing) -> Option<String> {
+fn failed_modifications(volumes: &[VolumeRow], drawing: Drawing) -> Option<String> {
     let mut table = Table::new(["VOLUME", "ATTEMPT", "LAST FAILED MODIFY RUN"]);
-    for volume in &overview.volumes {
-        let note = volume.pending_modification.as_ref().filter(|note| note.failed_attempt > 0);
+    for volume in volumes {
+        let note = volume.modification.as_ref().filter(|note| note.failed_attempt > 0);
         let Some(note) = note else { continue };
         let why = format!("{}: {}", note.reason, note.message);
         table.row([volume.name.as_str().into(), note.failed_attempt.to_string().into(), why.into()]);
@@ -195,9 +198,9 @@ fn failed_modifications(overview: &Overview<'_>, drawing: Drawing) -> Option<Str
     (!table.is_empty()).then(|| table.text(drawing.coloured))
 }
 
-fn failed_deletions(overview: &Overview<'_>, drawing: Drawing) -> Option<String> {
+fn failed_deletions(volumes: &[VolumeRow], drawing: Drawing) -> Option<String> {
     let mut table = Table::new(["VOLUME", "PHASE", "LAST FAILED DELETE RUN"]);
-    for volume in &overview.volumes {
+    for volume in volumes {
         let Some(failure) = volume.last_failure.as_ref() else { continue };
         let why = format!("{}: {}", failure.reason, failure.message);
         table.row([volume.name.as_str().into(), volume.phase.as_str().into(), why.into()]);
@@ -205,9 +208,9 @@ fn failed_deletions(overview: &Overview<'_>, drawing: Drawing) -> Option<String>
     (!table.is_empty()).then(|| table.text(drawing.coloured))
 }
 
-fn ignored_configs(overview: &Overview<'_>) -> Vec<String> {
-    let namespaces = overview.identity.config_namespaces.join(", ");
-    let unseen = overview.surroundings.unseen_configs.iter();
+fn ignored_configs(shown: Shown<'_>) -> Vec<String> {
+    let namespaces = shown.identity.config_namespaces.join(", ");
+    let unseen = shown.surroundings.unseen_configs.iter();
     unseen
         .map(|config| {
             let config = one(&config.to_string());

@@ -10,7 +10,7 @@ use crate::text::printable;
 const LONGEST_KEY: usize = 253;
 
 /// A problem of a config, for the admin who wrote it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Problem {
     /// The key with the problem; empty if the problem concerns the whole config.
     pub key: String,

@@ -1,0 +1,74 @@
+//! The way to the status page of the leader: a port of its pod, forwarded by the API server.
+
+use clap::Args;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Portforwarder;
+use kube::client::UpgradeConnectionError;
+use kube::{Api, Client};
+
+use super::doctor;
+use crate::clock::Clock;
+use crate::config::classes::Identity;
+
+/// Where the leader serves its page.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct StatusPort {
+    /// The port of the status page in the leader's pod, as `run --status-address` has it.
+    #[arg(long, default_value_t = 8081)]
+    pub(super) status_port: u16,
+}
+
+/// Returns the pod that leads, if one does.
+///
+/// # Errors
+/// If the Lease cannot be read.
+pub(super) async fn leader(client: &Client, identity: &Identity) -> anyhow::Result<Option<String>> {
+    let leader = doctor::leader(client, identity, &Clock::default()).await?;
+    Ok(leader.holder.filter(|_| leader.missing.is_none()))
+}
+
+/// Opens a connection to a port of a pod.
+///
+/// # Errors
+/// If the API server refuses. The message says what to ask for.
+pub(super) async fn forward(
+    client: &Client,
+    identity: &Identity,
+    pod: &str,
+    port: u16,
+) -> anyhow::Result<Portforwarder> {
+    let namespace = &identity.namespace;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    pods.portforward(pod, &[port]).await.map_err(|error| {
+        let why = if is_refused(&error) {
+            format!("you may not forward ports: ask for the verbs get and create of pods/portforward in namespace {namespace}")
+        } else {
+            format!("the API server forwards no port of pod {pod}")
+        };
+        anyhow::Error::new(error).context(why)
+    })
+}
+
+/// Checks whether RBAC refuses the forwarding.
+fn is_refused(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 403,
+        kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(status)) => status.as_u16() == 403,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_right_is_told_from_other_errors() {
+        let switch = |code: u16| {
+            kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(code.try_into().unwrap()))
+        };
+        assert!(is_refused(&switch(403)));
+        assert!(!is_refused(&switch(404)));
+        assert!(!is_refused(&kube::Error::LinesCodecMaxLineLengthExceeded));
+    }
+}

@@ -1,0 +1,265 @@
+//! Makes the overview from a cache.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::{ClassRow, ConfigRow, Overview, PoolRow, RecipeRow, VolumeRow, urgency};
+use crate::class_health::health::Health;
+use crate::class_health::row::{ClaimState, Row, row};
+use crate::config::Recipe;
+use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
+use crate::model::claim::Claim;
+use crate::model::volume::Volume;
+use crate::state::ClusterState;
+use crate::state::index::Index;
+
+const MINUTE: i64 = 60;
+const HOUR: i64 = 60 * MINUTE;
+/// The objects that are read under one lock of the index.
+const AT_ONCE: usize = 1000;
+
+/// What an overview keeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scope {
+    /// All claims and volumes: for scripts.
+    Whole,
+    /// The claims that are not bound, and the volumes with failed runs, so many of each at most: for people.
+    Open(usize),
+}
+
+/// Returns the overview of one class or of all, from an index of which nobody else needs the lock. `instance` is the
+/// name of the orchestrator, and `now` in seconds since 1970. `has_jobs` says whether the index knows the Jobs.
+pub(crate) fn overview(
+    index: &Index,
+    (instance, class): (&str, Option<&str>),
+    scope: Scope,
+    now: i64,
+    has_jobs: bool,
+) -> Overview {
+    let mut collector = Collector::new(index.classes(), instance, class, scope, now);
+    index.claims().for_each(|claim| collector.claim(&claim));
+    index.volumes().for_each(|volume| collector.volume(&volume));
+    collector.end(index, has_jobs)
+}
+
+/// Returns the overview of one class or of all. The lock of the index is held for parts of the work only, so that watches
+/// and workers need not wait. Objects that change meanwhile appear in one of their states.
+pub(crate) fn overview_in_parts(
+    cluster: &ClusterState,
+    (instance, class): (&str, Option<&str>),
+    scope: Scope,
+    now: i64,
+) -> Overview {
+    let (classes, claims, volumes) = {
+        let index = cluster.index();
+        (index.classes(), index.claim_names(), index.volume_names())
+    };
+    let mut collector = Collector::new(classes, instance, class, scope, now);
+    for names in claims.chunks(AT_ONCE) {
+        let index = cluster.index();
+        names.iter().filter_map(|name| index.claim(name)).for_each(|claim| collector.claim(&claim));
+    }
+    for names in volumes.chunks(AT_ONCE) {
+        let index = cluster.index();
+        names.iter().filter_map(|name| index.volume(name)).for_each(|volume| collector.volume(&volume));
+    }
+    collector.end(&cluster.index(), true)
+}
+
+/// Counts claims and volumes one by one.
+struct Collector<'a> {
+    classes: Arc<Classes>,
+    instance: &'a str,
+    class: Option<&'a str>,
+    scope: Scope,
+    now: i64,
+    rows: Vec<Row>,
+    volumes: Vec<VolumeRow>,
+    /// The claims in each state, by class.
+    states: HashMap<String, BTreeMap<ClaimState, usize>>,
+    /// The volumes of each class that were made within the last minute, and within the last hour.
+    made: HashMap<String, (usize, usize)>,
+    /// The pooled volumes that a claim can take, by class and size.
+    ready: HashMap<(String, u64), usize>,
+    /// The newest adopted volume of each class.
+    newest: HashMap<String, Arc<Volume>>,
+    /// The volumes with failed runs.
+    troubled: Vec<Arc<Volume>>,
+}
+
+impl<'a> Collector<'a> {
+    fn new(classes: Arc<Classes>, instance: &'a str, class: Option<&'a str>, scope: Scope, now: i64) -> Self {
+        Collector {
+            classes,
+            instance,
+            class,
+            scope,
+            now,
+            rows: Vec::new(),
+            volumes: Vec::new(),
+            states: HashMap::new(),
+            made: HashMap::new(),
+            ready: HashMap::new(),
+            newest: HashMap::new(),
+            troubled: Vec::new(),
+        }
+    }
+
+    fn shows(&self, class: &str) -> bool {
+        self.class.is_none_or(|shown| shown == class)
+    }
+
+    fn claim(&mut self, claim: &Claim) {
+        let row = row(&self.classes, claim, self.now).filter(|row| self.shows(&row.class));
+        let Some(row) = row else { return };
+        *of(&mut self.states, &row.class).entry(row.state).or_default() += 1;
+        if matches!(self.scope, Scope::Whole) || row.state != ClaimState::Bound {
+            self.rows.push(row);
+        }
+    }
+
+    fn volume(&mut self, volume: &Arc<Volume>) {
+        if volume.instance.as_deref() != Some(self.instance) || !self.shows(&volume.class) {
+            return;
+        }
+        if volume.is_adopted() {
+            let age = self.now - volume.created;
+            let (last_minute, last_hour) = of(&mut self.made, &volume.class);
+            *last_minute += usize::from(age < MINUTE);
+            *last_hour += usize::from(age < HOUR);
+            let newest = self.newest.get(&volume.class);
+            if newest.is_none_or(|newest| newest.created < volume.created) {
+                self.newest.insert(volume.class.clone(), volume.clone());
+            }
+        }
+        if let (Some(size), true) = (volume.pool_size, self.is_ready(volume)) {
+            *self.ready.entry((volume.class.clone(), size)).or_default() += 1;
+        }
+        let is_troubled = volume.failed_runs().next().is_some();
+        if is_troubled {
+            self.troubled.push(volume.clone());
+        }
+        if is_troubled || matches!(self.scope, Scope::Whole) {
+            self.volumes.push(VolumeRow::of(volume));
+        }
+    }
+
+    /// Checks whether a claim can take the volume from its class's pool.
+    fn is_ready(&self, volume: &Volume) -> bool {
+        let ClassLookup::Ours(class) = self.classes.lookup(&volume.class) else { return false };
+        let pool = class.recipe.as_ref().ok().and_then(|recipe| recipe.pool.as_ref());
+        pool.is_some_and(|pool| volume.pool_hash() == Some(&pool.hash)) && !volume.terminating
+    }
+
+    fn end(mut self, index: &Index, has_jobs: bool) -> Overview {
+        let classes = self.classes.clone();
+        // A volume that was made since shows that attempts succeed again; older ones tell nothing more.
+        let for_health: Vec<_> = self.troubled.iter().chain(self.newest.values()).cloned().collect();
+        let shown = classes.iter().filter(|class| self.shows(&class.name));
+        let shown: Vec<_> = shown
+            .map(|class| {
+                let health = Health::of(&class.name, &classes, &self.rows, &for_health);
+                let runs = has_jobs.then(|| index.runs_in_flight(&class.name));
+                self.class_row(class, health, runs, index)
+            })
+            .collect();
+        let (mut more_claims, mut more_volumes) = (0, 0);
+        if let Scope::Open(most) = self.scope {
+            self.rows.sort_by(|a, b| urgency(a).cmp(&urgency(b)));
+            more_claims = cut(&mut self.rows, most);
+            more_volumes = cut(&mut self.volumes, most);
+        }
+        let configs = classes.verdicts.iter().map(|(name, verdict)| ConfigRow {
+            name: name.to_string(),
+            classes: verdict.classes.clone(),
+            problems: verdict.problems.clone(),
+            warnings: verdict.warnings.clone(),
+        });
+        let left = classes.all_left_to_external_provisioners();
+        Overview {
+            classes: shown,
+            claims: self.rows,
+            more_claims,
+            volumes: self.volumes,
+            more_volumes,
+            configs: configs.collect(),
+            left: left.map(|(class, why)| (class.to_owned(), why.to_owned())).collect(),
+        }
+    }
+
+    fn class_row(&self, class: &Class, health: Health, runs: Option<usize>, index: &Index) -> ClassRow {
+        let name = &class.name;
+        let usage = index.class_usage(name);
+        let (last_minute, last_hour) = self.made.get(name).copied().unwrap_or_default();
+        ClassRow {
+            name: name.clone(),
+            provisioner: class.provisioner.clone(),
+            has_object: class.has_object,
+            waits_for_consumer: class.binding == BindingMode::WaitForFirstConsumer,
+            last_good: class.last_good,
+            recipe: class.recipe.as_ref().map(|recipe| RecipeRow::of(recipe)).map_err(Clone::clone),
+            verdict: health.verdict(class),
+            health,
+            claims: self.states.get(name).cloned().unwrap_or_default(),
+            runs,
+            used_volumes: usage.volumes,
+            used_bytes: u64::try_from(usage.bytes).unwrap_or(u64::MAX),
+            last_minute,
+            last_hour,
+            pools: self.pools(class),
+        }
+    }
+
+    fn pools(&self, class: &Class) -> Vec<PoolRow> {
+        let pool = class.recipe.as_ref().ok().and_then(|recipe| recipe.pool.as_ref());
+        let sizes = pool.into_iter().flat_map(|pool| &pool.sizes);
+        let ready = |size: u64| self.ready.get(&(class.name.clone(), size)).copied().unwrap_or_default();
+        sizes
+            .map(|(size, marks)| PoolRow { size: *size, low: marks.low, high: marks.high, ready: ready(*size) })
+            .collect()
+    }
+}
+
+/// Cuts a list, and returns how many entries are left out.
+fn cut<T>(list: &mut Vec<T>, most: usize) -> usize {
+    let more = list.len().saturating_sub(most);
+    list.truncate(most);
+    more
+}
+
+/// Returns the entry of a class. Most classes have one already, so that the name is seldom copied.
+fn of<'a, V: Default>(map: &'a mut HashMap<String, V>, class: &str) -> &'a mut V {
+    if !map.contains_key(class) {
+        map.insert(class.to_owned(), V::default());
+    }
+    map.get_mut(class).expect("the class has just been added")
+}
+
+impl RecipeRow {
+    fn of(recipe: &Recipe) -> Self {
+        RecipeRow {
+            version: recipe.version(),
+            image: recipe.image.clone(),
+            capabilities: recipe.capabilities.clone(),
+            reclaim_policy: recipe.reclaim_policy.as_str().to_owned(),
+            parameters: recipe.parameters.clone(),
+            max_in_flight: recipe.max_in_flight,
+            max_volumes: recipe.quota.volumes,
+            max_bytes: recipe.quota.bytes,
+        }
+    }
+}
+
+impl VolumeRow {
+    fn of(volume: &Volume) -> Self {
+        VolumeRow {
+            name: volume.name.clone(),
+            class: volume.class.clone(),
+            phase: volume.phase.as_str().to_owned(),
+            size: volume.size.clone().ok(),
+            last_failure: volume.last_failure.clone(),
+            expansion: volume.last_failed_expansion.as_deref().cloned(),
+            modification: volume.pending_modification.as_deref().cloned(),
+        }
+    }
+}

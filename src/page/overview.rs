@@ -1,0 +1,112 @@
+//! The overview of `status --watch`, as JSON. Many people may watch at once, and each asks every second.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::sync::Mutex;
+
+use super::sources::Sources;
+use crate::config::classes::ClassLookup;
+use crate::overview::OVERVIEW_PATH;
+use crate::overview::collect::{Scope, overview_in_parts};
+
+/// The open claims in an answer, at most.
+const CLAIMS: usize = 100;
+/// The shortest time between two overviews of the same classes. People see no difference.
+const SHORTEST: Duration = Duration::from_millis(900);
+/// The part of a processor that overviews of the same classes take at most: one of so many.
+const SHARE: u32 = 20;
+
+/// The last overviews, by class; `None` for that of all classes.
+#[derive(Default)]
+struct Latest(Mutex<BTreeMap<Option<String>, Answer>>);
+
+/// An overview as JSON.
+#[derive(Clone)]
+struct Answer {
+    /// The time at which it began, by the clock of the process.
+    began: Duration,
+    /// How long it took.
+    took: Duration,
+    text: Bytes,
+}
+
+impl Answer {
+    /// Checks whether the answer may be given again at `now`.
+    fn is_fresh(&self, now: Duration) -> bool {
+        now.saturating_sub(self.began) < SHORTEST.max(self.took * SHARE)
+    }
+}
+
+pub(super) fn routes() -> Router<Arc<Sources>> {
+    let latest = Arc::new(Latest::default());
+    let of_class = latest.clone();
+    let all = move |State(sources): State<Arc<Sources>>| answer(sources, latest, None);
+    let one =
+        move |State(sources): State<Arc<Sources>>, Path(class): Path<String>| answer(sources, of_class, Some(class));
+    Router::new().route(OVERVIEW_PATH, get(all)).route(&format!("{OVERVIEW_PATH}/{{class}}"), get(one))
+}
+
+async fn answer(sources: Arc<Sources>, latest: Arc<Latest>, class: Option<String>) -> Response {
+    if !sources.context.cluster.is_ready() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "this replica still reads the cluster\n").into_response();
+    }
+    if let Some(class) = &class {
+        let classes = sources.context.cluster.index().classes();
+        if !matches!(classes.lookup(class), ClassLookup::Ours(_)) {
+            return (StatusCode::NOT_FOUND, "this provisioner does not serve the class\n").into_response();
+        }
+    }
+    let mut latest = latest.0.lock().await;
+    let now = sources.context.clock.passed();
+    latest.retain(|_, answer| answer.is_fresh(now));
+    let text = match latest.get(&class) {
+        Some(answer) => answer.text.clone(),
+        None => {
+            let (asked, of) = (sources.clone(), class.clone());
+            // The work may take a while, and the threads of the process have claims to serve.
+            let text = tokio::task::spawn_blocking(move || text(&asked, of.as_deref())).await.unwrap_or_default();
+            let took = sources.context.clock.since(now);
+            latest.insert(class, Answer { began: now, took, text: text.clone() });
+            text
+        }
+    };
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+fn text(sources: &Sources, class: Option<&str>) -> Bytes {
+    let context = &sources.context;
+    let names = (context.identity.instance.as_str(), class);
+    let mut overview = overview_in_parts(&context.cluster, names, Scope::Open(CLAIMS), context.clock.now());
+    // Whoever reaches the page need not have the right to read configs.
+    let recipes = overview.classes.iter_mut().filter_map(|class| class.recipe.as_mut().ok());
+    recipes.for_each(|recipe| recipe.parameters.clear());
+    Bytes::from(serde_json::to_vec(&overview).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overview_that_takes_long_is_given_for_longer() {
+        let answer = |took| Answer { began: Duration::from_secs(10), took, text: Bytes::new() };
+        for (took, age, fresh) in [
+            (Duration::from_millis(2), 0, true),
+            (Duration::from_millis(2), 899, true),
+            (Duration::from_millis(2), 900, false),
+            (Duration::from_millis(200), 3999, true),
+            (Duration::from_millis(200), 4000, false),
+        ] {
+            let now = Duration::from_secs(10) + Duration::from_millis(age);
+            assert_eq!(answer(took).is_fresh(now), fresh, "{took:?} {age}");
+        }
+    }
+}
