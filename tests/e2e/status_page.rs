@@ -34,3 +34,30 @@ async fn the_page_of_the_leader_comes_through_the_api_server() {
         assert!(path != "/" || answer.contains(">Leads<"), "it is the page of the leader: {answer}");
     }
 }
+
+#[tokio::test]
+async fn a_person_who_watches_asks_the_leader() {
+    let ring = users("status-watch").await;
+    let mut watching = Command::new(program())
+        .args(["status", "--watch", "--namespace", OWN])
+        .env("KUBECONFIG", ring.cluster().kubeconfig())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let has_classes = async {
+        while let Some(line) = lines.next_line().await.unwrap() {
+            if line.starts_with("CLASS ") {
+                return true;
+            }
+        }
+        false
+    };
+    let has_classes = tokio::time::timeout(Duration::from_secs(60), has_classes).await;
+    watching.kill().await.unwrap();
+    let mut said = String::new();
+    watching.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
+    assert_eq!((has_classes, said.as_str()), (Ok(true), ""), "it needs no watches");
+}
