@@ -230,6 +230,11 @@ impl Execution<'_> {
 
     async fn record_failure(self, failure: &LastFailure) -> Outcome {
         let (context, claim) = (self.context, self.claim);
+        // A claim that gives up counts by its volume alone. While no watch shows that volume, others would get its quota.
+        let is_unseen = |volume: &Volume| context.cluster.index().volume(&volume.name).is_none();
+        if self.confirmed.volume.as_ref().is_some_and(is_unseen) {
+            return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
+        }
         // The same failure is recorded again with the fact that the scheduler was asked for another node.
         let before = claim.last_failure.as_ref().map(|last| (last.operation, last.attempt));
         if before != Some((failure.operation, failure.attempt)) {

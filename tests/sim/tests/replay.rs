@@ -32,6 +32,8 @@ fn a_planted_bug_is_found() {
 #[test]
 fn seeds_that_once_failed_pass() {
     for (seed, what) in [
+        (1026119, "a refused volume that no watch had shown counted for no quota"),
+        (910026, "the same, in another class"),
         (70591, "a retained volume that was free again got another policy, and counted as forgotten"),
         (74169, "a version of a config was lost when its deletion was interrupted"),
         (108013, "a second attempt ran on another node, as the watch had not shown the first one's volume yet"),
