@@ -29,15 +29,21 @@ impl Authority {
     /// Makes a new authority with its files in `dir`.
     pub(crate) fn create(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "flex-cluster");
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
-        let key = KeyPair::generate()?;
+        let (params, key) = (params(), KeyPair::generate()?);
         let certificate = params.self_signed(&key)?.pem();
         write(&dir.join("ca.crt"), &certificate)?;
         write(&dir.join("ca.key"), &key.serialize_pem())?;
         Ok(Self { dir: dir.into(), issuer: Issuer::new(params, key), certificate })
+    }
+
+    /// Returns the authority whose files are in `dir`.
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
+        let read = |name: &str| {
+            let path = dir.join(name);
+            fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+        };
+        let (certificate, key) = (read("ca.crt")?, KeyPair::from_pem(&read("ca.key")?)?);
+        Ok(Self { dir: dir.into(), issuer: Issuer::new(params(), key), certificate })
     }
 
     /// Returns the authority's own certificate, as PEM.
@@ -61,13 +67,18 @@ impl Authority {
         self.write(name, &self.client(user, group)?)
     }
 
-    /// Writes a server certificate as files `NAME.crt` and `NAME.key`.
-    pub(crate) fn server_files(&self, name: &str, hosts: &[&str], addresses: &[IpAddr]) -> Result<()> {
+    /// Makes a certificate for a server that clients reach by these names and addresses.
+    pub(crate) fn server(&self, name: &str, hosts: &[&str], addresses: &[IpAddr]) -> Result<Credential> {
         let mut params = CertificateParams::new(hosts.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         params.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.write(name, &self.sign(params)?)
+        self.sign(params)
+    }
+
+    /// Writes a server certificate as files `NAME.crt` and `NAME.key`.
+    pub(crate) fn server_files(&self, name: &str, hosts: &[&str], addresses: &[IpAddr]) -> Result<()> {
+        self.write(name, &self.server(name, hosts, addresses)?)
     }
 
     /// Makes the key pair that signs the tokens of service accounts: `service-accounts.key` and `service-accounts.pub`.
@@ -89,6 +100,15 @@ impl Authority {
         write(&self.dir.join(format!("{name}.crt")), &credential.certificate)?;
         write(&self.dir.join(format!("{name}.key")), &credential.key)
     }
+}
+
+/// Returns the properties of an authority's own certificate.
+fn params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, "flex-cluster");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
+    params
 }
 
 /// Writes a file that only its owner reads.
