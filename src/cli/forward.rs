@@ -9,6 +9,7 @@ use kube::{Api, Client};
 use super::doctor;
 use crate::clock::Clock;
 use crate::config::classes::Identity;
+use crate::text::line;
 
 /// Where the leader serves its page.
 #[derive(Clone, Copy, Debug, Args)]
@@ -42,10 +43,17 @@ pub(super) async fn forward(
     pods.portforward(pod, &[port]).await.map_err(|error| {
         let why = if is_refused(&error) {
             format!("you may not forward ports: ask for the verbs get and create of pods/portforward in namespace {namespace}")
+        } else if matches!(&error, kube::Error::Api(status) if status.code == 404) {
+            format!("pod {pod}, which the Lease names as the leader, is gone: try again when another one leads")
         } else {
             format!("the API server forwards no port of pod {pod}")
         };
-        anyhow::Error::new(error).context(why)
+        match error {
+            // As a text, it would also have all empty fields.
+            kube::Error::Api(status) => anyhow::Error::msg(line(&status.message, 500)),
+            other => anyhow::Error::new(other),
+        }
+        .context(why)
     })
 }
 

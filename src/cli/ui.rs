@@ -112,7 +112,8 @@ impl Tunnel {
             None => String::new(),
         };
         bail!(
-            "pod {pod} serves no status page on port {}: see `run --status-address`, and name another port with --status-port. {}",
+            "pod {pod} serves no status page on port {}: the orchestrator has ended or just starts, or it serves the page \
+             elsewhere. See `run --status-address`, and name another port with --status-port. {}",
             self.port,
             line(why.trim(), 500)
         )

@@ -41,4 +41,5 @@ mod status;
 mod swaps;
 mod theft;
 mod trace;
+mod ui;
 mod uninstall;

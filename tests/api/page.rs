@@ -9,11 +9,10 @@ use k8s_openapi::api::batch::v1::Job;
 use orchestrator::browser::{Browser, Screen};
 use orchestrator::deployed::root;
 use orchestrator::kubelet::nfs_volume;
+use orchestrator::page::{SERVED, WITH_PAGE, asked, json_of, json_when, served_at};
 use orchestrator::ring::{ADMIN, Ring, USER, uid};
 use orchestrator::wait::until;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 /// A message that would act on the page if it were markup.
@@ -27,47 +26,14 @@ const PAGES: [(&str, &str); 5] = [
     ("findings", "/findings"),
     ("configs", "/configs"),
 ];
-/// The line in the log of an orchestrator that serves its page.
-const SERVED: &str = "the status page is served";
 /// The largest size of a picture in the manual, in bytes.
 const MAX_PICTURE: usize = 150 << 10;
 
 /// Starts an orchestrator with a page, and returns the address of the page.
 async fn start() -> (Ring, SocketAddr) {
-    let ring = Ring::start_with(&["--status-address", "127.0.0.1:0", "--sweep-interval", "5s"]).await;
-    let address = served_at(&ring.logged(SERVED).await);
+    let ring = Ring::start_with(&[WITH_PAGE.as_slice(), &["--sweep-interval", "5s"]].concat()).await;
+    let address = ring.page().await;
     (ring, address)
-}
-
-/// Returns the address in a line of the log.
-fn served_at(line: &str) -> SocketAddr {
-    line.rsplit_once("address=").unwrap_or_else(|| panic!("{line}")).1.trim().parse().unwrap()
-}
-
-/// Sends a request, and returns the whole answer.
-async fn asked(address: SocketAddr, method: &str, path: &str, host: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
-}
-
-async fn json_of(address: SocketAddr, path: &str) -> Value {
-    let answer = asked(address, "GET", &format!("{path}?format=json"), "localhost").await;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200"), "{path}: {answer}");
-    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
-}
-
-/// Waits until the JSON of a page is as expected, and returns it.
-async fn json_when(address: SocketAddr, path: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-    until(format!("{path} shows {what}"), || async {
-        let json = json_of(address, path).await;
-        if is(&json) { Ok(json) } else { Err(json.to_string()) }
-    })
-    .await
 }
 
 fn row<'a>(rows: &'a Value, name: &str) -> &'a Value {
@@ -191,20 +157,6 @@ async fn a_replica_that_stands_by_names_the_leader() {
     assert_eq!((&json["head"]["leads"], &json["head"]["replica"]), (&json!(false), &json!("two")));
     let html = asked(standby, "GET", "/", "localhost").await;
     assert!(html.contains("This replica does not lead") && html.contains("The Lease names <bdi>one</bdi>"), "{html}");
-}
-
-#[tokio::test]
-async fn ui_says_why_it_shows_no_page() {
-    let mut ring = Ring::without_orchestrator(&[]).await;
-    let (code, printed) = ring.command(&["ui", "--no-browser"]).await;
-    assert!(code == 2 && printed.contains("No orchestrator leads in namespace flex-provisioner"), "{printed}");
-    ring.run().await;
-    ring.logged("leadership changed").await;
-    // The leader of these tests is a process, and no pod.
-    let (code, printed) = ring.command(&["ui", "--no-browser"]).await;
-    assert!(code == 2 && printed.contains("the API server forwards no port of pod one"), "{printed}");
-    let (code, printed) = ring.command(&["ui", "--no-browser", "--as", "somebody"]).await;
-    assert!(code != 0 && printed.contains("forbidden"), "{printed}");
 }
 
 /// Returns the resident memory of a process, in KiB.

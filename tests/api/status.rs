@@ -32,19 +32,19 @@ impl Watching {
         Watching { process, lines, printed: String::new() }
     }
 
-    /// Waits for a line with all these texts.
-    pub async fn prints(&mut self, texts: &[&str]) {
+    /// Waits for a line with all these texts, and returns it.
+    pub async fn prints(&mut self, texts: &[&str]) -> String {
         let found = async {
             while let Some(line) = self.lines.recv().await {
                 self.printed += &format!("{line}\n");
                 if texts.iter().all(|text| line.contains(text)) {
-                    return true;
+                    return Some(line);
                 }
             }
-            false
+            None
         };
         let found = tokio::time::timeout(Duration::from_secs(60), found).await;
-        assert_eq!(found, Ok(true), "no line has {texts:?}:\n{}", self.printed);
+        found.ok().flatten().unwrap_or_else(|| panic!("no line has {texts:?}:\n{}", self.printed))
     }
 }
 

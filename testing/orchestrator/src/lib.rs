@@ -4,7 +4,7 @@
 //! - [`deployed`]: the orchestrator on the whole cluster with pods, installed as the README says.
 //! - [`kubelet`]: the actions of kubelet and image, played by the test. [`processes`]: images as processes.
 //! - [`nodes`], [`expand`], [`capacity`], [`pools`], [`batches`], [`snapshots`], [`conditions`]: steps that tests of several subjects share.
-//! - [`browser`]: a real browser, for the status page.
+//! - [`page`]: the status page, and the way to it through the API server. [`browser`]: a real browser for it.
 //! - [`commands`]: `check` and `doctor`. [`cinder`], [`csi_driver`]: storage.
 //! - [`wait`]: waiting for expected states. [`dice`]: chance that can be repeated.
 //!
@@ -26,6 +26,7 @@ pub mod expand;
 pub mod former;
 pub mod kubelet;
 pub mod nodes;
+pub mod page;
 pub mod pools;
 pub mod processes;
 pub mod ring;

@@ -22,6 +22,8 @@ use crate::wait::{unexpected, until};
 
 /// The orchestrator's namespace in these tests.
 pub const OWN: &str = "flex-provisioner";
+/// The name of the orchestrator in its Lease.
+pub const REPLICA: &str = "one";
 /// The namespace of the configs.
 pub const ADMIN: &str = "admin";
 /// The namespace of the users.
@@ -142,7 +144,7 @@ impl Ring {
     /// Starts the orchestrator.
     pub async fn run(&mut self) {
         self.starts += 1;
-        let child = self.spawn("one").await;
+        let child = self.spawn(REPLICA).await;
         self.process = Some(child);
     }
 
@@ -194,7 +196,7 @@ impl Ring {
 
     /// Returns the log of the running orchestrator.
     pub fn log_text(&self) -> String {
-        std::fs::read_to_string(self.log(self.starts, "one")).unwrap_or_default()
+        std::fs::read_to_string(self.log(self.starts, REPLICA)).unwrap_or_default()
     }
 
     /// Returns the log of another replica.
@@ -393,7 +395,7 @@ impl Ring {
                 }
             }
         }
-        let mut dump = Dump(Some(self.log(self.starts, "one")));
+        let mut dump = Dump(Some(self.log(self.starts, REPLICA)));
         let done = waiting.await;
         dump.0 = None;
         done
