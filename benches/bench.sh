@@ -21,8 +21,9 @@
 #   POLICIES=1000              measures only this: bursts of so many claims in batches with the bindings of the admission
 #                              policies and without, in turns on one control plane. Prints the API server's CPU time for
 #                              each claim and the difference in percent; takes about 10 minutes for 1,000 claims
-#   WATCHING=1000              measures only this: bursts of so many claims in batches while `status --watch` runs and while it
-#                              does not, in turns on one control plane; prints the API server's CPU time for each claim
+#   WATCHING=1000              measures only this: bursts of so many claims in batches while ten `status --watch` run and while
+#                              none does, in turns on one control plane; prints the API server's CPU time for each claim, and
+#                              the share of one watcher
 #   PROFILES=DIRECTORY         with POLICIES: writes a profile of the API server in each burst there
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../scripts/lib.sh"

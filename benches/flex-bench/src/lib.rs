@@ -6,6 +6,7 @@ pub mod histogram;
 pub mod machine;
 pub mod many;
 pub mod objects;
+pub mod paired;
 pub mod peers;
 pub mod plot;
 pub mod profile;

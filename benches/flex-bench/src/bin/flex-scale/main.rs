@@ -46,8 +46,8 @@ struct Arguments {
     /// difference.
     #[arg(long, value_name = "CLAIMS", default_value_t = 0)]
     policies: usize,
-    /// Measures only bursts of so many claims in batches while `status --watch` runs and while it does not, and prints the
-    /// difference.
+    /// Measures only bursts of so many claims in batches while ten `status --watch` run and while none does, and prints the
+    /// difference, also for one of them.
     #[arg(long, value_name = "CLAIMS", default_value_t = 0)]
     watching: usize,
     /// With --policies: where profiles of the API server go, one for each burst.

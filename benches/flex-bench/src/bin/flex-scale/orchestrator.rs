@@ -12,12 +12,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
+/// Its name in its Lease.
+pub const REPLICA: &str = "bench";
 /// The time limit of a start.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running orchestrator; it is killed when this is dropped.
 pub struct Orchestrator {
     child: Child,
+    /// The address of its status page.
+    pub page: SocketAddr,
     /// Its process.
     pub process: Process,
     /// The time from the start of the process until its report that it is ready.
@@ -30,12 +34,12 @@ impl Orchestrator {
     /// # Errors
     /// It ends, or is not ready in time; its log says why.
     pub async fn start(program: &Path, kubeconfig: &Path, namespaces: (&str, &str), log: PathBuf) -> Result<Self> {
-        let address = free_address()?;
+        let (address, page) = (free_address()?, free_address()?);
         let file = fs::File::options().create(true).append(true).open(&log).context("create a log")?;
         let began = Instant::now();
         let child = Command::new(program)
-            .args(["run", "--namespace", namespaces.0, "--config-namespace", namespaces.1, "--replica", "bench"])
-            .args(["--admin-address", &address.to_string()])
+            .args(["run", "--namespace", namespaces.0, "--config-namespace", namespaces.1, "--replica", REPLICA])
+            .args(["--admin-address", &address.to_string(), "--status-address", &page.to_string()])
             .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -44,7 +48,7 @@ impl Orchestrator {
             .spawn()
             .with_context(|| format!("start {}", program.display()))?;
         let pid = child.id().context("it ended at once")?;
-        let mut orchestrator = Orchestrator { child, process: Process { pid }, ready_after: Duration::ZERO };
+        let mut orchestrator = Orchestrator { child, page, process: Process { pid }, ready_after: Duration::ZERO };
         while !is_ready(address).await {
             if let Some(status) = orchestrator.child.try_wait()? {
                 bail!("the orchestrator ended: {status}; see {}", log.display());

@@ -106,12 +106,9 @@ impl Plane {
             let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
             plane.create(&object).await?;
         }
-        let accounts: Api<ServiceAccount> = Api::namespaced(plane.client.clone(), ADMIN);
-        let began = Instant::now();
-        // The API server refuses pods until the namespace has its default account.
-        while controllers && accounts.get_opt("default").await?.is_none() {
-            ensure!(began.elapsed() < BIND_TIMEOUT, "namespace {ADMIN} got no default account");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+        if controllers {
+            plane.until_pods_may_be_made(OWN).await?;
+            plane.until_pods_may_be_made(ADMIN).await?;
         }
         for how in [How::Each, How::Wide, How::Batches] {
             let class = how.class();
@@ -130,6 +127,17 @@ impl Plane {
                 .await?;
         }
         Ok(plane)
+    }
+
+    /// Waits for the default account of a namespace: the API server refuses pods until then.
+    async fn until_pods_may_be_made(&self, namespace: &str) -> Result<()> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        let began = Instant::now();
+        while accounts.get_opt("default").await?.is_none() {
+            ensure!(began.elapsed() < BIND_TIMEOUT, "namespace {namespace} got no default account");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
     }
 
     /// Creates an object.

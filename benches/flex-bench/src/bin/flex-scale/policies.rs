@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use cluster::Component;
 use flex_bench::many;
 use flex_bench::objects;
+use flex_bench::paired::mean;
 use flex_bench::profile::Watched;
 use flex_contract::names;
 use http_body_util::BodyExt;
@@ -88,10 +89,6 @@ impl Comparison {
         }
         text
     }
-}
-
-fn mean(times: &[f64]) -> f64 {
-    times.iter().sum::<f64>() / times.len() as f64
 }
 
 /// Measures bursts of so many claims. With a directory it writes a profile of the API server in each burst there.

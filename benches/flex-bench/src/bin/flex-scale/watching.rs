@@ -1,19 +1,24 @@
 //! The cost of people who watch: bursts while `status --watch` runs and while it does not, in turns on one control plane.
+//!
+//! A watcher costs less than the noise of a burst, so several of them watch at once.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use cluster::Component;
+use anyhow::{Context, Result, ensure};
+use cluster::{Component, PortForward};
+use flex_bench::paired;
 use flex_bench::profile::Watched;
 use serde::Serialize;
 use tokio::process::{Child, Command};
 
 use crate::node::Node;
+use crate::orchestrator::REPLICA;
 use crate::plane::{ADMIN, How, OWN, Plane};
 
+/// The number of people who watch at one time.
+const WATCHERS: usize = 10;
 /// Pairs of bursts. In every other pair the burst without a watcher comes first.
 const PAIRS: usize = 8;
 /// A burst before all others, which fills caches.
@@ -27,29 +32,39 @@ const REST: Duration = Duration::from_secs(3);
 pub struct Watching {
     /// The size of each burst.
     pub claims: usize,
-    /// While a person watches.
+    /// While [`WATCHERS`] people watch.
     pub watched_ms: Vec<f64>,
     /// While nobody does.
     pub alone_ms: Vec<f64>,
+    /// The number of connections of watchers to the orchestrator, through the API server.
+    pub connections: usize,
 }
 
 impl Watching {
-    /// Returns the means, with the difference in percent and its standard error, by the pairs of bursts.
+    /// Returns the means, with the cost of one watcher in percent and its standard error, by the pairs of bursts.
     pub fn table(&self) -> String {
-        let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
-        let (watched, alone) = (mean(&self.watched_ms), mean(&self.alone_ms));
-        let mut text = format!(
+        let (watched, alone) = (paired::mean(&self.watched_ms), paired::mean(&self.alone_ms));
+        let all = paired::percents(&self.watched_ms, &self.alone_ms);
+        let each = |value: f64| value / WATCHERS as f64;
+        format!(
             "CPU of the API server for each claim in bursts of {} claims in batches, {PAIRS} of each kind in turns:\n\n\
-             | with `status --watch` | without | difference |\n|---|---|---|\n",
-            self.claims
-        );
-        let pairs = self.watched_ms.iter().zip(&self.alone_ms);
-        let percents: Vec<f64> = pairs.map(|(with, without)| 100.0 * (with - without) / without).collect();
-        let percent = mean(&percents);
-        let squares: Vec<f64> = percents.iter().map(|one| (one - percent).powi(2)).collect();
-        let error = (squares.iter().sum::<f64>() / (squares.len().max(2) - 1) as f64 / squares.len() as f64).sqrt();
-        let _ = writeln!(text, "| {watched:.2} ms | {alone:.2} ms | {percent:+.1} ± {error:.1} % |");
-        text
+             | with {WATCHERS} `status --watch` | without | all watchers | one watcher |\n|---|---|---|---|\n\
+             | {watched:.2} ms | {alone:.2} ms | {:+.1} ± {:.1} % | {:+.2} ± {:.2} % |\n\n{}\n",
+            self.claims,
+            all.mean,
+            all.error,
+            each(all.mean),
+            each(all.error),
+            self.asked()
+        )
+    }
+
+    /// Says whether watchers asked the orchestrator, or only the API server.
+    fn asked(&self) -> String {
+        match self.connections {
+            0 => "No watcher asked the orchestrator: all asked only the API server.".to_owned(),
+            some => format!("The API server forwarded {some} connections of watchers to the orchestrator."),
+        }
     }
 }
 
@@ -58,24 +73,28 @@ pub async fn measure(program: &Path, claims: usize) -> Result<Watching> {
     let plane = Plane::start(false, true).await?;
     let _node = Node::join(&plane.cluster, ADMIN).await?;
     let orchestrator = plane.orchestrator(program).await?;
+    let forward = PortForward::start(&plane.cluster, OWN, REPLICA, orchestrator.page).await?;
     let usage = plane.watched(&orchestrator)?;
     burst(&plane, &usage, WARM_UP).await?;
     let (mut watched_ms, mut alone_ms) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS {
-        for with in [pair % 2 == 0, pair % 2 != 0] {
-            let watcher = if with { Some(watch(program, &plane.cluster.kubeconfig())?) } else { None };
-            // The first lists of the watcher do not belong to the burst.
+        for watchers in if pair % 2 == 0 { [WATCHERS, 0] } else { [0, WATCHERS] } {
+            let started: Result<Vec<_>> = (0..watchers).map(|_| watch(program, &plane.cluster.kubeconfig())).collect();
+            let mut started = started?;
+            // The first lists of the watchers do not belong to the burst.
             tokio::time::sleep(REST).await;
             let each = burst(&plane, &usage, claims).await?;
-            eprintln!("{each:.1} ms for each of {claims} claims {} a watcher", if with { "with" } else { "without" });
-            if with { &mut watched_ms } else { &mut alone_ms }.push(each);
-            if let Some(mut watcher) = watcher {
-                watcher.kill().await.context("the watcher has ended by itself")?;
+            eprintln!("{each:.1} ms for each of {claims} claims with {watchers} watchers");
+            if watchers > 0 { &mut watched_ms } else { &mut alone_ms }.push(each);
+            for watcher in &mut started {
+                let ended = watcher.try_wait()?;
+                ensure!(ended.is_none(), "a watcher has ended by itself: {ended:?}");
+                watcher.kill().await.context("end a watcher")?;
             }
         }
     }
     orchestrator.stop().await?;
-    Ok(Watching { claims, watched_ms, alone_ms })
+    Ok(Watching { claims, watched_ms, alone_ms, connections: forward.connections() })
 }
 
 /// Starts a command that watches.
