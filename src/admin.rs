@@ -1,7 +1,7 @@
 //! The admin server: `/healthz`, `/readyz`, `/metrics`.
 //!
 //! Every pod of the cluster may be able to reach the port. So a peer may cost only a little memory for a short time. A
-//! connection serves one request, and has a deadline. If too many connections are open, the server closes the oldest. A
+//! connection serves one request ([`SCRAPES`]), and has a deadline. If too many connections are open, the server closes the oldest. A
 //! peer that sends a whole request at once is answered before that, even while others hold their connections open.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use crate::reconcile::Context;
 
 /// The limits of one peer, and of all peers together.
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+pub struct Limits {
     /// The number of open connections.
     connections: usize,
     /// The time for a request's header to arrive.
@@ -33,11 +33,22 @@ struct Limits {
     connection: Duration,
     /// The bytes of a request's header. hyper accepts no limit below 8192.
     header_bytes: usize,
+    /// A connection serves further requests.
+    keep_alive: bool,
 }
 
-/// The limits in use. A scrape takes milliseconds. The kubelet and Prometheus need two connections.
-const LIMITS: Limits =
-    Limits { connections: 64, header: Duration::from_secs(2), connection: Duration::from_secs(10), header_bytes: 8192 };
+/// The limits of health and metrics. A scrape takes milliseconds. The kubelet and Prometheus need two connections.
+const SCRAPES: Limits = Limits {
+    connections: 64,
+    header: Duration::from_secs(2),
+    connection: Duration::from_secs(10),
+    header_bytes: 8192,
+    keep_alive: false,
+};
+
+/// The limits of pages for people, who may watch for long, and ask again and again.
+pub const READERS: Limits =
+    Limits { header: Duration::from_secs(10), connection: Duration::from_secs(600), keep_alive: true, ..SCRAPES };
 
 /// The delay after an error that would also hit the next `accept`, such as too many open files.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
@@ -51,13 +62,13 @@ pub async fn serve(address: SocketAddr, context: Arc<Context>) -> anyhow::Result
         format!("cannot listen on {address} for health and metrics; choose another with --admin-address")
     })?;
     let address = listener.local_addr()?;
-    answer_all(listener, router(context));
+    answer_all(listener, router(context), SCRAPES);
     Ok(address)
 }
 
-/// Answers the connections of a listener until the process ends, within the limits of this module.
-pub fn answer_all(listener: TcpListener, router: Router) {
-    tokio::spawn(answer(listener, router, LIMITS));
+/// Answers the connections of a listener until the process ends, within limits.
+pub fn answer_all(listener: TcpListener, router: Router, limits: Limits) {
+    tokio::spawn(answer(listener, router, limits));
 }
 
 fn router(context: Arc<Context>) -> Router {
@@ -108,13 +119,13 @@ async fn answer(listener: TcpListener, router: Router, limits: Limits) {
     }
 }
 
-/// Answers one request.
+/// Answers the requests of one connection.
 async fn connection(stream: TcpStream, router: Router, limits: Limits) {
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header)
         .max_buf_size(limits.header_bytes)
-        .keep_alive(false)
+        .keep_alive(limits.keep_alive)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     match tokio::time::timeout(limits.connection, served).await {
         Ok(Ok(())) => {}
@@ -163,14 +174,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_is_answered_and_its_connection_closed() {
-        let address = started(LIMITS).await;
+        let address = started(SCRAPES).await;
         let answer = scraped(address).await;
         assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with(PAGE), "{answer}");
     }
 
     #[tokio::test]
     async fn a_connection_that_sends_half_a_header_is_closed() {
-        let limits = Limits { header: Duration::from_millis(300), ..LIMITS };
+        let limits = Limits { header: Duration::from_millis(300), ..SCRAPES };
         let address = started(limits).await;
         for text in ["", "GET /metr", "GET /metrics HTTP/1.1\r\nHost: here\r\nX-More: "] {
             let (stream, start) = (began(address, text).await, Instant::now());
@@ -183,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_header_has_no_longer_timeout() {
-        let limits = Limits { header: Duration::from_millis(300), ..LIMITS };
+        let limits = Limits { header: Duration::from_millis(300), ..SCRAPES };
         let address = started(limits).await;
         let mut stream = began(address, "GET /metrics HTTP/1.1\r\nX: ").await;
         let start = Instant::now();
@@ -195,7 +206,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_header_that_does_not_end_is_refused() {
-        let address = started(LIMITS).await;
+        let address = started(SCRAPES).await;
         let mut stream = began(address, "GET /metrics HTTP/1.1\r\nX: ").await;
         let mut sent = 0;
         // The sockets in between buffer some bytes.
@@ -207,7 +218,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_scrape_is_answered_while_six_hundred_connections_stay_open() {
-        let limits = Limits { header: Duration::from_secs(3600), connection: Duration::from_secs(3600), ..LIMITS };
+        let limits = Limits { header: Duration::from_secs(3600), connection: Duration::from_secs(3600), ..SCRAPES };
         let address = started(limits).await;
         let mut held = Vec::new();
         for _ in 0..600 {
@@ -224,5 +235,15 @@ mod tests {
         }
         assert!(open < limits.connections + 1, "{open} are open");
         assert!(open > limits.connections / 2, "{open} are open: too few were accepted");
+    }
+
+    #[tokio::test]
+    async fn a_reader_asks_again_over_the_same_connection_and_a_scraper_does_not() {
+        for (limits, answers) in [(READERS, 2), (SCRAPES, 1)] {
+            let limits = Limits { header: Duration::from_millis(300), ..limits };
+            let request = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+            let text = rest(began(started(limits).await, &request.repeat(2)).await).await;
+            assert_eq!(text.matches(PAGE).count(), answers, "{text}");
+        }
     }
 }

@@ -28,7 +28,7 @@ use tokio::net::TcpListener;
 
 use self::model::Document;
 pub use self::sources::{PolicyStates, Sources};
-use crate::admin::answer_all;
+use crate::admin::{READERS, answer_all};
 use crate::object::ObjectName;
 
 /// Serves the page until the process ends. Without the address, the orchestrator works on without a page: a container
@@ -45,7 +45,7 @@ pub async fn serve(address: SocketAddr, sources: Sources) {
         }
     };
     let bound = listener.local_addr().unwrap_or(address);
-    answer_all(listener, router(bound, Arc::new(sources)));
+    answer_all(listener, router(bound, Arc::new(sources)), READERS);
     tracing::info!(address = %bound, "the status page is served");
 }
 

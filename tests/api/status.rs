@@ -4,8 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use cluster::PortForward;
 use flex_contract::names;
 use orchestrator::kubelet::nfs_volume;
+use orchestrator::page::{WITH_PAGE, json_when};
 use orchestrator::ring::{ADMIN, OWN, Ring, USER, program, uid};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -74,6 +76,50 @@ async fn the_watched_state_follows_a_claim_to_its_volume() {
     ring.create_volume(&nfs_volume(&job)).await;
     ring.bound("a").await;
     watching.prints(&["c ", "Bound 1", "ok"]).await;
+}
+
+/// Starts an orchestrator that leads, with a way to its page, and a command that watches.
+async fn watched(arguments: &[&str]) -> (Ring, PortForward, Watching) {
+    let ring = Ring::start_with(&WITH_PAGE).await;
+    ring.config("c", "c", &[("backoff", "1h..2h"), ("zone", "west")]).await;
+    json_when(ring.page().await, "/", "the class", |json| {
+        json["head"]["leads"] == true && json["head"]["counts"]["configs"] == 1
+    })
+    .await;
+    let forward = ring.forward_page().await;
+    let watching = Watching::start(&ring, &[&["status", "--watch"], arguments].concat());
+    (ring, forward, watching)
+}
+
+#[tokio::test]
+async fn a_person_who_watches_asks_the_leader_over_one_connection() {
+    let (ring, forward, mut watching) = watched(&[]).await;
+    watching.prints(&["one leads"]).await;
+    watching.prints(&["c ", "0/", "ok"]).await;
+    ring.claim("a", "c").await;
+    watching.prints(&["team/a", "Running"]).await;
+    let job = ring.job(ADMIN, "provision", &uid(&ring.stamped("a").await), 1).await;
+    ring.pod_ends(&job, 75, "busy").await;
+    watching.prints(&["c ", "failing: 1 claim, last team/a: ExitCode: exit code 75"]).await;
+    assert_eq!(forward.connections(), 1);
+}
+
+#[tokio::test]
+async fn the_parameters_of_a_watched_class_come_from_its_config() {
+    let (_ring, forward, mut watching) = watched(&["c"]).await;
+    watching.prints(&["parameter zone", "west"]).await;
+    assert_eq!(forward.connections(), 1);
+}
+
+#[tokio::test]
+async fn people_go_on_to_watch_when_nobody_answers_any_more() {
+    let (mut ring, forward, mut watching) = watched(&[]).await;
+    watching.prints(&["c ", "0/", "ok"]).await;
+    drop(forward);
+    ring.kill().await;
+    ring.claim("a", "c").await;
+    // Nobody serves the claim, and the watches show it.
+    watching.prints(&["team/a", "Waiting"]).await;
 }
 
 #[tokio::test]
