@@ -6,6 +6,8 @@
 pattern=${PATH_PATTERN:-}
 owner=${OWNER:-}
 group=${GROUP:-}
+eol='
+'
 
 check_paths() {
     for number in "$owner" "$group"; do
@@ -80,6 +82,7 @@ check_name() {
 delete() {
     check_records
     [ -z "$alone" ] || [ -n "$moved" ] || check_name
+    check_found
     remove "$dir" "$id"
     [ -z "$alone$moved" ] || return 0
     for one in $bases; do
@@ -90,7 +93,39 @@ delete() {
     done
 }
 
+# Checks that the volume is gone, if this run finds nothing to delete. The record may be lost, or the config may not name
+# the volume's base path any more: then the data would stay behind without a word.
+check_found() {
+    [ -z "$alone$moved" ] || return 0
+    case ${VOLUME_SOURCE:-} in *'"path":"'*) ;; *) return 0 ;; esac
+    path=${VOLUME_SOURCE#*'"path":"'}
+    path=${path%%\"*}
+    known=
+    for one in $bases; do
+        use "$one"
+        # The run deletes the directory of its id, whatever the source names: a hostile image may have written the source.
+        [ ! -e "$volume" ] && [ ! -e "$one/.deleting-$id" ] && [ "$path" != "$(place "$id")" ] || return 0
+        case $path in "${devices:-$one}"/*) known=$one rest=${path#"${devices:-$one}/"} ;; esac
+    done
+    [ -n "$known" ] ||
+        fail config "the volume is $path, which is in none of the directories of node ${POD_NODE:-?} (${devices:-$bases}):" \
+            "nothing is deleted; name its directory in base-path, node-paths or devices again"
+    # No volume of this id has the name of another id.
+    ! is_uuid "${rest%%/*}" || return 0
+    # An earlier delete run has removed the directory, and then the record.
+    { [ ! -e "$path" ] && [ ! -L "$path" ]; } ||
+        fail never "no record in $known/.flex-provisioner says that $path is this volume: nothing is deleted;" \
+            "restore the record from a backup, or make it with: ln -s $rest $known/.flex-provisioner/volume-$id;" \
+            "or remove the directory on node ${POD_NODE:-?} by hand"
+}
+
 # Prints the lines of volumes that have a record.
 list_records() {
     [ ! -d "$1/.flex-provisioner" ] || flex-pv path list -- "$1" || exit
+}
+
+# Checks whether the directory $2 in $1 has its name by a pattern: it is that of a record, or a folder around such ones.
+is_by_pattern() {
+    [ ! -d "$1/.flex-provisioner/folders/$2" ] || return 0
+    case $records$eol in *" - $1/$2$eol"*) return 0 ;; *) return 1 ;; esac
 }

@@ -38,9 +38,13 @@ is_id() {
     case $1 in '' | -* | *[!0-9a-f-]*) return 1 ;; esac
 }
 
-# Checks whether $1 has the form of a UUID, with any digits.
+# Checks whether $1 has the form of a UUID, with any digits, and no hyphen between them.
 is_uuid() {
-    case $1 in ????????-????-????-????-????????????) is_id "$1" ;; *) return 1 ;; esac
+    case $1 in
+        *-*-*-*-*-*) return 1 ;;
+        ????????-????-????-????-????????????) is_id "$1" ;;
+        *) return 1 ;;
+    esac
 }
 
 # Checks the path of a directory that has moved in, and that the source of its volume has the same path. The name of the
@@ -416,7 +420,10 @@ list() {
     done
     for one in $bases; do
         names=$(ls -1A "$one" 2>&1) || exit
+        records=$(list_records "$one") || exit
         printf '%s\n' "$names" | while IFS= read -r name; do
+            # A name by a pattern says nothing: users choose it. The record says which volume the directory is.
+            ! is_by_pattern "$one" "$name" || continue
             state=volume of=${name#.deleting-}
             of=${of#.copying-}
             [ "$name" = "$of" ] || state=rubbish
@@ -433,7 +440,7 @@ list() {
                 echo "$state $of - $one/$name"
             fi
         done
-        list_records "$one"
+        [ -z "$records" ] || printf '%s\n' "$records"
     done
     echo end
 }

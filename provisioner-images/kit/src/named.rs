@@ -50,12 +50,14 @@ pub fn take(base: &Path, pattern: &str, request: &RunRequest) -> Result<String, 
     let path = match records.get(id) {
         Some(path) => path.clone(),
         None => {
-            let path = pattern::path(PARAMETER, pattern, request, problem)?;
+            let path = pattern::path(PARAMETER, pattern, request, |path| problem(path).or_else(|| alike(path, id)))?;
             if let Some((other, at)) = overlapping(&records, id, &path) {
+                // The message becomes an event of this claim's user, and the log is for the admin.
+                eprintln!("the directory {path} would overlap with {at}, which belongs to volume {other}");
                 return Err(Failure::retry(format!(
-                    "the directory {path} of this volume would overlap with {at}, which belongs to volume {other}: \
-                     this claim waits until that volume is deleted; or give {PARAMETER} a part that is different for \
-                     each volume, such as ${{pv.name}}"
+                    "the directory {path} of this volume would overlap with that of another volume, which the log of \
+                     this run names: this claim waits until that volume is deleted; or give {PARAMETER} a part that \
+                     is different for each volume, such as ${{pv.name}}"
                 )));
             }
             base.check_free(&path)?;
@@ -197,10 +199,11 @@ impl<'a> Base<'a> {
             let text = fs::readlinkat(&folder, entry.file_name(), Vec::new()).map_err(failed)?;
             let path = CString::into_string(text).ok().filter(|path| problem(path).is_none());
             let Some(path) = path else {
-                let at = format!("{RECORDS}/{name}");
+                // Users read the message, and only the admin reads the log.
+                eprintln!("the record {} names no path of this image", self.shown(&format!("{RECORDS}/{name}")));
                 return Err(Failure::never(format!(
-                    "the record {} is not this image's: nothing is done",
-                    self.shown(&at)
+                    "a record in {} is not this image's, and the log of this run names it: nothing is done",
+                    self.shown(RECORDS)
                 )));
             };
             records.insert(id.to_owned(), path);
@@ -328,6 +331,14 @@ fn problem(path: &str) -> Option<&'static str> {
         }
         _ => None,
     })
+}
+
+/// Returns why a new volume cannot have a path that a record may have.
+fn alike(path: &str, own_id: &str) -> Option<&'static str> {
+    let first = path.split('/').next().and_then(|name| name.strip_prefix("pvc-"));
+    let id = first.and_then(|rest| rest.split_once('_')).map(|(id, _)| id);
+    id.filter(|id| storage::is_uuid(id) && *id != own_id)
+        .map(|_| "its first name is pvc-UUID_ with the UUID of another volume, and would pass for that one")
 }
 
 #[cfg(test)]

@@ -15,6 +15,13 @@ impl Node {
         format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(self.base().join(path)))
     }
 
+    /// Returns the ids and places of a list run.
+    fn ids(&self) -> Vec<(String, String)> {
+        let output = self.command("list", "", &[]).env_remove("CLAIM_UUID").output().unwrap();
+        let entries = flex_contract::listing::read(&String::from_utf8(output.stdout).unwrap()).unwrap();
+        entries.into_iter().map(|entry| (entry.id, entry.place)).collect()
+    }
+
     /// Returns what a list run says, by the place.
     fn listed(&self) -> Vec<(String, String)> {
         let output = self.command("list", "", &[]).env_remove("CLAIM_UUID").output().unwrap();
@@ -67,7 +74,9 @@ fn a_claim_of_the_same_name_gets_no_data_of_the_former_one() {
     fs::write(&file, "x").unwrap();
     let again = [("CLAIM_UUID", SOURCE_ID), ("PVC_UID", SOURCE_ID)];
     let ended = node.named("provision", "", &again);
-    assert!(ended.code == 75 && ended.termination_message.contains(ID), "{ended:?}");
+    assert!(ended.code == 75 && ended.termination_message.contains("another volume"), "{ended:?}");
+    // The event of one user says nothing about the volumes of others.
+    assert!(!ended.termination_message.contains(ID), "{ended:?}");
     assert_eq!(node.named("delete", "", &again).code, 0);
     assert!(file.exists(), "the other claim's deletion leaves it");
     let ended = node.named("delete", "", &[("VOLUME_SOURCE", &node.source("elsewhere"))]);
@@ -186,5 +195,68 @@ fn a_run_continues_where_a_path_is_recorded() {
         assert!(Path::new(base).join("team/data").is_dir());
         assert_eq!(node.named("delete", "", &[("BASE_PATH", &both.join(" "))]).code, 0);
         assert_eq!(fs::read_dir(base).unwrap().count(), 0);
+    }
+}
+
+/// The node was restored from a backup that has no links.
+#[test]
+fn a_volume_whose_record_is_lost_is_not_called_deleted() {
+    let (node, api) = (Node::new(), Api::start(vec![Reply::Echo, Reply::Echo]));
+    assert_eq!(node.named("provision", &api.kubeconfig(), &[]).code, 0);
+    let file = node.base().join("team/data/file");
+    fs::write(&file, "x").unwrap();
+    let record = node.base().join(format!(".flex-provisioner/volume-{ID}"));
+    fs::remove_file(&record).unwrap();
+    let source = node.source("team/data");
+    for _ in 0..2 {
+        let ended = node.named("delete", "", &[("VOLUME_SOURCE", &source)]);
+        let says = format!("ln -s team/data {}", path_text(record.clone()));
+        assert!(ended.code == 65 && ended.termination_message.contains(&says) && file.exists(), "{ended:?}");
+    }
+    // As the message says.
+    symlink("team/data", &record).unwrap();
+    for _ in 0..2 {
+        let ended = node.named("delete", "", &[("VOLUME_SOURCE", &source)]);
+        assert_eq!((ended.code, node.names()), (0, vec![]), "{ended:?}");
+    }
+    // The config names another base path than that of the volume.
+    assert_eq!(node.run("provision", &api.kubeconfig(), &[]).code, 0);
+    let elsewhere = node.folder.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let other = [("VOLUME_SOURCE", &*node.source(ID)), ("BASE_PATH", &path_text(elsewhere))];
+    let ended = node.run("delete", "", &other);
+    assert!(ended.code == 78 && ended.termination_message.contains("nothing is deleted"), "{ended:?}");
+    assert_eq!(node.run("delete", "", &other[..1]).code, 0);
+}
+
+#[test]
+fn no_name_of_a_tenant_passes_for_another_volume() {
+    let (node, api) = (Node::new(), Api::start((0..9).map(|_| Reply::Echo).collect()));
+    let hyphens = "c0ffee00-----------------------------";
+    for (n, name) in [format!("pvc-{SOURCE_ID}_team_x"), hyphens[..36].to_owned()].into_iter().enumerate() {
+        let id = ID.replace("0001", &format!("000{}", n + 1));
+        for pattern in ["${metadata.dir}", "${metadata.dir}/${pvc.name}"] {
+            let metadata = serde_json::json!({ "dir": name }).to_string();
+            let own = [("CLAIM_UUID", id.as_str()), ("CLAIM_METADATA", &metadata), ("PATH_PATTERN", pattern)];
+            let made = node.named("provision", &api.kubeconfig(), &own);
+            if name.starts_with("pvc-") {
+                assert!(made.code == 65 && made.termination_message.contains("UUID"), "{made:?}");
+                // A volume that was made before such names were refused.
+                let path = if pattern.contains('/') { format!("{name}/data") } else { name.clone() };
+                let records = node.base().join(".flex-provisioner");
+                fs::create_dir_all(records.join("folders")).unwrap();
+                if pattern.contains('/') {
+                    fs::create_dir(records.join("folders").join(&name)).unwrap();
+                }
+                fs::create_dir_all(node.base().join(&path)).unwrap();
+                symlink(&path, records.join(format!("volume-{id}"))).unwrap();
+            } else {
+                assert_eq!(made.code, 0, "{made:?}");
+            }
+            let path = if pattern.contains('/') { format!("{name}/data") } else { name.clone() };
+            assert_eq!(node.ids(), [(id.clone(), path_text(node.base().join(path)))]);
+            assert_eq!(node.named("delete", "", &own[..1]).code, 0);
+            assert_eq!(node.names(), [""; 0]);
+        }
     }
 }
