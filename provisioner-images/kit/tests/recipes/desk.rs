@@ -169,6 +169,10 @@ impl Desk {
             .envs([("STORAGE_CLASS", "recipe"), ("ATTEMPT", "1"), ("CONTRACT", "1"), ("ACCESS_MODES", "ReadWriteOnce")])
             .envs([("VOLUME_MODE", "Filesystem"), ("RECLAIM_POLICY", "Delete"), ("SIZE_BYTES", &SIZE.to_string())])
             .env("FS_TYPE", self.config.get("fs-type").map(String::as_str).unwrap_or_default())
+            .env(
+                "MOUNT_OPTIONS",
+                self.config.get("mount-options").map(|text| text.replace(", ", ",")).unwrap_or_default(),
+            )
             .env("POD_NAMESPACE", "flex-provisioner")
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .envs(more.iter().copied())

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 
 use super::api::path_text;
 use super::cases::{self, Backend, id};
@@ -122,6 +123,107 @@ fn a_bucket_is_deleted_with_all_its_objects_whatever_their_names() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(!s3.bucket(&id).exists());
     assert_eq!(s3.read(&other), "of another claim");
+}
+
+/// The server's answer cannot show the name, so that each deletion misses the object.
+#[test]
+fn an_object_that_cannot_be_deleted_ends_the_deletion_with_an_error() {
+    let s3 = S3::new();
+    let id = id(1);
+    assert_eq!(s3.desk.run("provision", &id, &[]).code, Some(0));
+    let odd = s3.bucket(&id).join("odd\u{1}name");
+    fs::write(&odd, "x").unwrap();
+    fs::write(s3.bucket(&id).join("plain"), "x").unwrap();
+    let ended = s3.desk.run("delete", &id, &[]);
+    assert!(ended.code == Some(75) && ended.last_words.contains("by hand"), "{ended:?}");
+    assert!(ended.last_words.contains(&format!("flex-{id}")), "{ended:?}");
+    // As the message says.
+    fs::remove_file(odd).unwrap();
+    assert_eq!(s3.desk.run("delete", &id, &[]).code, Some(0));
+    assert!(!s3.bucket(&id).exists());
+}
+
+/// Answers requests like a server that encodes names, with the objects that are left. Returns its address, and each
+/// request for an object.
+fn encoding_server(mut objects: Vec<&'static str>) -> (String, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, requests) = mpsc::channel();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            let mut request = [0; 65536];
+            let length = connection.read(&mut request).unwrap();
+            let request = String::from_utf8_lossy(&request[..length]).into_owned();
+            let line = request.lines().next().unwrap_or_default().to_owned();
+            let (code, body) = match line.split(' ').next().unwrap() {
+                "GET" if line.contains("encoding-type=url") => {
+                    let keys: String = objects.iter().map(|key| format!("<Key>{key}</Key>")).collect();
+                    (200, format!("<ListBucketResult><EncodingType>url</EncodingType>{keys}</ListBucketResult>"))
+                }
+                "POST" if objects.iter().any(|key| key.contains("%01")) => {
+                    (400, "<Code>MalformedXML</Code>".to_owned())
+                }
+                "DELETE" if line.matches('/').count() > 2 => {
+                    let key = line.splitn(3, '/').nth(2).unwrap().trim_end_matches(" HTTP/1.1");
+                    objects.retain(|object| object.replace('+', "%20") != key);
+                    (204, String::new())
+                }
+                _ => (204, String::new()),
+            };
+            sender.send(line).unwrap_or_default();
+            let length = body.len();
+            let head = format!("HTTP/1.1 {code} X\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+            let _ = connection.write_all((head + &body).as_bytes());
+        }
+    });
+    (endpoint, requests)
+}
+
+#[test]
+fn an_object_whose_name_xml_cannot_have_is_deleted_by_its_address() {
+    let s3 = S3::new();
+    let (endpoint, requests) = encoding_server(vec!["a%01+b*", "%C3%A4/x"]);
+    let ended = s3.desk.run("delete", &id(1), &[("S3_ENDPOINT", endpoint.as_str())]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let deleted: Vec<String> = requests.try_iter().filter(|line| line.starts_with("DELETE")).collect();
+    let bucket = format!("flex-{}", id(1));
+    let expected = [format!("/{bucket}/a%01%20b*"), format!("/{bucket}/%C3%A4/x"), format!("/{bucket}")];
+    assert_eq!(deleted, expected.map(|path| format!("DELETE {path} HTTP/1.1")));
+    // A proxy on the way would take this for an object of another bucket.
+    let (endpoint, requests) = encoding_server(vec!["../flex-of-others/file%01"]);
+    let ended = s3.desk.run("delete", &id(1), &[("S3_ENDPOINT", endpoint.as_str())]);
+    assert!(ended.code == Some(75) && ended.last_words.contains("by hand"), "{ended:?}");
+    assert_eq!(requests.try_iter().filter(|line| line.starts_with("DELETE")).count(), 0);
+}
+
+#[test]
+fn only_buckets_of_this_class_are_listed() {
+    let s3 = S3::new();
+    let list = |class| {
+        let ended = s3.desk.run("list", &id(1), &[("CLAIM_UUID", ""), ("STORAGE_CLASS", class)]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let entries = flex_contract::listing::read(&ended.output).unwrap();
+        entries.into_iter().map(|entry| entry.id).collect::<Vec<_>>()
+    };
+    assert_eq!(s3.desk.run("provision", &id(1), &[("STORAGE_CLASS", "mine")]).code, Some(0));
+    assert_eq!(s3.desk.run("provision", &id(2), &[("STORAGE_CLASS", "other")]).code, Some(0));
+    // Somebody made these by hand.
+    for name in [id(3), "c0ffee".into(), "-".repeat(36)] {
+        fs::create_dir(s3.bucket(&name)).unwrap();
+    }
+    assert_eq!((list("mine"), list("other")), (vec![id(1)], vec![id(2)]));
+}
+
+/// The driver mounts as root. Pods of other users write, too, also files of each other.
+#[test]
+fn pods_of_all_users_may_write() {
+    let s3 = S3::new();
+    assert_eq!(s3.desk.run("provision", &id(1), &[]).code, Some(0));
+    let options = s3.desk.volume(&id(1))["spec"]["mountOptions"].to_string();
+    for option in ["allow-other", "file-mode=0666", "dir-mode=0777"] {
+        assert!(options.contains(option), "{options}");
+    }
 }
 
 #[test]
