@@ -25,7 +25,7 @@ pub async fn delete(server: &Server, parameters: &Parameters, request: &RunReque
         // The records stay: the path stays taken, and a second delete run finds nothing to do.
         OnDelete::Keep => return Ok(()),
         OnDelete::Archive if ours => {
-            server.rename(&path, &record::archive(&path, id)).await?;
+            archive(server, &path, id).await?;
         }
         OnDelete::Delete if ours => {
             let rubbish = record::rubbish(&path, id);
@@ -42,6 +42,27 @@ pub async fn delete(server: &Server, parameters: &Parameters, request: &RunReque
         tree::remove(server, &record::rubbish(&path, id)).await?;
     }
     server.remove_record(&of_volume).await
+}
+
+/// Renames the directory to a name that nothing has. A rename replaces an empty directory.
+///
+/// No other volume can get such a name. So between the look and the rename only another delete run for this volume can
+/// take it, with the same directory.
+async fn archive(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
+    for number in 1..=record::MAX_ARCHIVES {
+        let archive = record::archive(path, id, number);
+        if !server.has(&archive).await? {
+            return server.rename(path, &archive).await.map(drop);
+        }
+        // An earlier run has archived the directory.
+        if !server.has(path).await? {
+            return Ok(());
+        }
+    }
+    Err(Failure::never(format!(
+        "the directory {path} has {} archives already: nothing is done; move them to another place by hand",
+        record::MAX_ARCHIVES
+    )))
 }
 
 /// Handles a volume without a record: it was deleted before, or never begun.

@@ -82,12 +82,20 @@ pub fn rubbish(path: &str, id: &str) -> String {
     beside(path, &format!(".deleting-{id}"))
 }
 
+/// The beginning of the name of an archive.
+pub const ARCHIVED: &str = "archived-";
+
+/// The number of archives that one volume can have. It has a second one if a run made the volume again after a delete run
+/// that died.
+pub const MAX_ARCHIVES: usize = 9;
+
 /// Returns the place of an archived directory. The id distinguishes directories that had the same name one after
-/// another.
-pub fn archive(path: &str, id: &str) -> String {
+/// another, and no other volume can have a name of this form. `number` is from 1.
+pub fn archive(path: &str, id: &str, number: usize) -> String {
     let name = split(path).name;
     let suffix = if name.contains(id) { String::new() } else { format!("-{id}") };
-    beside(path, &format!("archived-{name}{suffix}"))
+    let number = if number > 1 { format!(".{number}") } else { String::new() };
+    beside(path, &format!("{ARCHIVED}{name}{suffix}{number}"))
 }
 
 /// Returns the path within the export in a PersistentVolume's source, given as JSON. Returns `None` for an empty
@@ -118,7 +126,7 @@ const LONGEST_NAME: usize = 255;
 
 /// Checks that the names which a directory gets when it is deleted are not too long.
 pub fn check_length(path: &str, id: &str) -> Result<(), Failure> {
-    let longest = [archive(path, id), rubbish(path, id)].iter().map(|path| split(path).name.len()).max().unwrap_or(0);
+    let longest = [archive(path, id, MAX_ARCHIVES), rubbish(path, id)].iter().map(|path| split(path).name.len()).max().unwrap_or(0);
     match longest <= LONGEST_NAME {
         true => Ok(()),
         false => Err(Failure::never(format!(
@@ -161,14 +169,15 @@ mod tests {
     fn a_moved_directory_stays_beside_its_former_name() {
         assert_eq!(rubbish("a", "1"), ".deleting-1");
         assert_eq!(rubbish("t/a", "1"), "t/.deleting-1");
-        assert_eq!(archive("t/a", "1"), "t/archived-a-1");
-        assert_eq!(archive("a-pvc-11", "11"), "archived-a-pvc-11");
+        assert_eq!(archive("t/a", "1", 1), "t/archived-a-1");
+        assert_eq!(archive("a-pvc-11", "11", 1), "archived-a-pvc-11");
+        assert_eq!(archive("t/a", "1", 2), "t/archived-a-1.2");
     }
 
     #[test]
     fn a_name_leaves_room_for_what_its_archive_adds() {
         let id = "c0ffee00-0000-4000-8000-000000000001";
-        let room = 255 - "archived-".len() - "-".len() - id.len();
+        let room = 255 - "archived-".len() - "-".len() - id.len() - ".9".len();
         check_length(&format!("a/{}", "x".repeat(room)), id).unwrap();
         let failure = check_length(&"x".repeat(room + 1), id).unwrap_err();
         assert!(failure.code == 65 && failure.message.contains("too long by 1 "), "{failure}");

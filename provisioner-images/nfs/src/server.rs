@@ -89,6 +89,15 @@ impl Server {
         Err(Failure::never(format!("{}/{path} is not a directory: nothing is done", self.at)))
     }
 
+    /// Checks whether anything exists at the path.
+    pub async fn has(&self, path: &str) -> Result<bool, Failure> {
+        match self.mount.getattr_path(path).await {
+            Ok(_) => Ok(true),
+            Err(error) if kind(&error) == Kind::Missing => Ok(false),
+            Err(error) => Err(self.failure(&format!("cannot look at {path}"), &error)),
+        }
+    }
+
     /// Returns the names in a directory; none if it does not exist.
     pub async fn names_in(&self, path: &str) -> Result<Vec<String>, Failure> {
         let names = async {

@@ -120,6 +120,47 @@ fn an_archive_keeps_the_data_and_frees_the_name() {
     assert_eq!(records(&server), 0);
 }
 
+/// A tenant knows the id of another tenant's volume, and which name its archive will get.
+#[test]
+fn no_claim_gets_the_name_of_an_archive() {
+    let server = Ganesha::start(Options::default());
+    let value = |run: &Run, value: &str| {
+        let metadata = format!(r#"{{"dir":"{value}"}}"#);
+        run.clone().with("CLAIM_METADATA", &metadata)
+    };
+    for pattern in ["${metadata.dir}", "${metadata.dir}/${pvc.name}"] {
+        let victim = Run::new(&server, ONE).with("ON_DELETE", "archive").with("SUBDIRECTORY", "${pvc.name}");
+        assert_eq!(victim.provision().code, 0);
+        let attacker = Run::new(&server, TWO).with("ON_DELETE", "archive").with("SUBDIRECTORY", pattern);
+        for name in [format!("archived-data-{ONE}"), format!(".deleting-{ONE}"), format!("ARCHIVED-data-{ONE}")] {
+            value(&attacker, &name).provision().failed(65, "a part");
+        }
+        assert_eq!(server.list(""), ["data"]);
+        victim.delete().well();
+        assert_eq!(server.list(""), [format!("archived-data-{ONE}")]);
+        fs::remove_dir(server.directory().join(format!("archived-data-{ONE}"))).unwrap();
+    }
+}
+
+#[test]
+fn an_archive_replaces_nothing() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE).with("ON_DELETE", "archive").with("SUBDIRECTORY", "${pvc.name}");
+    assert_eq!(run.provision().code, 0);
+    fs::write(server.directory().join("data/file"), "x").unwrap();
+    // Somebody's empty directory has the name, or an archive of an earlier run of this volume.
+    let present = server.directory().join(format!("archived-data-{ONE}"));
+    fs::create_dir(&present).unwrap();
+    fs::set_permissions(&present, fs::Permissions::from_mode(0o751)).unwrap();
+    for _ in 0..2 {
+        run.delete().well();
+        assert_eq!(server.list(""), [format!("archived-data-{ONE}"), format!("archived-data-{ONE}.2")]);
+    }
+    assert_eq!(fs::metadata(present).unwrap().permissions().mode() & 0o777, 0o751);
+    assert_eq!(server.list(&format!("archived-data-{ONE}.2")), ["file"]);
+    assert_eq!(records(&server), 0);
+}
+
 #[test]
 fn a_retained_directory_keeps_its_name() {
     let server = Ganesha::start(Options::default());
