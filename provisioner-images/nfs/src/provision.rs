@@ -6,6 +6,7 @@ use flex_contract::volume_mode::VolumeMode;
 use flex_image_kit::{Failure, cluster};
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolumeSpec};
 
+use crate::nesting::OwnedDirectory;
 use crate::parameters::Parameters;
 use crate::server::Server;
 use crate::{nesting, pattern, record};
@@ -83,7 +84,12 @@ async fn claim(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
         // Another run was faster.
         None => server.read_record(&of_path).await?.unwrap_or_default(),
     };
-    if owner == id { Ok(()) } else { Err(taken(path, &format!("volume {owner}"))) }
+    if owner == id {
+        return Ok(());
+    }
+    // The message becomes an event of this claim's user, and the log is for the admin.
+    eprintln!("the directory {path} belongs to volume {owner}");
+    Err(taken(path, "another volume, which the log of this run names,"))
 }
 
 /// Records that the path is the volume's. Returns false if another run was faster.
@@ -91,7 +97,7 @@ async fn claim(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
 /// No volume is in the directory of another one, whose users could change it, and whose deletion would delete it.
 async fn new_record(server: &Server, path: &str, id: &str) -> Result<bool, Failure> {
     if let Some(around) = nesting::around(server, path).await? {
-        return Err(nested(path, &around.path, &around.owner));
+        return Err(nested(path, &around));
     }
     if !server.make_record(&record::of_path(path), id).await? {
         return Ok(false);
@@ -101,15 +107,17 @@ async fn new_record(server: &Server, path: &str, id: &str) -> Result<bool, Failu
         None => Ok(true),
         Some(around) => {
             server.remove_record(&record::of_path(path)).await?;
-            Err(nested(path, &around.path, &around.owner))
+            Err(nested(path, &around))
         }
     }
 }
 
-fn nested(path: &str, around: &str, owner: &str) -> Failure {
+fn nested(path: &str, around: &OwnedDirectory) -> Failure {
+    eprintln!("the directory {} belongs to volume {}", around.path, around.owner);
     Failure::never(format!(
-        "the directory {path} would be in {around}, which belongs to volume {owner}; give the parameter `subdirectory` \
-         another form"
+        "the directory {path} would be in {}, which belongs to another volume, which the log of this run names; give the \
+         parameter `subdirectory` another form",
+        around.path
     ))
 }
 

@@ -94,7 +94,8 @@ fn no_directory_moves_into_another_volume_or_around_one() {
     at(&Run::new(&server, ONE), "team/inner", "move-out").well();
     at(&Run::new(&server, TWO), "team", "move-in").well();
     let nested = Run::new(&server, ONE).with("SUBDIRECTORY", "team/${pvc.name}");
-    nested.provision().failed(65, "would be in team, which belongs to volume");
+    let refused = nested.provision().failed(65, "would be in team, which belongs to another volume");
+    assert!(!refused.termination_message.contains(TWO) && refused.log.contains(TWO), "{refused:?}");
     at(&Run::new(&server, TWO), "team", "move-out").well();
     nested.provision().well();
 }
