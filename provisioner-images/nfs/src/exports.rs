@@ -1,46 +1,58 @@
 //! The exports of a config, and which of them serves a run.
 //!
-//! A volume stays on the export where its record is. An export that does not answer holds up no new volumes. It may have
-//! the record of an earlier run for the same volume, so the chosen export gets a note that names it. A delete run asks
-//! the noted exports, too, and waits for them.
+//! Runs for a volume go to the export that the volume's source names. A delete run also asks the exports that notes name,
+//! because an earlier run may have left something there, and waits for them.
 
 use flex_contract::request::RunRequest;
 use flex_image_kit::{Failure, capacity, listing};
+use futures::future::join_all;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::parameters::{OnDelete, Parameters};
 use crate::server::Server;
-use crate::{delete, expand, list, moving, pattern, provision, record};
+use crate::{delete, expand, list, moving, pattern, record, waiting};
 
 /// The time for the answer of one of several exports, when another may serve the run.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// An export that answers.
-struct Export<'a> {
-    server: Server,
-    parameters: &'a Parameters,
+pub struct Export<'a> {
+    /// The connection.
+    pub server: Server,
+    /// The parameters of this export.
+    pub parameters: &'a Parameters,
 }
 
 /// The answers of all exports.
-struct Answers<'a> {
-    present: Vec<Export<'a>>,
+pub struct Answers<'a> {
+    /// The exports that answer.
+    pub present: Vec<Export<'a>>,
     away: Vec<(&'a Parameters, Failure)>,
 }
 
-/// Asks all exports at the same time.
-async fn ask(all: &[Parameters]) -> Answers<'_> {
-    let connect = async |parameters| match tokio::time::timeout(ANSWER_TIMEOUT, Server::connect(parameters)).await {
-        Ok(connected) => connected,
-        Err(_) => Err(Failure::retry(format!(
+/// Does some work on an export within a time.
+pub async fn limited<T, E: From<Failure>>(
+    parameters: &Parameters,
+    time: Duration,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    match tokio::time::timeout(time, work).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(E::from(Failure::retry(format!(
             "{} gave no answer within {} s",
             parameters.location(),
-            ANSWER_TIMEOUT.as_secs()
-        ))),
-    };
+            time.as_secs()
+        )))),
+    }
+}
+
+/// Asks all exports at the same time.
+pub async fn ask(all: &[Parameters]) -> Answers<'_> {
+    let connect = async |parameters| limited(parameters, ANSWER_TIMEOUT, Server::connect(parameters)).await;
     let connected = match all {
         [only] => vec![Server::connect(only).await],
-        several => futures::future::join_all(several.iter().map(connect)).await,
+        several => join_all(several.iter().map(connect)).await,
     };
     let mut answers = Answers { present: Vec::new(), away: Vec::new() };
     for (parameters, connected) in all.iter().zip(connected) {
@@ -53,8 +65,13 @@ async fn ask(all: &[Parameters]) -> Answers<'_> {
 }
 
 impl Answers<'_> {
+    /// Returns why an export gives no answer.
+    pub fn failure(&self, of: &Parameters) -> Option<Failure> {
+        self.away.iter().find(|(parameters, _)| *parameters == of).map(|(_, failure)| failure.clone())
+    }
+
     /// Ends all sessions.
-    async fn leave(self) {
+    pub async fn leave(self) {
         for export in self.present {
             export.server.leave().await;
         }
@@ -66,51 +83,25 @@ impl Answers<'_> {
     }
 }
 
-/// Makes the volume where an earlier run began it, or on the export with the most free bytes.
-pub async fn provision(all: &[Parameters], request: &RunRequest, dry_run: bool) -> Result<(), Failure> {
-    let answers = ask(all).await;
-    let outcome = provision_on(&answers, request, dry_run).await;
-    answers.leave().await;
-    outcome
-}
+/// A storage: its identity, and the number of its file system on its server.
+pub type Storage = (String, u64);
 
-async fn provision_on(answers: &Answers<'_>, request: &RunRequest, dry_run: bool) -> Result<(), Failure> {
-    let mut chosen: Option<(&Export, bool, u64)> = None;
-    let mut others: Vec<&Parameters> = answers.away.iter().map(|(parameters, _)| *parameters).collect();
-    for export in &answers.present {
-        let has = holds(export, request).await?;
-        let free = if answers.present.len() > 1 { export.server.free().await? } else { 0 };
-        let is_better = match chosen {
-            // A run that did not reach the one has chosen the other, and noted that.
-            Some((former, true, _)) if has => is_noted(export, &request.volume_id, former.parameters).await?,
-            Some((_, had, most)) => (has && !had) || (has == had && free > most),
-            None => true,
-        };
-        let left = if is_better { chosen.replace((export, has, free)) } else { Some((export, has, free)) };
-        others.extend(left.filter(|(_, has, _)| *has).map(|(export, ..)| export.parameters));
+impl Export<'_> {
+    /// Returns whether none of these storages is that of this export, and adds it to them. A copy of another storage has
+    /// the same identity, but is another file system.
+    pub async fn is_new(&self, identity: Option<String>, known: &mut Vec<Storage>) -> Result<bool, Failure> {
+        let Some(identity) = identity else { return Ok(true) };
+        let storage = (identity, self.server.file_system().await?);
+        if known.contains(&storage) {
+            return Ok(false);
+        }
+        known.push(storage);
+        Ok(true)
     }
-    let Some((Export { server, parameters }, ..)) = chosen else {
-        return answers.all_present();
-    };
-    for (parameters, failure) in &answers.away {
-        eprintln!("{} does not serve this run: {failure}", parameters.location());
-    }
-    for other in others {
-        server.make_record(&record::of_note(&request.volume_id, other), &other.location()).await?;
-    }
-    if answers.present.len() + answers.away.len() > 1 {
-        eprintln!("the volume is on {}", parameters.location());
-    }
-    provision::provision(server, parameters, request, dry_run).await
-}
-
-/// Checks whether an export has a note about another one.
-async fn is_noted(export: &Export<'_>, id: &str, other: &Parameters) -> Result<bool, Failure> {
-    Ok(export.server.read_record(&record::of_note(id, other)).await?.is_some())
 }
 
 /// Checks whether an earlier run began the volume on an export.
-async fn holds(Export { server, parameters }: &Export<'_>, request: &RunRequest) -> Result<bool, Failure> {
+pub async fn holds(Export { server, parameters }: &Export<'_>, request: &RunRequest) -> Result<bool, Failure> {
     if server.read_record(&record::of_volume(&request.volume_id)).await?.is_some() {
         return Ok(true);
     }
@@ -136,7 +127,8 @@ fn of_source<'a>(all: &'a [Parameters], request: &RunRequest) -> Result<Option<&
 pub async fn delete(all: &[Parameters], request: &RunRequest) -> Result<(), Failure> {
     match of_source(all, request)? {
         Some(parameters) => {
-            let server = Server::connect(parameters).await?;
+            let connected = Server::connect(parameters).await;
+            let server = connected.map_err(|failure| waits(all, failure, &waiting::for_volume(parameters)))?;
             let outcome = delete_with_notes(&server, parameters, all, request).await;
             server.leave().await;
             outcome
@@ -157,45 +149,99 @@ async fn delete_with_notes(
     request: &RunRequest,
 ) -> Result<(), Failure> {
     delete::delete(server, parameters, request).await?;
+    if all.len() > 1 {
+        remove_begin_notes(server, parameters, all, &request.volume_id).await?;
+    }
     for other in all.iter().filter(|other| *other != parameters) {
         let note = record::of_note(&request.volume_id, other);
         if server.read_record(&note).await?.is_none() {
             continue;
         }
-        // No volume leads to what an earlier run left there.
-        let unused = RunRequest { volume_source: String::new(), ..request.clone() };
-        let there = Server::connect(other).await?;
-        let removed = async {
-            delete::delete(&there, &Parameters { on_delete: OnDelete::Delete, ..other.clone() }, &unused).await?;
-            remove_notes(&there, &request.volume_id, all).await
-        };
-        let removed = removed.await;
-        there.leave().await;
-        removed?;
+        let removed = remove_leftover(other, &note, all, request).await;
+        removed.map_err(|failure| waits(all, failure, &waiting::for_leftover(parameters, other, &note)))?;
         server.remove_record(&note).await?;
     }
     Ok(())
 }
 
+/// Removes what an earlier run left on another export than that of the volume.
+async fn remove_leftover(
+    other: &Parameters,
+    note: &str,
+    all: &[Parameters],
+    request: &RunRequest,
+) -> Result<(), Failure> {
+    let there = Server::connect(other).await?;
+    let removed = async {
+        // No export has a note about itself. So this one is the export of the volume by another name, or a copy of it.
+        if there.read_record(note).await?.is_some() {
+            return Ok(());
+        }
+        // No volume leads to what an earlier run left there.
+        let parameters = Parameters { on_delete: OnDelete::Delete, ..other.clone() };
+        delete::delete(&there, &parameters, &record::without_source(request)).await?;
+        remove_notes(&there, &request.volume_id, all).await
+    };
+    let removed = removed.await;
+    there.leave().await;
+    removed
+}
+
+/// Removes the notes of a run that died before it removed them. The export of the volume has one, too. An export that is
+/// away keeps its note, which nothing reads any more.
+async fn remove_begin_notes(server: &Server, own: &Parameters, all: &[Parameters], id: &str) -> Result<(), Failure> {
+    let note = record::of_begin(id);
+    if server.read_record(&note).await?.is_none() {
+        return Ok(());
+    }
+    let remove = async |other: &Parameters| {
+        let there = Server::connect(other).await?;
+        let removed = there.remove_record(&note).await;
+        there.leave().await;
+        removed
+    };
+    let others = all.iter().filter(|other| *other != own);
+    for outcome in join_all(others.map(|other| limited(other, ANSWER_TIMEOUT, remove(other)))).await {
+        if let Err(failure) = outcome {
+            eprintln!("the record {note} may stay there: {failure}");
+        }
+    }
+    server.remove_record(&note).await
+}
+
+/// Deletes the volume of a claim that never got a PersistentVolume, on each export.
 async fn delete_everywhere(answers: &Answers<'_>, all: &[Parameters], request: &RunRequest) -> Result<(), Failure> {
     let mut outcome = Ok(());
     for Export { server, parameters } in &answers.present {
         let deleted = delete::delete(server, parameters, request).await;
         outcome = outcome.and(deleted);
     }
-    outcome.and(answers.all_present())?;
+    let all_present = answers
+        .away
+        .first()
+        .map_or(Ok(()), |(away, failure)| Err(waits(all, failure.clone(), &waiting::for_unfinished(away))));
+    outcome.and(all_present)?;
     for Export { server, .. } in &answers.present {
         remove_notes(server, &request.volume_id, all).await?;
     }
     Ok(())
 }
 
-/// Removes the notes about other exports, which have nothing of the volume any more.
+/// Adds to a failure what a deletion waits for, where there are several exports.
+fn waits(all: &[Parameters], failure: Failure, what: &str) -> Failure {
+    match all.len() {
+        1 => failure,
+        _ => Failure { message: format!("{what}: {failure}"), ..failure },
+    }
+}
+
+/// Removes all notes for a volume of which no export has anything any more.
 async fn remove_notes(server: &Server, id: &str, all: &[Parameters]) -> Result<(), Failure> {
     if all.len() > 1 {
         for other in all {
             server.remove_record(&record::of_note(id, other)).await?;
         }
+        server.remove_record(&record::of_begin(id)).await?;
     }
     Ok(())
 }
@@ -242,7 +288,11 @@ pub async fn list(all: &[Parameters]) -> Result<(), Failure> {
     let outcome = async {
         answers.all_present()?;
         let mut entries = Vec::new();
-        for Export { server, parameters } in &answers.present {
+        let mut known = Vec::new();
+        for export @ Export { server, parameters } in &answers.present {
+            if all.len() > 1 && !export.is_new(server.read_record(record::IDENTITY).await?, &mut known).await? {
+                continue;
+            }
             entries.extend(list::list(server, parameters).await?);
         }
         entries.sort();
@@ -256,22 +306,41 @@ pub async fn list(all: &[Parameters]) -> Result<(), Failure> {
 /// Reports the free bytes of all exports that answer. File systems that are exported several times count once.
 pub async fn capacity(all: &[Parameters]) -> Result<(), Failure> {
     let answers = ask(all).await;
-    let outcome = async {
-        let (mut sum, mut largest, mut seen) = (0_u64, 0, BTreeSet::new());
-        for Export { server, parameters } in &answers.present {
-            if all.len() > 1 && !seen.insert((&parameters.server, server.file_system().await?)) {
-                continue;
-            }
-            let free = server.free().await?;
-            sum = sum.saturating_add(free);
-            largest = free.max(largest);
-        }
-        if answers.present.is_empty() {
-            return answers.all_present();
-        }
-        capacity::print(sum, (sum != largest).then_some(largest))
-    };
-    let outcome = outcome.await;
+    let outcome = free_bytes(all, &answers).await;
     answers.leave().await;
-    outcome
+    let (sum, largest) = outcome?;
+    capacity::print(sum, (sum != largest).then_some(largest))
+}
+
+/// Returns the sum of the free bytes, and the most of one export. A sick export has none.
+async fn free_bytes(all: &[Parameters], answers: &Answers<'_>) -> Result<(u64, u64), Failure> {
+    let (mut sum, mut largest, mut seen, mut known) = (0_u64, 0, BTreeSet::new(), Vec::new());
+    let mut sick = answers.away.first().map(|(_, failure)| failure.clone());
+    let mut any = false;
+    for export @ Export { server, parameters } in &answers.present {
+        let asked = limited(parameters, ANSWER_TIMEOUT, async {
+            let free = server.free().await?;
+            if all.len() == 1 {
+                return Ok(Some(free));
+            }
+            let is_new = export.is_new(server.read_record(record::IDENTITY).await?, &mut known).await?;
+            let is_first = seen.insert((&parameters.server, server.file_system().await?));
+            Ok((is_new && is_first).then_some(free))
+        });
+        match asked.await {
+            Ok(free) => {
+                any = true;
+                sum = sum.saturating_add(free.unwrap_or(0));
+                largest = free.unwrap_or(0).max(largest);
+            }
+            Err(failure) => {
+                eprintln!("{} does not count: {failure}", parameters.location());
+                sick.get_or_insert(failure);
+            }
+        }
+    }
+    match sick {
+        Some(failure) if !any => Err(failure),
+        _ => Ok((sum, largest)),
+    }
 }

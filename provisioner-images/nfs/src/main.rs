@@ -4,6 +4,7 @@
 //! --dry-run` makes the directory and prints the PersistentVolume instead of creating it, to try an export without a
 //! cluster.
 
+mod choice;
 mod delete;
 mod expand;
 mod exports;
@@ -12,11 +13,13 @@ mod moving;
 mod nesting;
 mod parameters;
 mod pattern;
+mod placement;
 mod provision;
 mod record;
 mod server;
 mod tree;
 mod trouble;
+mod waiting;
 
 use std::process::ExitCode;
 
@@ -36,7 +39,7 @@ async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
         record::check_id(&request.volume_id)?;
     }
     match request.operation {
-        Operation::Provision => exports::provision(&all, &request, dry_run).await,
+        Operation::Provision => placement::provision(&all, &request, dry_run).await,
         Operation::Expand => exports::expand(&all, &request).await,
         Operation::Delete => exports::delete(&all, &request).await,
         Operation::MoveIn => exports::move_in_or_out(&all, &request, true).await,

@@ -1,5 +1,6 @@
 //! The provision run: claims the path, makes the directory, and creates the PersistentVolume.
 
+use flex_contract::exit;
 use flex_contract::request::RunRequest;
 use flex_contract::volume::{Made, persistent_volume};
 use flex_contract::volume_mode::VolumeMode;
@@ -11,13 +12,34 @@ use crate::parameters::Parameters;
 use crate::server::Server;
 use crate::{nesting, pattern, record};
 
-/// Makes the volume, or continues where an earlier run stopped.
-pub async fn provision(
-    server: &Server,
-    parameters: &Parameters,
-    request: &RunRequest,
-    dry_run: bool,
-) -> Result<(), Failure> {
+/// Why a volume cannot be made on an export.
+#[derive(Debug)]
+pub enum Fault {
+    /// The claim is at fault, or the config: no other export would do better.
+    Claim(Failure),
+    /// The export is full, read-only, away or ill.
+    Export(Failure),
+}
+
+impl From<Failure> for Fault {
+    fn from(failure: Failure) -> Self {
+        match failure.code {
+            exit::DATAERR => Fault::Claim(failure),
+            _ => Fault::Export(failure),
+        }
+    }
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Claim(failure) | Fault::Export(failure) => failure,
+        }
+    }
+}
+
+/// Refuses what this image cannot make.
+pub fn check(request: &RunRequest) -> Result<(), Failure> {
     if request.volume_mode == VolumeMode::Block {
         return Err(Failure::never("volumeMode Block is not possible: NFS has directories, not block devices"));
     }
@@ -35,9 +57,26 @@ pub async fn provision(
             snapshot.id
         )));
     }
+    Ok(())
+}
+
+/// Makes the volume's directory, or continues where an earlier run stopped. Returns its path.
+pub async fn make(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<String, Fault> {
     let path = claimed_path(server, parameters, request).await?;
-    server.make_directory(&path, parameters.mode).await?;
+    let is_new = server.make_directory(&path, parameters.mode).await?;
+    // Another run may have claimed a directory around this one, and have found nothing there.
+    if let Some(around) = nesting::around(server, &path).await? {
+        if is_new {
+            server.remove_empty(&path).await?;
+        }
+        return Err(Fault::Claim(nested(&path, &around)));
+    }
     server.set(&path, parameters.mode, parameters.owner, parameters.group).await?;
+    Ok(path)
+}
+
+/// Creates the PersistentVolume of a directory.
+pub async fn create(parameters: &Parameters, request: &RunRequest, path: &str, dry_run: bool) -> Result<(), Failure> {
     let source = NFSVolumeSource {
         server: parameters.server.clone(),
         path: format!("{}/{path}", parameters.export),
@@ -52,7 +91,7 @@ pub async fn provision(
 }
 
 /// Returns the volume's path within the export: the recorded one, or a new one by the pattern.
-async fn claimed_path(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<String, Failure> {
+async fn claimed_path(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<String, Fault> {
     let id = &request.volume_id;
     let of_volume = record::of_volume(id);
     if let Some(path) = server.read_record(&of_volume).await? {
@@ -60,13 +99,15 @@ async fn claimed_path(server: &Server, parameters: &Parameters, request: &RunReq
         claim(server, &path, id).await?;
         return Ok(path);
     }
-    let path = pattern::path(&parameters.subdirectory, request)?;
+    let path = pattern::path(&parameters.subdirectory, request).map_err(Fault::Claim)?;
     claim(server, &path, id).await?;
     if server.make_record(&of_volume, &path).await? || server.read_record(&of_volume).await?.as_ref() == Some(&path) {
         return Ok(path);
     }
     server.remove_record(&record::of_path(&path)).await?;
-    Err(Failure::retry(format!("another run for this volume has just recorded another place than {path}")))
+    Err(Fault::Claim(Failure::retry(format!(
+        "another run for this volume has just recorded another place than {path}"
+    ))))
 }
 
 /// Makes the path this volume's own, or refuses if it belongs to another volume.
@@ -102,14 +143,14 @@ async fn new_record(server: &Server, path: &str, id: &str) -> Result<bool, Failu
     if !server.make_record(&record::of_path(path), id).await? {
         return Ok(false);
     }
-    // Another run may have claimed a directory around this one meanwhile.
-    match nesting::around(server, path).await? {
-        None => Ok(true),
-        Some(around) => {
-            server.remove_record(&record::of_path(path)).await?;
-            Err(nested(path, &around))
-        }
-    }
+    // Another run may have claimed a directory around this one meanwhile, or in this one.
+    let conflict = match nesting::around(server, path).await? {
+        Some(around) => nested(path, &around),
+        None if server.has_directory(path).await? => taken(path, "somebody else (another run has just made it)"),
+        None => return Ok(true),
+    };
+    server.remove_record(&record::of_path(path)).await?;
+    Err(conflict)
 }
 
 fn nested(path: &str, around: &OwnedDirectory) -> Failure {

@@ -8,12 +8,17 @@
 //! - `volume-<uuid>` names the path of the volume, and keeps a run with a changed pattern from making a second
 //!   directory.
 //!
-//! With several exports, `also-<uuid>-<hash of an export>` notes another export that may have what an earlier run for
-//! the volume left.
+//! With several exports, there are notes for a volume, too:
+//!
+//! - `begun-<uuid>` names the export where a run has begun the volume. Each export has it until the volume is complete.
+//! - `also-<uuid>-<hash of an export>` notes another export that may have what an earlier run for the volume left.
+//!
+//! `export` has a text that no other storage has. So the image recognises an export that has two names.
 //!
 //! A directory without the first record belongs to somebody else: it is neither used nor deleted.
 
 use flex_contract::request::RunRequest;
+use flex_contract::text::cut;
 use flex_contract::volume::volume_source_kind;
 use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::PersistentVolumeSpec;
@@ -44,6 +49,35 @@ pub fn of_volume(id: &str) -> String {
 /// Returns the name of the note that another export may have what an earlier run for a volume left.
 pub fn of_note(id: &str, other: &Parameters) -> String {
     format!("{FOLDER}/also-{id}-{}", &hash(&other.location())[..16])
+}
+
+/// The name of the record that identifies a storage.
+pub const IDENTITY: &str = ".flex-provisioner/export";
+
+/// Returns the identity of a storage, which the first run makes that begins a volume there.
+pub fn identity(id: &str, export: &Parameters) -> String {
+    format!("{id}-{}", &hash(&export.location())[..16])
+}
+
+/// Returns the name of the note that says where a run has begun a volume.
+pub fn of_begin(id: &str) -> String {
+    format!("{FOLDER}/begun-{id}")
+}
+
+/// The largest length of a note's text. The text of a link may have 1024 bytes on XFS.
+const LONGEST_NOTE: usize = 500;
+
+/// Returns the text of a note about another export, for the admin: its name, and why it did not serve.
+pub fn text_of_note(other: &Parameters, why: Option<&Failure>) -> String {
+    let why = why.map(|failure| format!(": {failure}")).unwrap_or_default();
+    let text: String = format!("{}{why}", other.location());
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    cut(&plain, LONGEST_NOTE).to_owned()
+}
+
+/// Returns the request for what a run has left that no volume names.
+pub fn without_source(request: &RunRequest) -> RunRequest {
+    RunRequest { volume_source: String::new(), moved_in_path: String::new(), ..request.clone() }
 }
 
 /// Checks a volume's id, which becomes a part of names on the server.
@@ -126,7 +160,11 @@ const LONGEST_NAME: usize = 255;
 
 /// Checks that the names which a directory gets when it is deleted are not too long.
 pub fn check_length(path: &str, id: &str) -> Result<(), Failure> {
-    let longest = [archive(path, id, MAX_ARCHIVES), rubbish(path, id)].iter().map(|path| split(path).name.len()).max().unwrap_or(0);
+    let longest = [archive(path, id, MAX_ARCHIVES), rubbish(path, id)]
+        .iter()
+        .map(|path| split(path).name.len())
+        .max()
+        .unwrap_or(0);
     match longest <= LONGEST_NAME {
         true => Ok(()),
         false => Err(Failure::never(format!(

@@ -142,6 +142,16 @@ impl Server {
         }
     }
 
+    /// Removes a directory if it is empty.
+    pub async fn remove_empty(&self, path: &str) -> Result<(), Failure> {
+        match self.mount.rmdir_path(path).await {
+            Err(error) if !matches!(kind(&error), Kind::Missing | Kind::NotEmpty) => {
+                Err(self.failure(&format!("cannot remove the directory {path}"), &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Sets mode and owner, whatever the umask and the server's defaults are.
     pub async fn set(&self, path: &str, mode: u32, owner: Option<u32>, group: Option<u32>) -> Result<(), Failure> {
         let set = self.mount.setattr_path(path, false, Some(mode), owner, group, None, None, None).await;
@@ -171,6 +181,15 @@ impl Server {
             Err(error) if kind(&error) == Kind::Missing => Ok(None),
             Err(error) => Err(self.failure(&format!("cannot read the record {path}"), &error)),
         }
+    }
+
+    /// Makes a record with a text, in place of one with another text.
+    pub async fn replace_record(&self, path: &str, text: &str) -> Result<(), Failure> {
+        if self.make_record(path, text).await? || self.read_record(path).await?.is_some_and(|present| present == text) {
+            return Ok(());
+        }
+        self.remove_record(path).await?;
+        self.make_record(path, text).await.map(drop)
     }
 
     /// Removes a record; a missing one is no error.

@@ -1,6 +1,9 @@
 //! Tests of several exports, with a server for each.
 
+use std::fs;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
 
 use flex_contract::capacity::Answer;
 use flex_contract::listing::read;
@@ -19,7 +22,11 @@ struct Site {
 
 impl Site {
     fn start() -> Self {
-        let near = Ganesha::start_at(NEAR, None, Options::default());
+        Self::with(Options::default())
+    }
+
+    fn with(of_near: Options) -> Self {
+        let near = Ganesha::start_at(NEAR, None, of_near);
         let far = Ganesha::start_at(FAR, Some(near.port()), Options::default());
         Site { near, far }
     }
@@ -29,6 +36,25 @@ impl Site {
         let at = |address: Ipv4Addr| format!("{address}:{}", Ganesha::EXPORT);
         let list = if near_first { [at(NEAR), at(FAR)] } else { [at(FAR), at(NEAR)] };
         Run::new(&self.near, id).with("SERVER", "").with("EXPORT", "").with("EXPORTS", &list.join(" "))
+    }
+
+    /// Returns the records of both exports, beside their identities.
+    fn records(&self) -> Vec<String> {
+        let of = |server: &Ganesha| {
+            let entries = fs::read_dir(server.directory().join(".flex-provisioner"));
+            entries
+                .into_iter()
+                .flatten()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect::<Vec<_>>()
+        };
+        let both = [of(&self.near), of(&self.far)].concat();
+        both.into_iter().filter(|name| name != "export").collect()
+    }
+
+    /// Returns the place of a note or record.
+    fn record(server: &Ganesha, name: &str) -> PathBuf {
+        server.directory().join(".flex-provisioner").join(name)
     }
 
     /// Returns the names of volumes at the top of both exports.
@@ -77,7 +103,7 @@ fn the_others_serve_while_one_is_away_and_its_deletions_wait() {
     assert_eq!(server(&other.provision()), FAR);
     site.far.stop();
 
-    let run = site.run(ONE, false);
+    let run = site.run(ONE, false).with("ATTEMPT", "2");
     assert_eq!(server(&run.provision()), NEAR, "the other export serves it");
     assert_eq!(server(&run.provision()), NEAR, "again");
     let answer = Answer::read(&run.capacity().termination_message).unwrap();
@@ -87,11 +113,15 @@ fn the_others_serve_while_one_is_away_and_its_deletions_wait() {
     // This deletion is the far export's, and this one may be.
     let bound = site.run(TWO, true).with("VOLUME_SOURCE", &source(FAR, &other));
     for waiting in [bound.delete(), site.run(TWO, true).delete()] {
-        assert!(waiting.code == 75 && waiting.termination_message.contains(&FAR.to_string()), "{waiting:?}");
+        for says in [&FAR.to_string(), "waits for", "never comes back"] {
+            assert!(waiting.code == 75 && waiting.termination_message.contains(says), "{says}: {waiting:?}");
+        }
     }
     let of_one = run.clone().with("VOLUME_SOURCE", &source(NEAR, &run));
     let waiting = of_one.delete();
-    assert!(waiting.code == 75 && waiting.termination_message.contains(&FAR.to_string()), "{waiting:?}");
+    for says in [&FAR.to_string(), "never comes back", "remove the link .flex-provisioner/also-"] {
+        assert!(waiting.code == 75 && waiting.termination_message.contains(says), "{says}: {waiting:?}");
+    }
 
     site.far.start_again();
     assert_eq!(site.names().map(|names| names.len()), [0, 2], "what the first run left is still there");
@@ -99,10 +129,7 @@ fn the_others_serve_while_one_is_away_and_its_deletions_wait() {
     assert_eq!(site.names().map(|names| names.len()), [0, 1]);
     assert_eq!(bound.delete_patiently().code, 0);
     assert_eq!(site.names().map(|names| names.len()), [0, 0]);
-    for server in [&site.near, &site.far] {
-        let records = std::fs::read_dir(server.directory().join(".flex-provisioner")).unwrap().count();
-        assert_eq!(records, 0, "no record and no note is left");
-    }
+    assert_eq!(site.records(), [""; 0]);
 }
 
 /// The first attempt was on the far export, the second on the near one; then the far one is back.
@@ -112,7 +139,7 @@ fn a_repeated_run_keeps_the_choice_of_the_last_one() {
     let far_only = Run::new(&site.near, ONE).with("SERVER", &FAR.to_string());
     assert_eq!(server(&far_only.provision()), FAR);
     site.far.stop();
-    assert_eq!(server(&site.run(ONE, true).provision()), NEAR);
+    assert_eq!(server(&site.run(ONE, true).with("ATTEMPT", "2").provision()), NEAR);
     site.far.start_again();
     for near_first in [true, false] {
         assert_eq!(server(&site.run(ONE, near_first).provision()), NEAR);
@@ -130,4 +157,155 @@ fn one_file_system_counts_once() {
     let one = Answer::read(&Run::new(&site.near, ONE).with("SERVER", &NEAR.to_string()).capacity().termination_message);
     let one = one.unwrap().bytes;
     assert!(both.bytes > one / 2 * 3 && both.largest.is_some_and(|largest| largest < both.bytes), "{both:?} {one}");
+}
+
+/// The near export is sick, and has the most free bytes or comes first.
+#[test]
+fn a_sick_export_stops_no_new_volumes() {
+    for sick in ["read-only", "unreadable", "squashed"] {
+        let options = Options { read_only: sick == "read-only", root_squash: sick != "read-only" };
+        let site = Site::with(options);
+        let folder = site.near.directory().join(".flex-provisioner");
+        match sick {
+            "read-only" => {}
+            "unreadable" => {
+                // Root on a client is nobody here.
+                fs::create_dir(&folder).unwrap();
+                fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+            }
+            // The records can be made, and the owner of the directory cannot be set.
+            _ => {}
+        }
+        let says = format!("{NEAR}:{} (port {}) does not serve this run: ", Ganesha::EXPORT, site.near.port());
+        // Other processes use the disk, too, so that one of both may have more free bytes.
+        let mut was_tried = false;
+        for n in 0..9 {
+            let id = ONE.replace("0001", &format!("000{n}"));
+            let mut run = site.run(&id, true);
+            if sick == "squashed" {
+                run = run.with("OWNER", "1234");
+            }
+            let made = run.provision();
+            assert_eq!(server(&made), FAR, "{sick}");
+            was_tried |= made.log.contains(&says);
+            assert_eq!(server(&run.provision()), FAR, "{sick}: again");
+            assert_eq!(site.names().map(|names| names.len()), [0, 1], "{sick}");
+            assert_eq!(site.records().len(), 2, "{sick}: {:?}", site.records());
+            let bound = run.clone().with("VOLUME_SOURCE", &source(FAR, &run));
+            assert_eq!(bound.delete().code, 0, "{sick}");
+            assert_eq!(site.records(), [""; 0], "{sick}: nothing is left, not even a note");
+        }
+        let answer = Answer::read(&site.run(ONE, true).capacity().termination_message).unwrap();
+        assert!(answer.bytes > 0, "{sick}: a capacity");
+        assert!(was_tried, "{sick}: no run has begun a volume on the sick export");
+    }
+}
+
+/// All exports are sick.
+#[test]
+fn a_claim_that_no_export_serves_is_told_why() {
+    let options = Options { read_only: true, ..Options::default() };
+    let near = Ganesha::start_at(NEAR, None, options);
+    let far = Ganesha::start_at(FAR, Some(near.port()), options);
+    let site = Site { near, far };
+    let ended = site.run(ONE, true).provision();
+    for says in [NEAR.to_string(), FAR.to_string()] {
+        assert!(ended.code != 0 && ended.termination_message.contains(&says), "{ended:?}");
+    }
+}
+
+/// No earlier attempt can have begun there: the deletion waits for nothing.
+#[test]
+fn a_first_attempt_while_an_export_is_away_leaves_no_note() {
+    let mut site = Site::start();
+    site.far.stop();
+    let run = site.run(ONE, false);
+    assert_eq!(server(&run.provision()), NEAR);
+    assert_eq!(run.with("VOLUME_SOURCE", &source(NEAR, &site.run(ONE, true))).delete().code, 0);
+    site.far.start_again();
+    let near = fs::read_dir(site.near.directory().join(".flex-provisioner")).unwrap();
+    assert_eq!(near.map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>(), ["export"]);
+}
+
+/// The first attempt died after it had made the directory, and before it removed its notes.
+#[test]
+fn a_volume_begun_on_an_export_that_is_away_waits_for_it() {
+    let mut site = Site::start();
+    let far_only = Run::new(&site.near, ONE).with("SERVER", &FAR.to_string());
+    assert_eq!(server(&far_only.provision()), FAR);
+    let location = format!("{FAR}:{} (port {})", Ganesha::EXPORT, site.near.port());
+    for server in [&site.near, &site.far] {
+        fs::create_dir_all(server.directory().join(".flex-provisioner")).unwrap();
+        symlink(&location, Site::record(server, &format!("begun-{ONE}"))).unwrap();
+    }
+    site.far.stop();
+    for attempt in ["1", "2"] {
+        let waiting = site.run(ONE, true).with("ATTEMPT", attempt).provision();
+        for says in [&location, "has begun this volume", "never comes back"] {
+            assert!(waiting.code == 75 && waiting.termination_message.contains(says), "{says}: {waiting:?}");
+        }
+    }
+    assert_eq!(site.names().map(|names| names.len()), [0, 1], "no second volume");
+    site.far.start_again();
+    assert_eq!(server(&patiently(&site.run(ONE, true))), FAR);
+    assert_eq!(site.records().len(), 2, "only the records of the volume: {:?}", site.records());
+    // The run died after the PersistentVolume was created, and the volume is deleted.
+    for server in [&site.near, &site.far] {
+        symlink(&location, Site::record(server, &format!("begun-{ONE}"))).unwrap();
+    }
+    let bound = site.run(ONE, true).with("VOLUME_SOURCE", &source(FAR, &site.run(ONE, true)));
+    assert_eq!(bound.delete_patiently().code, 0);
+    assert_eq!(site.records(), [""; 0]);
+}
+
+/// Runs provision runs until one does not ask for another: a server has just started.
+fn patiently(run: &Run) -> image_run::Ended {
+    let mut ended = run.provision();
+    for _ in 0..20 {
+        if ended.code != 75 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        ended = run.provision();
+    }
+    ended
+}
+
+/// One server with two names, and a config that keeps the data of deleted volumes.
+#[test]
+fn two_names_of_one_storage_are_one_storage() {
+    let site = Ganesha::start(Options::default());
+    let names = [Ipv4Addr::LOCALHOST, NEAR].map(|address| format!("{address}:{}", Ganesha::EXPORT));
+    let run = Run::new(&site, ONE).with("SERVER", "").with("EXPORT", "").with("EXPORTS", &names.join(" "));
+    let run = run.with("ON_DELETE", "keep");
+    let first = run.provision();
+    assert_eq!(first.code, 0, "{first:?}");
+    for attempt in ["1", "2"] {
+        assert_eq!(run.clone().with("ATTEMPT", attempt).provision().out, first.out);
+    }
+    fs::write(site.directory().join(run.directory()).join("precious"), "x").unwrap();
+    assert_eq!(read(&run.list().out).unwrap().len(), 1, "listed once");
+    let answer = Answer::read(&run.capacity().termination_message).unwrap();
+    assert_eq!(answer.largest, None, "counted once: {answer:?}");
+    // A note of a run that did not recognise the storage.
+    let port = site.port();
+    for name in &names {
+        let name = format!("{name} (port {port})");
+        let note = format!("also-{ONE}-{}", &sha256(&name)[..16]);
+        symlink(&name, Site::record(&site, &note)).unwrap();
+    }
+    let at = if first.out.contains(&format!("server: \"{NEAR}\"")) { NEAR } else { Ipv4Addr::LOCALHOST };
+    let bound = run.clone().with("VOLUME_SOURCE", &source(at, &run));
+    for _ in 0..2 {
+        let ended = bound.delete();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_eq!(site.list(&run.directory()), ["precious"]);
+    }
+    assert_eq!(run.delete().code, 0);
+    assert_eq!(site.list(&run.directory()), ["precious"]);
+}
+
+fn sha256(text: &str) -> String {
+    let command = format!("printf %s '{text}' | sha256sum");
+    String::from_utf8(std::process::Command::new("sh").args(["-c", &command]).output().unwrap().stdout).unwrap()
 }

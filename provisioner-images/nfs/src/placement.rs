@@ -1,0 +1,241 @@
+//! The provision run of a class with several exports: it asks all of them, and makes the volume on one.
+
+use std::time::Duration;
+
+use flex_contract::exit;
+use flex_contract::request::RunRequest;
+use flex_image_kit::Failure;
+use futures::future::join_all;
+
+use crate::choice::{Answer, Choice, choose};
+use crate::exports::{self, Answers, Export, Storage, holds, limited};
+use crate::parameters::{OnDelete, Parameters};
+use crate::provision::Fault;
+use crate::server::Server;
+use crate::{delete, provision, record};
+
+/// The time for all calls that make a volume on one export, when another may serve the run.
+const WORK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The exports of a run, by their number in the config.
+struct Site<'a> {
+    all: &'a [Parameters],
+    servers: Vec<Option<&'a Server>>,
+    answers: Vec<Option<Answer>>,
+    /// Why an export does not serve this run.
+    sick: Vec<Option<Failure>>,
+}
+
+/// Makes the volume where an earlier run began it, or on the first export that can.
+pub async fn provision(all: &[Parameters], request: &RunRequest, dry_run: bool) -> Result<(), Failure> {
+    provision::check(request)?;
+    let answers = exports::ask(all).await;
+    let outcome = match (all, answers.present.as_slice()) {
+        ([only], [export]) => on_the_only(only, &export.server, request, dry_run).await,
+        _ => on_one_of(all, &answers, request, dry_run).await,
+    };
+    answers.leave().await;
+    outcome
+}
+
+async fn on_the_only(only: &Parameters, server: &Server, request: &RunRequest, dry_run: bool) -> Result<(), Failure> {
+    let path = provision::make(server, only, request).await?;
+    provision::create(only, request, &path, dry_run).await
+}
+
+async fn on_one_of(
+    all: &[Parameters],
+    answers: &Answers<'_>,
+    request: &RunRequest,
+    dry_run: bool,
+) -> Result<(), Failure> {
+    let mut site = Site::observe(all, answers, request).await;
+    let (order, is_begun, mut left) = match choose(&site.answers, request.attempt <= 1) {
+        Choice::WaitFor(away) => return Err(site.waits_for(away)),
+        Choice::Try { order, is_begun, left } => (order, is_begun, left),
+    };
+    for (place, n) in order.into_iter().enumerate() {
+        let Some(server) = site.servers[n] else { continue };
+        let was_begun = is_begun && place == 0;
+        let failure = match site.begin(n, &left, request).await {
+            Ok(()) => match limited(&all[n], WORK_TIMEOUT, provision::make(server, &all[n], request)).await {
+                Ok(path) => {
+                    eprintln!("the volume is on {}", all[n].location());
+                    provision::create(&all[n], request, &path, dry_run).await?;
+                    site.end(n, &left, request).await;
+                    return Ok(());
+                }
+                Err(Fault::Claim(failure)) => return Err(failure),
+                Err(Fault::Export(failure)) => {
+                    if !site.undone(n, was_begun, request).await {
+                        if was_begun {
+                            return Err(failure);
+                        }
+                        left.push(n);
+                    }
+                    failure
+                }
+            },
+            Err(failure) if was_begun => return Err(failure),
+            Err(failure) => failure,
+        };
+        site.is_sick(n, failure);
+    }
+    Err(site.no_export())
+}
+
+impl<'a> Site<'a> {
+    /// Asks each export about the volume.
+    async fn observe(all: &'a [Parameters], answers: &'a Answers<'_>, request: &RunRequest) -> Self {
+        let mut site = Site { all, servers: vec![None; all.len()], answers: vec![None; all.len()], sick: Vec::new() };
+        site.sick = all.iter().map(|one| answers.failure(one)).collect();
+        let asked = answers.present.iter().map(async |export| (export, answer(export, all, request).await));
+        let mut identities: Vec<Storage> = Vec::new();
+        for (export, answered) in join_all(asked).await {
+            let Some(n) = all.iter().position(|one| one == export.parameters) else { continue };
+            let answered = match answered {
+                Ok((answer, identity)) => export.is_new(identity, &mut identities).await.map(|is_new| (answer, is_new)),
+                Err(failure) => Err(failure),
+            };
+            match answered {
+                Ok((answer, true)) => {
+                    site.servers[n] = Some(&export.server);
+                    site.answers[n] = Some(answer);
+                }
+                // Another name of the same storage. That name serves the run.
+                Ok((_, false)) => site.answers[n] = Some(Answer::default()),
+                Err(failure) => site.sick[n] = Some(failure),
+            }
+        }
+        for (one, failure) in all.iter().zip(&site.sick) {
+            if let Some(failure) = failure {
+                eprintln!("{} does not serve this run: {failure}", one.location());
+            }
+        }
+        site
+    }
+
+    /// Records that an export does not serve this run.
+    fn is_sick(&mut self, n: usize, failure: Failure) {
+        eprintln!("{} does not serve this run: {failure}", self.all[n].location());
+        self.sick[n] = Some(failure);
+    }
+
+    /// Writes the notes before the first record of the volume: on each export, where the volume is begun, and on the
+    /// chosen one, which others may have a leftover. An export that takes no note gets no volume, either.
+    async fn begin(&mut self, n: usize, left: &[usize], request: &RunRequest) -> Result<(), Failure> {
+        let (id, chosen) = (&request.volume_id, &self.all[n]);
+        for (other, server) in self.reachable().collect::<Vec<_>>() {
+            let written = limited(&self.all[other], WORK_TIMEOUT, async {
+                if other == n {
+                    server.make_record(record::IDENTITY, &record::identity(id, chosen)).await?;
+                    for left in left {
+                        let note = record::of_note(id, &self.all[*left]);
+                        server.make_record(&note, &self.text_of_note(*left)).await?;
+                    }
+                }
+                server.replace_record(&record::of_begin(id), &chosen.location()).await
+            });
+            match written.await {
+                Err(failure) if other == n => return Err(failure),
+                Err(failure) => {
+                    self.servers[other] = None;
+                    self.is_sick(other, failure);
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the notes that nothing needs any more. The chosen export keeps its own until all others have lost theirs,
+    /// so that the delete run removes what is left.
+    async fn end(&self, n: usize, left: &[usize], request: &RunRequest) {
+        let id = &request.volume_id;
+        let Some(chosen) = self.servers[n] else { return };
+        let removed = async {
+            for (other, server) in self.reachable().filter(|(other, _)| *other != n) {
+                server.remove_record(&record::of_begin(id)).await?;
+                if !left.contains(&other) {
+                    chosen.remove_record(&record::of_note(id, &self.all[other])).await?;
+                }
+            }
+            chosen.remove_record(&record::of_begin(id)).await
+        };
+        if let Err(failure) = limited(&self.all[n], WORK_TIMEOUT, removed).await {
+            eprintln!("a note stays until the volume is deleted: {failure}");
+        }
+    }
+
+    /// Removes what runs have begun on an export. Returns whether nothing of the volume is left there. A directory of an
+    /// earlier run stays.
+    async fn undone(&self, n: usize, was_begun: bool, request: &RunRequest) -> bool {
+        let Some(server) = self.servers[n] else { return false };
+        let parameters = Parameters { on_delete: OnDelete::Delete, ..self.all[n].clone() };
+        let removed = async {
+            if was_begun
+                && let Some(path) = server.read_record(&record::of_volume(&request.volume_id)).await?
+                && server.has_directory(&path).await?
+            {
+                return Ok(false);
+            }
+            delete::delete(server, &parameters, &record::without_source(request)).await?;
+            Ok::<_, Failure>(true)
+        };
+        limited(&self.all[n], WORK_TIMEOUT, removed).await.unwrap_or(false)
+    }
+
+    /// Returns the exports that answer, by their number.
+    fn reachable(&self) -> impl Iterator<Item = (usize, &'a Server)> {
+        self.servers.iter().enumerate().filter_map(|(n, server)| Some((n, (*server)?)))
+    }
+
+    fn text_of_note(&self, n: usize) -> String {
+        record::text_of_note(&self.all[n], self.sick[n].as_ref())
+    }
+
+    fn waits_for(&self, away: usize) -> Failure {
+        let why = self.sick[away].as_ref().map(ToString::to_string).unwrap_or_default();
+        Failure::retry(format!(
+            "an earlier run has begun this volume on {}, and this claim waits for that export: {why}; if it never comes \
+             back, take it out of `exports` in the config",
+            self.all[away].location()
+        ))
+    }
+
+    /// Returns the failure of all exports.
+    fn no_export(&self) -> Failure {
+        let mut failures = self.sick.iter().flatten();
+        let Some(first) = failures.next() else { return Failure::retry("no export serves this run") };
+        let code = match failures.clone().all(|other| other.code == first.code) {
+            true => first.code,
+            false => exit::TEMPFAIL,
+        };
+        let message = failures.fold(first.message.clone(), |text, other| format!("{text}; {other}"));
+        Failure { code, message }
+    }
+}
+
+/// Asks one export about the volume. Returns its identity, too.
+async fn answer(
+    export: &Export<'_>,
+    all: &[Parameters],
+    request: &RunRequest,
+) -> Result<(Answer, Option<String>), Failure> {
+    let (id, server) = (&request.volume_id, &export.server);
+    let work = async {
+        let has = holds(export, request).await?;
+        let begun = server.read_record(&record::of_begin(id)).await?;
+        let begun_at = all.iter().position(|one| Some(one.location()) == begun);
+        let mut noted = Vec::new();
+        for (n, other) in all.iter().enumerate().filter(|_| has) {
+            if server.read_record(&record::of_note(id, other)).await?.is_some() {
+                noted.push(n);
+            }
+        }
+        let free = server.free().await?;
+        let identity = server.read_record(record::IDENTITY).await?;
+        Ok((Answer { has, free, begun_at, noted }, identity))
+    };
+    limited(export.parameters, WORK_TIMEOUT, work).await
+}
