@@ -4,6 +4,9 @@
 //! It listens on all addresses, so that pods reach it by the node's. It speaks only NFSv4: version 3 would need a
 //! portmapper, of which a machine has only one.
 
+mod front;
+mod wire;
+
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -11,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+pub use front::{Answer, Front};
 
 /// The time limit of a start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,6 +27,8 @@ pub struct Options {
     pub read_only: bool,
     /// Whether root on a client is nobody on the server.
     pub root_squash: bool,
+    /// Whether the server names owners by numbers alone, and not by the names of its machine.
+    pub numeric_owners: bool,
 }
 
 /// A running server.
@@ -173,6 +180,7 @@ fn configuration(folder: &Path, address: Ipv4Addr, port: u16, options: Options) 
     let folder = folder.display();
     let access = if options.read_only { "RO" } else { "RW" };
     let squash = if options.root_squash { "Root_Squash" } else { "No_Root_Squash" };
+    let numeric = options.numeric_owners;
     let bind = match address {
         Ipv4Addr::LOCALHOST => String::new(),
         other => format!("Bind_addr = {other}; "),
@@ -180,7 +188,7 @@ fn configuration(folder: &Path, address: Ipv4Addr, port: u16, options: Options) 
     format!(
         "NFS_CORE_PARAM {{ {bind}Protocols = 4; NFS_Port = {port}; Enable_NLM = false; Enable_RQUOTA = false; \
          Enable_UDP = none; }}\n\
-         NFSv4 {{ Graceless = true; RecoveryBackend = fs; RecoveryRoot = {folder}/recovery; }}\n\
+         NFSv4 {{ Graceless = true; Only_Numeric_Owners = {numeric}; RecoveryBackend = fs; RecoveryRoot = {folder}/recovery; }}\n\
          NFS_KRB5 {{ Active_krb5 = false; }}\n\
          EXPORT {{ Export_Id = 1; Path = {folder}/export; Pseudo = {}; Protocols = 4; Access_Type = {access}; \
          Squash = {squash}; SecType = sys; FSAL {{ Name = VFS; }} }}\n",

@@ -1,0 +1,168 @@
+//! A front before the server that knows the operations CLONE and COPY of NFSv4.2, which nfs-ganesha lacks for its local
+//! files. The front copies on the disk below the server, and passes all other requests on. All but
+//! one are passed on as they are: nfs-ganesha 4.3 refuses clients of version 4.2 that set the flag for fencing.
+//!
+//! A request with one of the operations names both files by handles, which only the server can read. So the front asks
+//! the server for the numbers of both files in place of the operation, finds the files on the disk, copies, and answers
+//! as a server with the operation would.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::Ganesha;
+use crate::wire::{self, Call, Request};
+
+/// What the front does with an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The front does it.
+    Done,
+    /// The front refuses it with this status of NFSv4.
+    Refused(u32),
+}
+
+/// The largest part that one COPY copies, as servers bound it that do not copy in the background.
+const LARGEST_COPY: u64 = 1 << 20;
+
+/// What all connections share.
+struct Shared {
+    directory: PathBuf,
+    server: u16,
+    clone: Answer,
+    copy: Answer,
+    clones: AtomicUsize,
+    copies: AtomicUsize,
+}
+
+/// A front before a server. Its threads end with the connections.
+pub struct Front {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+impl Front {
+    /// Starts a front before a server.
+    ///
+    /// # Panics
+    /// If no port is free.
+    pub fn start(server: &Ganesha, clone: Answer, copy: Answer) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = listener.local_addr().expect("a bound socket").port();
+        let (clones, copies) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (directory, server) = (server.directory(), server.port());
+        let shared = Arc::new(Shared { directory, server, clone, copy, clones, copies });
+        let of_thread = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // A client that is gone ends its connection with an error.
+                let _ = serve(client, &of_thread);
+            }
+        });
+        Self { port, shared }
+    }
+
+    /// Returns the port on which it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns how many requests to clone it got.
+    pub fn clones(&self) -> usize {
+        self.shared.clones.load(Ordering::SeqCst)
+    }
+
+    /// Returns how many requests to copy it got.
+    pub fn copies(&self) -> usize {
+        self.shared.copies.load(Ordering::SeqCst)
+    }
+}
+
+/// The requests that wait for the server's answer, by their number.
+type Waiting = Arc<Mutex<HashMap<u32, Call>>>;
+
+fn serve(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+    let server = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server))?;
+    let waiting = Waiting::default();
+    let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
+    let asked = Arc::clone(&waiting);
+    std::thread::spawn(move || {
+        while let Ok(record) = wire::read_record(&mut from_client) {
+            let record = wire::without_fencing(record);
+            let sent = match wire::request(&record) {
+                Some(Request { id, call, instead }) => {
+                    asked.lock().expect("no thread panics").insert(id, call);
+                    instead
+                }
+                None => record,
+            };
+            if wire::write_record(&mut to_server, &sent).is_err() {
+                break;
+            }
+        }
+        let _ = to_server.shutdown(Shutdown::Both);
+    });
+    let (mut from_server, mut to_client, shared) = (server, client, Arc::clone(shared));
+    std::thread::spawn(move || {
+        while let Ok(record) = wire::read_record(&mut from_server) {
+            let id = wire::id(&record);
+            let call = id.and_then(|id| waiting.lock().expect("no thread panics").remove(&id));
+            let sent = match call {
+                Some(call) => shared.answer(&record, call),
+                None => record,
+            };
+            if wire::write_record(&mut to_client, &sent).is_err() {
+                break;
+            }
+        }
+        let _ = to_client.shutdown(Shutdown::Both);
+    });
+    Ok(())
+}
+
+impl Shared {
+    /// Does the operation, and makes the answer from that of the server.
+    fn answer(&self, reply: &[u8], call: Call) -> Vec<u8> {
+        let (counter, wanted) = match call.is_clone {
+            true => (&self.clones, self.clone),
+            false => (&self.copies, self.copy),
+        };
+        counter.fetch_add(1, Ordering::SeqCst);
+        let Some(files) = wire::files(reply) else { return reply.to_vec() };
+        let outcome = match wanted {
+            Answer::Refused(status) => Err(status),
+            Answer::Done => self.copied(files, &call).map_err(|_| wire::IO_ERROR),
+        };
+        wire::reply(reply, &call, outcome)
+    }
+
+    /// Copies a part of a file on the disk. Returns the number of bytes.
+    fn copied(&self, (source, target): (u64, u64), call: &Call) -> io::Result<u64> {
+        let open = |number| find(&self.directory, number).ok_or_else(|| io::Error::other("no such file"));
+        let source = File::open(open(source)?)?;
+        let target = OpenOptions::new().write(true).open(open(target)?)?;
+        let rest = source.metadata()?.len().saturating_sub(call.from);
+        let wanted = if call.count == 0 { rest } else { call.count.min(rest) };
+        let count = if call.is_clone { wanted } else { wanted.min(LARGEST_COPY) };
+        let mut bytes = vec![0; usize::try_from(count).map_err(io::Error::other)?];
+        source.read_exact_at(&mut bytes, call.from)?;
+        target.write_all_at(&bytes, call.to)?;
+        Ok(count)
+    }
+}
+
+/// Finds a file below a directory by its number.
+fn find(directory: &Path, number: u64) -> Option<PathBuf> {
+    fs::read_dir(directory).ok()?.flatten().find_map(|entry| {
+        let found = entry.metadata().ok()?;
+        match found.is_dir() {
+            true => find(&entry.path(), number),
+            false => (found.ino() == number).then(|| entry.path()),
+        }
+    })
+}
