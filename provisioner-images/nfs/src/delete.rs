@@ -5,7 +5,7 @@ use flex_image_kit::Failure;
 
 use crate::parameters::{OnDelete, Parameters};
 use crate::server::Server;
-use crate::{pattern, record, tree};
+use crate::{copies, pattern, record, tree};
 
 /// Deletes, archives or keeps the directory, by the volume's own record and nothing else.
 ///
@@ -18,6 +18,7 @@ pub async fn delete(server: &Server, parameters: &Parameters, request: &RunReque
         return without_record(server, parameters, request).await;
     };
     record::check_place(request, parameters, &path)?;
+    copies::remove_half(server, &path, id).await?;
     let of_path = record::of_path(&path);
     // If another volume owns the path now, an earlier run of this volume has left it.
     let ours = server.read_record(&of_path).await?.is_some_and(|owner| owner == *id);

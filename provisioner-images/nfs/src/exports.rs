@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::parameters::{OnDelete, Parameters};
 use crate::server::Server;
-use crate::{delete, expand, list, moving, pattern, record, waiting};
+use crate::{copies, delete, expand, list, moving, pattern, record, waiting};
 
 /// The time for the answer of one of several exports, when another may serve the run.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
@@ -343,4 +343,46 @@ async fn free_bytes(all: &[Parameters], answers: &Answers<'_>) -> Result<(u64, u
         Some(failure) if !any => Err(failure),
         _ => Ok((sum, largest)),
     }
+}
+
+/// Returns the export with the original of a copy; `None` for an empty volume, which may be on any export.
+pub async fn of_original<'a>(answers: &Answers<'a>, request: &RunRequest) -> Result<Option<&'a Parameters>, Failure> {
+    if request.clone_of.is_none() && request.snapshot.is_none() {
+        return Ok(None);
+    }
+    let mut refused = None;
+    for Export { server, parameters } in &answers.present {
+        match copies::original(server, parameters, request).await {
+            Ok(_) => return Ok(Some(parameters)),
+            Err(failure) => refused = refused.or(Some(failure)),
+        }
+    }
+    answers.all_present()?;
+    refused.map_or(Ok(None), Err)
+}
+
+/// Makes a snapshot on the export of its volume.
+pub async fn snapshot(all: &[Parameters], request: &RunRequest) -> Result<(), Failure> {
+    let id = copies::snapshot_id(request)?;
+    let parameters = match of_source(all, request)? {
+        Some(parameters) => parameters,
+        None => recorded(all, request).await?,
+    };
+    let server = Server::connect(parameters).await?;
+    let outcome = copies::snapshot(&server, parameters, request, id).await;
+    server.leave().await;
+    outcome
+}
+
+/// Deletes a snapshot wherever it is. Its volume may be gone.
+pub async fn delete_snapshot(all: &[Parameters], request: &RunRequest) -> Result<(), Failure> {
+    let id = copies::snapshot_id(request)?;
+    let answers = ask(all).await;
+    let mut outcome = Ok(());
+    for Export { server, .. } in &answers.present {
+        outcome = outcome.and(copies::delete_snapshot(server, id).await);
+    }
+    let outcome = outcome.and(answers.all_present());
+    answers.leave().await;
+    outcome
 }

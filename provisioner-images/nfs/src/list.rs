@@ -5,8 +5,8 @@ use flex_image_kit::Failure;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::parameters::{OnDelete, Parameters};
-use crate::record;
 use crate::server::Server;
+use crate::{copies, record};
 
 /// The number of volumes that are checked at one time. It hides the latency of the server without flooding it.
 const MAX_CONCURRENT: usize = 16;
@@ -15,19 +15,21 @@ const MAX_CONCURRENT: usize = 16;
 ///
 /// A record without its directory is no volume: either its run has not made the directory yet, or the data are lost.
 pub async fn list(server: &Server, parameters: &Parameters) -> Result<Vec<Entry>, Failure> {
-    futures::stream::iter(ids(server).await?)
+    let names = server.names_in(record::FOLDER).await?;
+    let mut entries: Vec<Entry> = futures::stream::iter(ids(&names))
         .map(async |id| entry(server, parameters, &id).await)
         .buffer_unordered(MAX_CONCURRENT)
         .try_filter_map(|entry| std::future::ready(Ok(entry)))
         .try_collect()
-        .await
+        .await?;
+    entries.extend(copies::leftovers(parameters, &names));
+    Ok(entries)
 }
 
-/// Returns the ids of all volumes that have a record.
-async fn ids(server: &Server) -> Result<Vec<String>, Failure> {
-    let names = server.names_in(record::FOLDER).await?;
+/// Returns the ids of all volumes that have a record, from the names of the records.
+fn ids(names: &[String]) -> Vec<String> {
     let ids = names.iter().filter_map(|name| name.strip_prefix(record::VOLUME));
-    Ok(ids.filter(|id| record::check_id(id).is_ok()).map(str::to_owned).collect())
+    ids.filter(|id| record::check_id(id).is_ok()).map(str::to_owned).collect()
 }
 
 /// A volume that has a record.
@@ -40,7 +42,8 @@ pub struct RecordedVolume {
 
 /// Returns the volumes that have a record.
 pub async fn recorded(server: &Server) -> Result<Vec<RecordedVolume>, Failure> {
-    futures::stream::iter(ids(server).await?)
+    let names = server.names_in(record::FOLDER).await?;
+    futures::stream::iter(ids(&names))
         .map(async |id| Ok(server.read_record(&record::of_volume(&id)).await?.map(|path| RecordedVolume { id, path })))
         .buffer_unordered(MAX_CONCURRENT)
         .try_filter_map(|found| std::future::ready(Ok(found)))
@@ -65,5 +68,8 @@ async fn entry(server: &Server, parameters: &Parameters, id: &str) -> Result<Opt
         return Ok(Some(entry(state, &path)));
     }
     let rubbish = record::rubbish(&path, id);
-    Ok(server.has_directory(&rubbish).await?.then(|| entry(State::Rubbish, &rubbish)))
+    match server.has_directory(&rubbish).await? {
+        true => Ok(Some(entry(State::Rubbish, &rubbish))),
+        false => copies::leftover(server, parameters, &path, id).await,
+    }
 }

@@ -4,7 +4,11 @@
 //! --dry-run` makes the directory and prints the PersistentVolume instead of creating it, to try an export without a
 //! cluster.
 
+mod attributes;
 mod choice;
+mod contents;
+mod copies;
+mod copy;
 mod delete;
 mod expand;
 mod exports;
@@ -35,7 +39,8 @@ fn main() -> ExitCode {
 
 async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
     let all = Parameters::from_env(|name| std::env::var(name).ok())?;
-    if request.operation.is_of_volume() {
+    // A delete-snapshot run needs no volume.
+    if request.operation.is_of_volume() && request.operation != Operation::DeleteSnapshot {
         record::check_id(&request.volume_id)?;
     }
     match request.operation {
@@ -50,9 +55,7 @@ async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
             "there is nothing to modify: a directory has no properties; take `modify` out of the `capabilities` of the \
              provisioner config",
         )),
-        Operation::Snapshot | Operation::DeleteSnapshot => Err(Failure::never(
-            "a snapshot is not possible: this image copies nothing; take `snapshot` out of the `capabilities` of the \
-             provisioner config",
-        )),
+        Operation::Snapshot => exports::snapshot(&all, &request).await,
+        Operation::DeleteSnapshot => exports::delete_snapshot(&all, &request).await,
     }
 }

@@ -177,8 +177,9 @@ fn versions(text: &str) -> Result<&'static [&'static str], String> {
         "" | "4" => Ok(&["4.1", "4.0"]),
         "4.0" => Ok(&["4.0"]),
         "4.1" => Ok(&["4.1"]),
+        "4.2" => Ok(&["4.2"]),
         "3" => Ok(&["3"]),
-        other => Err(format!("version is `{other}`: it must be 3, 4, 4.0 or 4.1")),
+        other => Err(format!("version is `{other}`: it must be 3, 4, 4.0, 4.1 or 4.2")),
     }
 }
 

@@ -50,6 +50,10 @@ async fn on_one_of(
     dry_run: bool,
 ) -> Result<(), Failure> {
     let mut site = Site::observe(all, answers, request).await;
+    // A copy is beside its original, and on no other export.
+    if let Some(place) = exports::of_original(answers, request).await? {
+        return site.copy_on(place, request, dry_run).await;
+    }
     let (order, is_begun, mut left) = match choose(&site.answers, request.attempt <= 1) {
         Choice::WaitFor(away) => return Err(site.waits_for(away)),
         Choice::Try { order, is_begun, left } => (order, is_begun, left),
@@ -113,6 +117,24 @@ impl<'a> Site<'a> {
             }
         }
         site
+    }
+
+    /// Makes a copy on the export of its original. No run can have begun it elsewhere.
+    async fn copy_on(&mut self, place: &Parameters, request: &RunRequest, dry_run: bool) -> Result<(), Failure> {
+        let Some((n, server)) = self.reachable().find(|(n, _)| self.all[*n] == *place) else {
+            return Err(self.no_export());
+        };
+        let left = match choose(&self.answers, true) {
+            Choice::Try { left, .. } => left,
+            Choice::WaitFor(_) => Vec::new(),
+        };
+        self.begin(n, &left, request).await?;
+        // The copy has no limit of time: it takes as long as its content needs.
+        let path = provision::make(server, place, request).await?;
+        eprintln!("the volume is on {}", place.location());
+        provision::create(place, request, &path, dry_run).await?;
+        self.end(n, &left, request).await;
+        Ok(())
     }
 
     /// Records that an export does not serve this run.

@@ -1,4 +1,4 @@
-//! The provision run: claims the path, makes the directory, and creates the PersistentVolume.
+//! The provision run: claims the path, makes the directory or a copy, and creates the PersistentVolume.
 
 use flex_contract::exit;
 use flex_contract::request::RunRequest;
@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolumeSpec};
 use crate::nesting::OwnedDirectory;
 use crate::parameters::Parameters;
 use crate::server::Server;
-use crate::{nesting, pattern, record};
+use crate::{copies, nesting, pattern, record};
 
 /// Why a volume cannot be made on an export.
 #[derive(Debug)]
@@ -43,27 +43,21 @@ pub fn check(request: &RunRequest) -> Result<(), Failure> {
     if request.volume_mode == VolumeMode::Block {
         return Err(Failure::never("volumeMode Block is not possible: NFS has directories, not block devices"));
     }
-    if let Some(original) = &request.clone_of {
-        return Err(Failure::never(format!(
-            "a copy of volume {} is not possible: this image copies nothing, and makes no empty volume instead; take \
-             `clone` out of the `capabilities` of the provisioner config",
-            original.id
-        )));
-    }
-    if let Some(snapshot) = &request.snapshot {
-        return Err(Failure::never(format!(
-            "a volume from snapshot {} is not possible: this image copies nothing, and makes no empty volume instead; \
-             take `snapshot` out of the `capabilities` of the provisioner config",
-            snapshot.id
-        )));
-    }
     Ok(())
 }
 
-/// Makes the volume's directory, or continues where an earlier run stopped. Returns its path.
+/// Makes the volume's directory or a copy, or continues where an earlier run stopped. Returns its path.
 pub async fn make(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<String, Fault> {
+    let original = copies::original(server, parameters, request).await?;
     let path = claimed_path(server, parameters, request).await?;
-    let is_new = server.make_directory(&path, parameters.mode).await?;
+    let is_new = match &original {
+        // A copy has the mode and the owner of its original.
+        Some(original) => {
+            copies::make(server, parameters, original, &path, &request.volume_id).await?;
+            false
+        }
+        None => server.make_directory(&path, parameters.mode).await?,
+    };
     // Another run may have claimed a directory around this one, and have found nothing there.
     if let Some(around) = nesting::around(server, &path).await? {
         if is_new {
@@ -71,7 +65,9 @@ pub async fn make(server: &Server, parameters: &Parameters, request: &RunRequest
         }
         return Err(Fault::Claim(nested(&path, &around)));
     }
-    server.set(&path, parameters.mode, parameters.owner, parameters.group).await?;
+    if original.is_none() {
+        server.set(&path, parameters.mode, parameters.owner, parameters.group).await?;
+    }
     Ok(path)
 }
 

@@ -5,12 +5,16 @@
 mod batch;
 #[path = "image/capacity.rs"]
 mod capacity;
+#[path = "image/copies.rs"]
+mod copies;
 #[path = "image/delete.rs"]
 mod delete;
 #[path = "image/expand.rs"]
 mod expand;
 #[path = "image/exports.rs"]
 mod exports;
+#[path = "image/front.rs"]
+mod front;
 #[path = "image/killed.rs"]
 mod killed;
 #[path = "image/list.rs"]

@@ -65,7 +65,7 @@ fn impossible_requests_are_refused() {
     let server = Ganesha::start(Options::default());
     for (name, value, code, says) in [
         ("VOLUME_MODE", "Block", 65, "volumeMode Block"),
-        ("CLONE_OF", TWO, 65, "makes no empty volume instead"),
+        ("CLONE_OF", TWO, 65, "has no directory"),
         ("CLAIM_UUID", "../../etc", 65, "not the UUID"),
         ("PVC_NAME", "../x", 65, "cannot be a part"),
         ("SUBDIRECTORY", "../${pvc.name}", 78, "`..`"),

@@ -100,13 +100,22 @@ impl Run {
 
     /// Runs a delete run for a volume that has a PersistentVolume.
     pub fn delete_bound(&self) -> Ended {
-        let source = format!(
-            r#"{{"nfs":{{"server":"{}","path":"{}/{}"}}}}"#,
-            self.0["SERVER"],
-            self.0["EXPORT"],
-            self.directory()
-        );
-        self.clone().with("VOLUME_SOURCE", &source).delete()
+        self.clone().with("VOLUME_SOURCE", &self.source()).delete()
+    }
+
+    /// Returns the source of the PersistentVolume.
+    pub fn source(&self) -> String {
+        let path = format!("{}/{}", self.0["EXPORT"], self.directory());
+        format!(r#"{{"nfs":{{"server":"{}","path":"{path}"}}}}"#, self.0["SERVER"])
+    }
+
+    /// Makes the volume a clone of another one.
+    pub fn clone_of(self, original: &Run) -> Self {
+        let size = original.0["SIZE_BYTES"].clone();
+        self.with("CLONE_OF", &original.0["CLAIM_UUID"])
+            .with("CLONE_OF_PV_NAME", &original.0["PV_NAME"])
+            .with("CLONE_OF_SOURCE", &original.source())
+            .with("CLONE_OF_SIZE_BYTES", &size)
     }
 
     /// Runs a provision run and kills it after a while. Returns false if it had ended before.
@@ -119,7 +128,8 @@ impl Run {
         self.killed_after("delete", time)
     }
 
-    fn killed_after(&self, operation: &str, time: Duration) -> bool {
+    /// Runs an operation and kills it after a while. Returns false if it had ended before.
+    pub fn killed_after(&self, operation: &str, time: Duration) -> bool {
         let mut process = self.command(operation).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(time);
         let alive = process.try_wait().unwrap().is_none();

@@ -1,0 +1,223 @@
+//! Clones and snapshots: copies of a volume's directory, each on the export of its original.
+//!
+//! A copy is made under a hidden name and gets its own name when it is complete. So a run that dies leaves nothing that
+//! looks complete, and the next run begins the copy again.
+//!
+//! Snapshots are in the folder of the records, which only root may enter.
+
+use flex_contract::listing::{Entry, State};
+use flex_contract::request::{CloneSource, RunRequest};
+use flex_image_kit::Failure;
+
+use crate::parameters::Parameters;
+use crate::record::{self, FOLDER, PathParts};
+use crate::server::Server;
+use crate::{copy, tree};
+
+/// The prefix of an unfinished copy. The id of its volume or snapshot follows.
+const HALF: &str = ".copying-";
+/// The prefix of a snapshot that is being deleted.
+const DELETING: &str = ".deleting-";
+/// The protocol versions of a copy where the config leaves the choice: only 4.2 knows the copy by the server.
+const NEWEST: &[&str] = &["4.2"];
+
+/// Returns the path of a snapshot within the export.
+fn of_snapshot(id: &str) -> String {
+    format!("{FOLDER}/snapshot-{id}")
+}
+
+/// Returns the place of an unfinished copy. It is beside the complete one, because it must be on its file system.
+fn half(path: &str, id: &str) -> String {
+    match record::split(path) {
+        PathParts { folder: "", .. } => format!("{HALF}{id}"),
+        PathParts { folder, .. } => format!("{folder}/{HALF}{id}"),
+    }
+}
+
+/// Returns the id of the run's snapshot, checked.
+pub fn snapshot_id(request: &RunRequest) -> Result<&str, Failure> {
+    let id = request.snapshot.as_ref().map_or("", |snapshot| snapshot.id.as_str());
+    check_snapshot_id(id).map(|()| id)
+}
+
+/// Checks the id of a snapshot, which becomes a part of names on the server. A person may have written it.
+fn check_snapshot_id(id: &str) -> Result<(), Failure> {
+    record::check_id(id).map_err(|_| {
+        Failure::never(format!("SNAPSHOT_ID is {id:?}, which is no snapshot of this image: nothing is done"))
+    })
+}
+
+/// Returns the directory that a provision run copies; `None` for an empty volume.
+pub async fn original(
+    server: &Server,
+    parameters: &Parameters,
+    request: &RunRequest,
+) -> Result<Option<String>, Failure> {
+    if request.snapshot.is_some() {
+        let id = snapshot_id(request)?;
+        let path = of_snapshot(id);
+        return match server.has_directory(&path).await? {
+            true => Ok(Some(path)),
+            false => {
+                Err(Failure::never(format!("the snapshot {id} is not on {}: nothing is made", parameters.location())))
+            }
+        };
+    }
+    match &request.clone_of {
+        Some(source) => cloned(server, parameters, source).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Returns the directory of a clone's source, which must be its own.
+async fn cloned(server: &Server, parameters: &Parameters, source: &CloneSource) -> Result<String, Failure> {
+    let CloneSource { id, source: place, moved_in_path, .. } = source;
+    record::check_id(id)?;
+    let refused = |why: String| Failure::never(format!("volume {id}, the source of the copy, {why}: nothing is made"));
+    let named = record::source_path(place, parameters)
+        .map_err(|_| refused(format!("is not on {}, but at {place}", parameters.location())))?;
+    let Some(path) = owned(server, id).await? else {
+        return Err(refused(format!("has no directory on {}", parameters.location())));
+    };
+    if named.as_ref().is_some_and(|named| *named != path)
+        || !(moved_in_path.is_empty() || *moved_in_path == format!("{}/{path}", parameters.export))
+    {
+        return Err(refused(format!("is at {place} {moved_in_path}, but its record on the server names {path}")));
+    }
+    Ok(path)
+}
+
+/// Returns the directory of a volume, if it has one.
+async fn owned(server: &Server, id: &str) -> Result<Option<String>, Failure> {
+    let Some(path) = server.read_record(&record::of_volume(id)).await? else { return Ok(None) };
+    let ours = server.read_record(&record::of_path(&path)).await?.is_some_and(|owner| owner == *id);
+    Ok((ours && server.has_directory(&path).await?).then_some(path))
+}
+
+/// Makes a complete copy, unless an earlier run did. `id` is that of the new volume or snapshot.
+pub async fn make(server: &Server, parameters: &Parameters, from: &str, to: &str, id: &str) -> Result<(), Failure> {
+    if server.has_directory(to).await? {
+        return Ok(());
+    }
+    let folder = record::split(to).folder;
+    if !folder.is_empty() && folder != FOLDER {
+        server.make_directory(folder, 0o755).await?;
+    }
+    let half = half(to, id);
+    tree::remove(server, &half).await?;
+    let copier = connect(parameters).await?;
+    let copied = copy::tree(&copier, from, &half).await;
+    copier.leave().await;
+    copied?;
+    match server.rename(&half, to).await? {
+        true => Ok(()),
+        false => Err(Failure::retry(format!("somebody removed the copy {half} before it got its name {to}"))),
+    }
+}
+
+/// Connects with the newest version of the protocol that the config allows and the server speaks.
+async fn connect(parameters: &Parameters) -> Result<Server, Failure> {
+    if parameters.versions.len() > 1 {
+        match Server::connect(&Parameters { versions: NEWEST, ..parameters.clone() }).await {
+            Ok(server) => return Ok(server),
+            Err(failure) => {
+                eprintln!("no NFSv4.2 with this server, so this image reads and writes each file: {failure}")
+            }
+        }
+    }
+    Server::connect(parameters).await
+}
+
+/// Removes the unfinished copy of a volume.
+pub async fn remove_half(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
+    tree::remove(server, &half(path, id)).await
+}
+
+/// Makes a snapshot of the run's volume.
+pub async fn snapshot(server: &Server, parameters: &Parameters, request: &RunRequest, id: &str) -> Result<(), Failure> {
+    let volume = &request.volume_id;
+    let Some(path) = owned(server, volume).await? else {
+        return Err(Failure::never(format!(
+            "volume {volume} has no directory on {}: there is nothing to keep in a snapshot",
+            parameters.location()
+        )));
+    };
+    record::check_place(request, parameters, &path)?;
+    make(server, parameters, &path, &of_snapshot(id), id).await
+}
+
+/// Deletes a snapshot, or what an unfinished run left of it.
+pub async fn delete_snapshot(server: &Server, id: &str) -> Result<(), Failure> {
+    let path = of_snapshot(id);
+    let rubbish = format!("{FOLDER}/{DELETING}{id}");
+    // An earlier run may have left this directory. It would be in the way.
+    tree::remove(server, &rubbish).await?;
+    server.rename(&path, &rubbish).await?;
+    tree::remove(server, &rubbish).await?;
+    remove_half(server, &path, id).await
+}
+
+/// Returns an entry for the unfinished copy of a volume, if there is one.
+pub async fn leftover(
+    server: &Server,
+    parameters: &Parameters,
+    path: &str,
+    id: &str,
+) -> Result<Option<Entry>, Failure> {
+    let half = half(path, id);
+    Ok(server.has_directory(&half).await?.then(|| rubbish(parameters, &half, id)))
+}
+
+/// Returns an entry for each name of the folder of the records that an unfinished run for a snapshot left.
+pub fn leftovers(parameters: &Parameters, names: &[String]) -> Vec<Entry> {
+    let id = |name: &str| {
+        let id = name.strip_prefix(HALF).or_else(|| name.strip_prefix(DELETING))?;
+        record::check_id(id).ok().map(|()| id.to_owned())
+    };
+    let found = names.iter().filter_map(|name| Some((name, id(name)?)));
+    found.map(|(name, id)| rubbish(parameters, &format!("{FOLDER}/{name}"), &id)).collect()
+}
+
+fn rubbish(parameters: &Parameters, path: &str, id: &str) -> Entry {
+    let place = format!("{}:{}/{path}", parameters.server, parameters.export);
+    Entry { state: State::Rubbish, id: id.to_owned(), bytes: None, place }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
+
+    #[test]
+    fn an_unfinished_copy_is_beside_the_complete_one() {
+        assert_eq!(half("a", "1"), ".copying-1");
+        assert_eq!(half("t/a", "1"), "t/.copying-1");
+        assert_eq!(half(&of_snapshot("1"), "1"), ".flex-provisioner/.copying-1");
+    }
+
+    #[test]
+    fn a_snapshot_by_hand_leads_nowhere_else() {
+        for id in ["", "..", "../x", "a/b", "volume-x"] {
+            let failure = check_snapshot_id(id).unwrap_err();
+            assert!(failure.code == 65 && failure.message.contains("SNAPSHOT_ID"), "{failure}");
+        }
+        check_snapshot_id(ID).unwrap();
+    }
+
+    #[test]
+    fn leftovers_of_snapshots_are_rubbish_and_snapshots_are_not() {
+        let parameters = Parameters::from_env(|name| match name {
+            "SERVER" => Some("nas".into()),
+            "EXPORT" => Some("/e".into()),
+            _ => None,
+        })
+        .unwrap()
+        .remove(0);
+        let names = [format!("{HALF}{ID}"), format!("{DELETING}{ID}"), format!("snapshot-{ID}"), format!("{HALF}x")];
+        let found = leftovers(&parameters, &names);
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|entry| entry.id == ID && entry.state == State::Rubbish));
+        assert_eq!(found[0].place, format!("nas:/e/.flex-provisioner/.copying-{ID}"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Tests of copies by the server: a front before the server does CLONE and COPY on its disk.
+
+use std::fs;
+
+use ganesha::{Answer, Front, Ganesha, Options};
+
+use crate::run::{ONE, Run, TWO};
+
+/// The status of an operation that a server does not know, and of one between two file systems.
+const NOTSUPP: u32 = 10004;
+const XDEV: u32 = 18;
+
+/// Copies a volume with three files through the front. Returns the front and the log.
+#[track_caller]
+fn copied(clone: Answer, copy: Answer) -> (Front, String) {
+    let server = Ganesha::start(Options::default());
+    let original = Run::new(&server, ONE);
+    original.provision().well();
+    let front = Front::start(&server, clone, copy);
+    let run = Run::new(&server, TWO).clone_of(&original).with("PORT", &front.port().to_string());
+    let files: Vec<(String, Vec<u8>)> = (0..3_u8).map(|n| (format!("file-{n}"), vec![n + 1; 2_500_001])).collect();
+    for (name, content) in &files {
+        fs::write(server.directory().join(original.directory()).join(name), content).unwrap();
+    }
+    let ended = run.provision().well();
+    for (name, content) in &files {
+        let found = fs::read(server.directory().join(run.directory()).join(name)).unwrap();
+        assert!(found == *content, "{name}: {} bytes; {}", found.len(), ended.log);
+    }
+    (front, ended.log)
+}
+
+#[test]
+fn files_share_their_blocks_where_the_server_can() {
+    let (front, log) = copied(Answer::Done, Answer::Done);
+    assert_eq!((front.clones(), front.copies()), (3, 0), "{log}");
+    assert!(log.contains("3 files share their blocks"), "{log}");
+}
+
+#[test]
+fn the_server_copies_in_parts_where_it_cannot_clone() {
+    let (front, log) = copied(Answer::Refused(XDEV), Answer::Done);
+    // The server copies 1 MiB at one time.
+    assert_eq!(front.copies(), 9, "{log}");
+    assert!(log.contains("the server copied 3"), "{log}");
+}
+
+#[test]
+fn a_server_that_does_neither_is_not_asked_for_each_file() {
+    let (front, log) = copied(Answer::Refused(NOTSUPP), Answer::Refused(NOTSUPP));
+    // Files that are copied at the same time ask at the same time.
+    assert!((1..=3).contains(&front.clones()) && (1..=3).contains(&front.copies()), "{log}");
+    assert!(log.contains("this image read and wrote 3"), "{log}");
+}
+
+#[test]
+fn a_failure_inside_the_server_costs_no_data() {
+    const IO: u32 = 5;
+    let (front, log) = copied(Answer::Refused(IO), Answer::Refused(IO));
+    assert_eq!((front.clones(), front.copies()), (3, 3), "{log}");
+    assert!(log.contains("this image read and wrote 3"), "{log}");
+}
+
+/// The front passes SEEK on to nfs-ganesha, which knows it.
+#[test]
+fn holes_cost_no_time() {
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    let server = Ganesha::start(Options::default());
+    let original = Run::new(&server, ONE);
+    original.provision().well();
+    let front = Front::start(&server, Answer::Refused(NOTSUPP), Answer::Refused(NOTSUPP));
+    let file = server.directory().join(original.directory()).join("file");
+    let sparse = fs::File::create(&file).unwrap();
+    sparse.write_all_at(b"middle", 1 << 40).unwrap();
+    sparse.set_len((1 << 40) + (1 << 30)).unwrap();
+    let run = Run::new(&server, TWO).clone_of(&original).with("PORT", &front.port().to_string());
+    let ended = run.provision().well();
+    let copy = server.directory().join(run.directory()).join("file");
+    let found = fs::metadata(&copy).unwrap();
+    assert_eq!(found.len(), (1 << 40) + (1 << 30), "{}", ended.log);
+    assert!(found.blocks() * 512 < 1 << 20, "{}", found.blocks());
+    let mut middle = [0; 6];
+    fs::File::open(&copy).unwrap().read_exact_at(&mut middle, 1 << 40).unwrap();
+    assert_eq!(&middle, b"middle");
+}
