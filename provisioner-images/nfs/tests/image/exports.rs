@@ -163,7 +163,8 @@ fn one_file_system_counts_once() {
 #[test]
 fn a_sick_export_stops_no_new_volumes() {
     for sick in ["read-only", "unreadable", "squashed"] {
-        let options = Options { read_only: sick == "read-only", root_squash: sick != "read-only" };
+        let (read_only, root_squash) = (sick == "read-only", sick != "read-only");
+        let options = Options { read_only, root_squash, ..Options::default() };
         let site = Site::with(options);
         let folder = site.near.directory().join(".flex-provisioner");
         match sick {
@@ -308,4 +309,46 @@ fn two_names_of_one_storage_are_one_storage() {
 fn sha256(text: &str) -> String {
     let command = format!("printf %s '{text}' | sha256sum");
     String::from_utf8(std::process::Command::new("sh").args(["-c", &command]).output().unwrap().stdout).unwrap()
+}
+
+/// Neither export could get the files of the other one from its server.
+#[test]
+fn a_copy_is_on_the_export_of_its_original() {
+    let mut site = Site::start();
+    for id in [ONE, TWO] {
+        // With one export in the config, a volume is there.
+        let address = if id == ONE { NEAR } else { FAR };
+        let alone = site.run(id, true).with("EXPORTS", &format!("{address}:{}", Ganesha::EXPORT));
+        assert_eq!(server(&alone.provision()), address);
+        let place = if id == ONE { &site.near } else { &site.far };
+        std::fs::write(place.directory().join(alone.directory()).join("file"), id).unwrap();
+
+        let original = site.run(id, true);
+        let volume_source = source(address, &original);
+        let copy_id = id.replace("c0ffee00", "c0ffee01");
+        let copy = site.run(&copy_id, true).with("CLONE_OF", id).with("CLONE_OF_SOURCE", &volume_source);
+        assert_eq!(server(&copy.with("CLONE_OF_SIZE_BYTES", "1").provision()), address);
+
+        let snapshot_id = id.replace("c0ffee00", "c0ffee02");
+        let snapshot = original.with("SNAPSHOT_ID", &snapshot_id).with("VOLUME_SOURCE", &volume_source);
+        snapshot.of("snapshot").well();
+        let restored = site.run(&id.replace("c0ffee00", "c0ffee03"), false).with("SNAPSHOT_ID", &snapshot_id);
+        assert_eq!(server(&restored.provision()), address);
+        for run in [&copy_id, &id.replace("c0ffee00", "c0ffee03")] {
+            let file = place.directory().join(site.run(run, true).directory()).join("file");
+            assert_eq!(std::fs::read_to_string(file).unwrap(), id);
+        }
+    }
+    let [near, far] = site.names();
+    assert_eq!((near.len(), far.len()), (3, 3));
+    // The original may be on the export that is away, and so may be the snapshot.
+    site.far.stop();
+    let snapshot_id = TWO.replace("c0ffee00", "c0ffee02");
+    let run = site.run(&TWO.replace("c0ffee00", "c0ffee04"), true).with("SNAPSHOT_ID", &snapshot_id);
+    assert_eq!(run.provision().code, 75);
+    assert_eq!(run.of("delete-snapshot").code, 75);
+    assert_eq!(site.near.names(), near, "a copy without its original is an empty volume");
+    site.far.start_again();
+    run.of("delete-snapshot").well();
+    run.provision().failed(65, "is not on");
 }
