@@ -14,7 +14,7 @@ use crate::attributes::{self, Extras};
 use crate::contents::{self, Ways};
 use crate::record::PathParts;
 use crate::server::Server;
-use crate::trouble::{Kind, kind};
+use crate::trouble::is_gone;
 
 /// The kinds of files, by the numbers that all protocol versions use.
 const REGULAR: u32 = 1;
@@ -104,21 +104,22 @@ impl Copying<'_> {
         let mut links = HashMap::new();
         let mut levels = vec![top];
         self.fill(&mut levels, &mut links).await?;
-        while let Some(level) = levels.last_mut() {
-            if let Some(next) = level.waiting.pop() {
-                let folder = path(&levels);
-                let Some(level) = levels.last() else { break };
-                // Somebody may have removed the directory meanwhile.
-                if let Some(inner) = self.enter(&Place { level, folder: &folder, name: &next }).await? {
-                    levels.push(inner);
-                    self.fill(&mut levels, &mut links).await?;
-                }
-            } else {
+        while let Some(mut level) = levels.pop() {
+            let Some(next) = level.waiting.pop() else {
                 // This comes last, because each file that is made in a directory changes its times.
-                let dressed = self.finish(level).await;
-                let failure = |error| self.server.failure(&format!("cannot copy {}", path(&levels)), &error);
-                dressed.map_err(failure)?;
+                let finished = self.finish(&level, levels.is_empty()).await;
+                levels.push(level);
+                finished.map_err(|error| self.server.failure(&format!("cannot copy {}", path(&levels)), &error))?;
                 levels.pop();
+                continue;
+            };
+            levels.push(level);
+            let folder = path(&levels);
+            let Some(level) = levels.last() else { break };
+            // Somebody may have removed the directory meanwhile.
+            if let Some(inner) = self.enter(&Place { level, folder: &folder, name: &next }).await? {
+                levels.push(inner);
+                self.fill(&mut levels, &mut links).await?;
             }
         }
         Ok(())
@@ -137,20 +138,28 @@ impl Copying<'_> {
     }
 
     /// Gives a directory the attributes of its original.
-    async fn finish(&self, level: &Level) -> Result<(), NfsError> {
-        let attributes = self.mount.getattr(level.source.fh.clone()).await?;
+    async fn finish(&self, level: &Level, is_top: bool) -> Result<(), NfsError> {
+        let attributes = match self.mount.getattr(level.source.fh.clone()).await {
+            // Somebody has removed it meanwhile, with all that was not copied yet.
+            Err(error) if !is_top && is_gone(&error) => return Ok(()),
+            found => found?,
+        };
         attributes::copy(self.mount, &self.extras, (&level.source, &attributes), &level.target).await
     }
 
     /// Copies all in the last directory that is no directory, and notes its directories.
     async fn fill(&self, levels: &mut [Level], links: &mut HashMap<(u64, u64), Linked>) -> Result<(), Failure> {
         let folder = path(levels);
+        let is_top = levels.len() == 1;
         let Some(level) = levels.last_mut() else { return Ok(()) };
         let mut directories = Vec::new();
         let mut entries = self.mount.readdirplus(level.source.fh.clone()).await;
         loop {
             let page = entries.by_ref().take(PAGE).try_collect::<Vec<ReaddirplusEntry>>().await;
-            let page = page.map_err(|error| self.server.failure(&format!("cannot list {folder}"), &error))?;
+            let page = match page {
+                Err(error) if !is_top && is_gone(&error) => break,
+                page => page.map_err(|error| self.server.failure(&format!("cannot list {folder}"), &error))?,
+            };
             if page.is_empty() {
                 break;
             }
@@ -215,7 +224,7 @@ impl Copying<'_> {
     async fn file(&self, place: &Place<'_>) -> Result<Option<(ObjRes, Attr)>, Failure> {
         let Place { level, name, .. } = place;
         let source = match self.mount.open(level.source.fh.clone(), name, OPEN_READ).await {
-            Err(error) if kind(&error) == Kind::Missing => return Ok(None),
+            Err(error) if is_gone(&error) => return Ok(None),
             opened => opened.map_err(|error| self.failure(place, &error))?,
         };
         let copied = async {
@@ -248,7 +257,7 @@ impl Copying<'_> {
     async fn link(&self, place: &Place<'_>, source: &ObjRes, attributes: &Attr) -> Result<(), Failure> {
         attributes::check_owner(attributes, &place.shown())?;
         let text = match self.mount.readlink(source.fh.clone()).await {
-            Err(error) if kind(&error) == Kind::Missing => return Ok(()),
+            Err(error) if is_gone(&error) => return Ok(()),
             read => read.map_err(|error| self.failure(place, &error))?,
         };
         if text.len() as u64 != attributes.filesize && text.contains(char::REPLACEMENT_CHARACTER) {
@@ -272,10 +281,10 @@ impl Copying<'_> {
         match found.await {
             Ok(found) => Ok(Some(found)),
             // The client library shows a name that is not UTF-8 as another one, which does not exist.
-            Err(error) if kind(&error) == Kind::Missing && name.contains(char::REPLACEMENT_CHARACTER) => {
+            Err(error) if is_gone(&error) && name.contains(char::REPLACEMENT_CHARACTER) => {
                 Err(not_utf8(place, "the name"))
             }
-            Err(error) if kind(&error) == Kind::Missing => Ok(None),
+            Err(error) if is_gone(&error) => Ok(None),
             Err(error) => Err(self.failure(place, &error)),
         }
     }

@@ -55,6 +55,12 @@ pub fn kind(error: &NfsError) -> Kind {
     }
 }
 
+/// Checks whether the error means that a file is gone, by its name or by its handle.
+pub fn is_gone(error: &NfsError) -> bool {
+    let is_stale = matches!(error, NfsError::Nfs4(V4::NFS4ERR_STALE) | NfsError::Nfs3(V3::NFS3ERR_STALE));
+    is_stale || kind(error) == Kind::Missing
+}
+
 /// Checks whether the error means that the name is no directory.
 pub fn is_no_directory(error: &NfsError) -> bool {
     matches!(error, NfsError::Nfs4(V4::NFS4ERR_NOTDIR | V4::NFS4ERR_SYMLINK) | NfsError::Nfs3(V3::NFS3ERR_NOTDIR))

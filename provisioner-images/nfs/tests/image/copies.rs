@@ -291,6 +291,38 @@ fn no_exchange_during_the_copy_leads_elsewhere() {
 }
 
 #[test]
+fn files_that_are_removed_meanwhile_cost_no_copy() {
+    let site = Site::start();
+    for n in 0..200 {
+        fs::create_dir(site.original().join(format!("{n}"))).unwrap();
+        fs::write(site.original().join(format!("{n}/stays")), "x").unwrap();
+    }
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                for n in 0..200 {
+                    let folder = site.original().join(format!("{n}/goes"));
+                    fs::create_dir(&folder).unwrap();
+                    fs::write(folder.join("file"), "x").unwrap();
+                    fs::remove_dir_all(&folder).unwrap();
+                }
+            }
+        });
+        for _ in 0..3 {
+            let ended = site.copy.provision();
+            let all_stay = (0..200).all(|n| site.copy().join(format!("{n}/stays")).exists());
+            let deleted = site.copy.delete_patiently();
+            if ended.code != 0 || !all_stay || deleted.code != 0 {
+                over.store(true, std::sync::atomic::Ordering::Relaxed);
+                panic!("{all_stay} {ended:?} {deleted:?}");
+            }
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn pipes_and_sockets_are_left_out_and_counted() {
     let site = Site::start();
     let made = Command::new("mkfifo").arg(site.original().join("pipe")).status().unwrap();
