@@ -20,9 +20,8 @@ pub use self::process::{Killer, Stop, flex_pv};
 pub use self::tools::{Isolation, Program, Tools};
 use crate::api::Api;
 use crate::container::{Container, PodFacts, container};
-use crate::order::NODE;
 use crate::sandbox::spec::Trouble;
-use crate::setting::Setting;
+use crate::setting::{NODE, Setting};
 
 /// The name of the pod of each run.
 const POD: &str = "desk-run";

@@ -13,6 +13,7 @@ use flex_core::config::modify::Attributes;
 use flex_core::config::topology::Topologies;
 use flex_core::model::claim::Claim;
 use flex_core::model::volume::{Provenance, Volume, adoption_mark};
+use flex_core::object::hash;
 use flex_core::run::job::{RunTarget, job};
 use flex_core::run::list::list;
 use flex_core::run::request::AttemptStart;
@@ -23,8 +24,6 @@ use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVo
 
 use crate::setting::Setting;
 
-/// The node of the desk.
-pub const NODE: &str = "desk";
 /// The time when an attempt begins.
 const TS: &str = "2026-01-01T00:00:00.000000Z";
 
@@ -144,20 +143,24 @@ impl Setting {
     }
 
     /// Returns the node of the storage, if that matters.
-    fn node(&self) -> Option<&'static str> {
+    pub fn node(&self) -> Option<&str> {
         let waits = self.class.binding == BindingMode::WaitForFirstConsumer;
-        (waits || self.recipe.is_local()).then_some(NODE)
+        (waits || self.recipe.is_local()).then_some(self.site.node.as_str())
     }
 
     fn of_request(&self, recipe: &Recipe, request: &RunRequest, volume: Option<String>) -> Job {
-        let target = RunTarget {
+        job(recipe, request, &self.target(recipe, volume))
+    }
+
+    /// Returns where a run is, and the PersistentVolume that it is for.
+    pub fn target(&self, recipe: &Recipe, volume: Option<String>) -> RunTarget {
+        RunTarget {
             namespace: recipe.config.namespace.clone(),
             node: recipe.required_node(self.node()).map(str::to_owned),
             allowed: if recipe.is_local() { self.class.allowed.clone() } else { Topologies::default() },
             volume,
             ..RunTarget::default()
-        };
-        job(recipe, request, &target)
+        }
     }
 
     fn of_claim(
@@ -173,7 +176,7 @@ impl Setting {
             number,
             ts: TS.into(),
             node: self.node().map(str::to_owned),
-            topology: labels.map(|label| (label.clone(), NODE.to_owned())).collect(),
+            topology: labels.map(|label| (label.clone(), self.site.label(label))).collect(),
             class_topologies: self.class.allowed.json(),
             clone_of: match content {
                 Content::CloneOf(made) => Some(self.clone_source(made)),
@@ -243,9 +246,9 @@ impl Setting {
     }
 
     fn capacity(&self, attempt: u32, kube_api: &str) -> Job {
-        let node = self.recipe.required_node(Some(NODE)).map(str::to_owned);
+        let node = self.recipe.required_node(Some(&self.site.node)).map(str::to_owned);
         let segment = Segment {
-            id: NODE.into(),
+            id: hash(self.site.node.as_bytes()),
             class: self.class.name.clone(),
             class_uid: self.class.uid.clone(),
             topology: Default::default(),

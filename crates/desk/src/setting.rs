@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 
 /// The name of the config and of the class if no file has them.
 pub const NAME: &str = "desk";
+/// The node of the desk.
+pub const NODE: &str = "desk";
 /// The volume id of the first volume.
 pub const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
 /// The size of a claim for which nobody wrote one, in bytes.
@@ -43,12 +45,36 @@ pub struct Inputs {
     pub storage: Vec<String>,
     /// A secret that each run gets as a variable.
     pub secret: Option<String>,
+    /// The namespace of the runs, in place of that of the config.
+    pub namespace: Option<String>,
 }
 
 /// The reason why there is no setting.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingError(String);
+
+/// The node where runs are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The name of the node.
+    pub node: String,
+    /// The labels of the node. The desk has one for each topology that a config asks for, with its name as the value.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Site { node: NODE.into(), labels: [(names::HOSTNAME.to_owned(), NODE.to_owned())].into() }
+    }
+}
+
+impl Site {
+    /// Returns the value of a label.
+    pub fn label(&self, label: &str) -> String {
+        self.labels.get(label).unwrap_or(&self.node).clone()
+    }
+}
 
 /// The class, the claim and the Secrets of a run.
 #[derive(Clone, Debug)]
@@ -63,6 +89,8 @@ pub struct Setting {
     pub script: Option<String>,
     /// The claim.
     pub claim: Claim,
+    /// The node of the runs.
+    pub site: Site,
     /// The Secrets, by name.
     pub secrets: BTreeMap<String, Data>,
     /// The ConfigMaps, by name.
@@ -92,6 +120,9 @@ impl Setting {
             let template = with_storage(template, &inputs.storage)?;
             chosen.data.insert(keys::POD_TEMPLATE.name.into(), template);
         }
+        if let Some(namespace) = &inputs.namespace {
+            chosen.name.namespace.clone_from(namespace);
+        }
         let name = chosen.name.clone();
         let namespaces = configs.iter().map(|config| config.name.namespace.clone()).collect();
         let identity = Identity { config_namespaces: namespaces, ..identity.clone() };
@@ -119,6 +150,7 @@ impl Setting {
         let all = configs.iter().map(|config| (config.name.name.clone(), config.data.clone())).collect();
         Ok(Setting {
             claim: Claim::from(&completed(claim)),
+            site: Site::default(),
             class: class.clone(),
             identity,
             recipe,
@@ -148,8 +180,8 @@ impl Setting {
     pub fn changed(&self, changes: &[(&str, &str)]) -> Result<Self, SettingError> {
         let mut inputs = self.inputs.clone();
         inputs.changes.extend(changes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-        let claim = self.claim.clone();
-        Ok(Setting { claim, ..Setting::read(&self.identity, inputs)? })
+        let (claim, site) = (self.claim.clone(), self.site.clone());
+        Ok(Setting { claim, site, ..Setting::read(&self.identity, inputs)? })
     }
 }
 

@@ -20,7 +20,6 @@ use flex_core::run::view::{ContainerEnd, Job, JobEnd, Pod};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use crate::desk::Ended;
-use crate::order::NODE;
 use crate::setting::Setting;
 
 /// The reason of Kubernetes for a Job that was in progress for too long.
@@ -112,8 +111,8 @@ pub fn verdict(
         let events = vec![warning(reason::PROVISIONING_FAILED, failure(setting, &cause, reaction, recipe))];
         return Verdict { failure: Some(cause), mismatches: Vec::new(), events };
     };
-    let labels = [(flex_contract::names::HOSTNAME.to_owned(), NODE.to_owned())].into();
-    let node = recipe.is_local().then_some(NodeLabels { node: NODE, labels: &labels });
+    let site = &setting.site;
+    let node = recipe.is_local().then_some(NodeLabels { node: &site.node, labels: &site.labels });
     let mismatches = mismatches(&volume, claim, recipe, node);
     let events = match mismatches.is_empty() {
         true => vec![Event {

@@ -61,7 +61,7 @@ impl Subject {
             class: self.class.clone(),
             changes: self.changes.clone(),
             storage: self.storage.clone(),
-            secret: None,
+            ..Inputs::default()
         };
         let namespaces = Namespaces { namespace: "flex-provisioner".into(), config_namespaces: Vec::new() };
         let setting = Setting::read(&self.names.identity(&namespaces), inputs)?;

@@ -101,6 +101,7 @@ fn line(done: &Done) {
         Outcome::Passed => (Tone::Good, "pass", ""),
         Outcome::Failed(why) => (Tone::Bad, "FAIL", why.as_str()),
         Outcome::Skipped(why) => (Tone::Plain, "skip", why.as_str()),
+        Outcome::NotPossible(why) => (Tone::Plain, "n/a ", why.as_str()),
     };
     let word = if colours() { format!("{0}{word}{0:#}", tone.style()) } else { word.to_owned() };
     let why = if why.is_empty() { String::new() } else { format!("  {}", crate::text::line(why, usize::MAX)) };
@@ -108,7 +109,7 @@ fn line(done: &Done) {
 }
 
 fn summary(report: &Report) {
-    let [passed, failed, skipped] = report.counts();
+    let [passed, failed, skipped, _] = report.counts();
     say!("{passed} cases passed, {failed} failed, {skipped} skipped");
     if let Isolation::None(why) = &report.isolation {
         say!("The program ran without the mounts and the user of a pod: {why}");
@@ -125,13 +126,14 @@ fn document(report: &Report) -> Value {
             Outcome::Passed => ("passed", None),
             Outcome::Failed(why) => ("failed", Some(why)),
             Outcome::Skipped(why) => ("skipped", Some(why)),
+            Outcome::NotPossible(why) => ("not-possible", Some(why)),
         };
         let milliseconds = u64::try_from(done.took.as_millis()).unwrap_or(u64::MAX);
         json!({ "id": done.case.id(), "outcome": outcome, "why": why, "milliseconds": milliseconds })
     };
-    let [passed, failed, skipped] = report.counts();
+    let [passed, failed, skipped, not_possible] = report.counts();
     let cases: Vec<Value> = report.done.iter().map(one).collect();
-    json!({ "passed": passed, "failed": failed, "skipped": skipped, "cases": cases })
+    json!({ "passed": passed, "failed": failed, "skipped": skipped, "notPossible": not_possible, "cases": cases })
 }
 
 fn junit(report: &Report) -> Junit {
@@ -144,7 +146,7 @@ fn junit(report: &Report) -> Junit {
                 status.set_message(why.as_str());
                 status
             }
-            Outcome::Skipped(why) => {
+            Outcome::Skipped(why) | Outcome::NotPossible(why) => {
                 let mut status = TestCaseStatus::skipped();
                 status.set_message(why.as_str());
                 status

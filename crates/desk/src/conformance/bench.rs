@@ -1,18 +1,27 @@
-//! The parts of which cases are made: a fresh desk, and runs on it.
+//! The parts of which cases are made: a place, and runs there.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::rc::Rc;
 
 use flex_contract::names::pv_name;
 use flex_core::model::claim::Claim;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::cuts::{Cuts, chosen};
+use super::on_desk::OnDesk;
+use super::place::{Ids, Place};
 use super::tree::Tree;
 use crate::container::Container;
-use crate::desk::{Desk, DeskError, Ended, Isolation, Stop, Tools};
+use crate::desk::{DeskError, Ended, Isolation, Stop};
 use crate::order::{Content, Made, Order};
-use crate::setting::{ID, Setting};
+use crate::setting::Setting;
 use crate::verdict::verdict;
+
+/// The number of times at which a run is killed on a desk.
+const TIMES: u32 = 8;
+/// The number of times at which a run is killed on a cluster, where each takes seconds.
+const TIMES_ON_CLUSTER: u32 = 4;
 
 /// The reason why a case ends before its end.
 #[derive(Debug)]
@@ -21,7 +30,9 @@ pub enum Halt {
     Failed(String),
     /// The case says nothing about this program.
     Skipped(String),
-    /// The desk itself failed.
+    /// The case cannot be done in this place.
+    NotPossible(String),
+    /// The place itself failed.
     Broken(DeskError),
 }
 
@@ -55,44 +66,61 @@ pub fn check(condition: bool, why: impl FnOnce() -> String) -> Step<()> {
     if condition { Ok(()) } else { Err(Halt::Failed(why())) }
 }
 
-/// A desk with the setting of a case.
+/// A place with the setting of a case.
 pub struct Bench {
     /// The setting.
     pub setting: Setting,
-    /// The desk.
-    pub desk: Desk,
-    /// The stand-ins of programs.
-    cuts: Cuts,
-    tools: Tools,
-    folder: tempfile::TempDir,
+    /// The ids of the case.
+    pub ids: Ids,
+    place: Rc<dyn Place>,
 }
 
 impl Bench {
-    /// Makes a fresh desk.
-    ///
-    /// # Errors
-    /// If this machine does not allow it.
-    pub async fn new(setting: &Setting, tools: &Tools, folder: &Path, cuts: &Cuts) -> Result<Self, DeskError> {
-        let folder = tempfile::Builder::new().prefix("case-").tempdir_in(folder)?;
-        let desk = Desk::new(folder.path(), tools.clone()).await?;
-        Ok(Bench { setting: setting.clone(), desk, cuts: cuts.clone(), tools: tools.clone(), folder })
+    /// Makes the bench of a case.
+    pub fn new(setting: &Setting, place: Rc<dyn Place>, ids: Ids) -> Self {
+        Bench { setting: setting.clone(), ids, place }
     }
 
     /// Makes a fresh desk with another setting, beside this one.
-    pub async fn again(&self, setting: &Setting) -> Result<Self, DeskError> {
-        Bench::new(setting, &self.tools, self.folder.path(), &self.cuts).await
+    pub async fn again(&self, setting: &Setting) -> Step<Self> {
+        let place = Rc::new(self.desk()?.again().await?);
+        Ok(Bench::new(setting, place, self.ids.clone()))
+    }
+
+    /// Returns the desk. On a cluster the case ends here.
+    pub fn desk(&self) -> Step<&OnDesk> {
+        self.place.desk().ok_or_else(|| Halt::NotPossible("the case needs the desk".into()))
+    }
+
+    /// Checks whether the case can see the files of the storage.
+    pub fn sees_files(&self) -> bool {
+        self.place.desk().is_some()
+    }
+
+    /// Returns the address of the API server.
+    pub fn kube_api(&self) -> String {
+        self.place.kube_api()
+    }
+
+    /// Returns the number of times at which a run is killed.
+    pub fn times(&self) -> u32 {
+        if self.sees_files() { TIMES } else { TIMES_ON_CLUSTER }
     }
 
     /// Returns the claim of the case.
     pub fn claim(&self) -> Claim {
-        self.setting.claim_with_id(ID)
+        self.setting.claim_with_id(&self.ids.first())
     }
 
-    /// Makes the container of an order.
-    pub fn container(&self, order: &Order, attempt: u32) -> Step<Container> {
-        let job = self.setting.job(order, attempt, &self.desk.api.url());
-        let job = job.map_err(|why| Halt::Broken(DeskError::Container(why)))?;
-        Ok(self.desk.container(&self.setting, &job)?)
+    /// Returns one of many other claims.
+    pub fn numbered(&self, n: u32) -> Claim {
+        self.setting.claim_with_id(&self.ids.numbered(n))
+    }
+
+    /// Builds the Job of an order.
+    pub fn job(&self, order: &Order) -> Step<Job> {
+        let job = self.setting.job(order, self.place.attempt(), &self.place.kube_api());
+        job.map_err(|why| Halt::Broken(DeskError::Container(why)))
     }
 
     /// Runs an order to its end.
@@ -102,7 +130,17 @@ impl Bench {
 
     /// Runs an order until something stops it.
     pub async fn run_until(&self, order: &Order, stop: Stop<'_>) -> Step<Ended> {
-        Ok(self.desk.run(&self.container(order, 1)?, stop).await?)
+        self.run_job(self.job(order)?, std::slice::from_ref(order), stop).await
+    }
+
+    /// Runs a Job that does some orders, until something stops it.
+    pub async fn run_job(&self, job: Job, orders: &[Order], stop: Stop<'_>) -> Step<Ended> {
+        orders.iter().for_each(|order| self.place.begins(order));
+        let ended = self.place.run(&self.setting, job, stop).await?;
+        if ended.is_success() {
+            orders.iter().for_each(|order| self.place.succeeded(order));
+        }
+        Ok(ended)
     }
 
     /// Runs an order, which must exit 0.
@@ -121,12 +159,12 @@ impl Bench {
     pub async fn provision_with(&self, claim: &Claim, content: Content) -> Step<Made> {
         let order = Order::Provision { claim: claim.clone(), content };
         let ended = self.run(&order).await?;
-        self.fitting(claim, &ended)
+        self.fitting(claim, &ended).await
     }
 
     /// Checks that a run has made a volume that fits.
-    pub fn fitting(&self, claim: &Claim, ended: &Ended) -> Step<Made> {
-        let volume = self.volume(claim);
+    pub async fn fitting(&self, claim: &Claim, ended: &Ended) -> Step<Made> {
+        let volume = self.volume(claim).await?;
         let verdict =
             verdict(&self.setting, flex_contract::operation::Operation::Provision, claim, volume.as_ref(), ended);
         check(ended.is_success(), || format!("the provision run {}", shown(ended)))?;
@@ -139,18 +177,25 @@ impl Bench {
     }
 
     /// Returns the volume of a claim.
-    pub fn volume(&self, claim: &Claim) -> Option<PersistentVolume> {
-        self.desk.api.volume(&pv_name(&claim.volume_id()))
+    pub async fn volume(&self, claim: &Claim) -> Step<Option<PersistentVolume>> {
+        Ok(self.place.volume(&pv_name(&claim.volume_id())).await?)
     }
 
     /// Removes the volume of a claim, as the orchestrator does when its storage is deleted.
-    pub fn forget(&self, claim: &Claim) {
-        self.desk.api.set(&pv_name(&claim.volume_id()), None);
+    pub async fn forget(&self, claim: &Claim) -> Step<()> {
+        Ok(self.place.forget(&pv_name(&claim.volume_id())).await?)
     }
 
-    /// Reads everything that is stored.
+    /// Removes everything that runs have made.
+    pub async fn reset(&self) -> Step<()> {
+        self.place.clear().await?;
+        self.forget(&self.claim()).await
+    }
+
+    /// Reads everything that is stored; nothing on a cluster, whose storage cannot be seen.
     pub fn tree(&self) -> Tree {
-        let tree = Tree::read(self.desk.storage());
+        let Some(OnDesk { desk, .. }) = self.place.desk() else { return Tree::default() };
+        let tree = Tree::read(desk.storage());
         if self.setting.recipe.storage_mounts.is_empty() { tree } else { tree.without_unused() }
     }
 
@@ -175,9 +220,15 @@ impl Bench {
 
     /// Returns the directory with the content of a volume, if it is on this machine.
     pub fn content(&self, id: &str) -> Option<PathBuf> {
+        let storage = self.place.desk()?.desk.storage();
         let tree = self.tree();
-        let paths: Vec<PathBuf> = tree.with(id).into_iter().map(|path| self.desk.storage().join(path)).collect();
+        let paths: Vec<PathBuf> = tree.with(id).into_iter().map(|path| storage.join(path)).collect();
         paths.into_iter().find(|path| path.is_dir())
+    }
+
+    /// Makes the container of an order on a desk.
+    pub fn container(&self, order: &Order) -> Step<Container> {
+        Ok(self.desk()?.desk.container(&self.setting, &self.job(order)?)?)
     }
 
     /// Kills a run of an order before each process that it starts, and calls a function after each. The function may
@@ -188,22 +239,23 @@ impl Bench {
         after: impl AsyncFn(usize, &Ended) -> Step<()>,
         reset: impl AsyncFn() -> Step<()>,
     ) -> Step<usize> {
-        let mut container = self.container(order, 1)?;
-        self.cuts.arm(&mut container, usize::MAX >> 1)?;
-        self.desk.run(&with_path(&container, &self.cuts), Stop::Never).await?;
-        if let Isolation::None(why) = self.desk.isolation() {
+        let OnDesk { desk, cuts, .. } = self.desk()?;
+        let mut container = self.container(order)?;
+        cuts.arm(&mut container, usize::MAX >> 1)?;
+        desk.run(&with_path(&container, cuts), Stop::Never).await?;
+        if let Isolation::None(why) = desk.isolation() {
             return Err(Halt::Skipped(format!("this machine cannot kill a run before a process: {why}")));
         }
-        let calls = self.cuts.count();
+        let calls = cuts.count();
         if calls == 0 {
             return Err(Halt::Skipped("the program starts no other program by its name".into()));
         }
         reset().await?;
         for cut in chosen(calls) {
-            let mut container = self.container(order, 1)?;
-            self.cuts.arm(&mut container, cut)?;
-            let stop = Stop::kill(self.cuts.reached());
-            let ended = self.desk.run(&with_path(&container, &self.cuts), stop).await?;
+            let mut container = self.container(order)?;
+            cuts.arm(&mut container, cut)?;
+            let stop = Stop::kill(cuts.reached());
+            let ended = desk.run(&with_path(&container, cuts), stop).await?;
             let moment = format!("killed before process {} of {calls}", cut + 1);
             after(cut, &ended).await.map_err(|halt| halt.during(&moment))?;
             reset().await?;

@@ -9,10 +9,10 @@ use flex_contract::operation::Operation;
 use flex_core::batch::{Member, MemberObject, MemberRun, job as batch_job};
 use flex_core::config::modify::Attributes;
 use flex_core::model::claim::Claim;
-use flex_core::run::job::RunTarget;
 
 use super::bench::{Bench, Halt, Step, check, shown};
-use super::provision::{good, numbered, order};
+use super::listed::unlisted;
+use super::provision::{good, order};
 use crate::desk::Stop;
 use crate::order::{Content, Made, Order};
 
@@ -20,8 +20,6 @@ use crate::order::{Content, Made, Order};
 const FILE: &str = "flex-content";
 /// The content of that file.
 const TEXT: &str = "the data of a user\n";
-/// The id of a snapshot.
-const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000e";
 
 pub(super) async fn expand(bench: &Bench) -> Step<()> {
     let claim = bench.claim();
@@ -58,7 +56,7 @@ fn has_content(bench: &Bench, id: &str) -> Step<()> {
 
 pub(super) async fn clone_content(bench: &Bench) -> Step<()> {
     let made = written(bench).await?;
-    let copy = bench.setting.claim_with_id(&numbered(1));
+    let copy = bench.numbered(1);
     bench.provision_with(&copy, Content::CloneOf(Box::new(made.clone()))).await?;
     has_content(bench, &copy.volume_id())?;
     let again = bench.provision_with(&copy, Content::CloneOf(Box::new(made))).await;
@@ -68,48 +66,50 @@ pub(super) async fn clone_content(bench: &Bench) -> Step<()> {
 
 pub(super) async fn clone_killed(bench: &Bench) -> Step<()> {
     let made = written(bench).await?;
-    let copy = bench.setting.claim_with_id(&numbered(1));
+    let copy = bench.numbered(1);
     let content = || Content::CloneOf(Box::new(made.clone()));
     let order = Order::Provision { claim: copy.clone(), content: content() };
     let id = copy.volume_id();
     let after = async |_, _: &crate::desk::Ended| {
-        if bench.volume(&copy).is_some() {
+        if bench.volume(&copy).await?.is_some() {
             has_content(bench, &id)?;
         }
         bench.provision_with(&copy, content()).await?;
         has_content(bench, &id)
     };
     let reset = async || {
-        if let Some(volume) = bench.volume(&copy) {
+        if let Some(volume) = bench.volume(&copy).await? {
             bench.succeed(&Order::Delete(bench.setting.adopted(&copy, volume))).await?;
         }
-        bench.forget(&copy);
-        Ok(())
+        bench.forget(&copy).await
     };
     bench.at_each_child(&order, after, reset).await.map(drop)
 }
 
 pub(super) async fn snapshot_restore(bench: &Bench) -> Step<()> {
     let made = written(bench).await?;
-    bench.succeed(&Order::Snapshot(made.clone(), SNAPSHOT.into())).await?;
+    let snapshot = bench.ids.snapshot();
+    bench.succeed(&Order::Snapshot(made.clone(), snapshot.clone())).await?;
     write(bench, &bench.claim().volume_id(), "later data\n")?;
-    let restored = bench.setting.claim_with_id(&numbered(1));
-    bench.provision_with(&restored, Content::Snapshot(Box::new(made), SNAPSHOT.into())).await?;
+    let restored = bench.numbered(1);
+    bench.provision_with(&restored, Content::Snapshot(Box::new(made), snapshot)).await?;
     has_content(bench, &restored.volume_id())
 }
 
 pub(super) async fn snapshot_again(bench: &Bench) -> Step<()> {
     let made = bench.provision(&bench.claim()).await?;
+    let snapshot = bench.ids.snapshot();
     for order in [
-        Order::Snapshot(made.clone(), SNAPSHOT.into()),
-        Order::Snapshot(made.clone(), SNAPSHOT.into()),
-        Order::DeleteSnapshot(made.clone(), SNAPSHOT.into()),
-        Order::DeleteSnapshot(made.clone(), SNAPSHOT.into()),
-        Order::DeleteSnapshot(made, numbered(2)),
+        Order::Snapshot(made.clone(), snapshot.clone()),
+        Order::Snapshot(made.clone(), snapshot.clone()),
+        Order::DeleteSnapshot(made.clone(), snapshot.clone()),
+        Order::DeleteSnapshot(made.clone(), snapshot.clone()),
+        Order::DeleteSnapshot(made, bench.ids.numbered(2)),
     ] {
         bench.succeed(&order).await?;
     }
-    bench.check_no_trace(SNAPSHOT)
+    bench.check_no_trace(&snapshot)?;
+    unlisted(bench, &snapshot).await
 }
 
 pub(super) async fn modify(bench: &Bench) -> Step<()> {
@@ -135,7 +135,7 @@ pub(super) async fn capacity(bench: &Bench) -> Step<()> {
 
 /// Makes two volumes, and returns their ids.
 async fn two(bench: &Bench) -> Step<[String; 2]> {
-    let ids = [numbered(0), numbered(1)];
+    let ids = [bench.ids.numbered(0), bench.ids.numbered(1)];
     for id in &ids {
         bench.provision(&bench.setting.claim_with_id(id)).await?;
     }
@@ -171,7 +171,7 @@ pub(super) async fn list_or_nothing(bench: &Bench) -> Step<()> {
 
 pub(super) async fn batch(bench: &Bench) -> Step<()> {
     let setting = &bench.setting;
-    let claims: Vec<Claim> = (0..3).map(|n| setting.claim_with_id(&numbered(n))).collect();
+    let claims: Vec<Claim> = (0..3).map(|n| bench.numbered(n)).collect();
     let run = |claim: &Claim| MemberRun {
         member: Member {
             object: MemberObject::Claim(claim.name.clone()),
@@ -180,20 +180,19 @@ pub(super) async fn batch(bench: &Bench) -> Step<()> {
             attributes: None,
             is_first: false,
         },
-        request: setting.request(claim, &bench.desk.api.url()),
+        request: setting.request(claim, &bench.kube_api()),
     };
     let runs: Vec<MemberRun> = claims.iter().map(run).collect();
-    let target = RunTarget { namespace: setting.recipe.config.namespace.clone(), ..RunTarget::default() };
-    let mut job = batch_job(&setting.recipe, "provision-batch-desk", &runs, &target).job;
+    let mut job = batch_job(&setting.recipe, &bench.ids.batch(), &runs, &setting.target(&setting.recipe, None)).job;
     setting.complete(&mut job).map_err(Halt::Failed)?;
-    let container = bench.desk.container(setting, &job)?;
-    let ended = bench.desk.run(&container, Stop::Never).await?;
+    let orders: Vec<Order> = claims.iter().map(order).collect();
+    let ended = bench.run_job(job, &orders, Stop::Never).await?;
     check(ended.is_success(), || format!("the batch {}", shown(&ended)))?;
     for claim in &claims {
-        check(bench.volume(claim).is_some(), || {
+        check(bench.volume(claim).await?.is_some(), || {
             format!("{} is missing; the run said: {}", pv_name(&claim.volume_id()), ended.last_words())
         })?;
-        bench.fitting(claim, &ended)?;
+        bench.fitting(claim, &ended).await?;
     }
     // The members can be repeated alone.
     bench.succeed(&order(&claims[0])).await.map(drop)

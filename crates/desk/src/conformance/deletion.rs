@@ -2,21 +2,12 @@
 
 use flex_core::object::ObjectName;
 
-use super::bench::{Bench, Halt, Step, check, shown};
+use super::bench::{Bench, Step, check, shown};
+use super::listed::{list, unlisted};
 use super::provision::order;
 use crate::api::Hold;
 use crate::desk::Stop;
 use crate::order::{Made, Order};
-
-/// Checks with a list run, if the config has them, that the backend has no volume with an id.
-async fn unlisted(bench: &Bench, id: &str) -> Step<()> {
-    if !bench.setting.recipe.can(flex_core::config::capability::LIST) {
-        return Ok(());
-    }
-    let ended = bench.succeed(&Order::List).await?;
-    let entries = flex_contract::listing::read(&ended.log).map_err(|error| Halt::Failed(error.to_string()))?;
-    check(entries.iter().all(|entry| entry.id != id), || "a list run still prints the volume".into())
-}
 
 /// Checks that nothing is left of the volume of the case.
 async fn gone(bench: &Bench) -> Step<()> {
@@ -39,19 +30,24 @@ pub(super) async fn delete_twice(bench: &Bench) -> Step<()> {
 }
 
 pub(super) async fn delete_unknown(bench: &Bench) -> Step<()> {
-    let other = bench.setting.claim_with_id(&super::provision::numbered(0));
+    let other = bench.numbered(0);
     bench.provision(&other).await?;
     let before = bench.tree();
     bench.succeed(&Order::Undo { claim: bench.claim() }).await?;
     let changes: Vec<String> = before.changes(&bench.tree());
     let theirs: Vec<String> = changes.into_iter().filter(|path| path.contains(&other.volume_id())).collect();
-    check(theirs.is_empty(), || format!("the run has changed {}", theirs.join(", ")))
+    check(theirs.is_empty(), || format!("the run has changed {}", theirs.join(", ")))?;
+    let Some(entries) = list(bench).await? else { return Ok(()) };
+    check(entries.iter().any(|entry| entry.id == other.volume_id()), || {
+        "a list run does not print another volume any more".into()
+    })
 }
 
 pub(super) async fn delete_half_made(bench: &Bench) -> Step<()> {
-    bench.desk.api.hold(Hold::BeforeCreate);
-    let ended = bench.run_until(&order(&bench.claim()), Stop::kill(bench.desk.api.reached())).await?;
-    bench.desk.api.hold(Hold::Never);
+    let api = &bench.desk()?.desk.api;
+    api.hold(Hold::BeforeCreate);
+    let ended = bench.run_until(&order(&bench.claim()), Stop::kill(api.reached())).await?;
+    api.hold(Hold::Never);
     check(ended.killed, || format!("the run created no volume: it {}", shown(&ended)))?;
     bench.succeed(&Order::Undo { claim: bench.claim() }).await?;
     gone(bench).await
@@ -77,7 +73,7 @@ pub(super) async fn delete_killed(bench: &Bench) -> Step<()> {
         gone(bench).await
     };
     let again = async || {
-        bench.forget(&bench.claim());
+        bench.forget(&bench.claim()).await?;
         bench.provision(&bench.claim()).await.map(drop)
     };
     bench.at_each_child(&order, async |_, _| repeated(made.clone()).await, again).await.map(drop)

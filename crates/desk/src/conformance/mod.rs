@@ -6,15 +6,23 @@ mod capabilities;
 pub mod case;
 mod cuts;
 mod deletion;
+mod desk_place;
+mod listed;
+mod on_desk;
+pub mod place;
 mod provision;
 mod tree;
+mod variable;
 
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use self::bench::{Bench, Halt, Step};
-pub use self::case::Case;
+pub use self::case::{Case, OnCluster};
 use self::cuts::Cuts;
+pub use self::on_desk::OnDesk;
+use self::place::{Ids, Place};
 use crate::desk::{DeskError, Isolation, Tools};
 use crate::setting::Setting;
 
@@ -27,6 +35,8 @@ pub enum Outcome {
     Failed(String),
     /// The case says nothing about this program, with the reason.
     Skipped(String),
+    /// The case cannot be done on a cluster, with the reason.
+    NotPossible(String),
 }
 
 /// A case that has ended.
@@ -55,18 +65,19 @@ impl Report {
         !self.done.iter().any(|done| matches!(done.outcome, Outcome::Failed(_)))
     }
 
-    /// Counts the cases that passed, failed and were skipped.
-    pub fn counts(&self) -> [usize; 3] {
+    /// Counts the cases that passed, failed, were skipped, and were not possible.
+    pub fn counts(&self) -> [usize; 4] {
         let count = |is: fn(&Outcome) -> bool| self.done.iter().filter(|done| is(&done.outcome)).count();
         [
             count(|outcome| matches!(outcome, Outcome::Passed)),
             count(|outcome| matches!(outcome, Outcome::Failed(_))),
             count(|outcome| matches!(outcome, Outcome::Skipped(_))),
+            count(|outcome| matches!(outcome, Outcome::NotPossible(_))),
         ]
     }
 }
 
-/// Runs cases on a program, and calls a function after each.
+/// Runs cases on a program of this machine, and calls a function after each.
 ///
 /// # Errors
 /// If this machine cannot run them.
@@ -83,14 +94,13 @@ pub async fn run(
     let mut report = Report { done: Vec::new(), isolation: Isolation::Root };
     for case in cases {
         let began = Instant::now();
-        let undeclared = case.needs().filter(|capability| !declares(setting, capability));
-        let outcome = match undeclared {
-            Some(capability) => Outcome::Skipped(format!("the config does not declare the capability {capability}")),
+        let outcome = match undeclared(setting, *case) {
+            Some(outcome) => outcome,
             None => {
-                let bench = Bench::new(setting, tools, folder.path(), &cuts).await?;
-                let outcome = outcome(one(*case, &bench).await)?;
-                report.isolation = bench.desk.isolation();
-                outcome
+                let place = OnDesk::new(tools, folder.path(), &cuts).await?;
+                report.isolation = place.desk.isolation();
+                let bench = Bench::new(setting, Rc::new(place), Ids::of_desk());
+                outcome(one(*case, &bench).await)?
             }
         };
         let done = Done { case: *case, outcome, took: began.elapsed() };
@@ -98,6 +108,55 @@ pub async fn run(
         report.done.push(done);
     }
     Ok(report)
+}
+
+/// Runs cases on a cluster, and calls a function after each. `run` has eight hexadecimal digits, and differs for each call.
+///
+/// # Errors
+/// If the cluster cannot run them.
+pub async fn run_on_cluster(
+    setting: &Setting,
+    place: &Rc<impl Place + 'static>,
+    run: &str,
+    cases: &[Case],
+    mut after: impl FnMut(&Done),
+) -> Result<Vec<Done>, DeskError> {
+    let mut all = Vec::new();
+    for (n, case) in cases.iter().enumerate() {
+        let began = Instant::now();
+        let decided = undeclared(setting, *case).or_else(|| not_possible(setting, *case));
+        let outcome = match decided {
+            Some(outcome) => outcome,
+            None => {
+                let bench = Bench::new(setting, place.clone(), Ids::of_cluster(run, n));
+                let outcome = outcome(one(*case, &bench).await)?;
+                place.clear().await?;
+                outcome
+            }
+        };
+        let done = Done { case: *case, outcome, took: began.elapsed() };
+        after(&done);
+        all.push(done);
+    }
+    Ok(all)
+}
+
+/// Returns the outcome of a case for a capability that the config does not declare.
+fn undeclared(setting: &Setting, case: Case) -> Option<Outcome> {
+    let capability = case.needs().filter(|capability| !declares(setting, capability))?;
+    Some(Outcome::Skipped(format!("the config does not declare the capability {capability}")))
+}
+
+/// Returns the outcome of a case that a cluster cannot do.
+fn not_possible(setting: &Setting, case: Case) -> Option<Outcome> {
+    match case.on_cluster() {
+        OnCluster::Yes => None,
+        OnCluster::ByList if setting.recipe.can(flex_core::config::capability::LIST) => None,
+        OnCluster::ByList => Some(Outcome::NotPossible(
+            "the storage cannot be seen: the config does not declare the capability list".into(),
+        )),
+        OnCluster::No(why) => Some(Outcome::NotPossible(why.into())),
+    }
 }
 
 /// Checks whether the config declares a capability. A config with a batch size declares batches.
@@ -111,6 +170,7 @@ fn outcome(step: Step<()>) -> Result<Outcome, DeskError> {
         Ok(()) => Ok(Outcome::Passed),
         Err(Halt::Failed(why)) => Ok(Outcome::Failed(why)),
         Err(Halt::Skipped(why)) => Ok(Outcome::Skipped(why)),
+        Err(Halt::NotPossible(why)) => Ok(Outcome::NotPossible(why)),
         // A container that a cluster would not start is the fault of config or program.
         Err(Halt::Broken(DeskError::Container(why))) => Ok(Outcome::Failed(why)),
         Err(Halt::Broken(error)) => Err(error),

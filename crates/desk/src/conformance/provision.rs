@@ -10,14 +10,13 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::json;
 
 use super::bench::{Bench, Halt, Step, check, shown};
+use super::listed::list;
+use super::variable::{storage_root, with_variable};
 use crate::api::Hold;
-use crate::container::{Container, Content as Storage, Mount};
 use crate::desk::{Ended, Stop};
 use crate::order::{Content, Order};
 use crate::verdict::verdict;
 
-/// The number of times at which a run is killed.
-const TIMES: u32 = 8;
 /// The time after SIGTERM in which a run must have ended.
 const GRACE: Duration = Duration::from_secs(10);
 /// An operation that no image knows.
@@ -35,7 +34,7 @@ pub(super) fn order(claim: &Claim) -> Order {
 pub(super) async fn volume_fits(bench: &Bench) -> Step<()> {
     let claim = bench.claim();
     let made = bench.provision(&claim).await?;
-    let volume = bench.volume(&claim).unwrap_or(made.volume);
+    let volume = bench.volume(&claim).await?.unwrap_or(made.volume);
     let missing = missing_fields(bench, &claim, &volume);
     check(missing.is_empty(), || format!("the volume has not {}", missing.join(", ")))
 }
@@ -74,22 +73,15 @@ pub(super) async fn rights(bench: &Bench) -> Step<()> {
 pub(super) async fn called_again(bench: &Bench) -> Step<()> {
     let claim = bench.claim();
     bench.provision(&claim).await?;
-    let (tree, volume) = (bench.tree(), bench.volume(&claim));
+    let (tree, volume) = (bench.tree(), bench.volume(&claim).await?);
     bench.provision(&claim).await?;
     let changes = tree.changes(&bench.tree());
     check(changes.is_empty(), || format!("the second run has changed {}", changes.join(", ")))?;
     // The orchestrator may have seen no volume, because the API had not stored it.
-    bench.forget(&claim);
+    bench.forget(&claim).await?;
     bench.provision(&claim).await?;
     let spec = |volume: Option<PersistentVolume>| volume.and_then(|volume| volume.spec);
-    check(spec(volume) == spec(bench.volume(&claim)), || "the second run has made another volume".into())
-}
-
-/// Removes everything that runs have made.
-async fn reset(bench: &Bench) -> Step<()> {
-    bench.forget(&bench.claim());
-    bench.desk.clear()?;
-    Ok(())
+    check(spec(volume) == spec(bench.volume(&claim).await?), || "the second run has made another volume".into())
 }
 
 /// Checks that a repeated run makes the volume.
@@ -99,15 +91,16 @@ async fn repeated(bench: &Bench) -> Step<()> {
 
 pub(super) async fn killed_at_child(bench: &Bench) -> Step<()> {
     let order = order(&bench.claim());
-    bench.at_each_child(&order, async |_, _| repeated(bench).await, async || reset(bench).await).await.map(drop)
+    bench.at_each_child(&order, async |_, _| repeated(bench).await, async || bench.reset().await).await.map(drop)
 }
 
 pub(super) async fn killed_at_times(bench: &Bench) -> Step<()> {
     let order = order(&bench.claim());
     let whole = bench.succeed(&order).await?.took;
-    for n in 0..TIMES {
-        reset(bench).await?;
-        let at = whole * n / TIMES;
+    let times = bench.times();
+    for n in 0..times {
+        bench.reset().await?;
+        let at = whole * n / times;
         bench.run_until(&order, Stop::kill(tokio::time::sleep(at))).await?;
         repeated(bench).await.map_err(|halt| halt.during(&format!("killed after {} ms", at.as_millis())))?;
     }
@@ -115,11 +108,12 @@ pub(super) async fn killed_at_times(bench: &Bench) -> Step<()> {
 }
 
 pub(super) async fn killed_at_create(bench: &Bench) -> Step<()> {
+    let api = &bench.desk()?.desk.api;
     for (hold, moment) in [(Hold::BeforeCreate, "before"), (Hold::AfterCreate, "after")] {
-        reset(bench).await?;
-        bench.desk.api.hold(hold);
-        let ended = bench.run_until(&order(&bench.claim()), Stop::kill(bench.desk.api.reached())).await?;
-        bench.desk.api.hold(Hold::Never);
+        bench.reset().await?;
+        api.hold(hold);
+        let ended = bench.run_until(&order(&bench.claim()), Stop::kill(api.reached())).await?;
+        api.hold(Hold::Never);
         check(ended.killed, || format!("the run created no volume: it {}", shown(&ended)))?;
         let moment = format!("killed {moment} the API stored the volume");
         repeated(bench).await.map_err(|halt| halt.during(&moment))?;
@@ -128,12 +122,12 @@ pub(super) async fn killed_at_create(bench: &Bench) -> Step<()> {
 }
 
 pub(super) async fn volume_is_last(bench: &Bench) -> Step<()> {
-    let claim = bench.claim();
-    bench.desk.api.hold(Hold::AfterCreate);
+    let (claim, api) = (bench.claim(), &bench.desk()?.desk.api);
+    api.hold(Hold::AfterCreate);
     let at_volume = async {
-        bench.desk.api.reached().await;
+        api.reached().await;
         let tree = bench.tree();
-        bench.desk.api.release();
+        api.release();
         tree
     };
     let order = order(&claim);
@@ -141,12 +135,12 @@ pub(super) async fn volume_is_last(bench: &Bench) -> Step<()> {
     let tree = tokio::select! {
         tree = at_volume => tree,
         ended = &mut run => {
-            bench.desk.api.hold(Hold::Never);
+            api.hold(Hold::Never);
             return Err(Halt::Failed(format!("the run created no volume: it {}", shown(&ended?))));
         }
     };
     let ended = run.await?;
-    bench.desk.api.hold(Hold::Never);
+    api.hold(Hold::Never);
     check(ended.is_success(), || format!("the run {}", shown(&ended)))?;
     bench.stored(&claim.volume_id())?;
     let changes = tree.changes(&bench.tree());
@@ -154,7 +148,7 @@ pub(super) async fn volume_is_last(bench: &Bench) -> Step<()> {
 }
 
 pub(super) async fn eight_at_once(bench: &Bench) -> Step<()> {
-    let claims: Vec<Claim> = (0..8).map(|n| bench.setting.claim_with_id(&numbered(n))).collect();
+    let claims: Vec<Claim> = (0..8).map(|n| bench.numbered(n)).collect();
     let runs = join_all(claims.iter().map(|claim| bench.provision(claim))).await;
     let made = runs.into_iter().collect::<Step<Vec<_>>>()?;
     let sources: std::collections::BTreeSet<String> =
@@ -162,35 +156,19 @@ pub(super) async fn eight_at_once(bench: &Bench) -> Step<()> {
     check(sources.len() == made.len(), || "two volumes have the same storage".into())
 }
 
-/// Returns one of many ids.
-pub(super) fn numbered(n: u32) -> String {
-    format!("c0ffee00-0000-4000-8000-{:012}", 100 + n)
-}
-
-/// Makes the container of a run with another value of a variable, which is a file, too.
-fn with_variable(bench: &Bench, claim: &Claim, name: &str, value: &str) -> Step<Container> {
-    let mut container = bench.container(&order(claim), 1)?;
-    container.env.insert(name.into(), value.into());
-    let file = name.to_ascii_lowercase().replace('_', "-");
-    for mount in container.mounts.iter_mut().filter(|mount| mount.path == names::PROPERTY_DIR) {
-        if let Storage::Files(files) = &mut mount.content {
-            files.insert(file.clone(), value.into());
-        }
-    }
-    Ok(container)
-}
-
 /// Runs an operation that no image knows.
 async fn unknown(bench: &Bench) -> Step<Ended> {
-    let container = with_variable(bench, &bench.claim(), "OPERATION", UNKNOWN)?;
-    Ok(bench.desk.run(&container, Stop::Never).await?)
+    let order = order(&bench.claim());
+    let mut job = bench.job(&order)?;
+    with_variable(&mut job, "OPERATION", UNKNOWN);
+    bench.run_job(job, &[order], Stop::Never).await
 }
 
 pub(super) async fn unknown_operation(bench: &Bench) -> Step<()> {
     let before = bench.tree();
     let ended = unknown(bench).await?;
     check([64, 65].contains(&ended.code), || format!("the run {}; it must end with 64 (or 65)", shown(&ended)))?;
-    check(bench.volume(&bench.claim()).is_none(), || "the run has created a volume".into())?;
+    check(bench.volume(&bench.claim()).await?.is_none(), || "the run has created a volume".into())?;
     let left = bench.tree();
     let traces = left.with(&bench.claim().volume_id());
     check(traces.is_empty(), || format!("the run has changed {}", before.changes(&left).join(", ")))
@@ -198,12 +176,12 @@ pub(super) async fn unknown_operation(bench: &Bench) -> Step<()> {
 
 pub(super) async fn sizes(bench: &Bench) -> Step<()> {
     for (bytes, what) in [(1, "1 byte"), (i64::MAX as u64, "8 EiB")] {
-        reset(bench).await?;
+        bench.reset().await?;
         let claim = Claim { size: Ok(bytes), ..bench.claim() };
         let ended = bench.run(&order(&claim)).await?;
-        let volume = bench.volume(&claim);
+        let volume = bench.volume(&claim).await?;
         if ended.is_success() {
-            bench.fitting(&claim, &ended).map_err(|halt| halt.during(what))?;
+            bench.fitting(&claim, &ended).await.map_err(|halt| halt.during(what))?;
             continue;
         }
         check(volume.is_none(), || format!("{what}: the run failed, but has created the volume"))?;
@@ -213,12 +191,13 @@ pub(super) async fn sizes(bench: &Bench) -> Step<()> {
 }
 
 pub(super) async fn hostile_texts(bench: &Bench) -> Step<()> {
-    let mounts = bench.container(&order(&bench.claim()), 1)?.mounts;
-    let is_storage = |mount: &&Mount| matches!(mount.content, Storage::OnNode { .. } | Storage::Remote { .. });
-    let root = mounts.iter().find(is_storage).map_or("/tmp", |mount| mount.path.as_str());
-    let text = format!(
-        "x/../{HOSTILE} $(touch {root}/{HOSTILE}) `touch {root}/{HOSTILE}` '\";touch {root}/{HOSTILE};\n- a: {{"
-    );
+    let root = storage_root(&bench.job(&order(&bench.claim()))?);
+    // A cluster's storage cannot be seen, and its files would stay: there a command shows itself by its output.
+    let command = match bench.sees_files() {
+        true => format!("touch {root}/{HOSTILE}"),
+        false => format!("echo {HOSTILE}-$((40+2))"),
+    };
+    let text = format!("x/../{HOSTILE} $({command}) `{command}` '\";{command};\n- a: {{");
     let keys = &bench.setting.recipe.claim_metadata;
     let claim = Claim {
         created_by: text.clone(),
@@ -227,19 +206,28 @@ pub(super) async fn hostile_texts(bench: &Bench) -> Step<()> {
         ..bench.claim()
     };
     let ended = bench.succeed(&order(&claim)).await?;
-    bench.fitting(&claim, &ended)?;
+    bench.fitting(&claim, &ended).await?;
     let tree = bench.tree();
     let found = tree.with(HOSTILE);
     check(found.is_empty(), || format!("a text of the user became the path {}", found[0].display()))?;
-    let made = json!(bench.volume(&claim).and_then(|volume| volume.spec)).to_string();
-    check(!made.contains(HOSTILE), || "a text of the user is in the volume's spec".into())
+    let done = format!("{HOSTILE}-42");
+    check(!ended.log.contains(&done) && !ended.last_words().contains(&done), || {
+        "a text of the user became a command".into()
+    })?;
+    let made = json!(bench.volume(&claim).await?.and_then(|volume| volume.spec)).to_string();
+    check(!made.contains(HOSTILE), || "a text of the user is in the volume's spec".into())?;
+    let listed = list(bench).await?.unwrap_or_default();
+    check(!listed.iter().any(|entry| entry.place.contains(HOSTILE)), || {
+        "a text of the user is a name of the storage".into()
+    })
 }
 
 /// Runs that fail: the API refuses the volume, and nobody knows the operation.
 async fn failures(bench: &Bench) -> Step<[Ended; 2]> {
-    bench.desk.api.hold(Hold::Refuse);
+    let api = &bench.desk()?.desk.api;
+    api.hold(Hold::Refuse);
     let refused = bench.run(&order(&bench.claim())).await?;
-    bench.desk.api.hold(Hold::Never);
+    api.hold(Hold::Never);
     Ok([refused, unknown(bench).await?])
 }
 
@@ -266,8 +254,11 @@ pub(super) async fn no_secret_in_words(bench: &Bench) -> Step<()> {
 pub(super) async fn ends_after_sigterm(bench: &Bench) -> Step<()> {
     let order = order(&bench.claim());
     let whole = bench.succeed(&order).await?.took;
-    reset(bench).await?;
+    bench.reset().await?;
     let ended = bench.run_until(&order, Stop::Terminate(whole / 2)).await?;
+    if ended.stopped_after.is_none() && !bench.sees_files() {
+        return Err(Halt::Skipped("the run ended before SIGTERM could reach it".into()));
+    }
     let after = ended.stopped_after.unwrap_or_default();
     check(after < GRACE, || format!("the run was still there {} s after SIGTERM", GRACE.as_secs()))?;
     repeated(bench).await

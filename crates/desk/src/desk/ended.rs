@@ -28,7 +28,7 @@ pub struct Ended {
     /// The time from SIGTERM to the end, if the run got one.
     pub stopped_after: Option<Duration>,
     /// The end of the log counts as last words.
-    pub(crate) message_from_log: bool,
+    pub message_from_log: bool,
 }
 
 impl Ended {
