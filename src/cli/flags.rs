@@ -80,6 +80,22 @@ pub(super) fn instance_id(text: &str) -> Result<String, String> {
 }
 
 impl Names {
+    /// Returns the instance, if it is not the usual one.
+    pub(super) fn chosen_instance(&self) -> Option<String> {
+        Some(self.instance.clone()).filter(|instance| instance != names::DEFAULT_INSTANCE)
+    }
+
+    /// Returns the names of an installed orchestrator. Flags that are not the usual names win.
+    pub(super) fn over(&self, found: Identity) -> Identity {
+        let chosen = |flag: &str, usual: &str, found: String| if flag == usual { found } else { flag.to_owned() };
+        Identity {
+            provisioner: chosen(&self.provisioner_name, names::DEFAULT_PROVISIONER, found.provisioner),
+            plugin: chosen(&self.plugin_name, names::DEFAULT_PLUGIN, found.plugin),
+            shell_image: self.shell_image.clone().or(found.shell_image),
+            ..found
+        }
+    }
+
     /// Returns the names by which the orchestrator knows what is its own. Commands beside `run` assume that the
     /// orchestrator knows a shell image.
     pub(super) fn identity(&self, namespaces: &Namespaces) -> Identity {

@@ -81,10 +81,11 @@ enum Command {
     /// Exits 0 if the orchestrator would go on, 2 if the run failed or its volume would not be bound, and 1 if the program
     /// could not be run.
     Try(desk::attempt::TryArgs),
-    /// Prove on this machine that a program keeps the contract: run it, kill it, repeat it, and compare.
+    /// Prove on this machine, or on a cluster, that a program keeps the contract: run it, kill it, repeat it, and compare.
     ///
-    /// Needs no cluster. Prints a line for each case; `--explain ID` says what a case does, why, and how to mend the program.
-    /// Exits 0 if no case fails, 1 if a case fails, and 2 if the cases could not be run.
+    /// Needs no cluster, unless --cluster is given. Prints a line for each case; `--explain ID` says what a case does, why,
+    /// and how to mend the program. Exits 0 if no case fails, 1 if a case fails, and 2 if the cases could not be run, or if
+    /// something that they made on the cluster could not be removed.
     Conformance(desk::conformance::ConformanceArgs),
     /// Check whether the cluster is ready for the orchestrator (--pre), or whether the installation works.
     ///

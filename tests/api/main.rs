@@ -15,6 +15,7 @@ mod cinder;
 mod clones;
 mod complete;
 mod configs;
+mod conformance;
 mod csi;
 mod deletion;
 mod expand;

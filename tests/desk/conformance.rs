@@ -176,4 +176,8 @@ fn a_case_is_explained_and_a_call_without_program_cannot_run() {
     let answer = call(&["conformance"]);
     assert_eq!(answer.code, Some(2), "{answer:?}");
     assert!(answer.err.contains("name a program, or a config with a script"), "{answer:?}");
+    let answer = call(&["conformance", "--cluster"]);
+    assert!(answer.code == Some(2) && answer.err.contains("--cluster-config"), "{answer:?}");
+    let answer = call(&["conformance", "--cluster", "./program"]);
+    assert!(answer.code == Some(2) && answer.err.contains("cannot be used with"), "{answer:?}");
 }

@@ -11,6 +11,7 @@ mod batches;
 mod capacity;
 mod check;
 mod cinder;
+mod conformance;
 mod csi;
 mod helm;
 mod install;

@@ -28,15 +28,12 @@ use crate::object::ObjectName;
 pub(super) const SELECTORS: [&str; 2] =
     ["app.kubernetes.io/name=flex-provisioner", "app.kubernetes.io/part-of=flex-provisioner"];
 
-/// The cluster, the user and the orchestrator of a command.
+/// The cluster and the user of a command.
 #[derive(Clone, Debug, Default, Args)]
-pub(super) struct Cluster {
+pub(super) struct Login {
     /// The kubeconfig [default: the files of KUBECONFIG, or ~/.kube/config].
     #[arg(long, value_name = "FILE", help_heading = "Cluster")]
     kubeconfig: Option<PathBuf>,
-    /// Read from this support bundle, and from no cluster.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context", "as_user"], help_heading = "Cluster")]
-    bundle: Option<PathBuf>,
     /// The context of the kubeconfig [default: its current context].
     #[arg(long, value_parser = NonEmptyStringValueParser::new(), help_heading = "Cluster", add = ArgValueCompleter::new(contexts))]
     context: Option<String>,
@@ -46,6 +43,32 @@ pub(super) struct Cluster {
     /// A group to act as, beside the user of `--as`. May be given several times.
     #[arg(long = "as-group", value_name = "GROUP", requires = "as_user", help_heading = "Cluster")]
     as_groups: Vec<String>,
+}
+
+impl Login {
+    /// Connects to the cluster.
+    ///
+    /// # Errors
+    /// If the kubeconfig or its context does not exist, or cannot be used.
+    pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
+        let access = Access {
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            user: self.as_user.clone(),
+            groups: self.as_groups.clone(),
+        };
+        client::connect_as(&access).await
+    }
+}
+
+/// The cluster, the user and the orchestrator of a command.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct Cluster {
+    #[command(flatten)]
+    login: Login,
+    /// Read from this support bundle, and from no cluster.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context", "as_user"], help_heading = "Cluster")]
+    bundle: Option<PathBuf>,
     /// The orchestrator's own namespace, with its Lease and the versions of configs [default: that of its Deployment].
     #[arg(long, env = "POD_NAMESPACE", help_heading = "Orchestrator")]
     namespace: Option<String>,
@@ -72,9 +95,14 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
+    /// Returns the flags of a command that names the orchestrator's installation by its instance alone.
+    pub(super) fn of_instance(instance: Option<String>) -> Self {
+        Cluster { instance, ..Cluster::default() }
+    }
+
     /// Returns the kubeconfig that a flag names.
     pub(super) fn kubeconfig(&self) -> Option<&PathBuf> {
-        self.kubeconfig.as_ref()
+        self.login.kubeconfig.as_ref()
     }
 
     /// Connects to the cluster.
@@ -87,13 +115,7 @@ impl Cluster {
             let client = Recording::of(answers).replaying(&namespace);
             return Ok(Connection { client, address, namespace, clock: Clock::recorded(recorded) });
         }
-        let access = Access {
-            kubeconfig: self.kubeconfig.clone(),
-            context: self.context.clone(),
-            user: self.as_user.clone(),
-            groups: self.as_groups.clone(),
-        };
-        client::connect_as(&access).await
+        self.login.connect().await
     }
 
     /// Connects to the cluster, and finds the orchestrator.

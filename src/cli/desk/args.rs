@@ -35,7 +35,7 @@ pub(in crate::cli) struct Subject {
     #[arg(long)]
     unconfined: bool,
     #[command(flatten)]
-    names: Names,
+    pub(super) names: Names,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -46,6 +46,22 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl Subject {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub(super) fn inputs(&self) -> anyhow::Result<Inputs> {
+        let text = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
+        Ok(Inputs {
+            config: text(&self.config)?,
+            claim: text(&self.claim)?,
+            class: self.class.clone(),
+            changes: self.changes.clone(),
+            storage: self.storage.clone(),
+            ..Inputs::default()
+        })
+    }
+
     /// Reads the files, and returns the setting of all runs with the program.
     ///
     /// # Errors
@@ -54,15 +70,7 @@ impl Subject {
         if program.is_empty() && self.config.is_none() {
             bail!("nothing says what to run: name a program, or a config with a script (--config)");
         }
-        let text = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
-        let inputs = Inputs {
-            config: text(&self.config)?,
-            claim: text(&self.claim)?,
-            class: self.class.clone(),
-            changes: self.changes.clone(),
-            storage: self.storage.clone(),
-            ..Inputs::default()
-        };
+        let inputs = self.inputs()?;
         let namespaces = Namespaces { namespace: "flex-provisioner".into(), config_namespaces: Vec::new() };
         let setting = Setting::read(&self.names.identity(&namespaces), inputs)?;
         if setting.recipe.script.is_some() && !program.is_empty() {

@@ -1,4 +1,4 @@
-//! `conformance`: proves on this machine that a program keeps the contract.
+//! `conformance`: proves on this machine, or on a cluster, that a program keeps the contract.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use flex_desk::conformance::{Case, Done, Outcome, Report, run};
+use flex_desk::conformance::{Case, Done, OnCluster, Outcome, Report, run};
 use flex_desk::desk::Isolation;
 use quick_junit::{NonSuccessKind, Report as Junit, TestCase, TestCaseStatus, TestSuite};
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use super::super::name::name;
 use super::super::out::{colours, say};
 use super::super::table::Tone;
 use super::args::Subject;
+use super::on_cluster::{self, OnClusterArgs, Proof};
 
 /// The exit code if a case has failed.
 const FAILED: u8 = 1;
@@ -42,6 +43,8 @@ pub(in crate::cli) struct ConformanceArgs {
     output: Output,
     #[command(flatten)]
     subject: Subject,
+    #[command(flatten)]
+    on_cluster: OnClusterArgs,
 }
 
 fn ids() -> PossibleValuesParser {
@@ -68,32 +71,65 @@ fn explain(case: Case) {
     if let Some(capability) = case.needs() {
         say!("It runs only if the config declares the capability {capability}.");
     }
+    match case.on_cluster() {
+        OnCluster::Yes => {}
+        OnCluster::ByList => say!("On a cluster it runs only if the config declares the capability list."),
+        OnCluster::No(why) => say!("On a cluster it is not possible: {why}."),
+    }
     say!("\nWhy: {}\nTo mend the program: {}", plain(case.why()), plain(case.mend()));
 }
 
 fn prove(args: &ConformanceArgs) -> anyhow::Result<Report> {
+    let chosen = |case: &&Case| args.only.is_empty() || args.only.iter().any(|id| id == case.id());
+    let cases: Vec<Case> = Case::ALL.iter().filter(chosen).copied().collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let shows = args.output == Output::Table;
+    let after = |done: &Done| {
+        if shows {
+            line(done);
+        }
+    };
+    let (report, left) = match args.on_cluster.cluster {
+        true => {
+            let proof = on_cluster::prove(&args.on_cluster, &args.subject, &cases, after);
+            let Proof { done, left } = runtime.block_on(proof)?;
+            left.iter().for_each(|what| eprintln!("left behind: {what}"));
+            (Report { done: done?, isolation: Isolation::Root }, left)
+        }
+        false => (on_desk(args, &runtime, &cases, after)?, Vec::new()),
+    };
+    show(args, &report)?;
+    if !left.is_empty() {
+        bail!("the command could not remove everything that its runs have made (see above): remove it by hand");
+    }
+    Ok(report)
+}
+
+/// Runs cases on this machine.
+fn on_desk(
+    args: &ConformanceArgs,
+    runtime: &tokio::runtime::Runtime,
+    cases: &[Case],
+    after: impl FnMut(&Done),
+) -> anyhow::Result<Report> {
     let (setting, tools) = args.subject.read(&args.program)?;
     if tools.program.is_none() && setting.recipe.script.is_none() {
         bail!("the config names an image, which this machine does not run: name the program that stands in for it");
     }
-    let chosen = |case: &&Case| args.only.is_empty() || args.only.iter().any(|id| id == case.id());
-    let cases: Vec<Case> = Case::ALL.iter().filter(chosen).copied().collect();
-    let shows = args.output == Output::Table;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let report = runtime.block_on(run(&setting, &tools, &cases, |done| {
-        if shows {
-            line(done);
-        }
-    }))?;
+    Ok(runtime.block_on(run(&setting, &tools, cases, after))?)
+}
+
+/// Prints the report, and writes it into a file.
+fn show(args: &ConformanceArgs, report: &Report) -> anyhow::Result<()> {
     if let Some(path) = &args.junit {
         let file = std::fs::File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
-        junit(&report).serialize(file).with_context(|| format!("{} cannot be written", path.display()))?;
+        junit(report).serialize(file).with_context(|| format!("{} cannot be written", path.display()))?;
     }
-    match args.output.document(|| document(&report))? {
+    match args.output.document(|| document(report))? {
         Some(document) => say!("{document}"),
-        None => summary(&report),
+        None => summary(report),
     }
-    Ok(report)
+    Ok(())
 }
 
 fn line(done: &Done) {
@@ -109,8 +145,12 @@ fn line(done: &Done) {
 }
 
 fn summary(report: &Report) {
-    let [passed, failed, skipped, _] = report.counts();
-    say!("{passed} cases passed, {failed} failed, {skipped} skipped");
+    let [passed, failed, skipped, not_possible] = report.counts();
+    let not_possible = match not_possible {
+        0 => String::new(),
+        count => format!(", {count} not possible on a cluster"),
+    };
+    say!("{passed} cases passed, {failed} failed, {skipped} skipped{not_possible}");
     if let Isolation::None(why) = &report.isolation {
         say!("The program ran without the mounts and the user of a pod: {why}");
     }

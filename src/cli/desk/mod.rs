@@ -3,4 +3,5 @@
 pub(super) mod args;
 pub(super) mod attempt;
 pub(super) mod conformance;
+mod on_cluster;
 mod report;

@@ -1,0 +1,30 @@
+//! The flags of `conformance --cluster`.
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+
+use crate::cli::adopt::config_name;
+use crate::cli::cluster::Login;
+use crate::object::ObjectName;
+
+/// The cluster, and what of it the runs use.
+#[derive(Clone, Debug, Args)]
+pub(in crate::cli::desk) struct OnClusterArgs {
+    /// Run the cases as Jobs on a cluster, with the config's own image, account, Secrets and storage.
+    #[arg(long, conflicts_with_all = ["program", "storage", "path", "unconfined"], help_heading = "Cluster")]
+    pub(in crate::cli::desk) cluster: bool,
+    /// The provisioner ConfigMap on the cluster, in place of a file.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = config_name, requires = "cluster", conflicts_with = "config", help_heading = "Cluster")]
+    pub(super) cluster_config: Option<ObjectName>,
+    /// The image to prove, with all other settings of the config.
+    #[arg(long, value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new(), requires = "cluster", help_heading = "Cluster")]
+    pub(super) image: Option<String>,
+    /// The namespace of the Jobs [default: that of the config].
+    #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new(), requires = "cluster", help_heading = "Cluster")]
+    pub(super) namespace: Option<String>,
+    /// The node of the Jobs, for a class whose volumes are on nodes [default: one that the class allows].
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), requires = "cluster", help_heading = "Cluster")]
+    pub(super) node: Option<String>,
+    #[command(flatten)]
+    pub(super) login: Login,
+}

@@ -1,0 +1,128 @@
+//! `conformance --cluster`: the cases as Jobs on a cluster.
+
+mod args;
+mod place;
+mod pod;
+mod rights;
+mod source;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::rc::Rc;
+
+use anyhow::bail;
+use flex_desk::conformance::{Case, Done, run_on_cluster};
+use flex_desk::setting::{Inputs, Setting};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+pub(super) use self::args::OnClusterArgs;
+use self::place::OnCluster;
+use super::args::Subject;
+use crate::cli::cluster::Cluster;
+use crate::config::classes::Identity;
+
+/// The prefix of the instance id of a call. All objects of the call have this instance on their label.
+const INSTANCE: &str = "conformance-";
+
+/// The result of a call.
+pub(super) struct Proof {
+    /// The cases that have ended.
+    pub done: anyhow::Result<Vec<Done>>,
+    /// What could not be removed.
+    pub left: Vec<String>,
+}
+
+/// Runs cases on a cluster, calls a function after each, and removes everything that they made.
+///
+/// # Errors
+/// If the cases cannot begin. Nothing was created then.
+pub(super) async fn prove(
+    args: &OnClusterArgs,
+    subject: &Subject,
+    cases: &[Case],
+    after: impl FnMut(&Done),
+) -> anyhow::Result<Proof> {
+    if subject.config.is_none() && args.cluster_config.is_none() {
+        bail!(
+            "nothing says what to run: name a file with the config (--config), or a config on the cluster (--cluster-config)"
+        );
+    }
+    let connection = args.login.connect().await?;
+    let client = connection.client;
+    let cluster = Cluster::of_instance(subject.names.chosen_instance());
+    let found = cluster.identity(&client).await?;
+    let id = random_id();
+    let identity = Identity { instance: format!("{INSTANCE}{id}"), ..subject.names.over(found) };
+    let mut setting = setting(args, subject, &identity, &client).await?;
+    setting.site = source::site(&client, &setting, args.node.as_deref()).await?;
+    let mut signals = Signals::new()?;
+    let place = Rc::new(OnCluster::new(client, connection.address, setting.clone(), id.clone()));
+    let on = if setting.node().is_some() { format!(" on node {}", setting.site.node) } else { String::new() };
+    eprintln!(
+        "the runs are Jobs in namespace {}{on}; all objects have the label {}",
+        setting.recipe.config.namespace,
+        place.selector()
+    );
+    let done = tokio::select! {
+        done = run_on_cluster(&setting, &place, &id, cases, after) => done.map_err(anyhow::Error::from),
+        () = signals.received() => Err(anyhow::anyhow!("stopped by a signal")),
+    };
+    if done.is_err() {
+        eprintln!("removing what the runs have made; a second signal stops that, too");
+    }
+    let left = tokio::select! {
+        left = place.clean() => left,
+        () = signals.received() => vec![format!(
+            "a second signal stopped the removal: look for Jobs and PersistentVolumes with the label {}",
+            place.selector()
+        )],
+    };
+    Ok(Proof { done, left })
+}
+
+/// Reads the config, from a file or from the cluster, after the check of the rights.
+async fn setting(
+    args: &OnClusterArgs,
+    subject: &Subject,
+    identity: &Identity,
+    client: &kube::Client,
+) -> anyhow::Result<Setting> {
+    let mut inputs = Inputs { namespace: args.namespace.clone(), ..subject.inputs()? };
+    if let Some(image) = &args.image {
+        inputs.changes.push(("image".into(), image.clone()));
+    }
+    if let Some(name) = &args.cluster_config {
+        let namespace = args.namespace.as_ref().unwrap_or(&name.namespace);
+        rights::verify(client, namespace, Some(&name.namespace)).await?;
+        inputs.config = Some(source::config(client, name).await?);
+        return Ok(Setting::read(identity, inputs)?);
+    }
+    let setting = Setting::read(identity, inputs)?;
+    rights::verify(client, &setting.recipe.config.namespace, None).await?;
+    Ok(setting)
+}
+
+/// Returns eight hexadecimal digits that no other call has.
+fn random_id() -> String {
+    let random = RandomState::new().build_hasher().finish();
+    format!("{:08x}", random & 0xffff_ffff)
+}
+
+/// The signals that stop the command.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Waits for the next of them.
+    async fn received(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The rights that the cases need on a cluster.
+
+use anyhow::{Context as _, bail};
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+/// The number of questions that are asked at one time.
+const REVIEWS: usize = 16;
+
+/// The rights in the namespace of the runs: group, resource, subresource and verbs.
+const IN_NAMESPACE: &[(&str, &str, &str, &[&str])] = &[
+    ("batch", "jobs", "", &["create", "delete", "get", "list"]),
+    ("", "pods", "", &["delete", "list"]),
+    ("", "pods", "log", &["get"]),
+    ("", "events", "", &["list"]),
+];
+
+/// The rights in the whole cluster. The admission policies ask for the last one when a finalizer is removed.
+const IN_CLUSTER: &[(&str, &str, &str, &[&str])] = &[
+    ("", "persistentvolumes", "", &["delete", "get", "list", "patch"]),
+    ("", "nodes", "", &["list"]),
+    ("flex-provisioner.io", "volumes", "", &["manage"]),
+];
+
+/// The further rights for a config on the cluster.
+const OF_CONFIG: &[(&str, &str, &str, &[&str])] = &[("", "configmaps", "", &["get"])];
+const OF_CLASSES: &[(&str, &str, &str, &[&str])] = &[("storage.k8s.io", "storageclasses", "", &["list"])];
+
+/// Returns the rights for runs in a namespace, and for a config that is read from the namespace `config`.
+fn needed(namespace: &str, config: Option<&str>) -> Vec<ResourceAttributes> {
+    let mut all = attributes(IN_NAMESPACE, Some(namespace));
+    all.extend(attributes(IN_CLUSTER, None));
+    if let Some(config) = config {
+        all.extend(attributes(OF_CONFIG, Some(config)));
+        all.extend(attributes(OF_CLASSES, None));
+    }
+    all
+}
+
+fn attributes(rights: &[(&str, &str, &str, &[&str])], namespace: Option<&str>) -> Vec<ResourceAttributes> {
+    let one = |(group, resource, subresource, verbs): &(&str, &str, &str, &[&str])| {
+        let asked = ResourceAttributes {
+            group: Some((*group).to_owned()),
+            resource: Some((*resource).to_owned()),
+            subresource: Some((*subresource).to_owned()).filter(|name| !name.is_empty()),
+            namespace: namespace.map(str::to_owned),
+            ..ResourceAttributes::default()
+        };
+        let verbs: Vec<String> = verbs.iter().map(|verb| (*verb).to_owned()).collect();
+        verbs.into_iter().map(move |verb| ResourceAttributes { verb: Some(verb), ..asked.clone() })
+    };
+    rights.iter().flat_map(one).collect()
+}
+
+/// Describes rights for a person, one for each resource and namespace.
+fn described(rights: &[ResourceAttributes]) -> Vec<String> {
+    let mut lines: Vec<(String, Vec<String>)> = Vec::new();
+    for right in rights {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (group, sub) = (text(&right.group), text(&right.subresource));
+        let mut on = text(&right.resource);
+        if !sub.is_empty() {
+            on = format!("{on}/{sub}");
+        }
+        if !group.is_empty() {
+            on = format!("{on}.{group}");
+        }
+        on = match &right.namespace {
+            Some(namespace) => format!("{on} in namespace {namespace}"),
+            None => format!("{on} in the cluster"),
+        };
+        match lines.iter_mut().find(|(known, _)| *known == on) {
+            Some((_, verbs)) => verbs.push(text(&right.verb)),
+            None => lines.push((on, vec![text(&right.verb)])),
+        }
+    }
+    lines.into_iter().map(|(on, verbs)| format!("{} {on}", verbs.join("/"))).collect()
+}
+
+/// Checks that the user has all rights.
+///
+/// # Errors
+/// If the user lacks rights. The message has all of them. Or if the API server does not answer.
+pub(super) async fn verify(client: &Client, namespace: &str, config: Option<&str>) -> anyhow::Result<()> {
+    let missing: Vec<Option<ResourceAttributes>> = stream::iter(needed(namespace, config))
+        .map(|right| missing(client, right))
+        .buffered(REVIEWS)
+        .try_collect()
+        .await
+        .context("your rights cannot be asked for")?;
+    let missing = described(&missing.into_iter().flatten().collect::<Vec<_>>());
+    if !missing.is_empty() {
+        bail!(
+            "your account lacks rights, so nothing was created; ask a cluster admin for:\n  {}",
+            missing.join("\n  ")
+        );
+    }
+    Ok(())
+}
+
+/// Asks for a right of the user. Returns the right if the user does not have it.
+async fn missing(client: &Client, right: ResourceAttributes) -> kube::Result<Option<ResourceAttributes>> {
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(right.clone()), ..Default::default() };
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let review = SelfSubjectAccessReview { spec, ..Default::default() };
+    let answer = reviews.create(&PostParams::default(), &review).await?;
+    Ok((!answer.status.is_some_and(|status| status.allowed)).then_some(right))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_described_for_each_resource_and_namespace() {
+        let lines = described(&needed("storage", Some("configs")));
+        for line in [
+            "create/delete/get/list jobs.batch in namespace storage",
+            "get pods/log in namespace storage",
+            "delete/get/list/patch persistentvolumes in the cluster",
+            "manage volumes.flex-provisioner.io in the cluster",
+            "get configmaps in namespace configs",
+            "list storageclasses.storage.k8s.io in the cluster",
+        ] {
+            assert!(lines.iter().any(|one| one == line), "{line} is not in {lines:?}");
+        }
+        let without = described(&needed("storage", None));
+        assert!(!without.iter().any(|line| line.contains("configmaps")), "{without:?}");
+    }
+}
