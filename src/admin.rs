@@ -47,8 +47,13 @@ const SCRAPES: Limits = Limits {
 };
 
 /// The limits of pages for people, who may watch for long, and ask again and again.
-pub const READERS: Limits =
-    Limits { header: Duration::from_secs(10), connection: Duration::from_secs(600), keep_alive: true, ..SCRAPES };
+pub const READERS: Limits = Limits {
+    connections: 1024,
+    header: Duration::from_secs(10),
+    connection: Duration::from_secs(600),
+    keep_alive: true,
+    ..SCRAPES
+};
 
 /// The delay after an error that would also hit the next `accept`, such as too many open files.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
@@ -244,6 +249,26 @@ mod tests {
             let request = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
             let text = rest(began(started(limits).await, &request.repeat(2)).await).await;
             assert_eq!(text.matches(PAGE).count(), answers, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn two_hundred_readers_keep_their_connections() {
+        let address = started(READERS).await;
+        let request = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+        let mut readers = Vec::new();
+        for _ in 0..200 {
+            readers.push(began(address, request).await);
+        }
+        for reader in &mut readers {
+            reader.write_all(request.as_bytes()).await.unwrap();
+            let mut text = String::new();
+            while text.matches(PAGE).count() < 2 {
+                let mut part = [0; 1024];
+                let length = reader.read(&mut part).await.unwrap();
+                assert!(length > 0, "the server has closed the connection: {text}");
+                text += std::str::from_utf8(&part[..length]).unwrap();
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use kube::{Api, Client};
 use super::doctor;
 use crate::clock::Clock;
 use crate::config::classes::Identity;
+use crate::limits::NAME;
 use crate::text::line;
 
 /// Where the leader serves its page.
@@ -38,15 +39,15 @@ pub(super) async fn forward(
     pod: &str,
     port: u16,
 ) -> anyhow::Result<Portforwarder> {
-    let namespace = &identity.namespace;
+    let (namespace, shown) = (&identity.namespace, line(pod, NAME));
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     pods.portforward(pod, &[port]).await.map_err(|error| {
         let why = if is_refused(&error) {
             format!("you may not forward ports: ask for the verbs get and create of pods/portforward in namespace {namespace}")
         } else if matches!(&error, kube::Error::Api(status) if status.code == 404) {
-            format!("pod {pod}, which the Lease names as the leader, is gone: try again when another one leads")
+            format!("pod {shown}, which the Lease names as the leader, is gone: try again when another one leads")
         } else {
-            format!("the API server forwards no port of pod {pod}")
+            format!("the API server forwards no port of pod {shown}")
         };
         match error {
             // As a text, it would also have all empty fields.

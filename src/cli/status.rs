@@ -4,26 +4,27 @@ mod args;
 mod asked;
 mod class_text;
 mod json;
+mod listed;
 mod live;
 mod surroundings;
 mod text;
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use kube::Client;
 
 pub(super) use self::args::StatusArgs;
+use self::listed::listed;
 use self::surroundings::{Shown, Surroundings};
 use self::text::Drawing;
 use super::doctor::collect;
 use super::out::say;
 use crate::api::client::Connection;
 use crate::clock::Clock;
-use crate::config::classes::{ClassLookup, Classes, Identity};
+use crate::config::classes::Identity;
 use crate::object::ObjectName;
 use crate::overview::collect::{Scope, overview};
-use crate::state::index::Index;
 
 pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -44,30 +45,6 @@ async fn work(args: &StatusArgs) -> anyhow::Result<()> {
     let shown = Shown { identity: &identity, surroundings: &surroundings, overview: &overview, without_jobs, class };
     say!("{}", args.form.text(shown, args.drawing(None))?.trim_end());
     Ok(())
-}
-
-/// Lists all that the overview needs. Returns also the reason if no Job could be listed.
-///
-/// # Errors
-/// If a list fails, or if there is no such class.
-async fn listed(
-    client: &Client,
-    identity: &Identity,
-    clock: &Clock,
-    args: &StatusArgs,
-) -> anyhow::Result<(Index, Option<String>)> {
-    let (index, without_jobs) = collect::overview(client, identity, clock).await?;
-    known(&index.classes(), identity, args.class.as_deref())?;
-    Ok((index, without_jobs))
-}
-
-/// Checks that the orchestrator serves a class.
-fn known(classes: &Classes, identity: &Identity, class: Option<&str>) -> anyhow::Result<()> {
-    let Some(class) = class.filter(|class| !matches!(classes.lookup(class), ClassLookup::Ours(_))) else {
-        return Ok(());
-    };
-    let known: Vec<_> = classes.iter().map(|class| class.name.clone()).collect();
-    bail!("class {class} is not served by {}: its classes are {}", identity.provisioner, known.join(", "));
 }
 
 /// Returns the state of all classes as text, and the names of the claims that are not bound: first those whose attempts

@@ -88,7 +88,7 @@ impl Table {
     /// Returns the lines of the table, headings first.
     pub(super) fn text(&self, coloured: bool) -> String {
         let mut columns = TabWriter::new(Vec::new()).padding(GAP).minwidth(0).ansi(true);
-        let headings = self.headings.join("\t");
+        let headings = self.headings.iter().map(|heading| line(heading, usize::MAX)).collect::<Vec<_>>().join("\t");
         let rows = self.rows.iter().map(|row| row.iter().map(|cell| cell.shown(coloured)).collect::<Vec<_>>());
         let lines: Vec<_> = std::iter::once(headings).chain(rows.map(|row| row.join("\t"))).collect();
         // Writing into memory cannot fail.
@@ -107,6 +107,11 @@ mod tests {
         table.row([Cell::from("a"), Cell::toned("ok", Tone::Good)]);
         table.row(["a longer name\u{1b}[2J\ttab".into(), Cell::default()]);
         table
+    }
+
+    #[test]
+    fn headings_act_on_no_terminal() {
+        assert_eq!(Table::new(["a\u{1b}[2J"]).text(false), "a\\u{1b}[2J\n");
     }
 
     #[test]

@@ -4,21 +4,23 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::{ClassRow, ConfigRow, Overview, PoolRow, RecipeRow, VolumeRow, urgency};
+use crate::claim::quota::Usage;
 use crate::class_health::health::Health;
-use crate::class_health::row::{ClaimState, Row, row};
+use crate::class_health::row::{ClaimState, MAX_FAILURE_TEXT, Row, row};
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::state::ClusterState;
 use crate::state::index::Index;
+use crate::text::line;
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 /// The objects that are read under one lock of the index.
 const AT_ONCE: usize = 1000;
 
-/// What an overview keeps.
+/// The claims and volumes that an overview keeps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Scope {
     /// All claims and volumes: for scripts.
@@ -39,7 +41,7 @@ pub(crate) fn overview(
     let mut collector = Collector::new(index.classes(), instance, class, scope, now);
     index.claims().for_each(|claim| collector.claim(&claim));
     index.volumes().for_each(|volume| collector.volume(&volume));
-    collector.end(index, has_jobs)
+    collector.end(&uses(index), has_jobs)
 }
 
 /// Returns the overview of one class or of all. The lock of the index is held for parts of the work only, so that watches
@@ -63,7 +65,16 @@ pub(crate) fn overview_in_parts(
         let index = cluster.index();
         names.iter().filter_map(|name| index.volume(name)).for_each(|volume| collector.volume(&volume));
     }
-    collector.end(&cluster.index(), true)
+    let uses = uses(&cluster.index());
+    collector.end(&uses, true)
+}
+
+/// The runs in progress and the usage, by class.
+type Uses = HashMap<String, (usize, Usage)>;
+
+fn uses(index: &Index) -> Uses {
+    let use_of = |class: &Class| (index.runs_in_flight(&class.name), index.class_usage(&class.name));
+    index.classes().iter().map(|class| (class.name.clone(), use_of(class))).collect()
 }
 
 /// Counts claims and volumes one by one.
@@ -111,7 +122,13 @@ impl<'a> Collector<'a> {
 
     fn claim(&mut self, claim: &Claim) {
         let row = row(&self.classes, claim, self.now).filter(|row| self.shows(&row.class));
-        let Some(row) = row else { return };
+        let Some(mut row) = row else { return };
+        if let (Scope::Open(most), Some(failure)) = (self.scope, &mut row.failure)
+            && most < usize::MAX
+        {
+            // Many claims may fail at one time, and each message may be long.
+            failure.message = line(&failure.message, 2 * MAX_FAILURE_TEXT);
+        }
         *of(&mut self.states, &row.class).entry(row.state).or_default() += 1;
         if matches!(self.scope, Scope::Whole) || row.state != ClaimState::Bound {
             self.rows.push(row);
@@ -135,11 +152,10 @@ impl<'a> Collector<'a> {
         if let (Some(size), true) = (volume.pool_size, self.is_ready(volume)) {
             *self.ready.entry((volume.class.clone(), size)).or_default() += 1;
         }
-        let is_troubled = volume.failed_runs().next().is_some();
-        if is_troubled {
+        if volume.failed_runs().next().is_some() {
             self.troubled.push(volume.clone());
         }
-        if is_troubled || matches!(self.scope, Scope::Whole) {
+        if matches!(self.scope, Scope::Whole) {
             self.volumes.push(VolumeRow::of(volume));
         }
     }
@@ -151,7 +167,7 @@ impl<'a> Collector<'a> {
         pool.is_some_and(|pool| volume.pool_hash() == Some(&pool.hash)) && !volume.terminating
     }
 
-    fn end(mut self, index: &Index, has_jobs: bool) -> Overview {
+    fn end(mut self, uses: &Uses, has_jobs: bool) -> Overview {
         let classes = self.classes.clone();
         // A volume that was made since shows that attempts succeed again; older ones tell nothing more.
         let for_health: Vec<_> = self.troubled.iter().chain(self.newest.values()).cloned().collect();
@@ -159,15 +175,16 @@ impl<'a> Collector<'a> {
         let shown: Vec<_> = shown
             .map(|class| {
                 let health = Health::of(&class.name, &classes, &self.rows, &for_health);
-                let runs = has_jobs.then(|| index.runs_in_flight(&class.name));
-                self.class_row(class, health, runs, index)
+                let (runs, usage) = uses.get(&class.name).copied().unwrap_or_default();
+                self.class_row(class, health, has_jobs.then_some(runs), usage)
             })
             .collect();
         let (mut more_claims, mut more_volumes) = (0, 0);
         if let Scope::Open(most) = self.scope {
             self.rows.sort_by(|a, b| urgency(a).cmp(&urgency(b)));
             more_claims = cut(&mut self.rows, most);
-            more_volumes = cut(&mut self.volumes, most);
+            more_volumes = cut(&mut self.troubled, most);
+            self.volumes = self.troubled.iter().map(|volume| VolumeRow::of(volume)).collect();
         }
         let configs = classes.verdicts.iter().map(|(name, verdict)| ConfigRow {
             name: name.to_string(),
@@ -187,9 +204,8 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn class_row(&self, class: &Class, health: Health, runs: Option<usize>, index: &Index) -> ClassRow {
+    fn class_row(&self, class: &Class, health: Health, runs: Option<usize>, usage: Usage) -> ClassRow {
         let name = &class.name;
-        let usage = index.class_usage(name);
         let (last_minute, last_hour) = self.made.get(name).copied().unwrap_or_default();
         ClassRow {
             name: name.clone(),

@@ -9,6 +9,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,7 @@ use crate::run::failure::LastFailure;
 /// The path of the overview on the status page. The name of a class may follow.
 pub(crate) const OVERVIEW_PATH: &str = "/overview";
 
-/// What an orchestrator has to do with: its classes, with their claims and volumes.
+/// The classes of an orchestrator, with their claims and volumes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Overview {
     /// The classes, by name.
@@ -143,6 +144,6 @@ impl Overview {
 }
 
 /// Returns the key by which claims stand in a list: first those whose attempts fail, then the oldest.
-fn urgency(row: &Row) -> (bool, i64, &str) {
-    (row.failure.is_none(), -row.age, &row.claim)
+fn urgency(row: &Row) -> (bool, Reverse<i64>, &str) {
+    (row.failure.is_none(), Reverse(row.age), &row.claim)
 }

@@ -21,8 +21,10 @@ use crate::overview::collect::{Scope, overview_in_parts};
 const CLAIMS: usize = 100;
 /// The shortest time between two overviews of the same classes. People see no difference.
 const SHORTEST: Duration = Duration::from_millis(900);
-/// The part of a processor that overviews of the same classes take at most: one of so many.
+/// The part of a processor that all overviews together take at most: one of so many.
 const SHARE: u32 = 20;
+/// The time for which an answer that nobody asks for again counts among all overviews.
+const COUNTS: Duration = Duration::from_secs(60);
 
 /// The last overviews, by class; `None` for that of all classes.
 #[derive(Default)]
@@ -39,9 +41,10 @@ struct Answer {
 }
 
 impl Answer {
-    /// Checks whether the answer may be given again at `now`.
-    fn is_fresh(&self, now: Duration) -> bool {
-        now.saturating_sub(self.began) < SHORTEST.max(self.took * SHARE)
+    /// Checks whether the answer may be given again at `now`, if there are so many overviews.
+    fn is_fresh(&self, now: Duration, overviews: usize) -> bool {
+        let overviews = u32::try_from(overviews).unwrap_or(u32::MAX);
+        now.saturating_sub(self.began) < SHORTEST.max(self.took.saturating_mul(SHARE).saturating_mul(overviews))
     }
 }
 
@@ -58,27 +61,36 @@ async fn answer(sources: Arc<Sources>, latest: Arc<Latest>, class: Option<String
     if !sources.context.cluster.is_ready() {
         return (StatusCode::SERVICE_UNAVAILABLE, "this replica still reads the cluster\n").into_response();
     }
+    // The ledgers of a replica that leads no more say what was.
+    if !*sources.leading.borrow() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "this replica does not lead\n").into_response();
+    }
     if let Some(class) = &class {
         let classes = sources.context.cluster.index().classes();
         if !matches!(classes.lookup(class), ClassLookup::Ours(_)) {
             return (StatusCode::NOT_FOUND, "this provisioner does not serve the class\n").into_response();
         }
     }
+    // A reader who leaves does not end the work, so that nobody can make it begin again and again.
+    let text = tokio::spawn(newest(sources, latest, class)).await.unwrap_or_default();
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// Returns the last overview if it is fresh, or makes one.
+async fn newest(sources: Arc<Sources>, latest: Arc<Latest>, class: Option<String>) -> Bytes {
     let mut latest = latest.0.lock().await;
     let now = sources.context.clock.passed();
-    latest.retain(|_, answer| answer.is_fresh(now));
-    let text = match latest.get(&class) {
-        Some(answer) => answer.text.clone(),
-        None => {
-            let (asked, of) = (sources.clone(), class.clone());
-            // The work may take a while, and the threads of the process have claims to serve.
-            let text = tokio::task::spawn_blocking(move || text(&asked, of.as_deref())).await.unwrap_or_default();
-            let took = sources.context.clock.since(now);
-            latest.insert(class, Answer { began: now, took, text: text.clone() });
-            text
-        }
-    };
-    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+    latest.retain(|_, answer| now.saturating_sub(answer.began) < COUNTS.max(answer.took * SHARE));
+    if let Some(answer) = latest.get(&class)
+        && answer.is_fresh(now, latest.len())
+    {
+        return answer.text.clone();
+    }
+    let (asked, of) = (sources.clone(), class.clone());
+    // The work may take a while, and the thread of the process has claims to serve.
+    let text = tokio::task::spawn_blocking(move || text(&asked, of.as_deref())).await.unwrap_or_default();
+    latest.insert(class, Answer { began: now, took: sources.context.clock.since(now), text: text.clone() });
+    text
 }
 
 fn text(sources: &Sources, class: Option<&str>) -> Bytes {
@@ -98,15 +110,18 @@ mod tests {
     #[test]
     fn an_overview_that_takes_long_is_given_for_longer() {
         let answer = |took| Answer { began: Duration::from_secs(10), took, text: Bytes::new() };
-        for (took, age, fresh) in [
-            (Duration::from_millis(2), 0, true),
-            (Duration::from_millis(2), 899, true),
-            (Duration::from_millis(2), 900, false),
-            (Duration::from_millis(200), 3999, true),
-            (Duration::from_millis(200), 4000, false),
+        for (took, overviews, age, fresh) in [
+            (2, 1, 0, true),
+            (2, 1, 899, true),
+            (2, 1, 900, false),
+            (200, 1, 3999, true),
+            (200, 1, 4000, false),
+            (200, 3, 11_999, true),
+            (200, 3, 12_000, false),
         ] {
             let now = Duration::from_secs(10) + Duration::from_millis(age);
-            assert_eq!(answer(took).is_fresh(now), fresh, "{took:?} {age}");
+            let answer = answer(Duration::from_millis(took));
+            assert_eq!(answer.is_fresh(now, overviews), fresh, "{took} {overviews} {age}");
         }
     }
 }

@@ -27,17 +27,18 @@ fn refused() -> Client {
 }
 
 fn served() -> Router {
-    router("127.0.0.1:8081".parse().unwrap(), Arc::new(sources().0))
+    router("127.0.0.1:8081".parse().unwrap(), Arc::new(sources(false).0))
 }
 
-fn sources() -> (Sources, ClusterState) {
+/// Returns the sources of a page whose replica leads, or does not.
+fn sources(leads: bool) -> (Sources, ClusterState) {
     let identity = identity();
     let (client, clock) = (refused(), Clock::default());
     let cluster = ClusterState::new(identity.clone(), clock.clone());
     let (events, _) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
     let writes = Writes::new(client.clone(), identity.clone(), Binding::Direct);
     let context = Context::new(identity, cluster.clone(), writes, events, Metrics::default(), String::new(), clock);
-    let (leading, holder) = (watch::channel(false).1, watch::channel("other".to_owned()).1);
+    let (leading, holder) = (watch::channel(leads).1, watch::channel("other".to_owned()).1);
     let policies = PolicyStates::default();
     (Sources { context, client, replica: "me".into(), leading, holder, policies }, cluster)
 }
@@ -131,9 +132,9 @@ async fn a_replica_that_still_reads_the_cluster_tells_no_overview() {
     assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "this replica still reads the cluster\n"));
 }
 
-#[tokio::test]
-async fn the_overview_is_told_without_parameters_of_classes() {
-    let (sources, cluster) = sources();
+/// Asks a replica that knows the cluster of the tests of overviews.
+async fn told(leads: bool, path: &str) -> (StatusCode, String) {
+    let (sources, cluster) = sources(leads);
     cluster.expect_lists(1);
     cluster.update(|index| {
         *index = crate::overview::testing::cluster();
@@ -141,19 +142,23 @@ async fn the_overview_is_told_without_parameters_of_classes() {
     });
     cluster.listed();
     let router = router("127.0.0.1:8081".parse().unwrap(), Arc::new(sources));
-    let told = async |path: &str| {
-        let request = axum::http::Request::get(path).header("host", "localhost").body(Body::empty()).unwrap();
-        let response = router.clone().oneshot(request).await.unwrap();
-        let (status, body) = (response.status(), response.into_body().collect().await.unwrap().to_bytes());
-        (status, String::from_utf8(body.to_vec()).unwrap())
-    };
-    let (status, all) = told(OVERVIEW_PATH).await;
+    let request = axum::http::Request::get(path).header("host", "localhost").body(Body::empty()).unwrap();
+    let response = router.oneshot(request).await.unwrap();
+    let (status, body) = (response.status(), response.into_body().collect().await.unwrap().to_bytes());
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn the_leader_tells_the_overview_without_parameters_of_classes() {
+    let (status, text) = told(false, OVERVIEW_PATH).await;
+    assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "this replica does not lead\n"));
+    let (status, all) = told(true, OVERVIEW_PATH).await;
     assert!(!all.contains("west"), "{all}");
     let all: Overview = serde_json::from_str(&all).unwrap();
     let names: Vec<_> = all.classes.iter().map(|class| class.name.as_str()).collect();
     assert_eq!((status, names), (StatusCode::OK, vec!["broken", "gold"]));
-    let (_, one) = told(&format!("{OVERVIEW_PATH}/gold")).await;
+    let (_, one) = told(true, &format!("{OVERVIEW_PATH}/gold")).await;
     let one: Overview = serde_json::from_str(&one).unwrap();
     assert_eq!((one.classes.len(), one.claims.len()), (1, 3));
-    assert_eq!(told(&format!("{OVERVIEW_PATH}/other")).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(told(true, &format!("{OVERVIEW_PATH}/other")).await.0, StatusCode::NOT_FOUND);
 }

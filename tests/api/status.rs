@@ -45,7 +45,7 @@ impl Watching {
             }
             None
         };
-        let found = tokio::time::timeout(Duration::from_secs(60), found).await;
+        let found = tokio::time::timeout(Duration::from_secs(90), found).await;
         found.ok().flatten().unwrap_or_else(|| panic!("no line has {texts:?}:\n{}", self.printed))
     }
 }

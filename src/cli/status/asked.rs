@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
@@ -12,7 +12,6 @@ use hyper_util::rt::TokioIo;
 use kube::Client;
 
 use super::args::StatusArgs;
-use super::known;
 use crate::cli::doctor::collect;
 use crate::cli::forward::{forward, leader};
 use crate::clock::Clock;
@@ -22,9 +21,11 @@ use crate::overview::{OVERVIEW_PATH, Overview};
 /// The longest time for one answer, with the way to the page.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// The time for which the last overview is shown while the orchestrator does not answer: another one begins to lead.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// The largest answer, in bytes. An answer has 100 claims, and one line for each class and each failed volume.
 const MAX_ANSWER: usize = 64 << 20;
+/// The longest message about an answer. Somebody else may have written a part of it.
+pub(super) const MAX_MESSAGE: usize = 500;
 
 /// A connection to the status page of the leader.
 pub(super) struct Asked {
@@ -32,13 +33,13 @@ pub(super) struct Asked {
     identity: Identity,
     clock: Clock,
     port: u16,
-    path: String,
+    class: Option<String>,
     requests: SendRequest<Empty<Bytes>>,
     /// The parameters of the class that is shown. The page does not tell them.
     parameters: BTreeMap<String, String>,
     /// The last answer.
     pub(super) last: Overview,
-    /// When it came.
+    /// The time of the last answer, or of the last vain search for another source.
     answered: Duration,
 }
 
@@ -54,32 +55,25 @@ impl Asked {
         args: &StatusArgs,
     ) -> anyhow::Result<Self> {
         let (client, identity, clock) = (client.clone(), identity.clone(), clock.clone());
-        let port = args.status_port.status_port;
-        let path = match &args.class {
-            Some(class) => format!("{OVERVIEW_PATH}/{class}"),
-            None => OVERVIEW_PATH.to_owned(),
-        };
+        let (port, class) = (args.status_port.status_port, args.class.clone());
         let requests = within(connect(&client, &identity, port)).await?;
         let (parameters, last, answered) = (BTreeMap::new(), Overview::default(), clock.passed());
-        let mut asked = Asked { client, identity, clock, port, path, requests, parameters, last, answered };
-        asked.reread(args).await?;
-        asked.last = within(asked.ask()).await?;
+        let mut asked = Asked { client, identity, clock, port, class, requests, parameters, last, answered };
+        asked.reread().await;
+        let first = within(asked.ask()).await?;
+        asked.take(first);
         Ok(asked)
     }
 
-    /// Reads again what the page does not tell: the parameters of the class that is shown.
-    ///
-    /// # Errors
-    /// If the class is not served, or if the user may not read classes and configs.
-    pub(super) async fn reread(&mut self, args: &StatusArgs) -> anyhow::Result<()> {
-        let Some(class) = args.class.as_deref() else { return Ok(()) };
-        let classes = collect::classes(&self.client, &self.identity, &self.clock).await?;
-        known(&classes, &self.identity, Some(class))?;
+    /// Reads again what the page does not tell: the parameters of the class that is shown. An error leaves the former.
+    pub(super) async fn reread(&mut self) {
+        let Some(class) = self.class.as_deref() else { return };
+        let classes = within(collect::classes(&self.client, &self.identity, &self.clock)).await;
+        let Ok(classes) = classes.inspect_err(|error| tracing::debug!("{error:#}")) else { return };
         if let ClassLookup::Ours(class) = classes.lookup(class) {
             let parameters = class.recipe.as_ref().map(|recipe| recipe.parameters.clone());
             self.parameters = parameters.unwrap_or_default();
         }
-        Ok(())
     }
 
     /// Asks again. If there is no answer, perhaps another one leads now; until it answers, the last answer stays for a
@@ -93,15 +87,24 @@ impl Asked {
             Err(_) => self.ask_anew().await,
         };
         match answer {
-            Ok(mut overview) => {
-                let recipes = overview.classes.iter_mut().filter_map(|class| class.recipe.as_mut().ok());
-                recipes.for_each(|recipe| recipe.parameters.clone_from(&self.parameters));
-                (self.last, self.answered) = (overview, self.clock.passed());
+            Ok(overview) => {
+                self.take(overview);
                 Ok(())
             }
             Err(_) if self.clock.since(self.answered) < PATIENCE => Ok(()),
             Err(why) => Err(why),
         }
+    }
+
+    /// Begins another time of patience, because there is no other source.
+    pub(super) fn go_on(&mut self) {
+        self.answered = self.clock.passed();
+    }
+
+    fn take(&mut self, mut overview: Overview) {
+        let recipes = overview.classes.iter_mut().filter_map(|class| class.recipe.as_mut().ok());
+        recipes.for_each(|recipe| recipe.parameters.clone_from(&self.parameters));
+        (self.last, self.answered) = (overview, self.clock.passed());
     }
 
     /// Finds the leader again, and asks it.
@@ -117,16 +120,25 @@ impl Asked {
 
     async fn ask(&mut self) -> anyhow::Result<Overview> {
         self.requests.ready().await.context("the connection has ended")?;
-        let request = Request::get(&self.path).header(header::HOST, "localhost").body(Empty::new())?;
+        let path = match &self.class {
+            Some(class) => format!("{OVERVIEW_PATH}/{class}"),
+            None => OVERVIEW_PATH.to_owned(),
+        };
+        let request = Request::get(&path).header(header::HOST, "localhost").body(Empty::new())?;
         let answer = self.requests.send_request(request).await.context("the connection has ended")?;
         match answer.status() {
             StatusCode::OK => {}
-            StatusCode::NOT_FOUND => bail!("the orchestrator is of a version that does not tell the overview"),
+            StatusCode::NOT_FOUND => {
+                bail!("the orchestrator does not serve the class, or is of a version without the overview")
+            }
             status => bail!("the orchestrator does not tell the overview: {status}"),
         }
         let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await;
         let body = body.map_err(|error| anyhow::anyhow!("the answer cannot be read: {error}"))?.to_bytes();
-        serde_json::from_slice(&body).context("the orchestrator is of another version")
+        let overview: Overview = serde_json::from_slice(&body).context("the orchestrator is of another version")?;
+        let is_asked_for = |name: &String| self.class.as_ref().is_none_or(|class| class == name);
+        ensure!(overview.classes.iter().all(|class| is_asked_for(&class.name)), "the answer is about another class");
+        Ok(overview)
     }
 }
 

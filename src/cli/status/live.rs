@@ -11,10 +11,13 @@ use crossterm::terminal::{
 };
 use crossterm::{execute, queue};
 use kube::Client;
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 use super::args::StatusArgs;
-use super::asked::Asked;
+use super::asked::{Asked, MAX_MESSAGE};
+use super::listed::{check_class, listed};
 use super::surroundings::{Shown, Surroundings};
 use super::text::Drawing;
 use crate::api::{external_provisioner, watch};
@@ -24,6 +27,7 @@ use crate::config::classes::Identity;
 use crate::overview::Overview;
 use crate::overview::collect::{self, Scope};
 use crate::state::ClusterState;
+use crate::text::line;
 
 /// The time between two pictures.
 const REDRAW: Duration = Duration::from_secs(1);
@@ -59,12 +63,12 @@ async fn show(client: Client, identity: Identity, args: &StatusArgs) -> anyhow::
     loop {
         if clock.since(read) >= REREAD {
             surroundings = Surroundings::read(&client, &identity, &clock).await;
-            source.reread(args).await?;
+            source.reread(args).await;
             read = clock.passed();
         }
         let drawing = screen.drawing();
         let picture = {
-            let overview = source.overview(args, args.form.scope(drawing.claims.unwrap_or(usize::MAX))).await?;
+            let overview = source.overview(args, args.form.scope(drawing.claims.unwrap_or(usize::MAX))).await;
             let (class, without_jobs) = (args.class.as_deref(), None);
             let shown =
                 Shown { identity: &identity, surroundings: &surroundings, overview: &overview, without_jobs, class };
@@ -77,59 +81,99 @@ async fn show(client: Client, identity: Identity, args: &StatusArgs) -> anyhow::
 
 /// Where the overview comes from.
 enum Source {
-    /// The orchestrator that leads. This costs the API server next to nothing.
+    /// The orchestrator that leads. The API server only forwards bytes.
     Asked(Box<Asked>),
     /// Watches, for users who may not ask, and for scripts, which want every object.
-    Watched { cluster: ClusterState, identity: Identity, clock: Clock },
+    Watched(Box<Watched>),
+}
+
+/// A cache that watches fill.
+struct Watched {
+    client: Client,
+    identity: Identity,
+    clock: Clock,
+    cluster: ClusterState,
+    /// The watches end with this value.
+    _end: oneshot::Sender<()>,
+}
+
+impl Watched {
+    async fn start(client: &Client, identity: &Identity, clock: &Clock, args: &StatusArgs) -> anyhow::Result<Self> {
+        // Watches begin with lists: the errors of these say which right is missing.
+        if let Some(why) = listed(client, identity, clock, args).await?.1 {
+            bail!("--watch needs the right to list Jobs: {why}");
+        }
+        let cluster = ClusterState::new(identity.clone(), clock.clone());
+        let (client, identity, clock) = (client.clone(), identity.clone(), clock.clone());
+        let (end, ended) = oneshot::channel();
+        let watches = {
+            let (client, identity, clock, cluster) = (client.clone(), identity.clone(), clock.clone(), cluster.clone());
+            async move {
+                watch::start_overview(&client, &identity, &cluster);
+                tokio::spawn(external_provisioner::follow(client, cluster, clock));
+                let _ = ended.await;
+            }
+        };
+        // Watches go on until their runtime ends, so that they have one of their own.
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        std::thread::spawn(move || runtime.block_on(watches));
+        let ready = tokio::time::timeout(FIRST_LISTS, cluster.until_ready()).await;
+        ready.context("not all kinds could be listed: flex check says which rights are missing")?;
+        Ok(Watched { client, identity, clock, cluster, _end: end })
+    }
 }
 
 impl Source {
     async fn open(client: &Client, identity: &Identity, clock: &Clock, args: &StatusArgs) -> anyhow::Result<Self> {
         if args.form.is_for_people() {
+            check_class(client, identity, clock, args.class.as_deref()).await?;
             match Asked::open(client, identity, clock, args).await {
                 Ok(asked) => return Ok(Source::Asked(Box::new(asked))),
-                Err(why) => eprintln!("Watches claims and volumes, because the orchestrator does not answer: {why:#}"),
+                Err(why) => {
+                    let why = line(&format!("{why:#}"), MAX_MESSAGE);
+                    eprintln!("Watches claims and volumes, because the orchestrator does not answer: {why}");
+                }
             }
         }
-        Source::watched(client, identity, clock, args).await
+        Ok(Source::Watched(Box::new(Watched::start(client, identity, clock, args).await?)))
     }
 
-    async fn watched(client: &Client, identity: &Identity, clock: &Clock, args: &StatusArgs) -> anyhow::Result<Self> {
-        // Watches begin with lists: the errors of these say which right is missing.
-        if let Some(why) = super::listed(client, identity, clock, args).await?.1 {
-            bail!("--watch needs the right to list Jobs: {why}");
-        }
-        let cluster = ClusterState::new(identity.clone(), clock.clone());
-        watch::start_overview(client, identity, &cluster);
-        tokio::spawn(external_provisioner::follow(client.clone(), cluster.clone(), clock.clone()));
-        let ready = tokio::time::timeout(FIRST_LISTS, cluster.until_ready()).await;
-        ready.context("not all kinds could be listed: flex check says which rights are missing")?;
-        Ok(Source::Watched { cluster, identity: identity.clone(), clock: clock.clone() })
-    }
-
-    /// Reads again what the source does not learn by itself.
-    async fn reread(&mut self, args: &StatusArgs) -> anyhow::Result<()> {
+    /// Reads again what the source does not learn by itself. A source of watches gives way to an orchestrator that
+    /// answers.
+    async fn reread(&mut self, args: &StatusArgs) {
         match self {
-            Source::Asked(asked) => asked.reread(args).await,
-            Source::Watched { .. } => Ok(()),
+            Source::Asked(asked) => asked.reread().await,
+            Source::Watched(watched) if args.form.is_for_people() => {
+                match Asked::open(&watched.client, &watched.identity, &watched.clock, args).await {
+                    Ok(asked) => *self = Source::Asked(Box::new(asked)),
+                    Err(why) => tracing::debug!("{why:#}"),
+                }
+            }
+            Source::Watched(_) => {}
         }
     }
 
     /// Returns the overview of now. If the orchestrator answers no more, the source becomes the watches.
-    async fn overview(&mut self, args: &StatusArgs, scope: Scope) -> anyhow::Result<Overview> {
+    async fn overview(&mut self, args: &StatusArgs, scope: Scope) -> Overview {
         if let Source::Asked(asked) = self {
-            let Err(why) = asked.overview().await else { return Ok(asked.last.clone()) };
+            let Err(why) = asked.overview().await else { return asked.last.clone() };
             tracing::debug!("{why:#}");
             let (client, identity, clock) = asked.connection();
-            *self = Source::watched(&client, &identity, &clock, args).await?;
-        }
-        Ok(match self {
-            Source::Asked(asked) => asked.last.clone(),
-            Source::Watched { cluster, identity, clock } => {
-                let names = (identity.instance.as_str(), args.class.as_deref());
-                collect::overview_in_parts(cluster, names, scope, clock.now())
+            match Watched::start(&client, &identity, &clock, args).await {
+                Ok(watched) => *self = Source::Watched(Box::new(watched)),
+                Err(why) => {
+                    tracing::debug!("{why:#}");
+                    asked.go_on();
+                }
             }
-        })
+        }
+        match self {
+            Source::Asked(asked) => asked.last.clone(),
+            Source::Watched(watched) => {
+                let names = (watched.identity.instance.as_str(), args.class.as_deref());
+                collect::overview_in_parts(&watched.cluster, names, scope, watched.clock.now())
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What `status` shows beside the overview. It seldom changes, and is read by requests of its own.
+//! The parts of `status` beside the overview. They seldom change, and the command reads them itself.
 
 use flex_contract::names;
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;

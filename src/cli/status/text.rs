@@ -167,7 +167,7 @@ pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<Strin
             row.reason().into(),
         ]);
     }
-    let rest = open.len().saturating_sub(shown) + overview.more_claims;
+    let rest = open.len().saturating_sub(shown).saturating_add(overview.more_claims);
     let more = if rest > 0 { format!("… and {rest} more\n") } else { String::new() };
     (!table.is_empty()).then(|| table.text(drawing.coloured) + &more)
 }
