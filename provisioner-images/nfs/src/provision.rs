@@ -114,9 +114,11 @@ async fn claim(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
     let of_path = record::of_path(path);
     let owner = match server.read_record(&of_path).await? {
         Some(owner) => owner,
-        None if server.has_directory(path).await? => {
-            return Err(taken(path, "somebody else (it was not made by this image)"));
-        }
+        None if server.has_directory(path).await? => match server.read_record(&of_path).await? {
+            // Another run for this volume may have made the record and the directory since the first look.
+            Some(owner) => owner,
+            None => return Err(taken(path, "somebody else (it was not made by this image)")),
+        },
         None if new_record(server, path, id).await? => return Ok(()),
         // Another run was faster.
         None => server.read_record(&of_path).await?.unwrap_or_default(),

@@ -1,11 +1,44 @@
 //! Tests of runs that are killed at any moment: the next run succeeds, whatever they left.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use ganesha::{Ganesha, Options};
 
 use crate::run::{ONE, Run};
+
+/// The pod of the first run is slow, and a second run does all the work meanwhile.
+#[test]
+fn a_run_that_is_overtaken_refuses_nothing() {
+    let server = Ganesha::start(Options::default());
+    let run = Run::new(&server, ONE);
+    let mut overtaken = 0;
+    for step in 0..40 {
+        let mut first = run.begin("provision");
+        let signal = |name: &str| {
+            let done = Command::new("kill").args([name, &first.id().to_string()]).status().unwrap();
+            assert!(done.success());
+        };
+        std::thread::sleep(Duration::from_micros(400 * step));
+        signal("-STOP");
+        let second = run.provision();
+        assert_eq!(second.code, 0, "step {step}: {second:?}");
+        overtaken += usize::from(is_stopped(first.id()));
+        signal("-CONT");
+        let code = first.wait().unwrap().code();
+        assert!([Some(0), Some(75)].contains(&code), "step {step}: {code:?}");
+        let ended = run.delete_patiently();
+        assert_eq!(ended.code, 0, "step {step}: {ended:?}");
+    }
+    assert!(overtaken > 10, "only {overtaken} runs were overtaken: the steps are too long");
+}
+
+/// Checks whether a process is stopped, and not at its end.
+fn is_stopped(id: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
+    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+}
 
 #[test]
 fn after_any_death_a_volume_can_be_finished_and_deleted() {

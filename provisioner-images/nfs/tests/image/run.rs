@@ -1,7 +1,7 @@
 //! Runs the image's program with `--dry-run` in place of a cluster.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,12 +130,17 @@ impl Run {
 
     /// Runs an operation and kills it after a while. Returns false if it had ended before.
     pub fn killed_after(&self, operation: &str, time: Duration) -> bool {
-        let mut process = self.command(operation).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut process = self.begin(operation);
         std::thread::sleep(time);
         let alive = process.try_wait().unwrap().is_none();
         process.kill().unwrap();
         process.wait().unwrap();
         alive
+    }
+
+    /// Begins an operation, and does not wait for its end.
+    pub fn begin(&self, operation: &str) -> Child {
+        self.command(operation).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
     fn command(&self, operation: &str) -> Command {
