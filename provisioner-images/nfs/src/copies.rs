@@ -1,9 +1,14 @@
 //! Clones and snapshots: copies of a volume's directory, each on the export of its original.
 //!
-//! A copy is made under a hidden name and gets its own name when it is complete. So a run that dies leaves nothing that
-//! looks complete, and the next run begins the copy again.
+//! A copy is made in a hidden directory and gets its place when the copy is complete. So a run that dies leaves nothing
+//! that looks complete, and the next run begins the copy again.
+//!
+//! Two runs for one copy may overlap. So each run has a name of its own in the hidden directory, and a run that removes
+//! the hidden directory renames it first. From then on, no other run can give its place to a copy that was in there.
 //!
 //! Snapshots are in the folder of the records, which only root may enter.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 use flex_contract::listing::{Entry, State};
 use flex_contract::request::{CloneSource, RunRequest};
@@ -14,10 +19,12 @@ use crate::record::{self, FOLDER, PathParts};
 use crate::server::Server;
 use crate::{copy, tree};
 
-/// The prefix of an unfinished copy. The id of its volume or snapshot follows.
+/// The prefix of the directory of unfinished copies. The id of the volume or snapshot follows.
 const HALF: &str = ".copying-";
 /// The prefix of a snapshot that is being deleted.
 const DELETING: &str = ".deleting-";
+/// The mode of the directory of unfinished copies. No user reads a copy before it is complete.
+const PRIVATE: u32 = 0o700;
 /// The protocol versions of a copy where the config leaves the choice: only 4.2 knows the copy by the server.
 const NEWEST: &[&str] = &["4.2"];
 
@@ -26,7 +33,8 @@ fn of_snapshot(id: &str) -> String {
     format!("{FOLDER}/snapshot-{id}")
 }
 
-/// Returns the place of an unfinished copy. It is beside the complete one, because it must be on its file system.
+/// Returns the directory of the unfinished copies. The directory is beside the complete copy, because both must be on one
+/// file system.
 fn half(path: &str, id: &str) -> String {
     match record::split(path) {
         PathParts { folder: "", .. } => format!("{HALF}{id}"),
@@ -103,16 +111,60 @@ pub async fn make(server: &Server, parameters: &Parameters, from: &str, to: &str
     if !folder.is_empty() && folder != FOLDER {
         server.make_directory(folder, 0o755).await?;
     }
+    remove_half(server, to, id).await?;
     let half = half(to, id);
-    tree::remove(server, &half).await?;
+    server.make_directory(&half, PRIVATE).await?;
+    let own = format!("{half}/{:016x}", random());
     let copier = connect(parameters).await?;
-    let copied = copy::tree(&copier, from, &half).await;
+    let copied = copy::tree(&copier, from, &own).await;
     copier.leave().await;
     copied?;
-    match server.rename(&half, to).await? {
-        true => Ok(()),
-        false => Err(Failure::retry(format!("somebody removed the copy {half} before it got its name {to}"))),
+    publish(server, &own, to, id).await?;
+    server.remove_empty(&half).await
+}
+
+/// Returns a number that no other run has.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Gives a complete copy its place, if the place is still the volume's.
+async fn publish(server: &Server, own: &str, to: &str, id: &str) -> Result<(), Failure> {
+    let lost = || Failure::retry(format!("the volume of the copy {own} was deleted before the copy got its place {to}"));
+    if !is_wanted(server, to, id).await? {
+        return Err(lost());
     }
+    if !server.rename(own, to).await? {
+        return Err(Failure::retry(format!("another run removed the copy {own} before the copy got its place {to}")));
+    }
+    // A delete run may have looked for the directory just before the rename.
+    if is_wanted(server, to, id).await? {
+        return Ok(());
+    }
+    withdraw(server, to, id).await?;
+    Err(lost())
+}
+
+/// Checks whether the records still give a place to its volume. A snapshot has no record.
+async fn is_wanted(server: &Server, to: &str, id: &str) -> Result<bool, Failure> {
+    if record::split(to).folder == FOLDER {
+        return Ok(true);
+    }
+    let has_place = server.read_record(&record::of_volume(id)).await?.is_some_and(|path| path == to);
+    Ok(has_place && server.read_record(&record::of_path(to)).await?.is_some_and(|owner| owner == id))
+}
+
+/// Removes a copy that this run has just made.
+async fn withdraw(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
+    remove_renamed(server, path, &record::rubbish(path, id)).await
+}
+
+/// Renames a directory, so that no run finds it under its name any more, and removes it.
+async fn remove_renamed(server: &Server, path: &str, rubbish: &str) -> Result<(), Failure> {
+    // An earlier run may have left this directory. The rubbish would be in the way.
+    tree::remove(server, rubbish).await?;
+    server.rename(path, rubbish).await?;
+    tree::remove(server, rubbish).await
 }
 
 /// Connects with the newest version of the protocol that the config allows and the server speaks.
@@ -128,9 +180,13 @@ async fn connect(parameters: &Parameters) -> Result<Server, Failure> {
     Server::connect(parameters).await
 }
 
-/// Removes the unfinished copy of a volume.
+/// Removes the unfinished copies of a volume or snapshot.
 pub async fn remove_half(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
-    tree::remove(server, &half(path, id)).await
+    let half = half(path, id);
+    if !server.has(&half).await? {
+        return Ok(());
+    }
+    remove_renamed(server, &half, &record::rubbish(path, id)).await
 }
 
 /// Makes a snapshot of the run's volume.
@@ -149,15 +205,11 @@ pub async fn snapshot(server: &Server, parameters: &Parameters, request: &RunReq
 /// Deletes a snapshot, or what an unfinished run left of it.
 pub async fn delete_snapshot(server: &Server, id: &str) -> Result<(), Failure> {
     let path = of_snapshot(id);
-    let rubbish = format!("{FOLDER}/{DELETING}{id}");
-    // An earlier run may have left this directory. It would be in the way.
-    tree::remove(server, &rubbish).await?;
-    server.rename(&path, &rubbish).await?;
-    tree::remove(server, &rubbish).await?;
+    remove_renamed(server, &path, &record::rubbish(&path, id)).await?;
     remove_half(server, &path, id).await
 }
 
-/// Returns an entry for the unfinished copy of a volume, if there is one.
+/// Returns an entry for the unfinished copies of a volume, if there is one.
 pub async fn leftover(
     server: &Server,
     parameters: &Parameters,
@@ -188,6 +240,12 @@ mod tests {
     use super::*;
 
     const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
+
+    #[test]
+    fn what_is_removed_is_rubbish_in_the_list() {
+        assert_eq!(record::rubbish(&of_snapshot("1"), "1"), format!("{FOLDER}/{DELETING}1"));
+        assert_ne!(random(), random(), "two runs have one name");
+    }
 
     #[test]
     fn an_unfinished_copy_is_beside_the_complete_one() {

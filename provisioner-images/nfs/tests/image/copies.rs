@@ -245,6 +245,66 @@ fn after_any_death_a_copy_can_be_finished_and_deleted() {
     assert!(died > 10, "only {died} runs were killed before their end: the steps are too long");
 }
 
+/// Runs an operation that pauses after a while, and does something in the pause. Returns the exit code.
+fn paused(run: &Run, operation: &str, time: Duration, pause: impl FnOnce()) -> i32 {
+    let mut process = run.begin(operation);
+    let signal = |name: &str| Command::new("kill").args([name, &process.id().to_string()]).status().unwrap().success();
+    std::thread::sleep(time);
+    assert!(signal("-STOP"));
+    pause();
+    assert!(signal("-CONT"));
+    process.wait().unwrap().code().unwrap()
+}
+
+/// A pod whose node was away comes back, while another run does the same work.
+#[test]
+fn of_two_runs_only_complete_copies_stay() {
+    let site = Site::start();
+    for n in 0..20 {
+        fs::create_dir(site.original().join(format!("{n}"))).unwrap();
+        fs::write(site.original().join(format!("{n}/file")), [b'x'; 5000]).unwrap();
+    }
+    let mut codes = Vec::new();
+    for step in 0..30 {
+        let time = Duration::from_millis(4 * step);
+        let second_dies = step % 2 == 0;
+        let code = paused(&site.copy, "provision", time, || match second_dies {
+            true => drop(site.copy.provision_killed_after(Duration::from_millis(40))),
+            // The server may still work on a call of the first run.
+            false => assert!([0, 75].contains(&site.copy.provision().code), "step {step}"),
+        });
+        assert!([0, 75].contains(&code), "step {step}: {code}");
+        codes.push(code);
+        if site.copy().exists() {
+            assert_eq!(names(&site.copy()).len(), 20, "step {step}: half a copy is published");
+        }
+        site.copy.provision().well();
+        assert_eq!(names(&site.copy()).len(), 20, "step {step}");
+        site.copy.delete_patiently().well();
+        assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.original.directory()], "step {step}");
+    }
+    assert!(codes.contains(&75) && codes.contains(&0), "no run was overtaken by another one: {codes:?}");
+}
+
+#[test]
+fn a_run_that_wakes_after_the_deletion_makes_no_volume() {
+    let site = Site::start();
+    for n in 0..20 {
+        fs::create_dir(site.original().join(format!("{n}"))).unwrap();
+    }
+    let mut codes = Vec::new();
+    for step in 0..30 {
+        let time = Duration::from_millis(3 * step);
+        codes.push(paused(&site.copy, "provision", time, || drop(site.copy.delete_patiently().well())));
+        let hash = site.records().iter().filter(|name| name.starts_with("path-")).count();
+        let is_recorded = hash == 2 && site.records().contains(&format!("volume-{TWO}"));
+        assert!(is_recorded || !site.copy().exists(), "step {step}: a directory without a record: {codes:?}");
+        site.copy.delete_patiently().well();
+        assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.original.directory()], "step {step}");
+    }
+    assert!(codes.contains(&75), "no volume was deleted during its copy: {codes:?}");
+}
+
 /// A client that has the volume puts links in place of its directories, all the time.
 #[test]
 fn no_exchange_during_the_copy_leads_elsewhere() {
