@@ -17,7 +17,7 @@ use flex_image_kit::Failure;
 use crate::parameters::Parameters;
 use crate::record::{self, FOLDER, PathParts};
 use crate::server::Server;
-use crate::{copy, tree};
+use crate::{copy, nesting, tree};
 
 /// The prefix of the directory of unfinished copies. The id of the volume or snapshot follows.
 const HALF: &str = ".copying-";
@@ -102,14 +102,18 @@ async fn owned(server: &Server, id: &str) -> Result<Option<String>, Failure> {
     Ok((ours && server.has_directory(&path).await?).then_some(path))
 }
 
-/// Makes a complete copy, unless an earlier run did. `id` is that of the new volume or snapshot.
-pub async fn make(server: &Server, parameters: &Parameters, from: &str, to: &str, id: &str) -> Result<(), Failure> {
+/// Makes a complete copy, unless an earlier run did. `id` is that of the new volume or snapshot. Returns whether the copy
+/// is new.
+pub async fn make(server: &Server, parameters: &Parameters, from: &str, to: &str, id: &str) -> Result<bool, Failure> {
     if server.has_directory(to).await? {
-        return Ok(());
+        return Ok(false);
     }
     let folder = record::split(to).folder;
     if !folder.is_empty() && folder != FOLDER {
         server.make_directory(folder, 0o755).await?;
+        // Another run may have claimed a directory around this one just before the folder existed. No run can claim one
+        // from now on, because the folder exists.
+        nesting::check(server, to).await?;
     }
     remove_half(server, to, id).await?;
     let half = half(to, id);
@@ -120,7 +124,8 @@ pub async fn make(server: &Server, parameters: &Parameters, from: &str, to: &str
     copier.leave().await;
     copied?;
     publish(server, &own, to, id).await?;
-    server.remove_empty(&half).await
+    server.remove_empty(&half).await?;
+    Ok(true)
 }
 
 /// Returns a number that no other run has.
@@ -155,7 +160,7 @@ async fn is_wanted(server: &Server, to: &str, id: &str) -> Result<bool, Failure>
 }
 
 /// Removes a copy that this run has just made.
-async fn withdraw(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
+pub async fn withdraw(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
     remove_renamed(server, path, &record::rubbish(path, id)).await
 }
 
@@ -199,7 +204,7 @@ pub async fn snapshot(server: &Server, parameters: &Parameters, request: &RunReq
         )));
     };
     record::check_place(request, parameters, &path)?;
-    make(server, parameters, &path, &of_snapshot(id), id).await
+    make(server, parameters, &path, &of_snapshot(id), id).await.map(drop)
 }
 
 /// Deletes a snapshot, or what an unfinished run left of it.

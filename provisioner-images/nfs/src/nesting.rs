@@ -23,3 +23,18 @@ pub async fn around(server: &Server, path: &str) -> Result<Option<OwnedDirectory
     }
     Ok(None)
 }
+
+/// Checks that no directory around a path belongs to a volume.
+pub async fn check(server: &Server, path: &str) -> Result<(), Failure> {
+    around(server, path).await?.map_or(Ok(()), |around| Err(refused(path, &around)))
+}
+
+/// Makes the failure of a path in the directory of another volume.
+pub fn refused(path: &str, around: &OwnedDirectory) -> Failure {
+    eprintln!("the directory {} belongs to volume {}", around.path, around.owner);
+    Failure::never(format!(
+        "the directory {path} would be in {}, which belongs to another volume, which the log of this run names; give the \
+         parameter `subdirectory` another form",
+        around.path
+    ))
+}

@@ -7,7 +7,6 @@ use flex_contract::volume_mode::VolumeMode;
 use flex_image_kit::{Failure, cluster};
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolumeSpec};
 
-use crate::nesting::OwnedDirectory;
 use crate::parameters::Parameters;
 use crate::server::Server;
 use crate::{copies, nesting, pattern, record};
@@ -52,18 +51,18 @@ pub async fn make(server: &Server, parameters: &Parameters, request: &RunRequest
     let path = claimed_path(server, parameters, request).await?;
     let is_new = match &original {
         // A copy has the mode and the owner of its original.
-        Some(original) => {
-            copies::make(server, parameters, original, &path, &request.volume_id).await?;
-            false
-        }
+        Some(original) => copies::make(server, parameters, original, &path, &request.volume_id).await?,
         None => server.make_directory(&path, parameters.mode).await?,
     };
     // Another run may have claimed a directory around this one, and have found nothing there.
     if let Some(around) = nesting::around(server, &path).await? {
-        if is_new {
-            server.remove_empty(&path).await?;
+        match original {
+            // The users of that directory must not read the copy.
+            Some(_) if is_new => copies::withdraw(server, &path, &request.volume_id).await?,
+            None if is_new => server.remove_empty(&path).await?,
+            _ => {}
         }
-        return Err(Fault::Claim(nested(&path, &around)));
+        return Err(Fault::Claim(nesting::refused(&path, &around)));
     }
     if original.is_none() {
         server.set(&path, parameters.mode, parameters.owner, parameters.group).await?;
@@ -135,29 +134,18 @@ async fn claim(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
 ///
 /// No volume is in the directory of another one, whose users could change it, and whose deletion would delete it.
 async fn new_record(server: &Server, path: &str, id: &str) -> Result<bool, Failure> {
-    if let Some(around) = nesting::around(server, path).await? {
-        return Err(nested(path, &around));
-    }
+    nesting::check(server, path).await?;
     if !server.make_record(&record::of_path(path), id).await? {
         return Ok(false);
     }
     // Another run may have claimed a directory around this one meanwhile, or in this one.
     let conflict = match nesting::around(server, path).await? {
-        Some(around) => nested(path, &around),
+        Some(around) => nesting::refused(path, &around),
         None if server.has_directory(path).await? => taken(path, "somebody else (another run has just made it)"),
         None => return Ok(true),
     };
     server.remove_record(&record::of_path(path)).await?;
     Err(conflict)
-}
-
-fn nested(path: &str, around: &OwnedDirectory) -> Failure {
-    eprintln!("the directory {} belongs to volume {}", around.path, around.owner);
-    Failure::never(format!(
-        "the directory {path} would be in {}, which belongs to another volume, which the log of this run names; give the \
-         parameter `subdirectory` another form",
-        around.path
-    ))
 }
 
 fn taken(path: &str, by: &str) -> Failure {

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use flex_contract::listing::{State, read};
 use ganesha::{Ganesha, Options};
 
+use crate::exports::sha256;
 use crate::run::{ONE, Run, TWO};
 
 const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000a";
@@ -422,6 +423,26 @@ fn an_owner_without_a_number_is_refused() {
     chown(&file, Some(1), Some(1)).unwrap();
     let ended = Run::new(&server, TWO).clone_of(&original).provision().failed(78, "daemon@");
     assert!(ended.termination_message.contains("Only_Numeric_Owners"), "{ended:?}");
+}
+
+/// A run for another volume has claimed the folder after this run claimed its directory there.
+#[test]
+fn no_file_is_copied_into_the_directory_of_another_volume() {
+    let mut site = Site::start();
+    fs::write(site.original().join("secret"), "x").unwrap();
+    // The links of the records lead nowhere, and their names have the hash of the path.
+    let records = site.server.directory().join(".flex-provisioner");
+    let of_path = |path: &str| records.join(format!("path-{}", sha256(path)));
+    symlink(TWO, of_path("team/data")).unwrap();
+    symlink("team/data", records.join(format!("volume-{TWO}"))).unwrap();
+    symlink(SNAPSHOT, of_path("team")).unwrap();
+    site.forget();
+    let ended = site.copy.provision().failed(65, "would be in team");
+    assert!(!ended.log.contains("is copied"), "{ended:?}");
+    let team = site.server.directory().join("team");
+    assert_eq!(names(&team), [""; 0]);
+    site.copy.delete_patiently().well();
+    assert!(of_path("team").is_symlink(), "the record of another volume is gone");
 }
 
 #[test]

@@ -306,9 +306,11 @@ fn two_names_of_one_storage_are_one_storage() {
     assert_eq!(site.list(&run.directory()), ["precious"]);
 }
 
-fn sha256(text: &str) -> String {
+/// Returns the hash in the names of records.
+pub fn sha256(text: &str) -> String {
     let command = format!("printf %s '{text}' | sha256sum");
-    String::from_utf8(std::process::Command::new("sh").args(["-c", &command]).output().unwrap().stdout).unwrap()
+    let output = std::process::Command::new("sh").args(["-c", &command]).output().unwrap().stdout;
+    String::from_utf8(output).unwrap()[..64].to_owned()
 }
 
 /// Neither export could get the files of the other one from its server.
