@@ -119,13 +119,29 @@ pub async fn make(server: &Server, parameters: &Parameters, from: &str, to: &str
     let half = half(to, id);
     server.make_directory(&half, PRIVATE).await?;
     let own = format!("{half}/{:016x}", random());
+    let made = async {
+        copied(parameters, from, &own).await?;
+        publish(server, &own, to, id).await
+    };
+    let made = made.await;
+    let cleaned = async {
+        if made.is_err() {
+            tree::remove(server, &own).await?;
+        }
+        server.remove_empty(&half).await
+    };
+    if let Err(failure) = cleaned.await {
+        eprintln!("the unfinished copy {half} stays until the next run, or until the deletion: {failure}");
+    }
+    made.map(|()| true)
+}
+
+/// Copies a directory through a connection of its own.
+async fn copied(parameters: &Parameters, from: &str, to: &str) -> Result<(), Failure> {
     let copier = connect(parameters).await?;
-    let copied = copy::tree(&copier, from, &own).await;
+    let copied = copy::tree(&copier, from, to).await;
     copier.leave().await;
-    copied?;
-    publish(server, &own, to, id).await?;
-    server.remove_empty(&half).await?;
-    Ok(true)
+    copied
 }
 
 /// Returns a number that no other run has.
