@@ -73,15 +73,14 @@ impl Place<'_> {
 pub async fn tree(server: &Server, from: &str, to: &str) -> Result<(), Failure> {
     let mount = server.mount();
     let PathParts { folder, name } = crate::record::split(to);
-    let ends = async {
-        let source = mount.lookup_path(from).await?;
-        let folder = mount.lookup_path(folder).await?;
-        let target = mount.mkdir(folder.fh, name, PRIVATE).await?;
-        let extras = Extras::of(mount, &source).await;
-        Ok::<_, NfsError>((source, target, extras))
-    };
-    let (source, target, extras) =
-        ends.await.map_err(|error| server.failure(&format!("cannot copy {from} to {to}"), &error))?;
+    let failure = |error: NfsError| server.failure(&format!("cannot copy {from} to {to}"), &error);
+    let source = mount.lookup_path(from).await.map_err(failure)?;
+    // The copy of a large directory takes long, so a wrong owner is better found before than after.
+    let attributes = mount.getattr(source.fh.clone()).await.map_err(failure)?;
+    attributes::check_owner(&attributes, from)?;
+    let folder = mount.lookup_path(folder).await.map_err(failure)?;
+    let target = mount.mkdir(folder.fh, name, PRIVATE).await.map_err(failure)?;
+    let extras = Extras::of(mount, &source).await;
     let copying = Copying { server, mount, ways: Ways::default(), extras, left_out: AtomicU64::new(0) };
     copying.whole(Level { name: from.to_owned(), source, target, waiting: Vec::new() }).await?;
     let left_out = copying.left_out.load(Ordering::Relaxed);
@@ -105,15 +104,14 @@ impl Copying<'_> {
         let mut levels = vec![top];
         self.fill(&mut levels, &mut links).await?;
         while let Some(mut level) = levels.pop() {
-            let Some(next) = level.waiting.pop() else {
-                // This comes last, because each file that is made in a directory changes its times.
-                let finished = self.finish(&level, levels.is_empty()).await;
-                levels.push(level);
-                finished.map_err(|error| self.server.failure(&format!("cannot copy {}", path(&levels)), &error))?;
+            let next = level.waiting.pop();
+            levels.push(level);
+            let Some(next) = next else {
+                // The attributes come last, because each new file changes the times of its directory.
+                self.finish(&levels).await?;
                 levels.pop();
                 continue;
             };
-            levels.push(level);
             let folder = path(&levels);
             let Some(level) = levels.last() else { break };
             // Somebody may have removed the directory meanwhile.
@@ -137,14 +135,19 @@ impl Copying<'_> {
         Ok(Some(Level { name: place.name.to_owned(), source, target, waiting: Vec::new() }))
     }
 
-    /// Gives a directory the attributes of its original.
-    async fn finish(&self, level: &Level, is_top: bool) -> Result<(), NfsError> {
+    /// Gives the last directory the attributes of its original.
+    async fn finish(&self, levels: &[Level]) -> Result<(), Failure> {
+        let [.., level] = levels else { return Ok(()) };
+        let failure = |error: NfsError| self.server.failure(&format!("cannot copy {}", path(levels)), &error);
         let attributes = match self.mount.getattr(level.source.fh.clone()).await {
-            // Somebody has removed it meanwhile, with all that was not copied yet.
-            Err(error) if !is_top && is_gone(&error) => return Ok(()),
-            found => found?,
+            // Somebody has removed the directory meanwhile, with all that was not copied yet.
+            Err(error) if levels.len() > 1 && is_gone(&error) => return Ok(()),
+            found => found.map_err(failure)?,
         };
-        attributes::copy(self.mount, &self.extras, (&level.source, &attributes), &level.target).await
+        // Somebody may have given the directory another owner since the first check.
+        attributes::check_owner(&attributes, &path(levels))?;
+        let copied = attributes::copy(self.mount, &self.extras, (&level.source, &attributes), &level.target).await;
+        copied.map_err(failure)
     }
 
     /// Copies all in the last directory that is no directory, and notes its directories.

@@ -414,7 +414,7 @@ fn a_name_that_cannot_be_copied_is_reported_and_nothing_incomplete_is_made() {
 /// The server would give a copy another owner.
 #[test]
 fn an_owner_without_a_number_is_refused() {
-    let server = Ganesha::start(Options::default());
+    let mut server = Ganesha::start(Options::default());
     let original = Run::new(&server, ONE);
     original.provision().well();
     let file = server.directory().join(original.directory()).join("file");
@@ -423,6 +423,13 @@ fn an_owner_without_a_number_is_refused() {
     chown(&file, Some(1), Some(1)).unwrap();
     let ended = Run::new(&server, TWO).clone_of(&original).provision().failed(78, "daemon@");
     assert!(ended.termination_message.contains("Only_Numeric_Owners"), "{ended:?}");
+    // The volume itself has such an owner.
+    fs::remove_file(&file).unwrap();
+    server.stop();
+    chown(server.directory().join(original.directory()), Some(1), Some(1)).unwrap();
+    server.start_again();
+    Run::new(&server, TWO).clone_of(&original).provision().failed(78, "daemon@");
+    assert_eq!(server.names().len(), 1, "{:?}", server.names());
 }
 
 /// A run for another volume has claimed the folder after this run claimed its directory there.
