@@ -18,7 +18,7 @@ const MAX_CONCURRENT: usize = 4;
 /// The largest part between two commits. It bounds the acknowledgements that are kept.
 const COMMIT_PART: u64 = 1 << 30;
 
-/// One way to copy a file's content, and what became of it in this run.
+/// One way to copy a file's content, and whether the server refused it in this run.
 #[derive(Default)]
 struct Way {
     is_off: AtomicBool,
@@ -26,11 +26,13 @@ struct Way {
 }
 
 impl Way {
+    /// Checks whether further files are to be copied in this way. A way that has worked once is of use here, whatever the
+    /// server said about another file: a user may have shortened that file during its copy.
     fn is_on(&self) -> bool {
-        !self.is_off.load(Ordering::Relaxed)
+        self.files.load(Ordering::Relaxed) > 0 || !self.is_off.load(Ordering::Relaxed)
     }
 
-    /// Notes an error: the next way copies this file, and all further ones if this way is of no use here.
+    /// Notes an error: the next way copies this file, and all further files if this way is of no use here.
     fn failed(&self, error: &NfsError) {
         if is_for_good(error) {
             self.is_off.store(true, Ordering::Relaxed);
@@ -218,6 +220,17 @@ mod tests {
             let way = Way::default();
             way.failed(&NfsError::Nfs4(code));
             assert!(!way.is_on(), "{code:?}");
+        }
+        // One file was shortened during its copy, and the others are not slower for that.
+        for works_first in [true, false] {
+            let way = Way::default();
+            if works_first {
+                way.done();
+            }
+            way.failed(&NfsError::Nfs4(V4::NFS4ERR_INVAL));
+            assert_eq!(way.is_on(), works_first);
+            way.done();
+            assert!(way.is_on());
         }
         let way = Way::default();
         way.failed(&NfsError::Unsupported("CLONE requires NFSv4.2".into()));
