@@ -3,6 +3,11 @@
 //! A volume stays on the export that has its record. A new one goes to the export with the most free bytes, and to the
 //! next one if that is sick. Each export that answers gets a note first, which names the export where the volume is
 //! begun. So a later run returns there, although that export may be away by then.
+//!
+//! A copy is on the export of its original.
+
+use flex_contract::exit;
+use flex_image_kit::Failure;
 
 /// What an export that answers says about a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,6 +36,25 @@ pub enum Choice {
         /// The others that may have a leftover of an earlier run.
         left: Vec<usize>,
     },
+}
+
+/// Chooses the export of a copy: the first one that has the original. `found` has the answer of each export that was
+/// asked, and `away` is the failure of one that could not be asked.
+///
+/// Only if each export says that it lacks the original, nobody has it. Otherwise a later run may find the original.
+pub fn of_original(found: Vec<Result<(), Failure>>, away: Result<(), Failure>) -> Result<usize, Failure> {
+    if let Some(n) = found.iter().position(Result::is_ok) {
+        return Ok(n);
+    }
+    away?;
+    let (refused, unknown): (Vec<_>, Vec<_>) =
+        found.into_iter().filter_map(Result::err).partition(|failure| failure.code == exit::DATAERR);
+    if let Some(failure) = unknown.into_iter().next() {
+        return Err(failure);
+    }
+    // The reader does not know which of the exports should have had the original.
+    let all: Vec<String> = refused.into_iter().map(|failure| failure.message).collect();
+    Err(Failure::never(all.join("; ")))
 }
 
 /// Chooses the exports for a volume. `answers` has `None` for each export that gives no answer.
@@ -66,6 +90,27 @@ mod tests {
 
     fn answer(has: bool, free: u64) -> Option<Answer> {
         Some(Answer { has, free, ..Answer::default() })
+    }
+
+    #[test]
+    fn an_original_is_lost_only_if_each_export_says_so() {
+        let not_here = |name: &str| Err(Failure::never(format!("not on {name}")));
+        let ill = || Err(Failure::retry("ill"));
+        let unusable = || Err(Failure::config("unusable"));
+        for (found, away, expected) in [
+            (vec![Ok(()), not_here("b")], Ok(()), Ok(0)),
+            (vec![not_here("a"), Ok(())], Ok(()), Ok(1)),
+            (vec![ill(), Ok(())], ill(), Ok(1)),
+            (vec![not_here("a"), ill()], Ok(()), Err((75, "ill"))),
+            (vec![ill(), not_here("b")], Ok(()), Err((75, "ill"))),
+            (vec![not_here("a"), unusable()], Ok(()), Err((78, "unusable"))),
+            (vec![not_here("a")], ill(), Err((75, "ill"))),
+            (vec![not_here("a"), not_here("b")], Ok(()), Err((65, "not on a; not on b"))),
+        ] {
+            let shown = format!("{found:?} {away:?}");
+            let chosen = of_original(found, away).map_err(|failure| (failure.code, failure.message));
+            assert_eq!(chosen, expected.map_err(|(code, text): (i32, &str)| (code, text.to_owned())), "{shown}");
+        }
     }
 
     fn begun_at(n: usize, has: bool) -> Option<Answer> {

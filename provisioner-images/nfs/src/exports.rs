@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::parameters::{OnDelete, Parameters};
 use crate::server::Server;
-use crate::{copies, delete, expand, list, moving, pattern, record, waiting};
+use crate::{choice, copies, delete, expand, list, moving, pattern, record, waiting};
 
 /// The time for the answer of one of several exports, when another may serve the run.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
@@ -350,15 +350,13 @@ pub async fn of_original<'a>(answers: &Answers<'a>, request: &RunRequest) -> Res
     if request.clone_of.is_none() && request.snapshot.is_none() {
         return Ok(None);
     }
-    let mut refused = None;
-    for Export { server, parameters } in &answers.present {
-        match copies::original(server, parameters, request).await {
-            Ok(_) => return Ok(Some(parameters)),
-            Err(failure) => refused = refused.or(Some(failure)),
-        }
-    }
-    answers.all_present()?;
-    refused.map_or(Ok(None), Err)
+    let asked = answers.present.iter().map(|Export { server, parameters }| {
+        limited(parameters, ANSWER_TIMEOUT, async {
+            copies::original(server, parameters, request).await.map(drop)
+        })
+    });
+    let n = choice::of_original(join_all(asked).await, answers.all_present())?;
+    Ok(Some(answers.present[n].parameters))
 }
 
 /// Makes a snapshot on the export of its volume.
