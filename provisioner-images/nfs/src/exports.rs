@@ -346,17 +346,22 @@ async fn free_bytes(all: &[Parameters], answers: &Answers<'_>) -> Result<(u64, u
 }
 
 /// Returns the export with the original of a copy; `None` for an empty volume, which may be on any export.
-pub async fn of_original<'a>(answers: &Answers<'a>, request: &RunRequest) -> Result<Option<&'a Parameters>, Failure> {
+pub async fn of_original<'a, 'b>(
+    answers: &'b Answers<'a>,
+    request: &RunRequest,
+) -> Result<Option<&'b Export<'a>>, Failure> {
     if request.clone_of.is_none() && request.snapshot.is_none() {
         return Ok(None);
     }
     let asked = answers.present.iter().map(|Export { server, parameters }| {
-        limited(parameters, ANSWER_TIMEOUT, async {
-            copies::original(server, parameters, request).await.map(drop)
-        })
+        limited(
+            parameters,
+            ANSWER_TIMEOUT,
+            async move { copies::original(server, parameters, request).await.map(drop) },
+        )
     });
     let n = choice::of_original(join_all(asked).await, answers.all_present())?;
-    Ok(Some(answers.present[n].parameters))
+    Ok(Some(&answers.present[n]))
 }
 
 /// Makes a snapshot on the export of its volume.

@@ -51,8 +51,8 @@ async fn on_one_of(
 ) -> Result<(), Failure> {
     let mut site = Site::observe(all, answers, request).await;
     // A copy is beside its original, and on no other export.
-    if let Some(place) = exports::of_original(answers, request).await? {
-        return site.copy_on(place, request, dry_run).await;
+    if let Some(export) = exports::of_original(answers, request).await? {
+        return site.copy_on(export, request, dry_run).await;
     }
     let (order, is_begun, mut left) = match choose(&site.answers, request.attempt <= 1) {
         Choice::WaitFor(away) => return Err(site.waits_for(away)),
@@ -119,11 +119,15 @@ impl<'a> Site<'a> {
         site
     }
 
-    /// Makes a copy on the export of its original. No run can have begun it elsewhere.
-    async fn copy_on(&mut self, place: &Parameters, request: &RunRequest, dry_run: bool) -> Result<(), Failure> {
-        let Some((n, server)) = self.reachable().find(|(n, _)| self.all[*n] == *place) else {
-            return Err(self.no_export());
-        };
+    /// Makes a copy on the export of its original. No run can have begun the copy elsewhere.
+    async fn copy_on(&mut self, export: &'a Export<'a>, request: &RunRequest, dry_run: bool) -> Result<(), Failure> {
+        let Export { server, parameters: place } = export;
+        let Some(n) = self.all.iter().position(|one| one == *place) else { return Err(self.no_export()) };
+        if let Some(failure) = &self.sick[n] {
+            return Err(failure.clone());
+        }
+        // The original may have the second name of a storage, which serves no new volumes.
+        self.servers[n] = Some(server);
         let left = match choose(&self.answers, true) {
             Choice::Try { left, .. } => left,
             Choice::WaitFor(_) => Vec::new(),

@@ -306,6 +306,38 @@ fn two_names_of_one_storage_are_one_storage() {
     assert_eq!(site.list(&run.directory()), ["precious"]);
 }
 
+/// A class had one name of the server, and has two by now.
+#[test]
+fn a_volume_with_the_second_name_of_a_storage_is_cloned() {
+    let site = Ganesha::start(Options { numeric_owners: true, ..Options::default() });
+    let both = [Ipv4Addr::LOCALHOST, NEAR].map(|address| format!("{address}:{}", Ganesha::EXPORT)).join(" ");
+    for (n, address) in [Ipv4Addr::LOCALHOST, NEAR].into_iter().enumerate() {
+        let id = |part: &str| ONE.replace("c0ffee00", &format!("{part}{n}"));
+        let with_both = |id: &str| Run::new(&site, id).with("SERVER", "").with("EXPORT", "").with("EXPORTS", &both);
+        // The run that makes the identity of the storage.
+        with_both(&id("c0ffee1")).provision().well();
+        let original = Run::new(&site, &id("c0ffee2")).with("SERVER", &address.to_string());
+        original.provision().well();
+        fs::write(site.directory().join(original.directory()).join("file"), "x").unwrap();
+        let copy = with_both(&id("c0ffee3")).with("CLONE_OF", &id("c0ffee2"));
+        let copy = copy.with("CLONE_OF_SOURCE", &original.source()).with("CLONE_OF_SIZE_BYTES", "1");
+        for attempt in ["1", "2"] {
+            let ended = copy.clone().with("ATTEMPT", attempt).provision().well();
+            assert!(ended.out.contains(&format!("server: \"{address}\"")), "{ended:?}");
+            assert_eq!(site.list(&copy.directory()), ["file"]);
+        }
+        let bound = with_both(&id("c0ffee3")).with("VOLUME_SOURCE", &source(address, &copy));
+        bound.delete_patiently().well();
+        assert_eq!(site.list(&original.directory()), ["file"]);
+        let of_copy: Vec<String> = fs::read_dir(site.directory().join(".flex-provisioner"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.contains(&id("c0ffee3")))
+            .collect();
+        assert_eq!(of_copy, [""; 0]);
+    }
+}
+
 /// Returns the hash in the names of records.
 pub fn sha256(text: &str) -> String {
     let command = format!("printf %s '{text}' | sha256sum");
