@@ -13,9 +13,9 @@ use nfs_rs::{Mount, Nfs4ErrorCode as V4, NfsError, ObjRes, SeekContent, WriteOut
 const PART: u64 = 1 << 20;
 /// The largest part that one COPY asks of the server, so that a slow disk answers in time.
 const COPY_PART: u64 = 32 << 20;
-/// The number of parts of a file that are under way at one time. It hides the latency of the server.
+/// The number of parts of a file that are under way at one time. The number hides the latency of the server.
 const MAX_CONCURRENT: usize = 4;
-/// The largest part between two commits. It bounds the acknowledgements that are kept.
+/// The largest part between two commits. The limit bounds the acknowledgements that are kept.
 const COMMIT_PART: u64 = 1 << 30;
 
 /// One way to copy a file's content, and whether the server refused it in this run.
@@ -112,7 +112,7 @@ pub async fn copy(mount: &dyn Mount, ways: &Ways, source: &ObjRes, target: &ObjR
     Ok(())
 }
 
-/// Lets the server copy the content. The client library sees to it that each part is on the disk.
+/// Lets the server copy the content. The client library commits each part.
 async fn by_server(mount: &dyn Mount, source: &ObjRes, target: &ObjRes, size: u64) -> Result<(), NfsError> {
     let mut at = 0;
     while at < size {

@@ -151,7 +151,8 @@ fn random() -> u64 {
 
 /// Gives a complete copy its place, if the place is still the volume's.
 async fn publish(server: &Server, own: &str, to: &str, id: &str) -> Result<(), Failure> {
-    let lost = || Failure::retry(format!("the volume of the copy {own} was deleted before the copy got its place {to}"));
+    let lost =
+        || Failure::retry(format!("the volume of the copy {own} was deleted before the copy got its place {to}"));
     if !is_wanted(server, to, id).await? {
         return Err(lost());
     }
@@ -182,7 +183,7 @@ pub async fn withdraw(server: &Server, path: &str, id: &str) -> Result<(), Failu
 
 /// Renames a directory, so that no run finds it under its name any more, and removes it.
 async fn remove_renamed(server: &Server, path: &str, rubbish: &str) -> Result<(), Failure> {
-    // An earlier run may have left this directory. The rubbish would be in the way.
+    // An earlier run may have left this directory, which would be in the way.
     tree::remove(server, rubbish).await?;
     server.rename(path, rubbish).await?;
     tree::remove(server, rubbish).await

@@ -21,9 +21,9 @@ const REGULAR: u32 = 1;
 const DIRECTORY: u32 = 2;
 const LINK: u32 = 5;
 
-/// The number of names that are read at one time. It bounds the memory for a directory with millions of files.
+/// The number of names that are read at one time. The bound saves memory in a directory with millions of files.
 const PAGE: usize = 4096;
-/// The number of files that are copied at one time. It hides the latency of the server without flooding it.
+/// The number of files that are copied at one time. The number hides the latency of the server without flooding it.
 const MAX_CONCURRENT: usize = 8;
 /// The number of directories of a path in a message. A user decides how deep a path is.
 const SHOWN: usize = 20;

@@ -30,7 +30,7 @@ pub async fn delete(server: &Server, parameters: &Parameters, request: &RunReque
         }
         OnDelete::Delete if ours => {
             let rubbish = record::rubbish(&path, id);
-            // An earlier delete run, before the last provision run, left this directory. It would be in the way.
+            // An earlier delete run, before the last provision run, left this directory, which would be in the way.
             tree::remove(server, &rubbish).await?;
             server.rename(&path, &rubbish).await?;
         }

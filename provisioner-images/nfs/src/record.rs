@@ -110,8 +110,8 @@ fn beside(path: &str, name: &str) -> String {
     }
 }
 
-/// Returns the place where a directory waits for its removal. It is beside the old place, because it must stay on its
-/// file system.
+/// Returns the place where a directory waits for its removal. The place is beside the old one, because both must be on
+/// one file system.
 pub fn rubbish(path: &str, id: &str) -> String {
     beside(path, &format!(".deleting-{id}"))
 }
@@ -119,8 +119,8 @@ pub fn rubbish(path: &str, id: &str) -> String {
 /// The beginning of the name of an archive.
 pub const ARCHIVED: &str = "archived-";
 
-/// The number of archives that one volume can have. It has a second one if a run made the volume again after a delete run
-/// that died.
+/// The number of archives that one volume can have. A volume gets a second archive if a run made the volume again after a
+/// delete run that died.
 pub const MAX_ARCHIVES: usize = 9;
 
 /// Returns the place of an archived directory. The id distinguishes directories that had the same name one after
