@@ -91,11 +91,11 @@ async fn claimed_path(server: &Server, parameters: &Parameters, request: &RunReq
     let of_volume = record::of_volume(id);
     if let Some(path) = server.read_record(&of_volume).await? {
         // The path is claimed already, unless a delete run died after it had released the path.
-        claim(server, &path, id).await?;
+        claim(server, &path, id, true).await?;
         return Ok(path);
     }
     let path = pattern::path(&parameters.subdirectory, request).map_err(Fault::Claim)?;
-    claim(server, &path, id).await?;
+    claim(server, &path, id, false).await?;
     if server.make_record(&of_volume, &path).await? || server.read_record(&of_volume).await?.as_ref() == Some(&path) {
         return Ok(path);
     }
@@ -108,8 +108,9 @@ async fn claimed_path(server: &Server, parameters: &Parameters, request: &RunReq
 /// Makes the path this volume's own, or refuses if it belongs to another volume.
 ///
 /// Only a path without a directory can be claimed. A run that finds its own claim may use the directory there, because
-/// an earlier run of the same volume made it after claiming the path.
-async fn claim(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
+/// an earlier run of the same volume made it after claiming the path. `is_recorded` says whether the volume had its own
+/// record before.
+async fn claim(server: &Server, path: &str, id: &str, is_recorded: bool) -> Result<(), Failure> {
     let of_path = record::of_path(path);
     let owner = match server.read_record(&of_path).await? {
         Some(owner) => owner,
@@ -118,7 +119,7 @@ async fn claim(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
             Some(owner) => owner,
             None => return Err(taken(path, "somebody else (it was not made by this image)")),
         },
-        None if new_record(server, path, id).await? => return Ok(()),
+        None if new_record(server, path, id, is_recorded).await? => return Ok(()),
         // Another run was faster.
         None => server.read_record(&of_path).await?.unwrap_or_default(),
     };
@@ -133,7 +134,7 @@ async fn claim(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
 /// Records that the path is the volume's. Returns false if another run was faster.
 ///
 /// No volume is in the directory of another one, whose users could change it, and whose deletion would delete it.
-async fn new_record(server: &Server, path: &str, id: &str) -> Result<bool, Failure> {
+async fn new_record(server: &Server, path: &str, id: &str, is_recorded: bool) -> Result<bool, Failure> {
     nesting::check(server, path).await?;
     if !server.make_record(&record::of_path(path), id).await? {
         return Ok(false);
@@ -141,7 +142,13 @@ async fn new_record(server: &Server, path: &str, id: &str) -> Result<bool, Failu
     // Another run may have claimed a directory around this one meanwhile, or in this one.
     let conflict = match nesting::around(server, path).await? {
         Some(around) => nesting::refused(path, &around),
-        None if server.has_directory(path).await? => taken(path, "somebody else (another run has just made it)"),
+        None if server.has_directory(path).await? => {
+            // Another run for this volume has found the new record, and has made the other one and the directory.
+            if !is_recorded && server.read_record(&record::of_volume(id)).await?.is_some_and(|other| other == path) {
+                return Ok(true);
+            }
+            taken(path, "somebody else (another run has just made it)")
+        }
         None => return Ok(true),
     };
     server.remove_record(&record::of_path(path)).await?;
