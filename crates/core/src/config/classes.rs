@@ -99,7 +99,7 @@ pub fn classes<'a>(
     let Claimants { mut labelled, general } = claimants(&mut table, &configs);
     let (own, foreign): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| object.provisioner == identity.provisioner);
-    let left_to_others: Vec<_> = foreign
+    let mut left_to_others: Vec<_> = foreign
         .into_iter()
         .filter_map(|object| {
             foreign_class(&mut table, &inputs, object, labelled.remove(object.name.as_str()), &general)
@@ -110,6 +110,14 @@ pub fn classes<'a>(
         table.ours.insert(object.name.clone(), class);
     }
     for (name, config) in labelled {
+        // A watch may not have shown yet the StorageClass of the provisioner that the config replaces.
+        if let (Some(driver), Some(class)) = (config.replaces(), &config.class)
+            && *external_provisioners.of(driver) != ExternalProvisioner::Gone
+        {
+            table.foreign.insert(name.to_owned());
+            left_to_others.push(LeftToOther { config: &config.name, driver, class });
+            continue;
+        }
         // The code above has removed labels that name a class whose `provisioner-config` names another config.
         let class = label_only_class(identity, &mut table, config, name, revisions);
         table.ours.insert(name.to_owned(), class);
@@ -168,7 +176,7 @@ fn claimants<'c>(table: &mut Classes, configs: &BTreeMap<&'c ObjectName, &'c Con
 /// A class of a driver whose external provisioner is or may be running, with the config that would serve the class.
 struct LeftToOther<'c> {
     config: &'c ObjectName,
-    driver: &'c String,
+    driver: &'c str,
     class: &'c String,
 }
 
@@ -223,7 +231,7 @@ fn own_class(table: &mut Classes, inputs: &Inputs<'_, '_>, object: &ClassObject,
 
 /// Warns if an external provisioner keeps classes from a config, or runs in a namespace that does not count.
 fn warn_of_external_provisioners(table: &mut Classes, inputs: &Inputs<'_, '_>, left_to_others: Vec<LeftToOther<'_>>) {
-    let mut by_driver: BTreeMap<(&ObjectName, &String), Vec<&String>> = BTreeMap::new();
+    let mut by_driver: BTreeMap<(&ObjectName, &str), Vec<&String>> = BTreeMap::new();
     for LeftToOther { config, driver, class } in left_to_others {
         by_driver.entry((config, driver)).or_default().push(class);
     }

@@ -38,6 +38,25 @@ fn a_config_that_replaces_a_driver_s_provisioner_serves_its_classes() {
     assert_eq!(&kept.recipe().unwrap(), gold);
 }
 
+/// The watch of StorageClasses is late: only the label of the config names the class.
+#[test]
+fn a_label_alone_serves_no_class_of_a_provisioner_that_may_still_run() {
+    let replacing = config("stands", Some("gold"), &[("replaces-provisioner", "csi.example.com")]);
+    for (found, is_served) in [
+        (ExternalProvisioner::Unknown(None), false),
+        (ExternalProvisioner::Unknown(Some("Leases may not be listed".into())), false),
+        (ExternalProvisioner::Gone, true),
+    ] {
+        let known = ExternalProvisioners::new([("csi.example.com".to_owned(), found.into())]);
+        let table = beside(&known, &[&replacing], &[]);
+        assert_eq!(matches!(table.lookup("gold"), ClassLookup::Ours(_)), is_served);
+        assert_eq!(matches!(table.lookup("gold"), ClassLookup::Foreign), !is_served);
+    }
+    // Nothing is known yet.
+    let table = beside(&ExternalProvisioners::default(), &[&replacing], &[]);
+    assert!(matches!(table.lookup("gold"), ClassLookup::Foreign));
+}
+
 #[test]
 fn no_class_of_a_driver_is_served_while_its_external_provisioner_runs() {
     let replacing = config("stands", None, &[("replaces-provisioner", "csi.example.com")]);
