@@ -14,9 +14,10 @@ pub use super::input::{
     BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, NewRevision, Revision, Stored, effective_config_of,
     effective_config_with,
 };
+use super::own_verdict::own_verdict;
 use super::problem::ConfigProblem;
 use super::topology::Topologies;
-use super::{Problem, Recipe, SourceRule, capability, common_mistakes, keys, script};
+use super::{Problem, Recipe, capability, common_mistakes, keys};
 use crate::object::ObjectName;
 
 /// All classes and all verdicts.
@@ -247,48 +248,6 @@ fn warn_of_external_provisioners(table: &mut Classes, inputs: &Inputs<'_, '_>, l
             warn(table, config, key, why);
         }
     }
-}
-
-/// Checks a ConfigMap by itself.
-fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
-    let mut verdict = Verdict::default();
-    if !config.data.contains_key(keys::PLUGIN_NAME.name) {
-        verdict.problems.push(Problem::new(
-            keys::PLUGIN_NAME.name,
-            format!("is missing; write `plugin-name: {}`", identity.plugin),
-        ));
-    }
-    verdict.problems.extend(script::problems(&config.data, identity));
-    match effective_config_of(config, config.class.as_deref().unwrap_or_default()).checked() {
-        Err(problems) => verdict.problems.extend(problems),
-        Ok(recipe) => {
-            verdict.problems.extend(script::problem_of_template(&recipe));
-            let any = |rule: &&SourceRule| {
-                rule.driver.is_none()
-                    && (rule.kind == "flexVolume" || rule.kind == "csi" && config.replaces().is_none())
-            };
-            verdict.warnings.extend(recipe.volume_sources.iter().find(any).map(|rule| {
-                let kind = &rule.kind;
-                Problem::new(keys::VOLUME_SOURCES.name, format!(
-                    "allows volumes of every {kind} driver of the cluster, with whatever the image tells it; name the driver, such as `{kind}:driver.example`"
-                ))
-            }));
-        }
-    }
-    if config.replaces() == Some(identity.provisioner.as_str()) {
-        let why = "is this provisioner's own name; name the CSI driver whose external provisioner it replaces";
-        verdict.problems.push(Problem::new(keys::REPLACES_PROVISIONER.name, why));
-    }
-    if config.data.contains_key(keys::SERVICE_TOKEN.name) {
-        verdict.warnings.push(Problem::new(keys::SERVICE_TOKEN.name, format!(
-            "stands in a ConfigMap, where many can read it; better: `kubectl -n {} create secret generic {}-token --from-literal=SERVICE_TOKEN=…`, then `secret-env: {}-token` in place of this key",
-            config.name.namespace, config.name.name, config.name.name
-        )));
-    }
-    verdict.warnings.extend(common_mistakes::without_account(&config.data));
-    verdict.warnings.extend(config.label_mistakes.iter().cloned());
-    verdict.warnings.extend(common_mistakes::in_data(&config.data));
-    verdict
 }
 
 fn refuse(table: &mut Classes, config: &Config, problem: Problem) {

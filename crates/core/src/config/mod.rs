@@ -11,6 +11,7 @@
 //! - [`explain`] says where each value of a class comes from.
 //! - [`current_program`] replaces the program of a stored recipe by that of its class.
 //! - [`script`] is the shell program of a config that needs no image of its own.
+//! - `own_verdict` checks a ConfigMap by itself.
 //! - [`modify`] has the VolumeAttributesClasses, whose parameters a modify run gives a volume.
 //! - [`document`] reads the files that `validate` and `render` get.
 
@@ -31,6 +32,7 @@ pub mod input;
 pub mod keys;
 pub mod labels;
 pub mod modify;
+mod own_verdict;
 pub mod pool;
 mod problem;
 mod recipe;
