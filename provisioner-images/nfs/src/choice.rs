@@ -9,7 +9,7 @@
 use flex_contract::exit;
 use flex_image_kit::Failure;
 
-/// What an export that answers says about a volume.
+/// The answer of an export about a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Whether a run has begun the volume there.

@@ -45,7 +45,7 @@ struct Linked {
     left: u32,
 }
 
-/// What one copy knows.
+/// The state of one copy.
 struct Copying<'a> {
     server: &'a Server,
     mount: &'a dyn Mount,
@@ -297,7 +297,7 @@ impl Copying<'_> {
     }
 }
 
-/// What a name was.
+/// The kind of object that a name stands for.
 enum Found {
     /// A directory, which follows.
     Directory,

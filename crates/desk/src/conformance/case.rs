@@ -174,7 +174,7 @@ cases! {
         "Name the storage only by `CLAIM_UUID`.";
 }
 
-/// What a cluster can do of a case.
+/// The part of a case that is possible on a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnCluster {
     /// The case.

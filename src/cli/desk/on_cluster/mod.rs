@@ -27,7 +27,7 @@ const INSTANCE: &str = "conformance-";
 pub(super) struct Proof {
     /// The cases that have ended.
     pub done: anyhow::Result<Vec<Done>>,
-    /// What could not be removed.
+    /// The objects and volumes that the command could not remove.
     pub left: Vec<String>,
 }
 

@@ -389,7 +389,7 @@ impl Place for OnCluster {
         Box::pin(self.remove_volume(name))
     }
 
-    /// What cannot be deleted stays noted, and the end of the command names it.
+    /// Storage that cannot be deleted stays noted, and the end of the command names it.
     fn clear(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             self.delete_storage().await?;

@@ -14,7 +14,7 @@ const DEADLINE: &str = "DeadlineExceeded";
 /// The exit code of a run that was killed, or whose program did not start.
 const NO_EXIT_CODE: i32 = 128;
 
-/// What is known of a run.
+/// The progress of a run.
 #[derive(Debug)]
 pub(super) enum Progress {
     /// The run is in progress.

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-/// Its name in its Lease.
+/// The name of the replica in its Lease.
 pub const REPLICA: &str = "bench";
 /// The time limit of a start.
 const READY_TIMEOUT: Duration = Duration::from_secs(120);
