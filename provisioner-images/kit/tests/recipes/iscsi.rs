@@ -26,8 +26,11 @@ impl Target {
         let of = |name: &str| path_text(folder.join(name));
         let (disks, tgt, socket) = (of("disks"), of("tgt"), of("socket"));
         fs::create_dir_all(format!("{tgt}/conf.d")).unwrap();
-        fs::create_dir(&disks).unwrap();
-        fs::write(format!("{disks}/.flex"), "").unwrap();
+        // The disks have a file system of their own, because other tests change the free bytes of the machine's.
+        system(&format!(
+            "cd {}; truncate -s 1G image; mkfs.ext4 -q image; mkdir disks; mount -o loop image disks; touch disks/.flex",
+            path_text(folder.clone())
+        ));
         fs::write(format!("{tgt}/targets.conf"), format!("include {tgt}/conf.d/*.conf\n")).unwrap();
         let portal = format!("127.0.0.1:{}", host::free_port());
         let replace = [("/srv/iscsi", disks.as_str()), ("/etc/tgt", &tgt), ("192.0.2.10:3260", &portal)];
@@ -63,6 +66,8 @@ impl Drop for Target {
     fn drop(&mut self) {
         let _ = self.tgtd.kill();
         let _ = self.tgtd.wait();
+        let unmounted = Command::new("umount").arg(self.folder().join("disks")).status();
+        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
         let _ = fs::remove_dir_all(self.folder());
     }
 }
