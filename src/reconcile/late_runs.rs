@@ -11,11 +11,14 @@ use crate::api::writes::WriteError;
 use crate::batch;
 use crate::config::Recipe;
 use crate::config::current_program::recipe_with_current_program;
+use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
+use crate::rules::NewEvent;
 use crate::run::job::{self, ContentRef, RunTarget};
 use crate::run::late_runs::{self, Decision, Observed, SCOPE, Step};
+use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{SlotRequest, WorkItem};
 
@@ -108,17 +111,25 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
         recipe_with_current_program(recipe, class_recipe.as_ref().map(|recipe| &recipe.effective_config))
     });
     let observed: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
-    let Decision { rule, step, requeue_at, .. } = late_runs::decide(
+    let succeeded =
+        |job: &Arc<Job>| context.run_state(leftovers.jobs, leftovers.pods, &job.name.name) == RunState::Succeeded;
+    let Decision { rule, step, requeue_at, event } = late_runs::decide(
         &Observed {
             creating_jobs: &observed,
             has_running_pods: crate::run::view::has_running_pods(leftovers.pods, stores),
             volume: leftovers.volume,
+            // A snapshot run creates no object.
+            made_volume: leftovers.content.is_none() && stored.iter().any(succeeded),
             recipe: recipe.as_deref(),
             deletes: &cleared,
         },
         context.clock.now(),
     );
     context.decided(&leftovers.id, rule, &step);
+    if let (Some(event), Some(run)) = (event, stored.first()) {
+        let event = NewEvent { message: format!("volume id {}: {}", leftovers.id, event.message), ..event };
+        context.emit(ObjectRef { kind: "Job", name: run.real_name().clone(), uid: run.uid.clone() }, event);
+    }
     match (step, &recipe, stored.first()) {
         (Step::Clear, ..) => {
             for job in stored.iter().chain(leftovers.jobs.iter().filter(|job| job.run_labels.operation != stores)) {

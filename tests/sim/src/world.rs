@@ -81,7 +81,7 @@ fn ended(pod: &Value) -> bool {
 }
 
 /// Returns whether a Job has a true condition.
-fn has_condition(job: &Value, kind: &str) -> bool {
+pub fn has_condition(job: &Value, kind: &str) -> bool {
     job["status"]["conditions"].as_array().into_iter().flatten().any(|condition| condition["type"] == kind)
 }
 

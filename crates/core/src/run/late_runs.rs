@@ -6,6 +6,7 @@
 //!
 //! The [rules](Rule) say when it takes which step.
 
+use flex_contract::reason;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use super::state::RunState;
@@ -26,6 +27,8 @@ pub struct Observed<'a> {
     pub has_running_pods: bool,
     /// A volume with the id exists.
     pub volume: bool,
+    /// A run of the id has succeeded, and such runs create a volume as their last act.
+    pub made_volume: bool,
     /// The recipe of the Jobs.
     pub recipe: Option<&'a Recipe>,
     /// The delete runs of [`SCOPE`], with their numbers.
@@ -54,12 +57,17 @@ pub enum Rule {
     VolumeExists,
     /// No Job of a late run is left. Deletes the Jobs of delete runs.
     NoRunLeft,
-    /// The recipe of the late run is not known. Deletes all Jobs.
+    /// The recipe of the late run is not known. Deletes all Jobs, and emits an event.
     RecipeUnknown,
     /// The late run is in progress or ending. Waits for its end.
     RunInProgress,
+    /// The run has made a volume, and the volume is gone. Deletes all Jobs: the storage was deleted with the volume, or
+    /// somebody keeps it.
+    VolumeRemoved,
     /// The storage of the late run was deleted. Deletes all Jobs.
     StorageDeleted,
+    /// A delete run cannot progress. Emits an event.
+    DeleteRunStuck,
     /// A delete run is in progress or ending. Waits for its end.
     DeleteRunInProgress,
     /// The last delete run failed, and the next is not due. Waits.
@@ -78,11 +86,17 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let recipe = match o.recipe {
         _ if o.volume => return Rule::VolumeExists.step(Step::Clear),
         _ if o.creating_jobs.is_empty() => return Rule::NoRunLeft.step(Step::Clear),
-        None => return Rule::RecipeUnknown.step(Step::Clear),
+        None => {
+            let what = "the config version of this run is lost, so nothing can delete what the run may have made: look on the storage";
+            return Rule::RecipeUnknown.step(Step::Clear).with_warning(reason::FINDING_REPORTED, what);
+        }
         Some(recipe) => recipe,
     };
     if o.has_running_pods || o.creating_jobs.iter().any(|job| !job.is_over) {
         return Rule::RunInProgress.nothing();
+    }
+    if o.made_volume {
+        return Rule::VolumeRemoved.step(Step::Clear);
     }
     match o.deletes.iter().max_by_key(|(attempt, _)| *attempt) {
         None => Rule::DeleteRunDue.step(Step::StartDelete { attempt: 1 }),
@@ -94,6 +108,10 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
                 true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
                 false => Rule::DeleteRunDue.step(Step::StartDelete { attempt: attempt.saturating_add(1) }),
             }
+        }
+        Some((_, RunState::Stuck { cause, .. })) => {
+            let what = format!("what this run may have made cannot be deleted now: {}", cause.message);
+            Rule::DeleteRunStuck.warn(reason::FINDING_REPORTED, what)
         }
         Some(_) => Rule::DeleteRunInProgress.nothing(),
     }
@@ -127,6 +145,7 @@ mod tests {
             creating_jobs: &creating_jobs,
             has_running_pods: false,
             volume: false,
+            made_volume: false,
             recipe: Some(&recipe),
             deletes,
         };
@@ -158,6 +177,36 @@ mod tests {
         assert_eq!(deleted, Rule::StorageDeleted.step(Step::Clear));
     }
 
+    /// The orchestrator may have been away while somebody deleted a claim, and a volume that its policy retains.
+    #[test]
+    fn the_storage_of_a_volume_that_was_there_is_never_deleted_by_the_run_that_made_it() {
+        let (recipe, job) = (recipe(), Job { is_over: true, ..Job::default() });
+        let creating_jobs = [&job];
+        for deletes in [&[][..], &[(1, failed(true))]] {
+            let gone = Observed {
+                creating_jobs: &creating_jobs,
+                has_running_pods: false,
+                volume: false,
+                made_volume: true,
+                recipe: Some(&recipe),
+                deletes,
+            };
+            assert_eq!(decide(&gone, NOW), Rule::VolumeRemoved.step(Step::Clear));
+            let ending = Observed { has_running_pods: true, ..gone.clone() };
+            assert_eq!(decide(&ending, NOW).rule, Rule::RunInProgress);
+            assert_eq!(decide(&Observed { volume: true, ..gone }, NOW).rule, Rule::VolumeExists);
+        }
+    }
+
+    #[test]
+    fn a_delete_run_that_cannot_progress_is_told() {
+        let stuck = RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW };
+        let decision = decided(true, &[(1, stuck)], NOW);
+        assert_eq!((decision.rule, decision.step), (Rule::DeleteRunStuck, Step::Nothing));
+        let event = decision.event.unwrap();
+        assert!(event.warning && event.message.ends_with("cannot be deleted now: no such image"), "{event:?}");
+    }
+
     #[test]
     fn jobs_without_information_are_cleared() {
         let (recipe, job) = (recipe(), Job::default());
@@ -166,6 +215,7 @@ mod tests {
             creating_jobs: &creating_jobs,
             has_running_pods: true,
             volume: true,
+            made_volume: false,
             recipe: Some(&recipe),
             deletes: &[],
         };
@@ -177,7 +227,9 @@ mod tests {
         assert_eq!(rule(left.clone(), Step::Clear), Rule::VolumeExists, "the volume's own reconciliation deletes it");
         let waits = Observed { volume: false, ..left };
         assert_eq!(rule(waits.clone(), Step::Nothing), Rule::RunInProgress, "its pod runs");
-        assert_eq!(rule(Observed { recipe: None, ..waits.clone() }, Step::Clear), Rule::RecipeUnknown);
+        let lost = Observed { recipe: None, ..waits.clone() };
+        assert!(decide(&lost, NOW).event.unwrap().message.contains("look on the storage"));
+        assert_eq!(rule(lost, Step::Clear), Rule::RecipeUnknown);
         assert_eq!(rule(Observed { creating_jobs: &[], ..waits }, Step::Clear), Rule::NoRunLeft);
     }
 }

@@ -9,7 +9,7 @@ use super::{Actors, OTHERS};
 use crate::rng::Rng;
 use crate::store::{Kind, Store, annotation, finalizers, is_deleting, label, text, uid};
 use crate::trace::{count, line};
-use crate::world::{CLAIM_PROTECTION, StorageKey, World};
+use crate::world::{CLAIM_PROTECTION, StorageKey, World, has_condition};
 
 /// A claim and its volume as they were saved.
 #[derive(Clone, Debug)]
@@ -46,7 +46,8 @@ impl Actors {
             let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")))?;
             let marked = text(volume, "/status/reason").starts_with("Adopted-");
             let of_it = |id: &str| id == annotation(volume, names::VOLUME_ID);
-            let busy = store.all(Kind::Job).any(|(_, job)| of_it(label(job, names::LABEL_VOLUME_ID)));
+            let runs = |job: &Value| of_it(label(job, names::LABEL_VOLUME_ID)) && !has_condition(job, "Complete");
+            let busy = store.all(Kind::Job).any(|(_, job)| runs(job));
             let plain = text(claim, "/spec/volumeAttributesClassName").is_empty()
                 && text(claim, "/status/currentVolumeAttributesClassName").is_empty()
                 && finalizers(claim).all(|finalizer| finalizer == CLAIM_PROTECTION);
