@@ -104,6 +104,24 @@ fn manual_cleanup(rule: Rule, why: &str) -> Decision {
     rule.warn(reason::SNAPSHOT_DELETION_FAILED, message)
 }
 
+/// Checks whether the content may come from a backup: it has the record of a snapshot, and neither the status nor the
+/// VolumeSnapshot, nor any run.
+fn is_restored(o: &Observed<'_>) -> bool {
+    let has_no_run = o.jobs.is_empty() && o.run == RunState::NotCached && !o.has_running_pods;
+    let is_gone = o.snapshot == SnapshotState::NotFound;
+    is_gone && has_no_run && o.delete_run == RunState::NotCached && o.content.may_be_restored()
+}
+
+/// Keeps the stored snapshot of a content that may come from a backup.
+fn restored(content: &Content) -> Decision {
+    let message = format!(
+        "a backup may have restored VolumeSnapshotContent {}: it has the record of a stored snapshot, and neither a status nor its VolumeSnapshot; the provisioner keeps what is stored: {}",
+        content.name,
+        content.remedy_of_restored()
+    );
+    Rule::Restored.warn(reason::SNAPSHOT_RESTORED, message)
+}
+
 /// Returns the last failure of an operation.
 fn last(content: &Content, operation: Operation) -> Option<&LastFailure> {
     content.last_failure.as_ref().filter(|failure| failure.operation == operation)
@@ -182,6 +200,9 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     }
     if content.provenance.is_none() && content.handle.is_none() {
         return Rule::NothingStored.step(Step::RemoveFinalizer);
+    }
+    if is_restored(o) {
+        return restored(content);
     }
     if content.policy != ReclaimPolicy::Delete && content.ready {
         return Rule::DeletedButRetained.step(Step::RemoveFinalizer);
@@ -274,6 +295,12 @@ fn start(o: &Observed<'_>, attempt: u32) -> Decision {
 /// Decides about a content that is not ready.
 fn making(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
+    if o.snapshot == SnapshotState::NotCached {
+        return Rule::ConfirmSnapshotGone.step(Step::ConfirmSnapshot);
+    }
+    if is_restored(o) {
+        return restored(content);
+    }
     let begun = content.attempt > 0 && content.provenance.is_some();
     if begun && !content.has_finalizer() {
         return Rule::ProtectContent.step(Step::AddFinalizer);
@@ -282,7 +309,6 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
     let in_progress = begun && failed.is_none_or(|failure| failure.attempt < content.attempt);
     let absent = o.run == RunState::NotCached && o.jobs.iter().all(|job| job.run_labels.attempt != content.attempt);
     match o.snapshot {
-        SnapshotState::NotCached => return Rule::ConfirmSnapshotGone.step(Step::ConfirmSnapshot),
         SnapshotState::NotFound if content.provenance.is_none() && content.instance.is_some() => {
             return Rule::SnapshotGone.step(Step::DeleteContent);
         }
@@ -290,7 +316,7 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
             return Rule::SnapshotTerminating.nothing();
         }
         SnapshotState::Unbound => return Rule::Unbound.nothing(),
-        SnapshotState::NotFound | SnapshotState::Terminating | SnapshotState::Alive => {}
+        SnapshotState::NotFound | SnapshotState::Terminating | SnapshotState::Alive | SnapshotState::NotCached => {}
     }
     if in_progress && !absent {
         return running(o, now);

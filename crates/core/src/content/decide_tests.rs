@@ -282,6 +282,36 @@ fn a_deletion_follows_the_policy_and_needs_the_provenance() {
     lost.says("cannot be deleted: lost; clean up by hand");
 }
 
+/// A backup has the annotations of a content, and no status. Its VolumeSnapshot has another UID, or is gone.
+#[test]
+fn what_a_restored_content_stores_stays_until_an_admin_decides() {
+    let lost = |world: World| world.with(|w| w.snapshot = SnapshotState::NotFound);
+    for policy in ["Delete", "Retain"] {
+        for world in [begun(), begun().with(|w| w.content.finalizers.clear()), terminating(begun())] {
+            let world = lost(world).with(|w| w.content.policy = policy.into());
+            assert_eq!(world.step(Rule::Restored), Step::Nothing, "{world:?}");
+            world.says(&format!("`snapshotHandle: {UID}`"));
+            let earlier = Some(failure(Operation::Snapshot, 0, Reaction::Retry));
+            assert_eq!(world.with(|w| w.content.last_failure = earlier).step(Rule::Restored), Step::Nothing);
+        }
+    }
+    let abandoned = lost(terminating(begun())).with(|w| w.content.abandoned = true);
+    assert_eq!(abandoned.step(Rule::Abandoned), Step::RemoveFinalizer);
+    // The orchestrator knows what became of the attempt, or deletes already.
+    let proved: [fn(&mut World); 5] = [
+        |w| w.content.ready = true,
+        |w| w.content.last_failure = Some(failure(Operation::Snapshot, 1, Reaction::Retry)),
+        |w| w.content.last_failure = Some(failure(Operation::DeleteSnapshot, 1, Reaction::Retry)),
+        |w| w.delete_run = RunState::MayBeRunning,
+        |w| w.snapshot = SnapshotState::Terminating,
+    ];
+    for proof in proved {
+        assert_ne!(lost(terminating(begun())).with(proof).decide(NOW + 60).rule, Rule::Restored);
+    }
+    let running = lost(terminating(begun())).with(|w| w.jobs = vec![job(1, false)]);
+    assert!(matches!(running.step(Rule::StopSnapshotRun), Step::RemoveJob { .. }));
+}
+
 #[test]
 fn a_policy_decides_about_a_snapshot_on_a_deleted_node() {
     let world = |state, node_gone| {
@@ -352,10 +382,8 @@ fn no_run_begins_for_a_terminating_snapshot() {
     assert_eq!(gone.step(Rule::SnapshotGone), Step::DeleteContent);
     // Somebody else made the content.
     gone.with(|w| w.content.instance = None).waits(Rule::SnapshotTerminating);
-    for state in [SnapshotState::Terminating, SnapshotState::NotFound] {
-        let world = begun().with(|w| (w.snapshot, w.is_protected, w.fresh) = (state, true, true));
-        world.waits(Rule::SnapshotTerminating);
-    }
+    let world = begun().with(|w| (w.snapshot, w.is_protected, w.fresh) = (SnapshotState::Terminating, true, true));
+    world.waits(Rule::SnapshotTerminating);
     new().with(|w| w.snapshot = SnapshotState::Unbound).waits(Rule::Unbound);
 }
 

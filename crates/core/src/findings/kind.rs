@@ -221,6 +221,13 @@ kinds! {
         emitted_by_steps: yes, confirm_after: 30,
     }
 
+    /// A content has the record of a snapshot, and neither a status nor its VolumeSnapshot: a backup may have restored it.
+    ContentRestored = "content-restored", Warning {
+        meaning: "a backup may have restored this content, and nobody knows whether its snapshot is stored",
+        remedy: "See [backup and restore](operations.md#backup-and-restore).",
+        emitted_by_steps: yes, confirm_after: 30,
+    }
+
     /// Somebody removed the finalizers of a VolumeSnapshot, and nothing deletes its content.
     ContentWithoutSnapshot = "content-without-snapshot", Warning {
         meaning: "the VolumeSnapshot is gone, and nothing deletes its content and its stored data",

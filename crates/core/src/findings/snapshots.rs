@@ -37,6 +37,9 @@ pub(super) fn content(w: &Lookups<'_>, content: &Content) -> Option<Finding> {
     let bound = content.snapshot_uid.is_some();
     if bound && w.snapshots.get(&content.snapshot).copied().filter(is_its).is_none() {
         let detail = format!("its VolumeSnapshot {} does not exist", content.snapshot);
+        if content.may_be_restored() {
+            return Some(finding(FindingKind::ContentRestored, detail, content.remedy_of_restored()));
+        }
         let remedy = format!("kubectl delete {CONTENT} {}", content.name);
         return Some(match content.policy {
             ReclaimPolicy::Delete => finding(

@@ -443,3 +443,11 @@ fn an_object_found_once_is_no_finding_yet() {
     assert!(!hasty.track(findings(), secs(0), secs(0))[0].confirmed, "never at the first check");
     assert!(hasty.track(findings(), secs(0), secs(0))[0].confirmed);
 }
+
+/// Returns the only finding of that kind.
+#[track_caller]
+fn only(cluster: &Cluster, kind: FindingKind) -> Finding {
+    let found: Vec<_> = cluster.found().into_iter().filter(|finding| finding.kind == kind).collect();
+    let [finding] = found.as_slice() else { panic!("{found:#?}") };
+    finding.clone()
+}

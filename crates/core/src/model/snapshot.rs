@@ -3,6 +3,7 @@
 
 pub mod api;
 
+use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::volume_mode::VolumeMode;
 use flex_contract::{names, quantity};
@@ -209,6 +210,28 @@ impl Content {
     /// Returns the provenance of the snapshot.
     pub fn made_by(&self) -> Option<SnapshotProvenance> {
         serde_json::from_str(self.provenance.as_deref()?).ok()
+    }
+
+    /// Checks whether the snapshot may be stored, though the content does not say so. An attempt has begun, its failure is
+    /// not recorded, and the content is not ready. A backup tool restores annotations, and no status.
+    pub fn may_be_restored(&self) -> bool {
+        let proves =
+            |failure: &LastFailure| failure.operation != Operation::Snapshot || failure.attempt >= self.attempt;
+        self.provenance.is_some()
+            && self.handle.is_none()
+            && !self.ready
+            && !self.last_failure.as_ref().is_some_and(proves)
+    }
+
+    /// Returns what to do with a content that may be restored.
+    pub fn remedy_of_restored(&self) -> String {
+        format!(
+            "to use the stored snapshot, create a VolumeSnapshotContent with `snapshotHandle: {}`; if nobody needs it, delete what is stored by hand; then annotate VolumeSnapshotContent {} with {}={}, and delete it",
+            self.id(),
+            self.name,
+            names::ABANDON,
+            names::ABANDON_YES
+        )
     }
 
     /// Checks whether a run that reads the source may be in progress or follow.

@@ -99,6 +99,9 @@ pub enum Rule {
     SnapshotRunEnding,
     /// The content is terminating, and no attempt has begun for it. Removes the finalizers.
     NothingStored,
+    /// The content has the record of a snapshot, and neither a status nor its VolumeSnapshot, as after a restore from a
+    /// backup. Emits an event: what is stored stays until an admin decides.
+    Restored,
     /// The content is terminating and ready, and its policy is Retain. Removes the finalizers.
     DeletedButRetained,
     /// The content is terminating, and the recipe of its snapshot is not known. Emits an event.

@@ -2,14 +2,6 @@
 
 use super::*;
 
-/// Returns the only finding of that kind.
-#[track_caller]
-fn only(cluster: &Cluster, kind: FindingKind) -> Finding {
-    let found: Vec<_> = cluster.found().into_iter().filter(|finding| finding.kind == kind).collect();
-    let [finding] = found.as_slice() else { panic!("{found:#?}") };
-    finding.clone()
-}
-
 const PATCH: &str = r#"--type json -p '[{"op":"remove","path":"/spec/claimRef/uid"}]'"#;
 
 #[test]

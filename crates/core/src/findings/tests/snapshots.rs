@@ -72,7 +72,15 @@ fn contents_without_a_snapshot_are_findings() {
     Cluster::new().content(retained.clone()).finds(FindingKind::ContentRetained, says, false);
     let mut unready = retained;
     merge(&mut unready, not_ready());
-    Cluster::new().content(unready).finds(FindingKind::ContentWithoutSnapshot, says, false);
+    Cluster::new().content(unready.clone()).finds(FindingKind::ContentWithoutSnapshot, says, false);
+    for policy in ["Delete", "Retain"] {
+        let mut restored = unready.clone();
+        let record = json!({ "metadata": { "annotations": { names::PROVENANCE: "{}" } } });
+        merge(&mut restored, record);
+        merge(&mut restored, json!({ "spec": { "deletionPolicy": policy } }));
+        let found = only(&Cluster::new().content(restored), FindingKind::ContentRestored);
+        assert!(found.detail.contains(says) && found.remedy.contains("snapshotHandle"), "{found:?}");
+    }
 }
 
 #[test]
