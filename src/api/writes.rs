@@ -21,6 +21,7 @@ use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
+pub use self::run::FoundClassObject;
 pub use self::snapshot::SnapshotVolume;
 pub use self::volume::NotedVolume;
 use crate::api::discard_reply::DiscardReply;

@@ -6,17 +6,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::capacity::segment::any_has_capacity;
+use crate::claim::decide::ClassCertainty;
 use crate::config::Recipe;
 use crate::config::accounts::{Account, Accounts};
-use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, Identity, Revision, classes};
+use crate::config::classes::{Class, ClassLookup, ClassObject, Classes, Config, Identity, Revision, classes};
 use crate::config::external_provisioner::{Drivers, ExternalProvisioners, replaced_drivers};
 use crate::config::{keys, script};
+use crate::model::claim::Claim;
 use crate::object::ObjectName;
 use crate::state::watch_change::{WatchChange, retain};
 
 /// The time after the deletion of a StorageClass for which the label of a config alone does not serve the class. An
 /// admin who replaces a StorageClass must delete it first.
 pub const CLASS_REPLACE_GRACE: Duration = Duration::from_secs(30);
+
+/// The time after a label alone has made a class, for which the class serves no claim. Who applies a directory with claim,
+/// config and StorageClass creates the StorageClass last.
+pub const CLASS_OBJECT_GRACE: Duration = Duration::from_secs(2);
+
+/// A class that a label alone makes.
+#[derive(Clone, Copy, Debug)]
+struct ByLabel {
+    /// The time since when the label makes the class.
+    since: Duration,
+    /// The resourceVersion at which the API had no StorageClass of this name; 0 if nobody has asked.
+    absent_at: u64,
+}
 
 /// All objects on which the table of classes rests, and the table.
 ///
@@ -28,6 +43,8 @@ pub struct Configs {
     storage_classes: BTreeMap<String, ClassObject>,
     /// StorageClasses that were deleted a moment ago, with the time.
     deleted_classes: BTreeMap<String, Duration>,
+    /// The classes that a label alone makes.
+    by_label: BTreeMap<String, ByLabel>,
     external_provisioners: ExternalProvisioners,
     classes: Arc<Classes>,
     /// An image reports the capacity of a class.
@@ -133,6 +150,28 @@ impl Configs {
         }
     }
 
+    /// Notes that the API had no StorageClass of this name at a resourceVersion.
+    pub fn note_absent_object(&mut self, class: &str, at: Option<&str>) {
+        if let (Some(by_label), Some(at)) = (self.by_label.get_mut(class), at.and_then(|at| at.parse().ok())) {
+            by_label.absent_at = by_label.absent_at.max(at);
+        }
+    }
+
+    /// Returns what is certain about the StorageClass of a class, for a claim. One answer of the API is good for all
+    /// claims that are older: the storage of the API server gives all objects rising numbers.
+    pub fn class_certainty(&self, class: &Class, claim: &Claim, now: Duration) -> ClassCertainty {
+        let Some(by_label) = self.by_label.get(&class.name).filter(|_| !class.has_object) else {
+            return ClassCertainty::Certain;
+        };
+        if claim.resource_version.parse().is_ok_and(|version: u64| version <= by_label.absent_at) {
+            return ClassCertainty::Certain;
+        }
+        match now.saturating_sub(by_label.since) < CLASS_OBJECT_GRACE {
+            true => ClassCertainty::MayFollow,
+            false => ClassCertainty::Unasked,
+        }
+    }
+
     /// Applies the state of the drivers' external provisioners.
     pub fn change_external_provisioners(&mut self, external_provisioners: ExternalProvisioners) -> bool {
         let news = self.external_provisioners != external_provisioners;
@@ -164,7 +203,12 @@ impl Configs {
     }
 
     /// Derives all classes again, unless the present change is a part of a list. Returns whether it did.
-    pub fn derive_classes(&mut self, identity: &Identity, revisions: &BTreeMap<String, Revision>) -> bool {
+    pub fn derive_classes(
+        &mut self,
+        identity: &Identity,
+        revisions: &BTreeMap<String, Revision>,
+        now: Duration,
+    ) -> bool {
         self.stale = self.listing;
         if self.listing {
             return false;
@@ -174,6 +218,10 @@ impl Configs {
         self.deleted_classes.keys().for_each(|class| table.defer_class(class));
         table.warn_of_accounts(self.configs.values(), &self.accounts);
         self.classes = Arc::new(table);
+        let by_label = self.classes.iter().filter(|class| !class.has_object);
+        let known =
+            |class: &Class| self.by_label.get(&class.name).copied().unwrap_or(ByLabel { since: now, absent_at: 0 });
+        self.by_label = by_label.map(|class| (class.name.clone(), known(class))).collect();
         self.has_capacity_class = any_has_capacity(self.classes.iter());
         true
     }

@@ -6,6 +6,7 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use kube::core::PartialObjectMeta;
@@ -14,6 +15,18 @@ use serde::de::DeserializeOwned;
 use super::{Result, WriteError, Writes, deleted, guarded, post};
 use crate::api::discard_reply::DiscardReply;
 use crate::object::ObjectName;
+
+/// The answer of the API to the question whether a StorageClass exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FoundClassObject {
+    /// The StorageClass exists.
+    Exists,
+    /// The StorageClass did not exist at this resourceVersion; `None` if the answer has none.
+    Absent {
+        /// The resourceVersion of the answer.
+        at: Option<String>,
+    },
+}
 
 impl Writes {
     /// Returns the UIDs of all Jobs and pods of an operation's runs for an id. Asks the API, in one namespace.
@@ -67,6 +80,18 @@ impl Writes {
         let api: Api<Node> = Api::all(self.client.clone());
         let node = api.get_metadata_opt(name).await.map_err(WriteError::of(format!("node {name}")))?;
         Ok(node.is_some())
+    }
+
+    /// Asks the API whether a StorageClass exists.
+    pub async fn find_class_object(&self, name: &str) -> Result<FoundClassObject> {
+        let api: Api<StorageClass> = Api::all(self.client.clone());
+        // A list, unlike a read of one object, also says for which moment it is.
+        let only = ListParams::default().fields(&format!("metadata.name={name}"));
+        let found = api.list_metadata(&only).await.map_err(WriteError::of(format!("StorageClass {name}")))?;
+        if !found.items.is_empty() {
+            return Ok(FoundClassObject::Exists);
+        }
+        Ok(FoundClassObject::Absent { at: found.metadata.resource_version })
     }
 
     /// Creates a Job. An existing Job of the same name is accepted if it is the orchestrator's and for the same volume.

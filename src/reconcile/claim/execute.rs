@@ -12,7 +12,7 @@ use super::outcome::{RETRY_SOON, StepOutcome};
 use super::pooled::{assign, stamp_of_ready, time_since_creation};
 use super::served::served_class;
 use super::timeline::{bound_timeline, failed_attempts, report_bound};
-use crate::api::writes::WriteError;
+use crate::api::writes::{FoundClassObject, WriteError};
 use crate::claim::decide::{NewEvent, ServedClass, Step};
 use crate::config::modify::Attributes;
 use crate::model::claim::{Claim, Stamp};
@@ -45,6 +45,7 @@ impl Execution<'_> {
             Step::WaitForSlot { nodes } => Ok(self.wait_for_slot(&nodes)),
             Step::Refresh => self.refresh().await,
             Step::ConfirmNoVolume => self.confirm_no_volume().await,
+            Step::ConfirmNoClassObject => self.confirm_no_class_object().await,
             Step::ConfirmNode { node } => self.confirm_node(node).await,
             Step::Stamp { attempt, nodes, volume_generation } => {
                 let next = NextAttempt { number: attempt, nodes, volume_generation };
@@ -137,6 +138,19 @@ impl Execution<'_> {
         self.confirmed.volume = context.writes.read_volume(&names::pv_name(&claim.volume_id())).await?;
         self.confirmed.no_volume = self.confirmed.volume.is_none();
         Ok(StepOutcome::Again)
+    }
+
+    async fn confirm_no_class_object(self) -> Outcome {
+        let (context, Some(class)) = (self.context, &self.claim.class) else { return Ok(StepOutcome::Wait) };
+        match context.writes.find_class_object(class).await? {
+            // The watch brings the object, and a change of the classes requeues their claims.
+            FoundClassObject::Exists => Ok(StepOutcome::End(Requeue::After(RETRY_SOON))),
+            FoundClassObject::Absent { at } => {
+                context.cluster.index_mut().note_absent_class_object(class, at.as_deref());
+                self.confirmed.no_class_object = true;
+                Ok(StepOutcome::Again)
+            }
+        }
     }
 
     async fn confirm_node(self, node: String) -> Outcome {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flex_contract::names;
 
-use crate::claim::decide::last_node;
+use crate::claim::decide::{ClassCertainty, last_node};
 use crate::claim::nodes::{NodeChoice, choose_node};
 use crate::claim::verify::{self, MadeOn};
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
@@ -94,6 +94,8 @@ impl OwnedVolumes {
 
 /// The preconditions of an attempt.
 pub(super) struct OwnedPreconditions {
+    /// Whether a StorageClass may say more about the class.
+    pub class_certainty: ClassCertainty,
     /// The revision of the class's recipe is stored.
     pub has_revision: bool,
     /// The class has a free slot for another run.
@@ -166,6 +168,8 @@ pub(super) struct Confirmed {
     pub fresh: bool,
     /// The API has no volume of the claim.
     pub no_volume: bool,
+    /// The API has no StorageClass of the claim's class.
+    pub no_class_object: bool,
     /// The volume as the API has just shown it.
     pub volume: Option<Volume>,
     /// The nodes for which the API was asked, with the answers.
@@ -349,6 +353,10 @@ impl ObservationBuilder<'_> {
             None => Ok(Attributes::default()),
         };
         OwnedPreconditions {
+            class_certainty: match self.class {
+                Some(class) if !self.confirmed.no_class_object => index.class_certainty(class, claim),
+                _ => ClassCertainty::Certain,
+            },
             has_revision: current.is_some_and(|recipe| index.has_revision(&recipe.hash)),
             has_slot: current.is_none_or(|recipe| !may_start_attempt || index.has_slot(&slot_request, recipe)),
             quota_refusal: current.filter(|_| !claim.terminating).and_then(|recipe| index.quota_refusal(claim, recipe)),

@@ -52,6 +52,7 @@ pub(super) fn observed<T>(
             many_wait,
         },
         preconditions: Preconditions {
+            class_certainty: observation.preconditions.class_certainty,
             has_revision: observation.preconditions.has_revision,
             has_slot: observation.preconditions.has_slot,
             quota_refusal: observation.preconditions.quota_refusal.as_deref(),

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Index, WatchChange, Woken, WorkItem};
+use crate::claim::decide::ClassCertainty;
 use crate::config::accounts::Account;
 use crate::config::classes::{Class, ClassObject, Config, KeptScript, Stored};
 use crate::config::effective_config::{EffectiveConfig, hash_of};
 use crate::config::external_provisioner::ExternalProvisioners;
 use crate::config::script;
 use crate::kept_script;
+use crate::model::claim::Claim;
 use crate::object::ObjectName;
 
 /// A script that a class uses.
@@ -49,6 +51,16 @@ impl Index {
         let now = self.facts.now();
         let news = self.facts.configs.change_class(change, now);
         self.decide_classes(news)
+    }
+
+    /// Notes that the API had no StorageClass of this name at a resourceVersion.
+    pub fn note_absent_class_object(&mut self, class: &str, at: Option<&str>) {
+        self.facts.configs.note_absent_object(class, at);
+    }
+
+    /// Returns what is certain about the StorageClass of a class, for a claim.
+    pub fn class_certainty(&self, class: &Class, claim: &Claim) -> ClassCertainty {
+        self.facts.configs.class_certainty(class, claim, self.facts.now())
     }
 
     /// Applies the state of the drivers' external provisioners.
@@ -158,7 +170,8 @@ impl Index {
 
     /// Decides all classes again if there is news. Returns the work items to requeue.
     fn decide_classes(&mut self, news: bool) -> Vec<WorkItem> {
-        if news && self.facts.configs.derive_classes(&self.facts.identity, self.revisions.stored()) {
+        let now = self.facts.now();
+        if news && self.facts.configs.derive_classes(&self.facts.identity, self.revisions.stored(), now) {
             self.woken_by_classes()
         } else {
             Vec::new()

@@ -10,6 +10,7 @@ mod sync_probes;
 use flex_contract::names;
 
 use super::*;
+use crate::claim::decide::ClassCertainty;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, Config, Revision, Stored};
 use crate::config::effective_config::EffectiveConfig;
@@ -17,6 +18,7 @@ use crate::model::claim::Claim;
 use crate::model::volume::{Reference, Volume};
 use crate::run::node::Node;
 use crate::run::view::{Job, Pod, RunLabels};
+use crate::state::configs::CLASS_OBJECT_GRACE;
 use crate::state::testing::{CLASS, ManualClock, claim as shared_claim, config, identity, volume as shared_volume};
 
 /// Returns a recipe with one slot.
@@ -290,4 +292,42 @@ fn an_item_is_stale_until_a_watch_shows_its_write() {
     index.change_volume(WatchChange::Delete(ObjectName::new("", &of("0").name)));
     index.ended(volume.clone());
     assert!(!index.is_stale(&volume) && index.unseen_writes.is_empty(), "it is seen to be gone");
+}
+
+#[test]
+fn an_answer_that_a_class_has_no_object_counts_for_the_claims_before_it() {
+    let by_label = |index: &Index| {
+        let classes = index.classes();
+        let ClassLookup::Ours(class) = classes.lookup(CLASS) else { panic!("it is ours") };
+        class.clone()
+    };
+    let at = |version: &str| Claim { resource_version: version.into(), ..shared_claim("t", "a", false) };
+    let (hands, mut index) = timed();
+    index.change_config(WatchChange::Apply(config(&[])));
+    let class = by_label(&index);
+    assert!(!class.has_object);
+    assert_eq!(index.class_certainty(&class, &at("7")), ClassCertainty::MayFollow, "a StorageClass may follow");
+    hands.pass(CLASS_OBJECT_GRACE);
+    assert_eq!(index.class_certainty(&class, &at("7")), ClassCertainty::Unasked);
+    let certain = |index: &Index| {
+        ["9", "10", "", "x"].map(|version| index.class_certainty(&class, &at(version)) == ClassCertainty::Certain)
+    };
+    index.note_absent_class_object(CLASS, Some("9"));
+    assert_eq!(certain(&index), [true, false, false, false]);
+    for older_or_unknown in [Some("8"), Some("x"), None] {
+        index.note_absent_class_object(CLASS, older_or_unknown);
+        assert_eq!(certain(&index), [true, false, false, false]);
+    }
+    index.note_absent_class_object(CLASS, Some("10"));
+    assert_eq!(certain(&index), [true, true, false, false]);
+    // The object comes.
+    let object = serde_json::from_value::<k8s_openapi::api::storage::v1::StorageClass>(serde_json::json!({
+        "metadata": { "name": CLASS }, "provisioner": identity().provisioner,
+    }));
+    index.change_class(WatchChange::Apply((&object.unwrap()).into()));
+    assert!(by_label(&index).has_object);
+    assert_eq!(index.class_certainty(&by_label(&index), &at("11")), ClassCertainty::Certain);
+    // The object goes again, and what was known before it counts no more.
+    index.change_class(WatchChange::Delete(ObjectName::new("", CLASS)));
+    assert_eq!(index.class_certainty(&by_label(&index), &at("7")), ClassCertainty::MayFollow);
 }

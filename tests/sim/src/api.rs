@@ -57,7 +57,8 @@ fn invalid(name: &ObjectName, why: &str) -> Answer {
 }
 
 fn list(store: &Store, kind: Kind, name: &ObjectName) -> Answer {
-    let within = |of: &ObjectName| name.namespace.is_empty() || of.namespace == name.namespace;
+    let same = |selected: &str, of: &str| selected.is_empty() || of == selected;
+    let within = |of: &ObjectName| same(&name.namespace, &of.namespace) && same(&name.name, &of.name);
     let items: Vec<Value> = store
         .all(kind)
         .filter(|(of, _)| within(of))
@@ -66,7 +67,8 @@ fn list(store: &Store, kind: Kind, name: &ObjectName) -> Answer {
         })
         .collect();
     Answer::ok(&json!({
-        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": items,
+        "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "items": items,
+        "metadata": { "resourceVersion": store.version().to_string() },
     }))
 }
 

@@ -199,6 +199,9 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<Violat
     if let Some(what) = pools::request(store, world, request) {
         return wrong(what);
     }
+    if is_before_consumer(store, request) {
+        return wrong(format!("the first attempt for claim {name} begins, and its class waits for a consumer"));
+    }
     if *verb == Verb::Create && *kind == Kind::Job && label(body, names::LABEL_OPERATION) == "delete" {
         let volume_name = names::pv_name(label(body, names::LABEL_VOLUME_ID));
         let lives =
@@ -216,6 +219,19 @@ pub fn request(store: &Store, world: &World, request: &Request) -> Option<Violat
         }
     }
     None
+}
+
+/// Returns whether a request begins the first attempt for a claim although the StorageClass waits for a consumer. Pool
+/// requests have no consumer.
+fn is_before_consumer(store: &Store, request: &Request) -> bool {
+    let Request { verb: Verb::Patch, kind: Kind::Claim, name, body, .. } = request else { return false };
+    let Some(claim) = store.get(Kind::Claim, name) else { return false };
+    let class = store.get(Kind::Class, &ObjectName::new("", text(claim, "/spec/storageClassName")));
+    let waits = class.is_some_and(|class| class["volumeBindingMode"] == "WaitForFirstConsumer");
+    let is_applied = body["metadata"]["resourceVersion"] == claim["metadata"]["resourceVersion"];
+    let begins = is_applied && !annotation(body, names::ATTEMPT).is_empty() && !has_begun(claim);
+    let pending = text(claim, "/spec/volumeName").is_empty() && !name.name.starts_with(names::POOL_REQUEST_PREFIX);
+    waits && begins && pending && annotation(claim, names::SELECTED_NODE).is_empty()
 }
 
 /// Returns whether a claim clones the claim of this name.

@@ -190,6 +190,11 @@ impl Store {
         }
     }
 
+    /// Returns the version of the last change.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Returns an object.
     pub fn get(&self, kind: Kind, name: &ObjectName) -> Option<&Rc<Value>> {
         self.objects[kind as usize].get(name)

@@ -36,7 +36,7 @@ pub struct Request {
     pub verb: Verb,
     /// The kind of the objects.
     pub kind: Kind,
-    /// The name of the object; its name is empty for lists.
+    /// The name of the object; its name is empty for lists of all objects.
     pub name: ObjectName,
     /// Whether it concerns only the status.
     pub status: bool,
@@ -174,6 +174,9 @@ impl Wire {
     }
 }
 
+/// The selection of one object by its name, as a query has it.
+const NAMED: &str = "fieldSelector=metadata.name%3D";
+
 fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
     let path = parts.uri.path();
     let unknown = || format!("the simulation knows nothing of {} {path}", parts.method);
@@ -198,6 +201,7 @@ fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
         Some("configmaps") => Kind::Config,
         Some("events") => Kind::Event,
         Some("nodes") => Kind::Node,
+        Some("storageclasses") => Kind::Class,
         Some("namespaces") => Kind::Namespace,
         _ => return Err(unknown()),
     };
@@ -210,6 +214,11 @@ fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
         ("DELETE", false) => Verb::Delete,
         _ => return Err(unknown()),
     };
+    if verb == Verb::List {
+        // Every other selection of a list is one of labels, which the orchestrator checks again.
+        let named = parts.uri.query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix(NAMED)));
+        name = named.unwrap_or_default().to_owned();
+    }
     if verb == Verb::Create {
         name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     }

@@ -35,8 +35,8 @@ use self::attempt::pending;
 pub use self::attempt::{no_volume_cause, refusal_text};
 pub use self::failed::{ASK_SCHEDULER, failed_start, failure_text};
 pub use self::observed::{
-    Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, RemovedJob, Runs, ServedClass,
-    SourceRelation, Volumes,
+    Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, RemovedJob,
+    Runs, ServedClass, SourceRelation, Volumes,
 };
 pub use self::placement::{cleanup_node, last_node, run_node};
 pub use self::rule::{Decision, Rule};

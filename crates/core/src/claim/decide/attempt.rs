@@ -13,7 +13,7 @@ use super::adoption::{
 use super::data_source::{leave_to_populator, protect_data_source, wait_for_data_source};
 use super::failed::{failed, record_failure, stuck};
 use super::next_attempt::{confirm_then, refused, restamp, wait_for_older_runs, wait_to_start};
-use super::observed::{Candidate, Observed, ServedClass};
+use super::observed::{Candidate, ClassCertainty, Observed, ServedClass};
 use super::placement::{ignored_node_message, is_on_wrong_node, nodes_from, reschedule_from_unfit};
 use super::pooled::{assigned, bind_assigned, complete_pool_request};
 use super::rule::{Decision, Rule};
@@ -64,11 +64,19 @@ fn not_served(o: &Observed<'_>) -> Decision {
     }
 }
 
+/// The time until the next look for a StorageClass that may follow its config, in seconds.
+const CLASS_OBJECT_LOOK: i64 = 1;
+
 /// Decides about a claim without a stamp.
 fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
     if let Some(others) = leave_to_populator(o) {
         return others;
+    }
+    match o.preconditions.class_certainty {
+        ClassCertainty::MayFollow => return Rule::ClassObjectMayFollow.nothing().requeue_at(now + CLASS_OBJECT_LOOK),
+        ClassCertainty::Unasked => return Rule::ConfirmNoClassObject.step(Step::ConfirmNoClassObject),
+        ClassCertainty::Certain => {}
     }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,

@@ -157,6 +157,8 @@ impl Candidate<'_> {
 /// The preconditions of an attempt: slot, quota, revision and attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Preconditions<'a> {
+    /// Whether a StorageClass may say more about the class.
+    pub class_certainty: ClassCertainty,
     /// The revision of the class's recipe is stored.
     pub has_revision: bool,
     /// The class has a free slot for another run.
@@ -167,6 +169,17 @@ pub struct Preconditions<'a> {
     pub has_pending_charge: bool,
     /// The reason why the claim cannot have the attributes that it requests.
     pub attributes_error: Option<&'a str>,
+}
+
+/// What is certain about the StorageClass of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassCertainty {
+    /// The StorageClass is known, or the API has shown none since the claim was last written.
+    Certain,
+    /// Only the label of a config makes the class, and nobody has asked the API. A watch may be late.
+    Unasked,
+    /// Only the label of a config makes the class, since a moment. A StorageClass may follow.
+    MayFollow,
 }
 
 /// The nodes of a claim and of its runs.

@@ -119,3 +119,21 @@ fn the_affinity_of_a_volume_names_its_node() {
     assert_eq!(made_on(&["b", "a"]), on("b", "a,b"), "the attempt before the last made it");
     assert_eq!(made_on(&["c", "a"]), on("a", "c,a"), "no attempt was where it says");
 }
+
+/// The StorageClass may say that a pod must come first. The watch of StorageClasses may be late, and so may the admin.
+#[test]
+fn a_class_by_its_label_alone_serves_a_claim_only_after_the_api_has_shown_no_object() {
+    let mut by_label = World { class_certainty: ClassCertainty::Unasked, ..new() };
+    by_label.class.has_object = false;
+    assert_eq!(by_label.step(Rule::ConfirmNoClassObject), Step::ConfirmNoClassObject);
+    by_label.class.recipe = Err("what only a StorageClass can do".into());
+    assert_eq!(by_label.step(Rule::ConfirmNoClassObject), Step::ConfirmNoClassObject, "the config may be right");
+    let confirmed = World { class_certainty: ClassCertainty::Certain, ..by_label.clone() };
+    assert_eq!(confirmed.step(Rule::ConfigUnusable), Step::Nothing);
+    let new_label = World { class_certainty: ClassCertainty::MayFollow, ..by_label.clone() };
+    let waits = new_label.decide_by(Rule::ClassObjectMayFollow, NOW);
+    assert!(waits.step == Step::Nothing && waits.event.is_none() && waits.requeue_at == Some(NOW + 1));
+    // An attempt that has begun goes on.
+    let begun = World { claim: stamped(1).claim, ..by_label };
+    assert_ne!(begun.observed(|o| decide(o, NOW).rule), Rule::ConfirmNoClassObject);
+}

@@ -229,6 +229,7 @@ impl World {
                 self.claim.last_failure = failure.or(self.claim.last_failure.take());
             }
             Step::ConfirmNoVolume => self.no_volume = true,
+            Step::ConfirmNoClassObject => self.class_certainty = ClassCertainty::Certain,
             Step::ConfirmNode { node } => {
                 self.node_states.0.insert(node, NodeState::NotFound);
             }
@@ -314,6 +315,11 @@ fn check(world: &World, decision: &Decision) {
             let there = world.volumes.iter().any(|(volume, _)| volume.name == names::pv_name(UID));
             assert!(!there, "it would be found, and asked for again");
         }
+        Step::ConfirmNoClassObject => {
+            assert!(
+                world.class_certainty == ClassCertainty::Unasked && !claim.terminating && claim.own_stamp().is_none()
+            );
+        }
         Step::ConfirmNode { node } => assert_eq!(world.node_states.state(node), NodeState::NotCached),
         Step::RemoveJob { job } => check_removed_job(world, job),
         Step::StartDelete { attempt, node, on_any_node } => check_delete(world, *attempt, node.as_ref(), *on_any_node),
@@ -360,6 +366,7 @@ fn check_stamp(world: &World, attempt: u32, nodes: &[String], volume_generation:
     assert!(volume_generation == before || afresh, "an id is given up only with its volume");
     assert!(!world.foreign && !claim.terminating && !claim.is_bound() && world.has_revision && world.has_slot);
     let before = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    assert!(before > 0 || world.class_certainty == ClassCertainty::Certain, "the StorageClass may say something else");
     assert!(attempt > before || before == u32::MAX, "the number of an attempt never comes again");
     assert!(before == 0 || !world.is_alive(), "one attempt at a time");
     assert!(

@@ -134,6 +134,11 @@ pub enum Rule {
     // Claims without a stamp.
     /// A populator fills the claim and brings its volume. Emits an event.
     LeftToPopulator,
+    /// Only the label of a config makes the class, since a moment. Waits: who applies a directory creates the StorageClass
+    /// last.
+    ClassObjectMayFollow,
+    /// Only the label of a config makes the class, and a watch may be late. Asks the API for the StorageClass.
+    ConfirmNoClassObject,
     /// The class has no valid config. Emits an event, and waits for the config.
     ConfigUnusable,
     /// A volume is reserved for the claim by name. Emits an event: Kubernetes binds the two.

@@ -98,6 +98,9 @@ pub enum Step {
     },
     /// Asks the API, not the cache, whether a volume exists, and decides again.
     ConfirmNoVolume,
+    /// Asks the API, not the cache, whether the class has a StorageClass. Decides again if it has none, and else waits
+    /// for the watch.
+    ConfirmNoClassObject,
     /// Asks the API, not the cache, whether a node exists, and decides again.
     ConfirmNode {
         /// The name of the node.

@@ -67,6 +67,7 @@ struct World {
     delete_job: Option<Job>,
     never_started: bool,
     reserved_volume: Option<&'static str>,
+    class_certainty: ClassCertainty,
     has_slot: bool,
     quota_refusal: Option<&'static str>,
     has_pending_charge: bool,
@@ -168,6 +169,7 @@ impl World {
                 many_wait: self.many_wait,
             },
             preconditions: Preconditions {
+                class_certainty: self.class_certainty,
                 has_revision: self.has_revision,
                 has_slot: self.has_slot,
                 quota_refusal: self.quota_refusal,
@@ -253,6 +255,7 @@ fn new() -> World {
         delete_job: None,
         never_started: false,
         reserved_volume: None,
+        class_certainty: ClassCertainty::Certain,
         has_slot: true,
         quota_refusal: None,
         has_pending_charge: false,

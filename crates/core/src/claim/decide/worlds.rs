@@ -179,7 +179,18 @@ prop_compose! {
 }
 
 /// The facts beside the objects, in the order in which `worlds` takes them.
-type Flags = (bool, bool, bool, bool, Binding, Option<RemovedJob>, bool, (bool, bool, bool), Option<&'static str>);
+type Flags = (
+    bool,
+    bool,
+    bool,
+    bool,
+    Binding,
+    Option<RemovedJob>,
+    bool,
+    (bool, bool, bool),
+    Option<&'static str>,
+    ClassCertainty,
+);
 
 fn flags() -> impl Strategy<Value = Flags> {
     let removed = prop::option::weighted(0.1, (1..5_u32).prop_map(|times| RemovedJob { times, at: NOW - 5 }));
@@ -194,6 +205,7 @@ fn flags() -> impl Strategy<Value = Flags> {
         prop::bool::weighted(0.1),
         (prop::bool::weighted(0.2), any::<bool>(), prop::bool::weighted(0.3)),
         prop::option::weighted(0.1, Just("pvc-ready")),
+        select(vec![ClassCertainty::Certain, ClassCertainty::Unasked, ClassCertainty::MayFollow]),
     )
 }
 
@@ -226,6 +238,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                 let world = World {
                     fresh: flags.0,
                     foreign: flags.1,
+                    class_certainty: if class.2 { ClassCertainty::Certain } else { flags.9 },
                     has_revision: flags.2,
                     has_slot: flags.3,
                     quota_refusal: None,
