@@ -8,8 +8,8 @@ use flex_contract::operation::Operation;
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::admit::admit;
 use flex_provisioner::claim::decide::{
-    ConfirmedFacts, Decision, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs, ServedClass,
-    SourceRelation, Step, Volumes, decide,
+    ClassCertainty, ConfirmedFacts, Decision, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs,
+    ServedClass, SourceRelation, Step, Volumes, decide,
 };
 use flex_provisioner::claim::nodes::NodeChoice;
 use flex_provisioner::claim::request::{Attempt, request};
@@ -198,6 +198,11 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                 many_wait: likely(draw),
             },
             preconditions: Preconditions {
+                class_certainty: match (likely(draw), likely(draw)) {
+                    (true, _) => ClassCertainty::Certain,
+                    (false, true) => ClassCertainty::Unasked,
+                    (false, false) => ClassCertainty::MayFollow,
+                },
                 has_revision: likely(draw),
                 has_slot: likely(draw),
                 quota_refusal: None,

@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 use flex_contract::names;
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::claim::decide::{
-    self, Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, ServedClass,
-    SourceRelation, Step, Volumes,
+    self, Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions,
+    ServedClass, SourceRelation, Step, Volumes,
 };
 use flex_provisioner::claim::nodes::NodeChoice;
 use flex_provisioner::claim::verify::mismatches;
@@ -185,6 +185,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
             many_wait: false,
         },
         preconditions: Preconditions {
+            class_certainty: ClassCertainty::Certain,
             has_revision: true,
             has_slot: true,
             quota_refusal: None,
