@@ -195,7 +195,7 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
         let message = format!("the snapshot stays until these claims are filled from it: {}", filling.join(", "));
         return Rule::RestoreInProgress.nothing().with_event(reason::SNAPSHOT_IN_USE, message);
     }
-    if let Some(stop) = stopping(o) {
+    if let Some(stop) = stopping(o, now) {
         return stop;
     }
     if content.provenance.is_none() && content.handle.is_none() {
@@ -214,12 +214,18 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
 }
 
 /// Ends the runs that must end before the snapshot is deleted.
-fn stopping(o: &Observed<'_>) -> Option<Decision> {
+fn stopping(o: &Observed<'_>, now: i64) -> Option<Decision> {
+    let has_run = !matches!(o.run, RunState::NotCached) || o.has_running_pods || !o.jobs.is_empty();
+    if has_run && o.snapshot == SnapshotState::NotFound && o.content.may_be_restored() {
+        // When the run is gone, nothing else shows that the orchestrator knew it.
+        let cause = Cause::new("SnapshotDeleted", "the VolumeSnapshot is gone, so the run is stopped");
+        let failure = LastFailure::new(Operation::Snapshot, o.content.attempt, now, &cause, Reaction::Retry);
+        return Some(Rule::RecordStoppedRun.step(Step::RecordFailure(failure)));
+    }
     if let Some(job) = o.jobs.iter().find(|job| !job.terminating) {
         return Some(Rule::StopSnapshotRun.step(Step::RemoveJob { job: job.name.clone() }));
     }
-    let is_ending = !matches!(o.run, RunState::NotCached) || o.has_running_pods || !o.jobs.is_empty();
-    is_ending.then(|| waiting(o, Rule::SnapshotRunEnding, reason::SNAPSHOT_DELETION_FAILED))
+    has_run.then(|| waiting(o, Rule::SnapshotRunEnding, reason::SNAPSHOT_DELETION_FAILED))
 }
 
 /// Waits. Emits an event if a pod is on a node that does not answer.

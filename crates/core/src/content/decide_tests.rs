@@ -308,8 +308,18 @@ fn what_a_restored_content_stores_stays_until_an_admin_decides() {
     for proof in proved {
         assert_ne!(lost(terminating(begun())).with(proof).decide(NOW + 60).rule, Rule::Restored);
     }
-    let running = lost(terminating(begun())).with(|w| w.jobs = vec![job(1, false)]);
-    assert!(matches!(running.step(Rule::StopSnapshotRun), Step::RemoveJob { .. }));
+    // A run that the orchestrator knows is recorded before it is stopped.
+    let runs: [fn(&mut World); 3] =
+        [|w| w.jobs = vec![job(1, false)], |w| w.has_running_pods = true, |w| w.run = RunState::Succeeded];
+    for run in runs {
+        let running = lost(terminating(begun())).with(run);
+        let Step::RecordFailure(failure) = running.step(Rule::RecordStoppedRun) else { panic!("{running:?}") };
+        assert_eq!((failure.operation, failure.attempt, failure.at), (Operation::Snapshot, 1, NOW));
+        let recorded = running.with(|w| w.content.last_failure = Some(failure));
+        assert!(!matches!(recorded.decide(NOW).rule, Rule::RecordStoppedRun | Rule::Restored));
+        let ended = recorded.with(|w| (w.jobs, w.has_running_pods, w.run) = (vec![], false, RunState::NotCached));
+        assert_eq!(ended.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl Actors {
     }
 
     /// Deletes refused volumes, and abandons objects that wait for nodes that do not come back.
-    pub fn delete_all(&self, store: &mut Store, world: &World) {
+    pub fn delete_all(&self, store: &mut Store, world: &mut World) {
         self.open(store);
         self.delete_all_snapshots(store, world);
         let mut waiting: Vec<_> = Actors::claims(store).into_iter().map(|of| (Kind::Claim, of)).collect();

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use flex_contract::names;
-use flex_provisioner::model::snapshot::SnapshotClass;
 use flex_provisioner::model::snapshot::api;
+use flex_provisioner::model::snapshot::{Content, SnapshotClass};
 use flex_provisioner::object::ObjectName;
 use serde_json::{Value, json};
 
@@ -18,6 +18,15 @@ use crate::{PROVISIONER, SYSTEM, TEAM};
 
 /// The snapshot that an admin made by hand, with its content.
 const GIVEN: &str = "given";
+
+/// Returns whether an event tells the admin that a backup may have restored the content. An admin first looks for runs.
+fn looks_restored(store: &Store, content: &Value) -> bool {
+    let id = text(content, "/spec/volumeSnapshotRef/uid");
+    let is_of_it = |kind| store.all(kind).any(|(name, _)| name.name.contains(id));
+    let read: api::VolumeSnapshotContent = serde_json::from_value(content.clone()).expect("a content");
+    let read = Content::from(&read);
+    read.may_be_restored() && !read.abandoned && !is_of_it(Kind::Job) && !is_of_it(Kind::Pod)
+}
 
 /// Returns the VolumeSnapshotClasses, which never change.
 pub fn classes(profile: &Profile) -> Vec<SnapshotClass> {
@@ -149,8 +158,8 @@ impl Actors {
     }
 
     /// Deletes snapshots of volumes on nodes that do not come back, as a user, and abandons existing contents there, as
-    /// an admin.
-    pub(super) fn delete_all_snapshots(&self, store: &mut Store, world: &World) {
+    /// an admin. Contents that a backup may have restored are abandoned, too, after what they store was deleted by hand.
+    pub(super) fn delete_all_snapshots(&self, store: &mut Store, world: &mut World) {
         for (name, content) in all(store, Kind::Content) {
             let of = ObjectName::new(TEAM, text(&content, "/spec/volumeSnapshotRef/name"));
             let of = store.get(Kind::Snapshot, &of).cloned();
@@ -167,6 +176,14 @@ impl Actors {
                 None if bound && !is_deleting(&content) && !(ready && stays) => {
                     line(|| format!("admin: deletes content {}, whose snapshot is gone", name.name));
                     store.delete(Kind::Content, &name);
+                }
+                None if bound && is_deleting(&content) && looks_restored(store, &content) => {
+                    line(|| format!("admin: deletes what content {} stores, and abandons it", name.name));
+                    let id = text(&content, "/spec/volumeSnapshotRef/uid");
+                    world.snapshots.retain(|(of, _), _| of != id);
+                    store.update(Kind::Content, &name, |content| {
+                        content["metadata"]["annotations"][names::ABANDON] = json!(names::ABANDON_YES);
+                    });
                 }
                 Some(of) if lost && !ready || is_deleting(&content) => {
                     let name = crate::store::name_of(&of);

@@ -93,6 +93,9 @@ pub enum Rule {
     SnapshotExists,
     /// The content is terminating, and claims are being restored from it. Waits for them, and emits an event.
     RestoreInProgress,
+    /// The content is terminating without its VolumeSnapshot, and a run for it is known. Records that the run did not end,
+    /// so that the content does not look restored without the run.
+    RecordStoppedRun,
     /// The content is terminating, and a snapshot Job is left. Deletes it.
     StopSnapshotRun,
     /// The content is terminating, and a snapshot run is ending. Waits, and emits an event if its node does not answer.
