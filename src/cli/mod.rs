@@ -85,7 +85,7 @@ enum Command {
     ///
     /// Needs no cluster, unless --cluster is given. Prints a line for each case; `--explain ID` says what a case does, why,
     /// and how to mend the program. Exits 0 if no case fails, 1 if a case fails, and 2 if the cases could not be run, or if
-    /// something that they made on the cluster could not be removed.
+    /// something that they made could not be removed.
     Conformance(desk::conformance::ConformanceArgs),
     /// Check whether the cluster is ready for the orchestrator (--pre), or whether the installation works.
     ///

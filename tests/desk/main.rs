@@ -4,6 +4,7 @@
 
 mod attempt;
 mod conformance;
+mod elsewhere;
 mod scaffold;
 mod shipped;
 

@@ -1,6 +1,6 @@
 //! The cases in `docs/reference/conformance.md`.
 
-use flex_desk::conformance::{Case, OnCluster};
+use flex_desk::conformance::{Case, Possible};
 
 use crate::{Part, code, table};
 
@@ -13,21 +13,25 @@ pub fn parts() -> Vec<Part> {
 /// Prints a table of all cases, and a section for each.
 fn cases() -> String {
     let link = |case: &Case| format!("[{}](#{})", code(case.id()), case.id());
-    let on_cluster = |case: &Case| match case.on_cluster() {
-        OnCluster::Yes => "yes".to_owned(),
-        OnCluster::ByList => format!("with {}", code("list")),
-        OnCluster::No(_) => "no".to_owned(),
+    let word = |possible: Possible| match possible {
+        Possible::Yes => "yes".to_owned(),
+        Possible::ByList => format!("with {}", code("list")),
+        Possible::No(_) => "no".to_owned(),
     };
-    let rows =
-        Case::ALL.iter().map(|case| vec![link(case), case.needs().map(code).unwrap_or_default(), on_cluster(case)]);
+    let rows = Case::ALL.iter().map(|case| {
+        let needs = case.needs().map(code).unwrap_or_default();
+        vec![link(case), needs, word(case.on_cluster()), word(case.with_external_storage())]
+    });
     let section = |case: &Case| {
         let what: Vec<&str> = case.what().iter().map(|line| line.trim()).collect();
         let sentences = |text: &str| text.replace(". ", ".\n");
-        let not_possible = match case.on_cluster() {
-            OnCluster::No(why) => format!("- **On a cluster**: Not possible, because {why}.\n"),
-            OnCluster::ByList => "- **On a cluster**: A list run shows what the storage has.\n".to_owned(),
-            OnCluster::Yes => String::new(),
+        let said = |place: &str, possible: Possible| match possible {
+            Possible::No(why) => format!("- **{place}**: Not possible, because {why}.\n"),
+            Possible::ByList => format!("- **{place}**: A list run shows what the storage has.\n"),
+            Possible::Yes => String::new(),
         };
+        let not_possible =
+            said("On a cluster", case.on_cluster()) + &said("With external storage", case.with_external_storage());
         format!(
             "\n## {}\n\n{}\n\n- **Why**: {}\n- **To mend a program**: {}\n{not_possible}",
             case.id(),
@@ -37,5 +41,5 @@ fn cases() -> String {
         )
     };
     let sections: String = Case::ALL.iter().map(section).collect();
-    format!("\n{}{sections}\n", table(&["case", "needs the capability", "on a cluster"], rows))
+    format!("\n{}{sections}\n", table(&["case", "needs the capability", "on a cluster", "with external storage"], rows))
 }

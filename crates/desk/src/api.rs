@@ -1,7 +1,9 @@
-//! The API server of PersistentVolumes, in memory. Like the ClusterRole of images, it permits to create and to get them,
-//! and nothing else.
+//! The API server, in memory. Like the ClusterRole of images, it permits to create and to get PersistentVolumes. The Roles in
+//! the file of a config permit other objects.
 
 mod answer;
+mod objects;
+mod reply;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +17,10 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-pub use self::answer::{Asked, Store};
-use self::answer::{answer, refused};
+pub use self::answer::Store;
+use self::answer::{VOLUMES, answer, refused};
+pub use self::reply::Asked;
+use crate::rights::Rights;
 
 /// The largest body of a request.
 const LARGEST: usize = 1 << 20;
@@ -90,6 +94,11 @@ impl Api {
         .to_string()
     }
 
+    /// Gives the image rights beside those of each image.
+    pub fn permit(&self, rights: &Rights) {
+        locked(&self.shared.store).rights = rights.clone();
+    }
+
     /// Sets the moment at which the API stops answering.
     pub fn hold(&self, hold: Hold) {
         *locked(&self.shared.hold) = hold;
@@ -130,7 +139,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     let Ok(body) = axum::body::to_bytes(request.into_body(), LARGEST).await else {
         return StatusCode::PAYLOAD_TOO_LARGE.into_response();
     };
-    let creates = method == "POST";
+    let creates = method == "POST" && path == VOLUMES;
     let hold = *locked(&shared.hold);
     if creates && hold == Hold::BeforeCreate {
         shared.reached.notify_one();

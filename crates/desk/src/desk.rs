@@ -4,6 +4,7 @@ mod ended;
 mod error;
 mod home;
 mod log;
+mod mount_points;
 mod node;
 mod process;
 mod tools;
@@ -45,7 +46,8 @@ impl Desk {
     pub async fn new(folder: &Path, tools: Tools) -> Result<Self, DeskError> {
         let isolation = process::isolation(&tools)?;
         let folder = home::taken(folder)?;
-        Ok(Desk { node: Node::new(&folder.join("node"))?, api: Api::start().await?, isolation, folder, tools })
+        let node = Node::new(&folder.join("node"), &tools.on_node)?;
+        Ok(Desk { node, api: Api::start().await?, isolation, folder, tools })
     }
 
     /// Returns how near the desk comes to a container.
@@ -96,7 +98,7 @@ impl Desk {
         Ok(folder)
     }
 
-    /// Removes everything that runs have stored.
+    /// Removes everything that runs have stored in directories of the desk.
     ///
     /// # Errors
     /// If something cannot be removed.
@@ -104,12 +106,15 @@ impl Desk {
         Ok(self.node.clear()?)
     }
 
-    /// Returns the directory that stands for a path of the node.
-    pub fn on_node(&self, path: &str) -> PathBuf {
-        self.node.path(path)
+    /// Returns the file or directory at the end of the links at a path of the node.
+    ///
+    /// # Errors
+    /// If a link leads out of the directories that stand for the node.
+    pub fn on_node(&self, path: &str) -> Result<PathBuf, DeskError> {
+        Ok(self.node.end_of_links(path)?)
     }
 
-    /// Returns the directory with everything that runs have stored.
+    /// Returns the directory with everything that runs have stored on the desk itself.
     pub fn storage(&self) -> &Path {
         self.node.folder()
     }

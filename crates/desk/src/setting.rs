@@ -14,6 +14,8 @@ use flex_core::object::ObjectName;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use serde_json::{Value, json};
 
+use crate::rights::Rights;
+
 /// The name of the config and of the class if no file has them.
 pub const NAME: &str = "desk";
 /// The node of the desk.
@@ -95,6 +97,8 @@ pub struct Setting {
     pub secrets: BTreeMap<String, Data>,
     /// The ConfigMaps, by name.
     pub configs: BTreeMap<String, Data>,
+    /// The rights that the Roles of the files give.
+    pub rights: Rights,
     /// The inputs.
     inputs: Inputs,
 }
@@ -110,7 +114,7 @@ impl Setting {
                 "--storage {path} leads out of its directory: write a path without `..`"
             )));
         }
-        let Objects { mut configs, objects, mut claims, mut secrets } = Objects::read(identity, &inputs)?;
+        let Objects { mut configs, objects, mut claims, mut secrets, rights } = Objects::read(identity, &inputs)?;
         let chosen = chosen(&mut configs, &inputs)?;
         for (key, value) in &inputs.changes {
             chosen.data.insert(key.clone(), value.clone());
@@ -157,6 +161,7 @@ impl Setting {
             script,
             secrets,
             configs: all,
+            rights,
             inputs,
         })
     }
@@ -192,6 +197,7 @@ struct Objects {
     objects: Vec<ClassObject>,
     claims: Vec<PersistentVolumeClaim>,
     secrets: BTreeMap<String, Data>,
+    rights: Rights,
 }
 
 impl Objects {
@@ -212,7 +218,7 @@ impl Objects {
         if let Some(error) = unreadable.first() {
             return Err(SettingError(format!("line {} of the {what}: {}", error.line, error.problem)));
         }
-        let mut has_secrets = false;
+        let (mut has_secrets, mut has_roles) = (false, false);
         for document in documents {
             match document {
                 Document::Config(map, _) => {
@@ -224,12 +230,20 @@ impl Objects {
                 }
                 Document::Class(class, _) => self.objects.push(ClassObject::from(&*class)),
                 Document::Claim(claim) => self.claims.push(*claim),
-                Document::Other(kind, _) => has_secrets |= kind == "Secret",
+                Document::Other(kind, _) => {
+                    has_secrets |= kind == "Secret";
+                    has_roles |= kind == "ClusterRole" || kind == "Role";
+                }
                 Document::Account(_) => {}
             }
         }
         if has_secrets {
             self.secrets.extend(secrets(text)?);
+        }
+        if has_roles {
+            let all = serde_saphyr::from_multiple(text);
+            let all: Vec<Value> = all.map_err(|error| SettingError(format!("a Role cannot be read: {error}")))?;
+            self.rights.add(Rights::read(&all));
         }
         Ok(())
     }

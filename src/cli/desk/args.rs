@@ -1,10 +1,12 @@
 //! The flags that say which program runs, and for which claim.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
 use flex_desk::desk::{Program, Tools};
+use flex_desk::on_node::{OnNode, check, host_paths};
+use flex_desk::order::{Content, Order};
 use flex_desk::setting::{Inputs, Setting};
 
 use super::super::files::read;
@@ -31,6 +33,9 @@ pub(in crate::cli) struct Subject {
     /// A directory with programs for the runs, before those of PATH.
     #[arg(long, value_name = "DIRECTORY")]
     path: Vec<PathBuf>,
+    /// A directory of this machine in place of a path of the node that the config mounts, as PATH=DIRECTORY. The runs read and change the directory.
+    #[arg(long, value_name = "PATH=DIRECTORY", value_parser = OnNode::parse, conflicts_with = "unconfined")]
+    on_node: Vec<OnNode>,
     /// Run the program on the real file system, without the mounts of the pod. It can change and remove your files.
     #[arg(long)]
     unconfined: bool,
@@ -82,17 +87,47 @@ impl Subject {
             path.push(absolute.with_context(|| format!("--path {} cannot be read", folder.display()))?);
         }
         let program = named(program)?;
+        let on_node = self.on_node(&setting)?;
         if self.unconfined {
             eprintln!("warning: --unconfined: the program runs on the real file system, and can change your files");
         }
-        Ok((setting, Tools { program, path, helper: None, unconfined: self.unconfined }))
+        Ok((setting, Tools { program, path, helper: None, unconfined: self.unconfined, on_node }))
     }
+}
+
+impl Subject {
+    /// Returns the directories of this machine in place of paths of the node, with absolute paths.
+    fn on_node(&self, setting: &Setting) -> anyhow::Result<Vec<OnNode>> {
+        if self.on_node.is_empty() {
+            return Ok(Vec::new());
+        }
+        let order = Order::Provision { claim: setting.claim.clone(), content: Content::Empty };
+        let job = setting.job(&order, 1, "").map_err(anyhow::Error::msg)?;
+        check(&self.on_node, &host_paths(&job)).map_err(anyhow::Error::msg)?;
+        let absolute = |one: &OnNode| {
+            let flag = format!("--on-node {}={}", one.path, one.directory.display());
+            Ok(OnNode { path: one.path.clone(), directory: directory(&one.directory, &flag)? })
+        };
+        self.on_node.iter().map(absolute).collect()
+    }
+}
+
+/// Returns the absolute path of a directory that a flag names, and that must exist.
+pub(super) fn directory(path: &Path, flag: &str) -> anyhow::Result<PathBuf> {
+    let absolute = path.canonicalize();
+    let absolute = absolute.with_context(|| {
+        format!("{flag}: the directory {} cannot be read: make it, or name another one", path.display())
+    })?;
+    if !absolute.is_dir() {
+        bail!("{flag}: {} is no directory: name the directory that it is in", path.display());
+    }
+    Ok(absolute)
 }
 
 /// Returns the program with its absolute path.
 fn named(words: &[String]) -> anyhow::Result<Option<Program>> {
     let Some((first, rest)) = words.split_first() else { return Ok(None) };
-    let path = std::path::Path::new(first).canonicalize();
+    let path = Path::new(first).canonicalize();
     let path = path.with_context(|| format!("the program {first} cannot be read"))?;
     if !path.is_file() {
         bail!("{first} is no file");

@@ -67,6 +67,7 @@ async fn run_all(args: &TryArgs, setting: &Setting, tools: Tools) -> anyhow::Res
     let temporary = tempfile::Builder::new().prefix("flex-desk-").tempdir()?;
     let folder = args.state.clone().unwrap_or_else(|| temporary.path().to_path_buf());
     let desk = Desk::new(&folder, tools).await?;
+    desk.api.permit(&setting.rights);
     let kept = folder.join("volume.json");
     if args.state.is_some() {
         restore(&desk, &kept)?;

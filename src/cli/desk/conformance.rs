@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use flex_desk::conformance::{Case, Done, OnCluster, Outcome, Report, run};
-use flex_desk::desk::Isolation;
+use flex_desk::conformance::{self, Case, Done, Outcome, Possible, Report, Storage, run};
+use flex_desk::desk::{Isolation, Tools};
 use quick_junit::{NonSuccessKind, Report as Junit, TestCase, TestCaseStatus, TestSuite};
 use serde_json::{Value, json};
 
@@ -16,7 +16,8 @@ use super::super::markdown::plain;
 use super::super::name::name;
 use super::super::out::{colours, say};
 use super::super::table::Tone;
-use super::args::Subject;
+use super::args::{Subject, directory};
+use super::call::{Signals, random_id};
 use super::on_cluster::{self, OnClusterArgs, Proof};
 
 /// The exit code if a case has failed.
@@ -41,6 +42,9 @@ pub(in crate::cli) struct ConformanceArgs {
     /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
+    /// The storage is neither in directories of the node nor on this machine: a server, a cloud or a driver has it. Cases then look at list runs in place of files, and delete what they have made by delete runs. With a DIRECTORY of this machine that has the storage's files, cases look there.
+    #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, require_equals = true)]
+    external_storage: Option<Option<PathBuf>>,
     #[command(flatten)]
     subject: Subject,
     #[command(flatten)]
@@ -71,10 +75,14 @@ fn explain(case: Case) {
     if let Some(capability) = case.needs() {
         say!("It runs only if the config declares the capability {capability}.");
     }
-    match case.on_cluster() {
-        OnCluster::Yes => {}
-        OnCluster::ByList => say!("On a cluster it runs only if the config declares the capability list."),
-        OnCluster::No(why) => say!("On a cluster it is not possible: {why}."),
+    for (place, possible) in
+        [("On a cluster", case.on_cluster()), ("With external storage", case.with_external_storage())]
+    {
+        match possible {
+            Possible::Yes => {}
+            Possible::ByList => say!("{place} it runs only if the config declares the capability list."),
+            Possible::No(why) => say!("{place} it is not possible: {why}."),
+        }
     }
     say!("\nWhy: {}\nTo mend the program: {}", plain(case.why()), plain(case.mend()));
 }
@@ -93,10 +101,10 @@ fn prove(args: &ConformanceArgs) -> anyhow::Result<Report> {
         true => {
             let proof = on_cluster::prove(&args.on_cluster, &args.subject, &cases, after);
             let Proof { done, left } = runtime.block_on(proof)?;
-            left.iter().for_each(|what| eprintln!("left behind: {what}"));
+            name_left(&left);
             (Report { done: done?, isolation: Isolation::Root }, left)
         }
-        false => (on_desk(args, &runtime, &cases, after)?, Vec::new()),
+        false => on_desk(args, &runtime, &cases, after)?,
     };
     show(args, &report)?;
     if !left.is_empty() {
@@ -105,18 +113,51 @@ fn prove(args: &ConformanceArgs) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Runs cases on this machine.
+/// Names what the command could not remove.
+fn name_left(left: &[String]) {
+    left.iter().for_each(|what| eprintln!("left behind: {what}"));
+}
+
+/// Runs cases on this machine. Returns the storage that the command could not delete, too.
 fn on_desk(
     args: &ConformanceArgs,
     runtime: &tokio::runtime::Runtime,
     cases: &[Case],
     after: impl FnMut(&Done),
-) -> anyhow::Result<Report> {
+) -> anyhow::Result<(Report, Vec<String>)> {
     let (setting, tools) = args.subject.read(&args.program)?;
     if tools.program.is_none() && setting.recipe.script.is_none() {
         bail!("the config names an image, which this machine does not run: name the program that stands in for it");
     }
-    Ok(runtime.block_on(run(&setting, &tools, cases, after))?)
+    let storage = storage(args, &tools)?;
+    let call = random_id();
+    if storage.is_shared() {
+        eprintln!("the ids of all volumes and snapshots of this call begin with {call}-");
+    }
+    let subject = conformance::Subject { setting: &setting, tools: &tools, storage: &storage, call: &call };
+    let proof = runtime.block_on(async {
+        let mut signals = Signals::new()?;
+        let stopped = async || {
+            signals.received().await;
+            if storage.is_shared() {
+                eprintln!("deleting what the runs have made; a second signal stops that, too");
+            }
+        };
+        Ok::<_, std::io::Error>(run(subject, cases, stopped, after).await)
+    })?;
+    name_left(&proof.left);
+    Ok((Report { done: proof.done?, isolation: proof.isolation }, proof.left))
+}
+
+/// Returns where the storage of the runs is.
+fn storage(args: &ConformanceArgs, tools: &Tools) -> anyhow::Result<Storage> {
+    let files = args.external_storage.iter().flatten().next();
+    let named = |path: &PathBuf| directory(path, &format!("--external-storage={}", path.display()));
+    Ok(Storage {
+        on_node: tools.on_node.clone(),
+        is_external: args.external_storage.is_some(),
+        files: files.map(named).transpose()?,
+    })
 }
 
 /// Prints the report, and writes it into a file.
@@ -148,7 +189,7 @@ fn summary(report: &Report) {
     let [passed, failed, skipped, not_possible] = report.counts();
     let not_possible = match not_possible {
         0 => String::new(),
-        count => format!(", {count} not possible on a cluster"),
+        count => format!(", {count} not possible here"),
     };
     say!("{passed} cases passed, {failed} failed, {skipped} skipped{not_possible}");
     if let Isolation::None(why) = &report.isolation {

@@ -2,6 +2,7 @@
 
 pub(super) mod args;
 pub(super) mod attempt;
+mod call;
 pub(super) mod conformance;
 mod on_cluster;
 mod report;

@@ -9,27 +9,24 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
+use super::objects;
+use super::reply::{Asked, status};
+use crate::rights::Rights;
+
 /// The path of the volumes.
-const VOLUMES: &str = "/api/v1/persistentvolumes";
+pub(super) const VOLUMES: &str = "/api/v1/persistentvolumes";
 
 /// The objects of the API server.
 #[derive(Debug, Default)]
 pub struct Store {
     /// The volumes, by name.
     pub volumes: BTreeMap<String, PersistentVolume>,
+    /// The rights of the image beside those of each image.
+    pub rights: Rights,
+    /// Other objects, by path.
+    objects: BTreeMap<String, Value>,
     /// The number of writes so far.
     writes: u64,
-}
-
-/// A request.
-#[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
-    /// The method.
-    pub method: &'a str,
-    /// The path.
-    pub path: &'a str,
-    /// The body.
-    pub body: &'a [u8],
 }
 
 /// Answers a request with a code and an object.
@@ -45,24 +42,26 @@ pub(super) fn answer(store: &mut Store, asked: Asked<'_>) -> (u16, Value) {
         ("GET", "/api", _) => (200, json!({ "kind": "APIVersions", "versions": ["v1"] })),
         ("GET", "/apis", _) => (200, json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": [] })),
         ("GET", "/api/v1", _) => (200, resources()),
-        (method, path, _) => {
-            let verb = match method {
-                "POST" => "create",
-                "PUT" => "update",
-                "PATCH" => "patch",
-                "DELETE" => "delete",
-                _ => "list",
-            };
-            let user = "User \"system:serviceaccount:flex-provisioner:desk\"";
-            status(
-                403,
-                "Forbidden",
-                &format!(
-                    "{path} is forbidden: {user} cannot {verb} it: an image may create and get PersistentVolumes, and nothing else"
-                ),
-            )
+        ("GET", VOLUMES, _) if store.rights.permit("", "persistentvolumes", "list") => {
+            let items: Vec<Value> = store.volumes.values().map(object).collect();
+            (200, json!({ "kind": "PersistentVolumeList", "apiVersion": "v1", "metadata": {}, "items": items }))
         }
+        (_, path, _) if path.starts_with(VOLUMES) => forbidden(asked),
+        _ => objects::answer(&mut store.objects, &store.rights, asked).unwrap_or_else(|| forbidden(asked)),
     }
+}
+
+fn forbidden(asked: Asked<'_>) -> (u16, Value) {
+    let Asked { method, path, .. } = asked;
+    let verb = objects::verb(method, objects::target(path).is_some_and(|target| target.name.is_some()));
+    let user = "User \"system:serviceaccount:flex-provisioner:desk\"";
+    status(
+        403,
+        "Forbidden",
+        &format!(
+            "{path} is forbidden: {user} cannot {verb} it: an image may create and get PersistentVolumes; the ClusterRoles and Roles in the file of the config give the other rights"
+        ),
+    )
 }
 
 /// Refuses a volume, as an admission policy does.
@@ -85,13 +84,6 @@ fn object(volume: &PersistentVolume) -> Value {
     value["apiVersion"] = "v1".into();
     value["kind"] = "PersistentVolume".into();
     value
-}
-
-fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message,
-    });
-    (code, status)
 }
 
 fn create(store: &mut Store, body: &[u8]) -> (u16, Value) {
@@ -187,5 +179,19 @@ mod tests {
         {
             assert_eq!(answer(&mut store, Asked { method, path, body: b"" }).0, 403, "{method} {path}");
         }
+    }
+
+    #[test]
+    fn an_image_lists_volumes_if_a_role_lets_it_and_still_changes_none() {
+        let role = json!({ "kind": "ClusterRole", "rules": [
+            { "apiGroups": [""], "resources": ["persistentvolumes"], "verbs": ["*"] },
+        ] });
+        let mut store = Store { rights: Rights::read(&[role]), ..Store::default() };
+        post(&mut store, &volume());
+        let (code, listed) = answer(&mut store, Asked { method: "GET", path: VOLUMES, body: b"" });
+        assert_eq!((code, &listed["items"][0]["metadata"]["name"]), (200, &"pvc-1".into()));
+        let path = format!("{VOLUMES}/pvc-1");
+        let (code, status) = answer(&mut store, Asked { method: "DELETE", path: &path, body: b"" });
+        assert!(code == 403 && status["message"].as_str().unwrap().contains("cannot delete it"), "{status}");
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::cuts::{Cuts, chosen};
-use super::on_desk::OnDesk;
+use super::on_desk::{OnDesk, Parts};
 use super::place::{Ids, Place};
 use super::tree::Tree;
 use crate::container::Container;
@@ -20,8 +20,8 @@ use crate::verdict::verdict;
 
 /// The number of times at which a run is killed on a desk.
 const TIMES: u32 = 8;
-/// The number of times at which a run is killed on a cluster, where each takes seconds.
-const TIMES_ON_CLUSTER: u32 = 4;
+/// The number of times at which a run is killed on a cluster or with external storage, where each takes seconds.
+const TIMES_ELSEWHERE: u32 = 4;
 
 /// The reason why a case ends before its end.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Bench {
 
     /// Makes a fresh desk with another setting, beside this one.
     pub async fn again(&self, setting: &Setting) -> Step<Self> {
-        let place = Rc::new(self.desk()?.again().await?);
+        let place = self.desk()?.again(setting).await?;
         Ok(Bench::new(setting, place, self.ids.clone()))
     }
 
@@ -94,7 +94,12 @@ impl Bench {
 
     /// Checks whether the case can see the files of the storage.
     pub fn sees_files(&self) -> bool {
-        self.place.desk().is_some()
+        self.place.desk().is_some_and(|desk| desk.parts.storage.has_files())
+    }
+
+    /// Checks whether others have files or volumes on the same storage.
+    pub fn shares_storage(&self) -> bool {
+        self.place.desk().is_none_or(|desk| desk.parts.storage.is_shared())
     }
 
     /// Returns the address of the API server.
@@ -104,7 +109,7 @@ impl Bench {
 
     /// Returns the number of times at which a run is killed.
     pub fn times(&self) -> u32 {
-        if self.sees_files() { TIMES } else { TIMES_ON_CLUSTER }
+        if self.sees_files() { TIMES } else { TIMES_ELSEWHERE }
     }
 
     /// Returns the claim of the case.
@@ -162,6 +167,11 @@ impl Bench {
         self.fitting(claim, &ended).await
     }
 
+    /// Checks that the storage shows a volume: if it did not, its absence would prove nothing.
+    pub fn shows(&self, id: &str) -> bool {
+        !self.tree().with(id).is_empty()
+    }
+
     /// Checks that a run has made a volume that fits.
     pub async fn fitting(&self, claim: &Claim, ended: &Ended) -> Step<Made> {
         let volume = self.volume(claim).await?;
@@ -194,9 +204,7 @@ impl Bench {
 
     /// Reads everything that is stored; nothing on a cluster, whose storage cannot be seen.
     pub fn tree(&self) -> Tree {
-        let Some(OnDesk { desk, .. }) = self.place.desk() else { return Tree::default() };
-        let tree = Tree::read(desk.storage());
-        if self.setting.recipe.storage_mounts.is_empty() { tree } else { tree.without_unused() }
+        self.place.desk().map(OnDesk::tree).unwrap_or_default()
     }
 
     /// Reads everything that is stored, for a case that compares it.
@@ -239,9 +247,10 @@ impl Bench {
         after: impl AsyncFn(usize, &Ended) -> Step<()>,
         reset: impl AsyncFn() -> Step<()>,
     ) -> Step<usize> {
-        let OnDesk { desk, cuts, .. } = self.desk()?;
+        let OnDesk { desk, parts: Parts { cuts, .. }, .. } = self.desk()?;
         let mut container = self.container(order)?;
         cuts.arm(&mut container, usize::MAX >> 1)?;
+        self.place.begins(order);
         desk.run(&with_path(&container, cuts), Stop::Never).await?;
         if let Isolation::None(why) = desk.isolation() {
             return Err(Halt::Skipped(format!("this machine cannot kill a run before a process: {why}")));
@@ -255,6 +264,7 @@ impl Bench {
             let mut container = self.container(order)?;
             cuts.arm(&mut container, cut)?;
             let stop = Stop::kill(cuts.reached());
+            self.place.begins(order);
             let ended = desk.run(&with_path(&container, cuts), stop).await?;
             let moment = format!("killed before process {} of {calls}", cut + 1);
             after(cut, &ended).await.map_err(|halt| halt.during(&moment))?;

@@ -1,7 +1,5 @@
 //! Cases of the operations that a config declares.
 
-use std::fs;
-
 use flex_contract::capacity::Answer;
 use flex_contract::listing;
 use flex_contract::names::pv_name;
@@ -11,15 +9,11 @@ use flex_core::config::modify::Attributes;
 use flex_core::model::claim::Claim;
 
 use super::bench::{Bench, Halt, Step, check, shown};
+use super::content::{TEXT, has_text, write};
 use super::listed::unlisted;
 use super::provision::{good, order};
 use crate::desk::Stop;
 use crate::order::{Content, Made, Order};
-
-/// The file that the user of a volume has written.
-const FILE: &str = "flex-content";
-/// The content of that file.
-const TEXT: &str = "the data of a user\n";
 
 pub(super) async fn expand(bench: &Bench) -> Step<()> {
     let claim = bench.claim();
@@ -30,38 +24,24 @@ pub(super) async fn expand(bench: &Bench) -> Step<()> {
     check(again.is_success(), || format!("the second expand run {}", shown(&again)))
 }
 
-/// Makes a volume with a file of its user in it.
+/// Makes a volume with a text of its user in it.
 async fn written(bench: &Bench) -> Step<Made> {
     let made = bench.provision(&bench.claim()).await?;
-    write(bench, &bench.claim().volume_id(), TEXT)?;
+    write(bench, &made, TEXT)?;
     Ok(made)
 }
 
-fn write(bench: &Bench, id: &str, text: &str) -> Step<()> {
-    bench.stored(id)?;
-    let Some(folder) = bench.content(id) else {
-        return Err(Halt::Skipped("the volume is no directory of this machine".into()));
-    };
-    Ok(fs::write(folder.join(FILE), text)?)
-}
-
-/// Checks that a volume has the file.
-fn has_content(bench: &Bench, id: &str) -> Step<()> {
-    let text = bench.content(id).and_then(|folder| fs::read_to_string(folder.join(FILE)).ok());
-    check(text.as_deref() == Some(TEXT), || match text {
-        Some(_) => "the new volume has other content than its source had".into(),
-        None => "the new volume lacks the content of its source".into(),
-    })
+/// Makes a volume with content, and checks that it has the text.
+async fn filled(bench: &Bench, claim: &Claim, content: Content) -> Step<()> {
+    let made = bench.provision_with(claim, content).await?;
+    has_text(bench, &made.volume, &claim.volume_id())
 }
 
 pub(super) async fn clone_content(bench: &Bench) -> Step<()> {
     let made = written(bench).await?;
     let copy = bench.numbered(1);
-    bench.provision_with(&copy, Content::CloneOf(Box::new(made.clone()))).await?;
-    has_content(bench, &copy.volume_id())?;
-    let again = bench.provision_with(&copy, Content::CloneOf(Box::new(made))).await;
-    again.map(drop)?;
-    has_content(bench, &copy.volume_id())
+    filled(bench, &copy, Content::CloneOf(Box::new(made.clone()))).await?;
+    filled(bench, &copy, Content::CloneOf(Box::new(made))).await
 }
 
 pub(super) async fn clone_killed(bench: &Bench) -> Step<()> {
@@ -69,13 +49,11 @@ pub(super) async fn clone_killed(bench: &Bench) -> Step<()> {
     let copy = bench.numbered(1);
     let content = || Content::CloneOf(Box::new(made.clone()));
     let order = Order::Provision { claim: copy.clone(), content: content() };
-    let id = copy.volume_id();
     let after = async |_, _: &crate::desk::Ended| {
-        if bench.volume(&copy).await?.is_some() {
-            has_content(bench, &id)?;
+        if let Some(volume) = bench.volume(&copy).await? {
+            has_text(bench, &volume, &copy.volume_id())?;
         }
-        bench.provision_with(&copy, content()).await?;
-        has_content(bench, &id)
+        filled(bench, &copy, content()).await
     };
     let reset = async || {
         if let Some(volume) = bench.volume(&copy).await? {
@@ -90,10 +68,8 @@ pub(super) async fn snapshot_restore(bench: &Bench) -> Step<()> {
     let made = written(bench).await?;
     let snapshot = bench.ids.snapshot();
     bench.succeed(&Order::Snapshot(made.clone(), snapshot.clone())).await?;
-    write(bench, &bench.claim().volume_id(), "later data\n")?;
-    let restored = bench.numbered(1);
-    bench.provision_with(&restored, Content::Snapshot(Box::new(made), snapshot)).await?;
-    has_content(bench, &restored.volume_id())
+    write(bench, &made, "later data\n")?;
+    filled(bench, &bench.numbered(1), Content::Snapshot(Box::new(made), snapshot)).await
 }
 
 pub(super) async fn snapshot_again(bench: &Bench) -> Step<()> {
@@ -151,9 +127,9 @@ pub(super) async fn list_whole(bench: &Bench) -> Step<()> {
     let volumes = entries.iter().filter(|entry| entry.state == listing::State::Volume);
     let mut listed: Vec<&String> = volumes.map(|entry| &entry.id).collect();
     listed.sort();
-    // Storage elsewhere is not empty at the beginning of a case.
-    if bench.tree().with(&ids[0]).is_empty() {
-        listed.retain(|id| ids.contains(id));
+    // Only directories of the desk are empty at the beginning of a case.
+    if bench.shares_storage() || bench.tree().with(&ids[0]).is_empty() {
+        listed.retain(|id| id.starts_with(bench.ids.prefix()));
     }
     check(listed == ids.iter().collect::<Vec<_>>(), || format!("the list has {listed:?}, and the storage {ids:?}"))?;
     let changes = before.changes(&bench.tree());

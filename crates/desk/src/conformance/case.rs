@@ -174,41 +174,7 @@ cases! {
         "Name the storage only by `CLAIM_UUID`.";
 }
 
-/// The part of a case that is possible on a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnCluster {
-    /// The case.
-    Yes,
-    /// The case, if a list run shows what the storage has.
-    ByList,
-    /// Nothing, with the reason.
-    No(&'static str),
-}
-
-/// The reason for cases that stop a program between two of its processes.
-const NO_STAND_INS: &str = "a cluster cannot stop a program before one of its processes";
-/// The reason for cases that stop a program when it creates the volume.
-const NO_HOLD: &str = "a cluster cannot stop the API server at the creation of a volume";
-/// The reason for cases that make the API server refuse a volume.
-const NO_REFUSAL: &str = "a cluster cannot make its API server refuse the volume";
-/// The reason for cases that compare the files of volumes.
-const NO_FILES: &str = "the command cannot see the files of a volume on a cluster";
-
 impl Case {
-    /// Returns what a cluster can do of the case.
-    pub fn on_cluster(self) -> OnCluster {
-        match self {
-            Case::KilledAtChild | Case::DeleteKilled | Case::CloneKilled | Case::ListOrNothing => {
-                OnCluster::No(NO_STAND_INS)
-            }
-            Case::KilledAtCreate | Case::VolumeIsLast | Case::DeleteHalfMade => OnCluster::No(NO_HOLD),
-            Case::LastWords | Case::NoSecretInWords => OnCluster::No(NO_REFUSAL),
-            Case::CloneContent | Case::SnapshotRestore => OnCluster::No(NO_FILES),
-            Case::DeleteGone | Case::DeleteUnknown | Case::DeleteById => OnCluster::ByList,
-            _ => OnCluster::Yes,
-        }
-    }
-
     /// Returns the case with an id.
     pub fn find(id: &str) -> Option<Case> {
         Case::ALL.iter().copied().find(|case| case.id() == id)

@@ -3,7 +3,7 @@
 use flex_core::object::ObjectName;
 
 use super::bench::{Bench, Step, check, shown};
-use super::listed::{list, unlisted};
+use super::listed::{list, shown_by_storage, unlisted};
 use super::provision::order;
 use crate::api::Hold;
 use crate::desk::Stop;
@@ -18,6 +18,7 @@ async fn gone(bench: &Bench) -> Step<()> {
 
 pub(super) async fn delete_gone(bench: &Bench) -> Step<()> {
     let made = bench.provision(&bench.claim()).await?;
+    shown_by_storage(bench, &bench.claim().volume_id()).await?;
     bench.succeed(&Order::Delete(made)).await?;
     gone(bench).await
 }
@@ -32,6 +33,7 @@ pub(super) async fn delete_twice(bench: &Bench) -> Step<()> {
 pub(super) async fn delete_unknown(bench: &Bench) -> Step<()> {
     let other = bench.numbered(0);
     bench.provision(&other).await?;
+    shown_by_storage(bench, &other.volume_id()).await?;
     let before = bench.tree();
     bench.succeed(&Order::Undo { claim: bench.claim() }).await?;
     let changes: Vec<String> = before.changes(&bench.tree());
@@ -45,6 +47,9 @@ pub(super) async fn delete_unknown(bench: &Bench) -> Step<()> {
 
 pub(super) async fn delete_half_made(bench: &Bench) -> Step<()> {
     let api = &bench.desk()?.desk.api;
+    let other = bench.numbered(0);
+    bench.provision(&other).await?;
+    shown_by_storage(bench, &other.volume_id()).await?;
     api.hold(Hold::BeforeCreate);
     let ended = bench.run_until(&order(&bench.claim()), Stop::kill(api.reached())).await?;
     api.hold(Hold::Never);
@@ -55,6 +60,7 @@ pub(super) async fn delete_half_made(bench: &Bench) -> Step<()> {
 
 pub(super) async fn delete_by_id(bench: &Bench) -> Step<()> {
     let mut made = bench.provision(&bench.claim()).await?;
+    shown_by_storage(bench, &bench.claim().volume_id()).await?;
     let reference = made.volume.spec.as_mut().and_then(|spec| spec.claim_ref.as_mut());
     if let Some(reference) = reference {
         reference.name = Some("flex-other-claim".into());
@@ -67,6 +73,7 @@ pub(super) async fn delete_by_id(bench: &Bench) -> Step<()> {
 
 pub(super) async fn delete_killed(bench: &Bench) -> Step<()> {
     let made = bench.provision(&bench.claim()).await?;
+    shown_by_storage(bench, &bench.claim().volume_id()).await?;
     let order = Order::Delete(made.clone());
     let repeated = async |made: Made| {
         bench.succeed(&Order::Delete(made)).await?;

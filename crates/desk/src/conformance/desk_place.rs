@@ -1,13 +1,36 @@
 //! The desk as the place of runs.
 
+use std::cell::RefCell;
+
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
+use super::clean::delete_storage;
+use super::leftovers::Leftovers;
 use super::on_desk::OnDesk;
 use super::place::{Pending, Place};
+use crate::api::Hold;
 use crate::desk::{Ended, Stop};
-use crate::order::Order;
 use crate::setting::Setting;
+
+/// Deletes what the runs of a case have left on storage that outlives the desk. Returns what is left nevertheless.
+pub(super) async fn clean(place: &OnDesk) -> Vec<String> {
+    if !place.parts.storage.is_shared() {
+        return Vec::new();
+    }
+    let mut left = Vec::new();
+    let beside = place.beside.take();
+    for other in beside {
+        left.extend(Box::pin(clean(&other)).await);
+    }
+    place.desk.api.hold(Hold::Never);
+    match delete_storage(place, &place.parts.setting).await {
+        Ok(more) => left.extend(more),
+        Err(error) => left.push(format!("storage of this run, perhaps: {error}")),
+    }
+    left.extend(place.remove_unused());
+    left
+}
 
 impl Place for OnDesk {
     fn kube_api(&self) -> String {
@@ -25,10 +48,9 @@ impl Place for OnDesk {
         })
     }
 
-    /// The desk forgets everything at the end of a case.
-    fn begins(&self, _: &Order) {}
-
-    fn succeeded(&self, _: &Order) {}
+    fn leftovers(&self) -> &RefCell<Leftovers> {
+        &self.left
+    }
 
     fn volume<'a>(&'a self, name: &'a str) -> Pending<'a, Option<PersistentVolume>> {
         Box::pin(async move { Ok(self.desk.api.volume(name)) })
@@ -41,8 +63,15 @@ impl Place for OnDesk {
         })
     }
 
+    /// Storage that outlives the desk is deleted by runs. What cannot be deleted stays noted, and the end of the case names
+    /// it.
     fn clear(&self) -> Pending<'_, ()> {
-        Box::pin(async move { self.desk.clear() })
+        Box::pin(async move {
+            if self.parts.storage.is_shared() {
+                delete_storage(self, &self.parts.setting).await?;
+            }
+            self.desk.clear()
+        })
     }
 
     fn desk(&self) -> Option<&OnDesk> {

@@ -4,25 +4,37 @@
 mod bench;
 mod capabilities;
 pub mod case;
+pub mod clean;
+mod content;
 mod cuts;
 mod deletion;
 mod desk_place;
+pub mod leftovers;
 mod listed;
 mod on_desk;
 pub mod place;
+mod possible;
 mod provision;
+mod storage;
 mod tree;
 mod variable;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use flex_core::config::capability;
+
 use self::bench::{Bench, Halt, Step};
-pub use self::case::{Case, OnCluster};
+pub use self::case::Case;
+use self::clean::listed;
 use self::cuts::Cuts;
+use self::desk_place::clean;
 pub use self::on_desk::OnDesk;
+use self::on_desk::Parts;
 use self::place::{Ids, Place};
+pub use self::possible::Possible;
+pub use self::storage::Storage;
 use crate::desk::{DeskError, Isolation, Tools};
 use crate::setting::Setting;
 
@@ -35,7 +47,7 @@ pub enum Outcome {
     Failed(String),
     /// The case says nothing about this program, with the reason.
     Skipped(String),
-    /// The case cannot be done on a cluster, with the reason.
+    /// The case cannot be done in this place, with the reason.
     NotPossible(String),
 }
 
@@ -77,58 +89,135 @@ impl Report {
     }
 }
 
-/// Runs cases on a program of this machine, and calls a function after each.
-///
-/// # Errors
-/// If this machine cannot run them.
+/// The cases that have run, and what they have left.
+#[derive(Debug)]
+pub struct Proof {
+    /// The cases that have ended, or the reason why the others could not.
+    pub done: Result<Vec<Done>, DeskError>,
+    /// How near the desk came to a container.
+    pub isolation: Isolation,
+    /// The storage that the command could not delete.
+    pub left: Vec<String>,
+}
+
+/// The program that a proof is about, and its storage.
+#[derive(Clone, Debug)]
+pub struct Subject<'a> {
+    /// The setting of the runs.
+    pub setting: &'a Setting,
+    /// The programs.
+    pub tools: &'a Tools,
+    /// The storage.
+    pub storage: &'a Storage,
+    /// Eight hexadecimal digits that differ for each call of the command.
+    pub call: &'a str,
+}
+
+/// Runs cases on a program of this machine, and calls a function after each. When `stopped` returns, the cases end and their
+/// storage is deleted. When `stopped` returns again, the deletion ends, too.
 pub async fn run(
-    setting: &Setting,
-    tools: &Tools,
+    subject: Subject<'_>,
     cases: &[Case],
+    mut stopped: impl AsyncFnMut(),
     mut after: impl FnMut(&Done),
-) -> Result<Report, DeskError> {
+) -> Proof {
+    let mut proof = Proof { done: Ok(Vec::new()), isolation: Isolation::Root, left: Vec::new() };
+    let done = run_into(&mut proof, &subject, cases, &mut stopped, &mut after).await;
+    if done.is_ok() && subject.storage.is_shared() && proof.left.is_empty() {
+        // A delete run may have exited 0 and deleted nothing.
+        match still_listed(&subject).await {
+            Ok(left) => proof.left.extend(left),
+            Err(error) => proof.left.push(format!("storage of this run, perhaps: {error}")),
+        }
+    }
+    Proof { done, ..proof }
+}
+
+async fn run_into(
+    proof: &mut Proof,
+    subject: &Subject<'_>,
+    cases: &[Case],
+    stopped: &mut impl AsyncFnMut(),
+    after: &mut impl FnMut(&Done),
+) -> Result<Vec<Done>, DeskError> {
+    let Subject { setting, storage, call, .. } = subject;
     let folder = tempfile::Builder::new().prefix("flex-desk-").tempdir()?;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let programs: Vec<PathBuf> = tools.path.iter().cloned().chain(std::env::split_paths(&path)).collect();
-    let cuts = Cuts::new(folder.path(), &programs)?;
-    let mut report = Report { done: Vec::new(), isolation: Isolation::Root };
-    for case in cases {
+    let parts = subject.parts(folder.path())?;
+    let mut all = Vec::new();
+    for (n, case) in cases.iter().enumerate() {
         let began = Instant::now();
-        let outcome = match undeclared(setting, *case) {
+        let without_files = (!storage.has_files()).then_some(case.with_external_storage());
+        let prevented = without_files.and_then(|possible| not_possible(setting, possible));
+        let outcome = match undeclared(setting, *case).or(prevented) {
             Some(outcome) => outcome,
             None => {
-                let place = OnDesk::new(tools, folder.path(), &cuts).await?;
-                report.isolation = place.desk.isolation();
-                let bench = Bench::new(setting, Rc::new(place), Ids::of_desk());
-                outcome(one(*case, &bench).await)?
+                let ids = if storage.is_shared() { Ids::of_call(call, n) } else { Ids::of_desk() };
+                let parts = Parts { prefix: ids.prefix().to_owned(), ..parts.clone() };
+                let place = Rc::new(OnDesk::new(parts, folder.path()).await?);
+                proof.isolation = place.desk.isolation();
+                let bench = Bench::new(setting, place.clone(), ids);
+                let ended = tokio::select! {
+                    ended = one(*case, &bench) => outcome(ended),
+                    () = stopped() => Err(DeskError::Machine("stopped by a signal".into())),
+                };
+                proof.left.extend(tokio::select! {
+                    left = clean(&place) => left,
+                    () = stopped() => vec![format!(
+                        "a second signal stopped the deletion: look for storage whose ids begin with {call}-"
+                    )],
+                });
+                ended?
             }
         };
         let done = Done { case: *case, outcome, took: began.elapsed() };
         after(&done);
-        report.done.push(done);
+        all.push(done);
     }
-    Ok(report)
+    Ok(all)
 }
 
-/// Runs cases on a cluster, and calls a function after each. `run` has eight hexadecimal digits, and differs for each call.
+/// Returns the volumes of a call that a list run shows after the last case.
+async fn still_listed(subject: &Subject<'_>) -> Result<Vec<String>, DeskError> {
+    let folder = tempfile::Builder::new().prefix("flex-desk-").tempdir()?;
+    let place = OnDesk::new(subject.parts(folder.path())?, folder.path()).await?;
+    listed(&place, subject.setting, &format!("{}-", subject.call)).await
+}
+
+impl Subject<'_> {
+    /// Returns the parts of desks with their files in a directory.
+    fn parts(&self, folder: &Path) -> Result<Parts, DeskError> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let own = self.tools.path.iter().cloned();
+        let programs: Vec<PathBuf> = own.chain(std::env::split_paths(&path)).collect();
+        Ok(Parts {
+            setting: self.setting.clone(),
+            tools: self.tools.clone(),
+            storage: self.storage.clone(),
+            cuts: Cuts::new(folder, &programs)?,
+            prefix: self.call.to_owned(),
+        })
+    }
+}
+
+/// Runs cases on a cluster, and calls a function after each. `call` has eight hexadecimal digits, and differs for each call.
 ///
 /// # Errors
 /// If the cluster cannot run them.
 pub async fn run_on_cluster(
     setting: &Setting,
     place: &Rc<impl Place + 'static>,
-    run: &str,
+    call: &str,
     cases: &[Case],
     mut after: impl FnMut(&Done),
 ) -> Result<Vec<Done>, DeskError> {
     let mut all = Vec::new();
     for (n, case) in cases.iter().enumerate() {
         let began = Instant::now();
-        let decided = undeclared(setting, *case).or_else(|| not_possible(setting, *case));
+        let decided = undeclared(setting, *case).or_else(|| not_possible(setting, case.on_cluster()));
         let outcome = match decided {
             Some(outcome) => outcome,
             None => {
-                let bench = Bench::new(setting, place.clone(), Ids::of_cluster(run, n));
+                let bench = Bench::new(setting, place.clone(), Ids::of_call(call, n));
                 let outcome = outcome(one(*case, &bench).await)?;
                 place.clear().await?;
                 outcome
@@ -147,21 +236,14 @@ fn undeclared(setting: &Setting, case: Case) -> Option<Outcome> {
     Some(Outcome::Skipped(format!("the config does not declare the capability {capability}")))
 }
 
-/// Returns the outcome of a case that a cluster cannot do.
-fn not_possible(setting: &Setting, case: Case) -> Option<Outcome> {
-    match case.on_cluster() {
-        OnCluster::Yes => None,
-        OnCluster::ByList if setting.recipe.can(flex_core::config::capability::LIST) => None,
-        OnCluster::ByList => Some(Outcome::NotPossible(
-            "the storage cannot be seen: the config does not declare the capability list".into(),
-        )),
-        OnCluster::No(why) => Some(Outcome::NotPossible(why.into())),
-    }
+/// Returns the outcome of a case that cannot be done.
+fn not_possible(setting: &Setting, possible: Possible) -> Option<Outcome> {
+    possible.prevented(setting.recipe.can(capability::LIST)).map(|why| Outcome::NotPossible(why.into()))
 }
 
 /// Checks whether the config declares a capability. A config with a batch size declares batches.
 fn declares(setting: &Setting, capability: &str) -> bool {
-    let batches = capability == flex_core::config::capability::BATCH && setting.recipe.batch_size > 1;
+    let batches = capability == capability::BATCH && setting.recipe.batch_size > 1;
     setting.recipe.can(capability) || batches
 }
 

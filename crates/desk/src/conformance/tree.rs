@@ -24,39 +24,47 @@ impl Tree {
     /// Reads a directory. Files that vanish meanwhile are left out.
     pub fn read(root: &Path) -> Self {
         let mut tree = Tree::default();
-        tree.add(root, root);
+        tree.add(root, &Wanted { root: Some(root), is_kept: &|_| true, device: None });
         tree
+    }
+
+    /// Adds, with their whole paths, the files and directories of a directory that have a prefix of ids in their names, or
+    /// are in a directory with such a name. Others use the directory, too. Other file systems below it are left out.
+    pub fn add_own(&mut self, root: &Path, prefix: &str) {
+        let is_own = |path: &Path| {
+            let within = path.strip_prefix(root).unwrap_or(path);
+            within.iter().any(|name| name.to_string_lossy().contains(prefix))
+        };
+        let device = fs::metadata(root).ok().map(|found| found.dev());
+        self.add(root, &Wanted { root: None, is_kept: &is_own, device });
+    }
+
+    /// Returns the empty directories that belong to nobody.
+    pub fn unused(&self) -> Vec<PathBuf> {
+        let has_content = |path: &Path| self.0.keys().any(|other| other != path && other.starts_with(path));
+        let is_unused = |path: &Path, item: &Item| UNUSED.contains(&item.mode) && !has_content(path);
+        self.0.iter().filter(|(path, item)| is_unused(path, item)).map(|(path, _)| path.clone()).collect()
     }
 
     /// Leaves out directories that belong to nobody, as the kubelet makes them for runs that see only their own volume.
     #[must_use]
     pub fn without_unused(mut self) -> Self {
-        let has_content = |path: &Path| self.0.keys().any(|other| other != path && other.starts_with(path));
-        let is_unused = |path: &Path, item: &Item| UNUSED.contains(&item.mode) && !has_content(path);
-        let unused: Vec<PathBuf> =
-            self.0.iter().filter(|(path, item)| is_unused(path, item)).map(|(path, _)| path.clone()).collect();
+        let unused = self.unused();
         self.0.retain(|path, _| !unused.contains(path));
         self
     }
 
-    fn add(&mut self, root: &Path, at: &Path) {
+    fn add(&mut self, at: &Path, wanted: &Wanted<'_>) {
         for entry in fs::read_dir(at).into_iter().flatten().flatten() {
             let path = entry.path();
             let Ok(metadata) = path.symlink_metadata() else { continue };
-            let mut hasher = DefaultHasher::new();
-            if metadata.is_symlink() {
-                fs::read_link(&path).unwrap_or_default().hash(&mut hasher);
-            } else if metadata.is_file() {
-                // A large file is known by its size and its blocks.
-                (metadata.len(), metadata.blocks()).hash(&mut hasher);
-                if metadata.len() < 1 << 20 {
-                    fs::read(&path).unwrap_or_default().hash(&mut hasher);
-                }
+            let is_kept = (wanted.is_kept)(&path);
+            if is_kept {
+                let name = wanted.root.and_then(|root| path.strip_prefix(root).ok()).unwrap_or(&path);
+                self.0.insert(name.to_path_buf(), item(&path, &metadata));
             }
-            let item = Item { mode: metadata.permissions().mode(), content: hasher.finish() };
-            self.0.insert(path.strip_prefix(root).unwrap_or(&path).to_path_buf(), item);
-            if metadata.is_dir() {
-                self.add(root, &path);
+            if metadata.is_dir() && (is_kept || wanted.device.is_none_or(|device| device == metadata.dev())) {
+                self.add(&path, wanted);
             }
         }
     }
@@ -73,6 +81,30 @@ impl Tree {
         let changed = all.filter(|path| self.0.get(*path) != later.0.get(*path));
         changed.map(|path| path.display().to_string()).collect()
     }
+}
+
+/// The items of a directory that belong to a tree.
+struct Wanted<'a> {
+    /// The directory from which the paths begin; `None` for whole paths.
+    root: Option<&'a Path>,
+    /// Tells whether a path belongs to the tree.
+    is_kept: &'a dyn Fn(&Path) -> bool,
+    /// The only device with further directories; `None` for all.
+    device: Option<u64>,
+}
+
+fn item(path: &Path, metadata: &fs::Metadata) -> Item {
+    let mut hasher = DefaultHasher::new();
+    if metadata.is_symlink() {
+        fs::read_link(path).unwrap_or_default().hash(&mut hasher);
+    } else if metadata.is_file() {
+        // A large file is known by its size and its blocks.
+        (metadata.len(), metadata.blocks()).hash(&mut hasher);
+        if metadata.len() < 1 << 20 {
+            fs::read(path).unwrap_or_default().hash(&mut hasher);
+        }
+    }
+    Item { mode: metadata.permissions().mode(), content: hasher.finish() }
 }
 
 #[cfg(test)]
@@ -98,5 +130,28 @@ mod tests {
         assert!(Tree::read(root).without_unused().with("id-2").is_empty());
         fs::write(root.join("a/id-2/f"), "x").unwrap();
         assert_eq!(Tree::read(root).without_unused().with("id-2").len(), 2);
+    }
+
+    #[test]
+    fn only_own_items_of_a_directory_that_others_use_are_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for name in ["12345678-0001-a/data", "names/of-12345678-0001-b", "12345678-0002-a", "theirs/12345678"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        fs::write(root.join("12345678-0001-a/data/file"), "x").unwrap();
+        let mut tree = Tree::default();
+        tree.add_own(root, "12345678-0001");
+        let found: Vec<_> = tree.0.keys().map(|path| path.strip_prefix(root).unwrap().display().to_string()).collect();
+        assert_eq!(
+            found,
+            ["12345678-0001-a", "12345678-0001-a/data", "12345678-0001-a/data/file", "names/of-12345678-0001-b"]
+        );
+        assert_eq!(tree.with("0001-b"), [root.join("names/of-12345678-0001-b")]);
+        fs::set_permissions(root.join("12345678-0001-a"), fs::Permissions::from_mode(0o1700)).unwrap();
+        fs::set_permissions(root.join("names/of-12345678-0001-b"), fs::Permissions::from_mode(0o1000)).unwrap();
+        let mut tree = Tree::default();
+        tree.add_own(root, "12345678-0001");
+        assert_eq!(tree.unused(), [root.join("names/of-12345678-0001-b")]);
     }
 }

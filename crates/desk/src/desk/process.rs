@@ -175,6 +175,7 @@ fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, fil
         env.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
         env.insert(TERMINATION_LOG.into(), files.message.display().to_string());
     }
+    place.node.note_mount_points(&binds);
     let spec = Spec {
         command: container.command.clone(),
         env,

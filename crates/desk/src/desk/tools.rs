@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::on_node::OnNode;
+
 /// The program that stands in for the entry point of the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
@@ -31,4 +33,6 @@ pub struct Tools {
     pub helper: Option<PathBuf>,
     /// The program runs on the real file system, without mounts and processes of its own.
     pub unconfined: bool,
+    /// Directories of this machine in place of paths of the node.
+    pub on_node: Vec<OnNode>,
 }

@@ -19,7 +19,7 @@ pub(super) fn keep_all() -> rustix::io::Result<()> {
 /// Becomes the user of the container, with its capabilities.
 pub(super) fn drop(spec: &Spec) -> Result<(), String> {
     let failed = |what: &str, error: rustix::io::Errno| format!("{what}: {error}");
-    let kept = kept(spec);
+    let kept = kept(spec).map_err(|error| failed("capabilities", error))?;
     for capability in CapabilitySet::all().iter().filter(|capability| !kept.contains(*capability)) {
         // A kernel that does not know a capability has nothing to remove.
         let _ = remove_capability_from_bounding_set(capability);
@@ -41,8 +41,9 @@ pub(super) fn drop(spec: &Spec) -> Result<(), String> {
     Ok(())
 }
 
-fn kept(spec: &Spec) -> CapabilitySet {
-    let Some(names) = &spec.capabilities else { return CapabilitySet::all() };
+fn kept(spec: &Spec) -> rustix::io::Result<CapabilitySet> {
+    // A privileged container has what its runtime has, which on some machines is less than all.
+    let Some(names) = &spec.capabilities else { return Ok(capabilities(None)?.permitted) };
     let of = |name: &String| CapabilitySet::from_name(name.trim_start_matches("CAP_"));
-    names.iter().filter_map(of).collect()
+    Ok(names.iter().filter_map(of).collect())
 }

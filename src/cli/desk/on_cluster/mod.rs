@@ -6,17 +6,16 @@ mod pod;
 mod rights;
 mod source;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::rc::Rc;
 
 use anyhow::bail;
 use flex_desk::conformance::{Case, Done, run_on_cluster};
 use flex_desk::setting::{Inputs, Setting};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub(super) use self::args::OnClusterArgs;
 use self::place::OnCluster;
 use super::args::Subject;
+use super::call::{Signals, random_id};
 use crate::cli::cluster::Cluster;
 use crate::config::classes::Identity;
 
@@ -99,30 +98,4 @@ async fn setting(
     let setting = Setting::read(identity, inputs)?;
     rights::verify(client, &setting.recipe.config.namespace, None).await?;
     Ok(setting)
-}
-
-/// Returns eight hexadecimal digits that no other call has.
-fn random_id() -> String {
-    let random = RandomState::new().build_hasher().finish();
-    format!("{:08x}", random & 0xffff_ffff)
-}
-
-/// The signals that stop the command.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Signals { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    /// Waits for the next of them.
-    async fn received(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use flex_contract::listing;
-use flex_contract::names::{CONTAINER, LABEL_INSTANCE, VOLUME_FINALIZER, pv_name};
-use flex_desk::conformance::place::{Leftovers, Pending, Place};
+use flex_contract::names::{CONTAINER, LABEL_INSTANCE, VOLUME_FINALIZER};
+use flex_desk::conformance::clean::{delete_storage, listed};
+use flex_desk::conformance::leftovers::Leftovers;
+use flex_desk::conformance::place::{Pending, Place};
 use flex_desk::desk::{DeskError, Ended, Stop};
-use flex_desk::order::Order;
 use flex_desk::setting::Setting;
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::Job;
@@ -20,8 +21,6 @@ use tokio::time::sleep;
 
 use super::pod::{Progress, killed, progress};
 use crate::api::watch::warning_event;
-use crate::config::capability;
-use crate::model::claim::Claim;
 use crate::run::view;
 
 /// The time between two reads of a run.
@@ -261,47 +260,6 @@ impl OnCluster {
         }
     }
 
-    /// Runs an order that deletes something. Returns why it failed.
-    async fn delete(&self, order: Order) -> Result<Result<(), String>, DeskError> {
-        let job = self.setting.job(&order, self.next(), &self.kube_api).map_err(DeskError::Container)?;
-        let ended = self.follow_job(&self.setting, job, Stop::Never).await?;
-        match ended.is_success() {
-            true => {
-                self.left.borrow_mut().succeeded(&order);
-                Ok(Ok(()))
-            }
-            false => Ok(Err(format!("exit code {}: {}", ended.code, ended.last_words()))),
-        }
-    }
-
-    async fn delete_volume(&self, claim: Claim) -> Result<Result<(), String>, DeskError> {
-        let order = match self.get_volume(&pv_name(&claim.volume_id())).await? {
-            Some(volume) => Order::Delete(self.setting.adopted(&claim, volume)),
-            None => Order::Undo { claim },
-        };
-        self.delete(order).await
-    }
-
-    /// Deletes the storage that runs have left. Returns what is left nevertheless.
-    async fn delete_storage(&self) -> Result<Vec<String>, DeskError> {
-        let mut left = Vec::new();
-        let snapshots = self.left.borrow().snapshots();
-        for order in snapshots {
-            let Order::DeleteSnapshot(_, id) = order.clone() else { continue };
-            if let Err(why) = self.delete(order).await? {
-                left.push(format!("the snapshot {id} on the storage: its delete run failed: {why}"));
-            }
-        }
-        let claims = self.left.borrow().volumes();
-        let runs = claims.into_iter().map(async |claim| (claim.volume_id(), self.delete_volume(claim).await));
-        for (id, deleted) in join_all(runs).await {
-            if let Err(why) = deleted? {
-                left.push(format!("the volume {id} on the storage: its delete run failed: {why}"));
-            }
-        }
-        Ok(left)
-    }
-
     /// Returns the names of the PersistentVolumes of this call.
     async fn own_volumes(&self) -> Result<BTreeSet<String>, DeskError> {
         let labelled = self.volumes().list(&self.ours()).await;
@@ -328,15 +286,10 @@ impl OnCluster {
 
     /// Returns the volumes of this call that a list run still shows.
     async fn listed(&self) -> Result<Vec<String>, DeskError> {
-        if !self.setting.recipe.can(capability::LIST) || self.left.borrow().names().is_empty() {
+        if self.left.borrow().names().is_empty() {
             return Ok(Vec::new());
         }
-        let job = self.setting.job(&Order::List, self.next(), &self.kube_api).map_err(DeskError::Container)?;
-        let ended = self.follow_job(&self.setting, job, Stop::Never).await?;
-        let entries = listing::read(&ended.log)
-            .map_err(|error| DeskError::Machine(format!("the list of what is left cannot be read: {error}")))?;
-        let own = entries.into_iter().filter(|entry| entry.id.starts_with(&format!("{}-", self.id)));
-        Ok(own.map(|entry| format!("{} on the storage, at {}", entry.id, entry.place)).collect())
+        listed(self, &self.setting, &format!("{}-", self.id)).await
     }
 
     /// Removes everything that this call has made. Returns what is left, or may be.
@@ -346,7 +299,7 @@ impl OnCluster {
             left.extend(done.err().map(|error| error.to_string()));
         };
         unknown(&mut left, self.remove_jobs().await);
-        match self.delete_storage().await {
+        match delete_storage(self, &self.setting).await {
             Ok(more) => left.extend(more),
             Err(error) => left.push(format!("storage of this run, perhaps: {error}")),
         }
@@ -373,12 +326,8 @@ impl Place for OnCluster {
         Box::pin(self.follow_job(setting, job, stop))
     }
 
-    fn begins(&self, order: &Order) {
-        self.left.borrow_mut().begins(order);
-    }
-
-    fn succeeded(&self, order: &Order) {
-        self.left.borrow_mut().succeeded(order);
+    fn leftovers(&self) -> &RefCell<Leftovers> {
+        &self.left
     }
 
     fn volume<'a>(&'a self, name: &'a str) -> Pending<'a, Option<PersistentVolume>> {
@@ -392,7 +341,7 @@ impl Place for OnCluster {
     /// Storage that cannot be deleted stays noted, and the end of the command names it.
     fn clear(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            self.delete_storage().await?;
+            delete_storage(self, &self.setting).await?;
             self.remove_volumes().await
         })
     }

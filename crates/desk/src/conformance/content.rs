@@ -1,0 +1,88 @@
+//! The content of a volume, as its user writes and reads it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+
+use super::bench::{Bench, Halt, Step, check};
+use crate::order::Made;
+
+/// The file that the user of a volume has written.
+const FILE: &str = "flex-content";
+/// The content of that file, or the beginning of a device.
+pub(super) const TEXT: &str = "the data of a user\n";
+
+/// The place of a volume's content on this machine.
+enum Place {
+    /// A file in the directory of the volume.
+    File(PathBuf),
+    /// The device of the volume.
+    Device(PathBuf),
+}
+
+/// Returns the path in the source of a volume that is on a node.
+fn path_on_node(volume: &PersistentVolume) -> Option<&str> {
+    let spec = volume.spec.as_ref()?;
+    let local = spec.local.as_ref().map(|local| local.path.as_str());
+    local.or_else(|| spec.host_path.as_ref().map(|on_node| on_node.path.as_str()))
+}
+
+fn is_block(volume: &PersistentVolume) -> bool {
+    volume.spec.as_ref().is_some_and(|spec| spec.volume_mode.as_deref() == Some("Block"))
+}
+
+fn place(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<Place> {
+    if !is_block(volume) {
+        bench.stored(id)?;
+        let folder = bench.content(id);
+        let file = folder.map(|folder| Place::File(folder.join(FILE)));
+        return file.ok_or_else(|| Halt::Skipped("the volume is no directory of this machine".into()));
+    }
+    let on_node = |path| bench.desk()?.desk.on_node(path).map_err(|error| Halt::Failed(error.to_string()));
+    let device = path_on_node(volume).map(on_node).transpose()?;
+    let is_device = |path: &Path| fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    device.filter(|path| is_device(path)).map(Place::Device).ok_or_else(|| {
+        Halt::Skipped(
+            "the device of the volume is not on this machine: give the runs its directory by --on-node".into(),
+        )
+    })
+}
+
+/// Writes a text into a volume.
+pub(super) fn write(bench: &Bench, made: &Made, text: &str) -> Step<()> {
+    match place(bench, &made.volume, &made.claim.volume_id())? {
+        Place::File(path) => fs::write(path, text)?,
+        Place::Device(path) => {
+            let mut device = OpenOptions::new().write(true).open(path)?;
+            device.write_all(text.as_bytes())?;
+            device.sync_all()?;
+        }
+    }
+    Ok(())
+}
+
+fn read(place: &Place) -> Option<String> {
+    let mut bytes = vec![0; TEXT.len()];
+    match place {
+        Place::File(path) => return fs::read_to_string(path).ok(),
+        Place::Device(path) => File::open(path).and_then(|mut device| device.read_exact(&mut bytes)).ok()?,
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|_| bytes.iter().any(|byte| *byte != 0))
+}
+
+/// Checks that a volume has the text of a user.
+pub(super) fn has_text(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<()> {
+    let text = match place(bench, volume, id) {
+        Ok(place) => read(&place),
+        // The directory of the copy is missing, although that of the source was there.
+        Err(Halt::Skipped(_)) => None,
+        Err(other) => return Err(other),
+    };
+    check(text.as_deref() == Some(TEXT), || match text {
+        Some(_) => "the new volume has other content than its source had".into(),
+        None => "the new volume lacks the content of its source".into(),
+    })
+}

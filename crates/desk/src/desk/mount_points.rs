@@ -1,0 +1,108 @@
+//! The files that the desk leaves in directories of this machine, as places for its own mounts in a container. An example
+//! is `/dev/termination-log` in a container that mounts `/dev` of this machine. The files go with the desk.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crate::on_node::OnNode;
+use crate::sandbox::spec::Bind;
+
+/// The places of mounts in some directories of this machine.
+#[derive(Debug, Default)]
+pub(super) struct MountPoints {
+    directories: Vec<PathBuf>,
+    /// Other desks with the same directory remove nothing while this one has a lock on it.
+    locks: Vec<File>,
+    made: RefCell<BTreeSet<PathBuf>>,
+}
+
+impl MountPoints {
+    pub fn new(on_node: &[OnNode]) -> Self {
+        let directories: Vec<PathBuf> = on_node.iter().map(|one| one.directory.clone()).collect();
+        let locks: Vec<File> = directories.iter().filter_map(|directory| File::open(directory).ok()).collect();
+        locks.iter().for_each(|lock| drop(lock.try_lock_shared()));
+        MountPoints { directories, locks, made: RefCell::default() }
+    }
+
+    /// Notes the places that the mounts of a container will make in the directories.
+    pub fn note(&self, binds: &[Bind]) {
+        let missing = places(binds, &self.directories).into_iter().filter(|place| fs::symlink_metadata(place).is_err());
+        self.made.borrow_mut().extend(missing);
+    }
+}
+
+impl Drop for MountPoints {
+    fn drop(&mut self) {
+        let is_last = self.locks.iter().all(|lock| lock.try_lock().is_ok());
+        for place in self.made.borrow().iter().rev().filter(|_| is_last) {
+            // A directory with files of others stays, and so does a file that somebody has written.
+            let is_empty_file = fs::symlink_metadata(place).is_ok_and(|found| found.is_file() && found.len() == 0);
+            let _ = if is_empty_file { fs::remove_file(place) } else { fs::remove_dir(place) };
+        }
+    }
+}
+
+/// Returns the places of mounts within the directories, with the directories that lead to them.
+fn places(binds: &[Bind], directories: &[PathBuf]) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for (n, outer) in binds.iter().enumerate() {
+        let source = outer.source.as_ref().filter(|source| directories.iter().any(|one| source.starts_with(one)));
+        let Some(source) = source else { continue };
+        for inner in &binds[n + 1..] {
+            let Ok(within) = inner.target.strip_prefix(&outer.target) else { continue };
+            all.extend(within.ancestors().filter(|part| *part != Path::new("")).map(|part| source.join(part)));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind(target: &str, source: Option<&Path>) -> Bind {
+        Bind { target: target.into(), source: source.map(Path::to_path_buf), read_only: false }
+    }
+
+    fn on_node(directory: &Path) -> OnNode {
+        OnNode { path: "/dev".into(), directory: directory.to_path_buf() }
+    }
+
+    #[test]
+    fn only_mounts_within_a_directory_of_this_machine_leave_places_there() {
+        let (dev, other) = (PathBuf::from("/m/dev"), PathBuf::from("/m/other"));
+        let binds = [
+            bind("/dev", Some(&dev)),
+            bind("/data", Some(&other)),
+            bind("/data/x", Some(&other)),
+            bind("/dev/a/b", Some(&other)),
+            bind("/device", Some(&other)),
+            bind("/dev", None),
+        ];
+        assert_eq!(places(&binds, &[dev]), [PathBuf::from("/m/dev/a/b"), PathBuf::from("/m/dev/a")]);
+    }
+
+    #[test]
+    fn a_place_goes_with_the_last_desk_that_uses_the_directory_and_files_of_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("theirs"), "").unwrap();
+        let binds = [bind("/dev", Some(folder.path())), bind("/dev/log", None), bind("/dev/theirs", None)];
+        let all = [on_node(folder.path())];
+        let first = MountPoints::new(&all);
+        first.note(&binds);
+        fs::write(path("log"), "").unwrap();
+        let second = MountPoints::new(&all);
+        drop(first);
+        assert!(path("log").exists(), "another desk may have a mount there");
+        drop(second);
+        let last = MountPoints::new(&all);
+        fs::remove_file(path("log")).unwrap();
+        last.note(&binds);
+        fs::write(path("log"), "").unwrap();
+        drop(last);
+        assert!(!path("log").exists() && path("theirs").exists());
+    }
+}
