@@ -13,6 +13,8 @@ mod dry_run;
 mod each;
 #[path = "flex_pv/handover.rs"]
 mod handover;
+#[path = "flex_pv/parameters.rs"]
+mod parameters;
 #[path = "flex_pv/remove.rs"]
 mod remove;
 #[path = "flex_pv/termination_message.rs"]

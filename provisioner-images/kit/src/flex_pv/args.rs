@@ -62,6 +62,14 @@ pub enum Command {
         /// The new name, on the same file system. Nothing may exist there.
         to: PathBuf,
     },
+    /// Refuse parameters that the image does not read; the beginning of each run of a script.
+    ///
+    /// A provision run that has another parameter than NAME… ends with exit code 78, and says which. Runs for volumes that
+    /// exist only note the name in their log.
+    Parameters {
+        /// The names of the parameters that the image reads.
+        name: Vec<String>,
+    },
     /// Work on the records of directories that have names by a pattern.
     #[command(subcommand)]
     Path(PathCommand),
