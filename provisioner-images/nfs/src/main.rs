@@ -38,7 +38,9 @@ fn main() -> ExitCode {
 }
 
 async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
-    let all = Parameters::from_env(|name| std::env::var(name).ok())?;
+    let env = |name: &str| std::env::var(name).ok();
+    flex_image_kit::parameters::check(env, &parameters::NAMES)?;
+    let all = Parameters::from_env(env)?;
     // A delete-snapshot run needs no volume.
     if request.operation.is_of_volume() && request.operation != Operation::DeleteSnapshot {
         record::check_id(&request.volume_id)?;

@@ -44,6 +44,23 @@ pub struct Parameters {
     pub client_group: u32,
 }
 
+/// The names of all parameters.
+pub const NAMES: [&str; 14] = [
+    "server",
+    "export",
+    "exports",
+    "port",
+    "version",
+    "mount-port",
+    "reserved-port",
+    "client-user",
+    "client-group",
+    "subdirectory",
+    "mode",
+    "owner",
+    "group",
+    "on-delete",
+];
 /// The default of `subdirectory`.
 pub const DEFAULT_PATTERN: &str = "${pvc.namespace}-${pvc.name}-${pv.name}";
 
@@ -204,6 +221,11 @@ fn on_delete(text: &str) -> Result<OnDelete, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use flex_contract::parameter::env_name;
+
     use super::*;
 
     fn read_all(pairs: &[(&str, &str)]) -> Result<Vec<Parameters>, Failure> {
@@ -272,6 +294,16 @@ mod tests {
             assert_eq!(failure.code, 78, "{name}={value}");
             assert!(failure.message.contains(says), "{name}={value}: {failure}");
         }
+    }
+
+    #[test]
+    fn the_names_are_those_of_the_variables_that_are_read() {
+        let read = RefCell::new(BTreeSet::new());
+        let _ = Parameters::from_env(|name| {
+            read.borrow_mut().insert(name.to_owned());
+            None
+        });
+        assert_eq!(NAMES.iter().map(|name| env_name(name)).collect::<BTreeSet<_>>(), read.into_inner());
     }
 
     #[test]

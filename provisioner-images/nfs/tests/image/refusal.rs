@@ -84,6 +84,31 @@ fn impossible_requests_are_refused() {
 }
 
 #[test]
+fn a_misspelt_parameter_is_refused_before_a_volume_begins_and_noted_afterwards() {
+    let server = Ganesha::start(Options::default());
+    for (name, meant) in [("ON_DELETION", "on-delete"), ("ONDELETE", "on-delete"), ("SUBDIRECTROY", "subdirectory")] {
+        let ended = Run::new(&server, ONE).with(name, "archive").provision().failed(78, &format!("`{meant}`"));
+        for says in ["ConfigMap or StorageClass of class `nfs`", &name.to_lowercase().replace('_', "-")] {
+            assert!(ended.termination_message.contains(says), "{says}: {ended:?}");
+        }
+        assert!(server.list("").is_empty() && ended.out.is_empty(), "nothing is made: {ended:?}");
+    }
+    // A volume that an older version of the image made with such a parameter.
+    let run = Run::new(&server, ONE);
+    run.provision().well();
+    let run = run.with("ON_DELETION", "archive");
+    for ended in [run.expand(), run.list(), run.capacity(), run.delete_bound()] {
+        assert!(ended.log.contains("does not know the parameter `on-deletion`"), "{ended:?}");
+        ended.well();
+    }
+    assert!(server.list("").is_empty());
+    // Another program reads the parameter.
+    let run = Run::new(&server, TWO).with("TEAM", "storage").with("IGNORED_PARAMETERS", "team");
+    run.provision().well();
+    run.delete().well();
+}
+
+#[test]
 fn an_unreachable_server_is_left_to_the_next_attempt() {
     let server = Ganesha::start(Options::default());
     // A port that is taken, so that no other server gets it, and on which no process listens.

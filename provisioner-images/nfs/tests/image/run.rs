@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use flex_contract::request::is_reserved;
 use ganesha::Ganesha;
 use image_run::{Ended, Stage};
 pub use image_run::{ONE, TWO};
@@ -143,9 +144,15 @@ impl Run {
         self.command(operation).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
+    /// Returns the names that the orchestrator would pass as parameters: all but the contract's own.
+    fn parameters(&self) -> String {
+        let names = self.0.keys().filter(|name| !is_reserved(name) && !name.starts_with("FLEX_"));
+        names.map(|name| name.to_lowercase().replace('_', "-")).collect::<Vec<_>>().join(",")
+    }
+
     fn command(&self, operation: &str) -> Command {
         let mut command = self.1.command(operation, &self.0);
-        command.arg("--dry-run");
+        command.arg("--dry-run").env("PARAMETER_NAMES", self.parameters());
         command
     }
 }
