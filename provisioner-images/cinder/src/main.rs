@@ -46,6 +46,8 @@ async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
     if request.operation.is_of_volume() && !request.volume_id.is_empty() && !names::is_id(&request.volume_id) {
         return Err(Failure::never("CLAIM_UUID is not the UUID of a claim"));
     }
+    let known: Vec<&str> = parameters::NAMES.into_iter().chain(cloud::variables()).collect();
+    flex_image_kit::parameters::check(env, &known)?;
     let parameters = Parameters::from_env(env)?;
     let cloud = cloud::read(env)?;
     let http = Http::new(&cloud)?;

@@ -5,6 +5,29 @@ use std::collections::BTreeMap;
 use flex_image_kit::Failure;
 use serde_json::Value;
 
+/// The names of all parameters. Those of the cloud are beside them.
+pub const NAMES: [&str; 20] = [
+    "type",
+    "availability-zone",
+    "availability",
+    "zone-from-topology",
+    "hints",
+    "metadata",
+    "initiator-name",
+    "connector-host",
+    "connector-ip",
+    "wwpns",
+    "wwnns",
+    "multipath",
+    "secret-namespace",
+    "rbd-form",
+    "ceph-cluster",
+    "ceph-driver",
+    "ceph-features",
+    "ceph-secret",
+    "smartclone",
+    "clone-namespaces",
+];
 /// The default namespace of the volumes' Secrets. Nothing else is there, because the permission to patch Secrets reads
 /// them, and the permission to create them can make the token of any account.
 pub const SECRETS: &str = "flex-cinder-secrets";
@@ -184,6 +207,11 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use flex_contract::parameter::env_name;
+
     use super::*;
 
     fn parameters(pairs: &[(&str, &str)]) -> Result<Parameters, Failure> {
@@ -208,6 +236,18 @@ mod tests {
             (Some("gold"), Some("nova"), true)
         );
         assert!(!parameters(&[("SMARTCLONE", "false")]).unwrap().smartclone);
+    }
+
+    #[test]
+    fn the_names_are_those_of_the_variables_that_are_read() {
+        let read = RefCell::new(BTreeSet::new());
+        let _ = Parameters::from_env(|name| {
+            read.borrow_mut().insert(name.to_owned());
+            None
+        });
+        let mut read = read.into_inner();
+        assert!(read.remove("INSTANCE"), "a variable of the contract");
+        assert_eq!(NAMES.iter().map(|name| env_name(name)).collect::<BTreeSet<_>>(), read);
     }
 
     #[test]

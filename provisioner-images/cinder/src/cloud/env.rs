@@ -2,7 +2,8 @@
 
 use super::raw::{Key, Raw};
 
-const SPELLINGS: &[(&str, Key)] = &[
+/// The variables, each with its key.
+pub const SPELLINGS: &[(&str, Key)] = &[
     ("OS_AUTH_URL", Key::AuthUrl),
     ("OS_USERNAME", Key::Username),
     ("OS_USER_ID", Key::UserId),

@@ -19,6 +19,15 @@ pub use url::with_version;
 /// The names of files that are looked for in the Secrets of `secret-volume`.
 const FILES: [&str; 4] = ["cloud.conf", "cloud-config", "clouds.yaml", "clouds.yml"];
 
+/// The parameters and variables that name the file with the cloud, or else the cloud in the file.
+const FILE: [&str; 2] = ["CLOUD_CONFIG", "OS_CLIENT_CONFIG_FILE"];
+const CLOUD: [&str; 2] = ["CLOUD", "OS_CLOUD"];
+
+/// Returns the variables that can say where Cinder is. A parameter can set each of them.
+pub fn variables() -> impl Iterator<Item = &'static str> {
+    FILE.into_iter().chain(CLOUD).chain(env::SPELLINGS.iter().map(|(name, _)| *name))
+}
+
 /// Reads the cloud. The source is the file that the parameter `cloud-config` names, or else the only one in the
 /// Secrets, or else the environment. One source counts as a whole: settings of several sources are not combined.
 ///
@@ -29,8 +38,8 @@ pub fn read(env: impl Fn(&str) -> Option<String>) -> Result<Cloud, Failure> {
     let text = |name: &str| env(name).filter(|value| !value.is_empty());
     let secrets = text(flex_image_kit::secrets::DIRECTORY_VARIABLE)
         .unwrap_or_else(|| flex_contract::names::SECRET_DIR.to_owned());
-    let named = text("CLOUD_CONFIG").or_else(|| text("OS_CLIENT_CONFIG_FILE"));
-    let chosen = text("CLOUD").or_else(|| text("OS_CLOUD"));
+    let named = FILE.into_iter().find_map(&text);
+    let chosen = CLOUD.into_iter().find_map(&text);
     let found = match named {
         Some(file) => Some(PathBuf::from(file)),
         None => only(in_secrets(Path::new(&secrets)))?,

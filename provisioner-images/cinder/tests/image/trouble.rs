@@ -31,6 +31,22 @@ fn impossible_requests_are_refused() {
 }
 
 #[test]
+fn a_misspelt_parameter_is_refused_before_a_volume_begins_and_noted_afterwards() {
+    let project = cinder().project("misspelt");
+    let run = Run::new(&project, ONE);
+    for (name, meant) in [("AVAILABILITY_ZONES", "availability-zone"), ("TYP", "type"), ("OS_REGION", "OS_REGION_NAME")]
+    {
+        let ended = run.clone().with(name, "x").provision().failed(78, &format!("did you mean `{meant}`?"));
+        assert!(ended.out.is_empty(), "{ended:?}");
+    }
+    assert_eq!(project.volumes(), Vec::<Value>::new(), "nothing is made");
+    run.provision().well();
+    let ended = run.with("TYP", "gold").delete().well();
+    assert!(ended.log.contains("does not know the parameter `typ`"), "{ended:?}");
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+}
+
+#[test]
 fn a_volume_beyond_the_quota_waits() {
     let project = cinder().project("quota");
     project.set_quota(1, 10);
