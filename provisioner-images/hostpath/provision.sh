@@ -461,6 +461,7 @@ capacity() {
     exec flex-pv capacity --bytes "$sum" --maximum-volume-size "$most"
 }
 
+flex-pv parameters base-path node-paths devices mode owner group path-pattern || exit
 check
 case ${OPERATION:-} in
     provision) provision ;;

@@ -135,6 +135,27 @@ fn a_directory_is_made_once_and_becomes_a_local_volume() {
 }
 
 #[test]
+fn a_misspelt_parameter_is_refused_before_a_volume_begins_and_noted_afterwards() {
+    let (node, api) = (Node::new(), Api::start(vec![Reply::Echo]));
+    for (name, meant) in [("path-patern", "path-pattern"), ("node-path", "node-paths"), ("owners", "owner")] {
+        let names = [("PARAMETER_NAMES", format!("base-path,{name}"))];
+        let extra: Vec<(&str, &str)> = names.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        let ended = node.run("provision", "", &extra);
+        assert_eq!((ended.code, node.names().len()), (78, 0), "{ended:?}");
+        let says = format!("the parameter `{name}` (did you mean `{meant}`?)");
+        assert!(ended.termination_message.contains(&says), "{ended:?}");
+        let ended = node.run("capacity", "", &extra);
+        assert_eq!(ended.code, 0, "{ended:?}");
+    }
+    // Another program reads the parameter.
+    let ignored = [("PARAMETER_NAMES", "ignored-parameters,team"), ("IGNORED_PARAMETERS", "team")];
+    assert_eq!(node.run("provision", &api.kubeconfig(), &ignored).code, 0);
+    assert_eq!(node.names(), [ID]);
+    assert_eq!(node.run("delete", "", &[("PARAMETER_NAMES", "path-patern")]).code, 0);
+    assert!(node.names().is_empty());
+}
+
+#[test]
 fn a_delete_removes_the_volume_and_nothing_else() {
     let node = Node::new();
     let (volume, rubbish) = (node.base().join(ID), node.base().join(format!(".deleting-{ID}")));
