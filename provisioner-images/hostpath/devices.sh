@@ -134,13 +134,43 @@ flushed() {
 }
 
 # Attaches all image files. After a restart of the node, no file has a device. A DaemonSet runs this function on each node.
+# A volume that fails stops no other volume.
 attach_all() {
     [ -n "$devices" ] || fail config "devices is not set: there is nothing to attach"
+    count=0 failed=
     for one in $bases; do
         use "$one"
-        names=$(ls -1A "$one" 2>&1) || fail retry "on node ${POD_NODE:-?}: $names"
-        for name in $names; do
-            if is_id "$name" && [ -f "$one/$name/disk" ]; then attach "$name"; fi
+        names=$(ls -1A "$one" 2>&1) || {
+            not_attached "$one" "$names"
+            continue
+        }
+        for found in $names; do
+            if is_id "$found" && [ -f "$one/$found/disk" ]; then attach_one "$found"; fi
         done
     done
+    [ "$count" = 0 ] || fail retry "on node ${POD_NODE:-?}: all volumes are attached but $count:$failed"
+}
+
+# Attaches the volume $1 in a shell of its own, which `fail` ends. In a condition, the shell would ignore `set -e`.
+attach_one() {
+    set +e
+    why=$(
+        set -e
+        exec 2>&1
+        attach "$1"
+    )
+    code=$?
+    set -e
+    [ "$code" = 0 ] || not_attached "$1" "$why"
+}
+
+# Notes that $1 could not be attached, with the reason $2. The message has the first five names, the log has all.
+not_attached() {
+    echo "$1 is not attached: $2" >&2
+    count=$((count + 1))
+    case $count in
+        1) failed=" $1 ($2)" ;;
+        [2-5]) failed="$failed, $1" ;;
+        6) failed="$failed, …" ;;
+    esac
 }

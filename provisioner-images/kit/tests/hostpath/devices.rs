@@ -225,3 +225,45 @@ fn no_action_of_a_pod_gives_a_volume_the_device_of_another() {
     }
     assert!(node.names().is_empty());
 }
+
+/// The loop devices of the files in a folder, which are detached at the end of the test.
+struct Elsewhere(tempfile::TempDir);
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        for device in Devices::with(self.0.path().to_str().unwrap()) {
+            let _ = Command::new("/bin/busybox").args(["losetup", "-d", &device]).status();
+        }
+    }
+}
+
+#[test]
+fn a_volume_that_cannot_be_attached_after_a_restart_stops_no_other() {
+    let (node, devices, elsewhere) = (Node::new(), Devices::new(), Elsewhere(tempfile::tempdir().unwrap()));
+    let good = devices.copy();
+    let bad: Vec<String> = (0..6).map(|n| format!("{}{n}", &devices.id[..35])).collect();
+    assert!(bad.iter().all(|id| *id < good), "the script reads the names in their order");
+    for id in bad.iter().chain([&good]) {
+        fs::create_dir(node.base().join(id)).unwrap();
+        let disk = node.base().join(id).join("disk");
+        let file = if *id == good { disk.clone() } else { elsewhere.0.path().join(id) };
+        fs::write(&file, id.as_bytes().repeat(1 << 15)).unwrap();
+        if file != disk {
+            // No loop device has a link as its file.
+            symlink(&file, &disk).unwrap();
+        }
+    }
+    let links = path_text(devices.links.clone());
+    let attach = || node.run("attach", "", &[("CLAIM_UUID", ""), ("DEVICES", &links)]);
+    let ended = attach();
+    assert_eq!(ended.code, 75, "{ended:?}");
+    assert_eq!(read_at(&devices.link(&good), 0, good.len()), good.as_bytes());
+    for says in ["all volumes are attached but 6: ", "has no loop device", &bad[0], &bad[4], "…"] {
+        assert!(ended.termination_message.contains(says), "{says}: {ended:?}");
+    }
+    assert!(!ended.termination_message.contains(&bad[5]), "the names are bounded: {ended:?}");
+    for id in &bad {
+        fs::remove_dir_all(node.base().join(id)).unwrap();
+    }
+    assert_eq!(attach().code, 0);
+}
