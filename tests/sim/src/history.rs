@@ -240,7 +240,7 @@ impl History {
             let went_on = self.step().await?;
             // Admins repeatedly delete refused volumes, also where the orchestrator keeps trying.
             if !went_on || self.time.millis() > before + ADMIN_DELAY {
-                self.actors.delete_all(&mut self.store, &self.world);
+                self.actors.delete_all(&mut self.store, &mut self.world);
             }
             if !went_on && self.store.touched.is_empty() {
                 // The PV controller resyncs all objects every 15 seconds, also without an event.

@@ -11,46 +11,47 @@ use crate::desk::{DeskError, Stop};
 use crate::order::Order;
 use crate::setting::Setting;
 
-/// Runs an order that deletes something. Returns why it failed.
-async fn delete(place: &impl Place, setting: &Setting, order: Order) -> Result<Option<String>, DeskError> {
-    let job = setting.job(&order, place.attempt(), &place.kube_api()).map_err(DeskError::Container)?;
-    let ended = place.run(setting, job, Stop::Never).await?;
-    if ended.is_success() {
-        place.succeeded(&order);
-        return Ok(None);
+/// Runs an order that deletes something. Returns why the storage may still exist.
+async fn delete(place: &impl Place, setting: &Setting, order: Order) -> Result<(), String> {
+    let ended = async {
+        let job = setting.job(&order, place.attempt(), &place.kube_api()).map_err(DeskError::Container)?;
+        place.run(setting, job, Stop::Never).await
+    };
+    let ended = ended.await.map_err(|error| error.to_string())?;
+    if !ended.is_success() {
+        return Err(format!("its delete run failed with exit code {}: {}", ended.code, ended.last_words()));
     }
-    Ok(Some(format!("exit code {}: {}", ended.code, ended.last_words())))
+    place.succeeded(&order);
+    Ok(())
 }
 
-async fn delete_volume(place: &impl Place, setting: &Setting, claim: Claim) -> Result<Option<String>, DeskError> {
-    let order = match place.volume(&pv_name(&claim.volume_id())).await? {
+async fn delete_volume(place: &impl Place, setting: &Setting, claim: Claim) -> Result<(), String> {
+    let name = pv_name(&claim.volume_id());
+    let found = place.volume(&name).await.map_err(|error| error.to_string())?;
+    // Without the place of the storage, some images find nothing to delete, and succeed.
+    let found = found.or_else(|| place.leftovers().borrow().forgotten(&name));
+    let order = match found {
         Some(volume) => Order::Delete(setting.adopted(&claim, volume)),
         None => Order::Undo { claim },
     };
     delete(place, setting, order).await
 }
 
-/// Deletes the storage that runs may have left. Returns what is left nevertheless.
-///
-/// # Errors
-/// If the place cannot run something.
-pub async fn delete_storage(place: &impl Place, setting: &Setting) -> Result<Vec<String>, DeskError> {
+/// Deletes the storage that runs may have left. An error ends no other deletion. Returns what may be left nevertheless.
+pub async fn delete_storage(place: &impl Place, setting: &Setting) -> Vec<String> {
     let mut left = Vec::new();
     let snapshots = place.leftovers().borrow().snapshots();
     for order in snapshots {
         let Order::DeleteSnapshot(_, id) = order.clone() else { continue };
-        if let Some(why) = delete(place, setting, order).await? {
-            left.push(format!("the snapshot {id} on the storage: its delete run failed: {why}"));
-        }
+        let deleted = delete(place, setting, order).await;
+        left.extend(deleted.err().map(|why| format!("the snapshot {id} on the storage, perhaps: {why}")));
     }
     let claims = place.leftovers().borrow().volumes();
     let runs = claims.into_iter().map(async |claim| (claim.volume_id(), delete_volume(place, setting, claim).await));
     for (id, deleted) in join_all(runs).await {
-        if let Some(why) = deleted? {
-            left.push(format!("the volume {id} on the storage: its delete run failed: {why}"));
-        }
+        left.extend(deleted.err().map(|why| format!("the volume {id} on the storage, perhaps: {why}")));
     }
-    Ok(left)
+    left
 }
 
 /// Returns the volumes whose ids begin with a prefix, and that a list run still shows. Without list runs there are none.

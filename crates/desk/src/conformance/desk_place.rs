@@ -24,10 +24,7 @@ pub(super) async fn clean(place: &OnDesk) -> Vec<String> {
         left.extend(Box::pin(clean(&other)).await);
     }
     place.desk.api.hold(Hold::Never);
-    match delete_storage(place, &place.parts.setting).await {
-        Ok(more) => left.extend(more),
-        Err(error) => left.push(format!("storage of this run, perhaps: {error}")),
-    }
+    left.extend(delete_storage(place, &place.parts.setting).await);
     left.extend(place.remove_unused());
     left
 }
@@ -58,6 +55,9 @@ impl Place for OnDesk {
 
     fn forget<'a>(&'a self, name: &'a str) -> Pending<'a, ()> {
         Box::pin(async move {
+            if let Some(volume) = self.desk.api.volume(name) {
+                self.left.borrow_mut().forgets(volume);
+            }
             self.desk.api.set(name, None);
             Ok(())
         })
@@ -68,7 +68,7 @@ impl Place for OnDesk {
     fn clear(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             if self.parts.storage.is_shared() {
-                delete_storage(self, &self.parts.setting).await?;
+                delete_storage(self, &self.parts.setting).await;
             }
             self.desk.clear()
         })

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flex_contract::names::pv_name;
 use flex_core::model::claim::Claim;
+use k8s_openapi::api::core::v1::PersistentVolume;
 
 use crate::order::{Made, Order};
 
@@ -13,6 +14,7 @@ pub struct Leftovers {
     volumes: BTreeMap<String, Claim>,
     snapshots: BTreeMap<String, Made>,
     names: BTreeSet<String>,
+    forgotten: BTreeMap<String, PersistentVolume>,
 }
 
 impl Leftovers {
@@ -31,10 +33,24 @@ impl Leftovers {
     /// Notes that a run of an order has exited 0.
     pub fn succeeded(&mut self, order: &Order) {
         match order {
-            Order::Delete(Made { claim, .. }) | Order::Undo { claim } => drop(self.volumes.remove(&claim.volume_id())),
+            Order::Delete(Made { claim, .. }) | Order::Undo { claim } => {
+                self.volumes.remove(&claim.volume_id());
+                self.forgotten.remove(&pv_name(&claim.volume_id()));
+            }
             Order::DeleteSnapshot(_, id) => drop(self.snapshots.remove(id)),
             _ => {}
         }
+    }
+
+    /// Notes a PersistentVolume that a case removes. It says where the storage is.
+    pub fn forgets(&mut self, volume: PersistentVolume) {
+        let name = volume.metadata.name.clone().unwrap_or_default();
+        self.forgotten.insert(name, volume);
+    }
+
+    /// Returns the PersistentVolume of a case whose storage may be left, though the case has removed the object.
+    pub fn forgotten(&self, name: &str) -> Option<PersistentVolume> {
+        self.forgotten.get(name).cloned()
     }
 
     /// Returns the orders that delete the snapshots. They come before those of the volumes.
@@ -55,7 +71,7 @@ impl Leftovers {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
     use super::*;
     use crate::order::Content;
@@ -98,5 +114,16 @@ mod tests {
         left.begins(&Order::Provision { claim: claim.clone(), content: Content::Empty });
         left.succeeded(&Order::Undo { claim });
         assert_eq!(left.names(), BTreeSet::from(["pvc-u".to_owned()]));
+    }
+
+    #[test]
+    fn a_removed_volume_stays_noted_until_its_storage_is_deleted() {
+        let (claim, mut left, mut volume) = (claim(), Leftovers::default(), PersistentVolume::default());
+        volume.metadata.name = Some("pvc-u".into());
+        left.forgets(volume.clone());
+        left.succeeded(&Order::List);
+        assert_eq!(left.forgotten("pvc-u"), Some(volume));
+        left.succeeded(&Order::Undo { claim });
+        assert_eq!(left.forgotten("pvc-u"), None);
     }
 }

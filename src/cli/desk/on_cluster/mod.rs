@@ -1,6 +1,7 @@
 //! `conformance --cluster`: the cases as Jobs on a cluster.
 
 mod args;
+mod left;
 mod place;
 mod pod;
 mod rights;

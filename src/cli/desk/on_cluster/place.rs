@@ -1,7 +1,6 @@
 //! A cluster as the place of runs: each run is a Job, which the orchestrator's own functions have built.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use flex_contract::listing;
@@ -19,6 +18,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::sleep;
 
+use super::left::{kept, sort};
 use super::pod::{Progress, killed, progress};
 use crate::api::watch::warning_event;
 use crate::run::view;
@@ -33,6 +33,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const GONE: Duration = Duration::from_secs(60);
 /// The grace period of a pod that is killed, in seconds. Without one, the pod's object would be gone before its processes.
 const KILL_GRACE: u32 = 1;
+/// The pauses between the tries of a request, in seconds.
+const PAUSES: [u64; 4] = [1, 2, 4, 8];
 
 /// The runs of one call of the command.
 pub(super) struct OnCluster {
@@ -85,7 +87,8 @@ impl OnCluster {
         // The Job of a list run has a name by its time, which is the same for all of these runs.
         let name = format!("{}-{}", job.metadata.name.unwrap_or_default(), self.next());
         job.metadata.name = Some(name.clone());
-        let created = self.jobs().create(&PostParams::default(), &job).await;
+        // After another error, the Job may exist.
+        let created = patiently(is_busy, async || self.jobs().create(&PostParams::default(), &job).await).await;
         created.map_err(|error| broken(&format!("the Job {}/{name} cannot be created", self.namespace()), &error))?;
         let began = Instant::now();
         let limit = setting.recipe.timeout.saturating_add(START_TIMEOUT);
@@ -118,8 +121,8 @@ impl OnCluster {
                 }
             },
         };
-        let deleted = self.jobs().delete(&name, &DeleteParams::background()).await;
-        gone_is_fine(deleted).map_err(|error| broken(&format!("the Job {name} cannot be deleted"), &error))?;
+        // A Job that stays has the label of the call. The end of the call removes the Job, or names it.
+        let _ = self.delete_job(&name).await;
         Ok(Ended { took: began.elapsed(), ..ended? })
     }
 
@@ -198,23 +201,35 @@ impl OnCluster {
     /// Ends a run, and waits until none of its processes can be left.
     async fn kill(&self, name: &str) -> Result<(), DeskError> {
         let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
-        let failed = |error: kube::Error| broken(&format!("the Job {name} cannot be ended"), &error);
-        gone_is_fine(self.jobs().delete(name, &DeleteParams::background()).await).map_err(failed)?;
+        self.delete_job(name).await?;
         self.end_pods(&of_job).await
     }
 
-    /// Ends pods, and waits until they are gone.
+    async fn delete_job(&self, name: &str) -> Result<(), DeskError> {
+        let deleted =
+            patiently(is_transient, async || self.jobs().delete(name, &DeleteParams::background()).await).await;
+        gone_is_fine(deleted).map_err(|error| broken(&format!("the Job {name} cannot be deleted"), &error))
+    }
+
+    /// Ends pods, and waits until they are gone. Asks for the end of each, also if another cannot be deleted.
     async fn end_pods(&self, which: &ListParams) -> Result<(), DeskError> {
         let began = Instant::now();
         loop {
-            let pods = self.pods().list(which).await.map_err(|error| broken("pods cannot be listed", &error))?;
+            let pods = patiently(is_transient, async || self.pods().list(which).await).await;
+            let pods = pods.map_err(|error| broken("pods cannot be listed", &error))?;
             let names: Vec<String> = pods.items.into_iter().filter_map(|pod| pod.metadata.name).collect();
             if names.is_empty() {
                 return Ok(());
             }
+            let mut failed = Vec::new();
             for name in &names {
-                let deleted = self.pods().delete(name, &DeleteParams::default().grace_period(KILL_GRACE)).await;
-                gone_is_fine(deleted).map_err(|error| broken(&format!("the pod {name} cannot be deleted"), &error))?;
+                let now = DeleteParams::default().grace_period(KILL_GRACE);
+                let deleted = patiently(is_transient, async || self.pods().delete(name, &now).await).await;
+                let why = gone_is_fine(deleted).err();
+                failed.extend(why.map(|error| format!("the pod {name} cannot be deleted: {error}")));
+            }
+            if !failed.is_empty() {
+                return Err(DeskError::Machine(failed.join("; ")));
             }
             if began.elapsed() > GONE {
                 let (names, after) = (names.join(", "), GONE.as_secs());
@@ -225,7 +240,7 @@ impl OnCluster {
     }
 
     async fn get_volume(&self, name: &str) -> Result<Option<PersistentVolume>, DeskError> {
-        let found = self.volumes().get_opt(name).await;
+        let found = patiently(is_transient, async || self.volumes().get_opt(name).await).await;
         found.map_err(|error| broken(&format!("the PersistentVolume {name} cannot be read"), &error))
     }
 
@@ -240,7 +255,9 @@ impl OnCluster {
             if kept.len() < finalizers.len() {
                 let version = volume.metadata.resource_version;
                 let body = json!({ "metadata": { "finalizers": kept, "resourceVersion": version } });
-                let patched = self.volumes().patch(name, &PatchParams::default(), &Patch::Merge(body)).await;
+                let body = Patch::Merge(body);
+                let patch = async || self.volumes().patch(name, &PatchParams::default(), &body).await;
+                let patched = patiently(is_transient, patch).await;
                 // After a conflict, the loop reads the volume again.
                 match gone_is_fine(patched) {
                     Err(kube::Error::Api(status)) if status.code == 409 => continue,
@@ -248,7 +265,8 @@ impl OnCluster {
                 }
             }
             if volume.metadata.deletion_timestamp.is_none() {
-                gone_is_fine(self.volumes().delete(name, &DeleteParams::default()).await).map_err(failed)?;
+                let delete = async || self.volumes().delete(name, &DeleteParams::default()).await;
+                gone_is_fine(patiently(is_transient, delete).await).map_err(failed)?;
             }
             if began.elapsed() > GONE {
                 let (kept, after) = (json!(kept), GONE.as_secs());
@@ -260,28 +278,40 @@ impl OnCluster {
         }
     }
 
-    /// Returns the names of the PersistentVolumes of this call.
-    async fn own_volumes(&self) -> Result<BTreeSet<String>, DeskError> {
-        let labelled = self.volumes().list(&self.ours()).await;
-        let labelled = labelled.map_err(|error| broken("PersistentVolumes cannot be listed", &error))?;
-        let labelled = labelled.items.into_iter().filter_map(|volume| volume.metadata.name);
-        Ok(labelled.chain(self.left.borrow().names()).collect())
-    }
-
-    async fn remove_volumes(&self) -> Result<(), DeskError> {
-        let names = self.own_volumes().await?;
-        let removed = join_all(names.iter().map(|name| self.remove_volume(name))).await;
-        removed.into_iter().collect()
-    }
-
-    /// Deletes the Jobs and pods of this call.
-    async fn remove_jobs(&self) -> Result<(), DeskError> {
-        let jobs = self.jobs().list(&self.ours()).await.map_err(|error| broken("Jobs cannot be listed", &error))?;
-        for name in jobs.items.into_iter().filter_map(|job| job.metadata.name) {
-            let deleted = self.jobs().delete(&name, &DeleteParams::background()).await;
-            gone_is_fine(deleted).map_err(|error| broken(&format!("the Job {name} cannot be deleted"), &error))?;
+    /// Removes the PersistentVolumes of this call whose storage is deleted. Returns what is left.
+    async fn remove_volumes(&self, runs_ended: bool) -> Vec<String> {
+        let labelled = patiently(is_transient, async || self.volumes().list(&self.ours()).await).await;
+        let (labelled, failed) = match labelled {
+            Ok(labelled) => (labelled.items, None),
+            Err(error) => (Vec::new(), Some(broken("PersistentVolumes cannot be listed", &error).to_string())),
+        };
+        let sorted = sort(&labelled, &self.left.borrow(), runs_ended);
+        let removed = join_all(sorted.remove.iter().map(|name| self.remove_volume(name))).await;
+        let mut left: Vec<String> =
+            removed.into_iter().filter_map(|removed| Some(removed.err()?.to_string())).collect();
+        left.extend(failed);
+        for name in &sorted.keep {
+            // A run that failed may have created none.
+            if !matches!(self.get_volume(name).await, Ok(None)) {
+                left.push(kept(name));
+            }
         }
-        self.end_pods(&self.ours()).await
+        left
+    }
+
+    /// Deletes the Jobs and pods of this call. Returns what is left.
+    async fn remove_jobs(&self) -> Vec<String> {
+        let mut left = Vec::new();
+        match patiently(is_transient, async || self.jobs().list(&self.ours()).await).await {
+            Ok(jobs) => {
+                for name in jobs.items.into_iter().filter_map(|job| job.metadata.name) {
+                    left.extend(self.delete_job(&name).await.err().map(|error| error.to_string()));
+                }
+            }
+            Err(error) => left.push(broken("Jobs cannot be listed", &error).to_string()),
+        }
+        left.extend(self.end_pods(&self.ours()).await.err().map(|error| error.to_string()));
+        left
     }
 
     /// Returns the volumes of this call that a list run still shows.
@@ -292,23 +322,21 @@ impl OnCluster {
         listed(self, &self.setting, &format!("{}-", self.id)).await
     }
 
-    /// Removes everything that this call has made. Returns what is left, or may be.
+    /// Removes everything that this call has made. Returns what is left, or may be. An error stops nothing but its own step.
     pub async fn clean(&self) -> Vec<String> {
-        let mut left = Vec::new();
-        let unknown = |left: &mut Vec<String>, done: Result<(), DeskError>| {
-            left.extend(done.err().map(|error| error.to_string()));
-        };
-        unknown(&mut left, self.remove_jobs().await);
-        match delete_storage(self, &self.setting).await {
-            Ok(more) => left.extend(more),
-            Err(error) => left.push(format!("storage of this run, perhaps: {error}")),
+        let mut left = self.remove_jobs().await;
+        let runs_ended = left.is_empty();
+        left.extend(delete_storage(self, &self.setting).await);
+        let listed = self.listed().await;
+        left.extend(
+            listed.unwrap_or_else(|error| vec![format!("storage that no list run could show, perhaps: {error}")]),
+        );
+        left.extend(self.remove_volumes(runs_ended).await);
+        for what in self.remove_jobs().await {
+            if !left.contains(&what) {
+                left.push(what);
+            }
         }
-        match self.listed().await {
-            Ok(more) => left.extend(more),
-            Err(error) => left.push(format!("storage of this run, perhaps: {error}")),
-        }
-        unknown(&mut left, self.remove_volumes().await);
-        unknown(&mut left, self.remove_jobs().await);
         left
     }
 }
@@ -335,14 +363,20 @@ impl Place for OnCluster {
     }
 
     fn forget<'a>(&'a self, name: &'a str) -> Pending<'a, ()> {
-        Box::pin(self.remove_volume(name))
+        Box::pin(async move {
+            if let Some(volume) = self.get_volume(name).await? {
+                self.left.borrow_mut().forgets(volume);
+            }
+            self.remove_volume(name).await
+        })
     }
 
-    /// Storage that cannot be deleted stays noted, and the end of the command names it.
+    /// Storage that cannot be deleted stays noted, and keeps its PersistentVolume. The end of the command tries again.
     fn clear(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            delete_storage(self, &self.setting).await?;
-            self.remove_volumes().await
+            delete_storage(self, &self.setting).await;
+            self.remove_volumes(true).await;
+            Ok(())
         })
     }
 
@@ -362,3 +396,32 @@ fn gone_is_fine<T>(result: kube::Result<T>) -> kube::Result<()> {
         result => result.map(drop),
     }
 }
+
+/// Repeats a request after errors that pass.
+async fn patiently<T>(passes: fn(&kube::Error) -> bool, request: impl AsyncFn() -> kube::Result<T>) -> kube::Result<T> {
+    for pause in PAUSES {
+        match request().await {
+            Err(error) if passes(&error) => sleep(Duration::from_secs(pause)).await,
+            answer => return answer,
+        }
+    }
+    request().await
+}
+
+/// Checks whether the API server refused a request because it is busy. It has done nothing then.
+fn is_busy(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 429)
+}
+
+/// Checks for an error after which a request may succeed that can be repeated.
+fn is_transient(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        kube::Error::Service(_) | kube::Error::HyperError(_) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+#[path = "place_tests.rs"]
+mod tests;

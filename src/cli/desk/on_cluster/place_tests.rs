@@ -1,0 +1,226 @@
+//! The clean-up against an API server that fails one request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+use flex_contract::names::{self, pv_name};
+use flex_desk::order::{Content, Order};
+use flex_desk::setting::Inputs;
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::Value;
+
+use super::*;
+use crate::config::classes::Identity;
+
+const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: nas\n  namespace: admin\n  labels: {type: \
+     provisioner-config, storage-class: nas}\ndata: {plugin-name: kubernetes.io/flex-provisioner, image: i, capabilities: snapshot}\n";
+
+/// An API server with a controller of Jobs. Its image finds the storage of a volume by VOLUME_SOURCE alone, and takes a
+/// volume without one for deleted.
+#[derive(Default)]
+struct Server {
+    jobs: BTreeMap<String, Value>,
+    volumes: BTreeMap<String, Value>,
+    storage: BTreeSet<String>,
+    requests: usize,
+    /// The number of the request that fails, and the code of the answer.
+    fails: Option<(usize, u16)>,
+    /// The volume whose delete runs fail.
+    broken: Option<String>,
+}
+
+impl Server {
+    /// Runs the image of a Job, and returns whether it succeeds.
+    fn run(&mut self, job: &Value) -> bool {
+        let env = job.pointer("/spec/template/spec/containers/0/env").and_then(Value::as_array).unwrap();
+        let text = |name: &str| {
+            let variable = env.iter().find(|variable| variable["name"] == name);
+            variable.and_then(|variable| variable["value"].as_str()).unwrap_or_default().to_owned()
+        };
+        if self.broken.as_ref().is_some_and(|id| *id == text("CLAIM_UUID")) {
+            return false;
+        }
+        match text("OPERATION").as_str() {
+            "delete" if text("VOLUME_SOURCE").contains("nas.example") => drop(self.storage.remove(&text("CLAIM_UUID"))),
+            "delete" => {}
+            "delete-snapshot" => drop(self.storage.remove(&text("SNAPSHOT_ID"))),
+            other => panic!("{other}"),
+        }
+        true
+    }
+
+    fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
+        let number = self.requests;
+        self.requests += 1;
+        if let Some((_, code)) = self.fails.filter(|(fails, _)| *fails == number) {
+            return (code, status(code));
+        }
+        let (parent, name) = path.rsplit_once('/').unwrap();
+        let list = |items: Vec<Value>| json!({ "kind": "List", "apiVersion": "v1", "metadata": {}, "items": items });
+        let is_volume = parent.ends_with("/persistentvolumes");
+        match (method.as_str(), name) {
+            ("GET", "pods" | "events") => (200, list(Vec::new())),
+            ("GET", "jobs") => (200, list(self.jobs.values().cloned().collect())),
+            ("GET", "persistentvolumes") => (200, list(self.volumes.values().cloned().collect())),
+            ("POST", "jobs") => {
+                let mut job: Value = serde_json::from_slice(body).unwrap();
+                let condition = if self.run(&job) { "Complete" } else { "Failed" };
+                job["status"] = json!({ "conditions": [{ "type": condition, "status": "True" }] });
+                self.jobs.insert(job["metadata"]["name"].as_str().unwrap().to_owned(), job.clone());
+                (201, job)
+            }
+            ("PATCH", name) if is_volume => match self.volumes.get_mut(name) {
+                Some(volume) => {
+                    let patch: Value = serde_json::from_slice(body).unwrap();
+                    volume["metadata"]["finalizers"] = patch["metadata"]["finalizers"].clone();
+                    (200, volume.clone())
+                }
+                None => (404, status(404)),
+            },
+            (verb, name) => {
+                let objects = if is_volume { &mut self.volumes } else { &mut self.jobs };
+                let found = if verb == "DELETE" { objects.remove(name) } else { objects.get(name).cloned() };
+                found.map_or((404, status(404)), |object| (200, object))
+            }
+        }
+    }
+}
+
+fn status(code: u16) -> Value {
+    let reason = if code == 404 { "NotFound" } else { "Planted" };
+    json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "planted" })
+}
+
+fn client(server: &Arc<Mutex<Server>>) -> Client {
+    let server = server.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let server = server.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            let (code, answer) = server.lock().unwrap().answer(&head.method, head.uri.path(), &body);
+            let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+            Ok::<_, Infallible>(answer.unwrap())
+        }
+    });
+    Client::new(service, "admin")
+}
+
+fn setting() -> Setting {
+    let identity = Identity {
+        provisioner: names::DEFAULT_PROVISIONER.into(),
+        plugin: names::DEFAULT_PLUGIN.into(),
+        instance: "conformance-12345678".into(),
+        config_namespaces: vec!["admin".into()],
+        namespace: "admin".into(),
+        shell_image: None,
+    };
+    Setting::read(&identity, Inputs { config: Some(CONFIG.into()), ..Inputs::default() }).unwrap()
+}
+
+/// A call whose runs have made three volumes and a snapshot. A case has removed the PersistentVolume of the last one.
+async fn call() -> (Arc<Mutex<Server>>, OnCluster) {
+    let server = Arc::new(Mutex::new(Server::default()));
+    let setting = setting();
+    let place = OnCluster::new(client(&server), "https://api".into(), setting.clone(), "12345678".into());
+    for id in ids() {
+        let claim = setting.claim_with_id(&id);
+        place.begins(&Order::Provision { claim: claim.clone(), content: Content::Empty });
+        let volume = json!({
+            "apiVersion": "v1", "kind": "PersistentVolume",
+            "metadata": { "name": pv_name(&id), "finalizers": [VOLUME_FINALIZER] },
+            "spec": { "nfs": { "server": "nas.example", "path": format!("/{id}") }, "capacity": { "storage": "1Gi" } },
+        });
+        if id == ids()[0] {
+            let made = serde_json::from_value(volume.clone()).unwrap();
+            place.begins(&Order::Snapshot(setting.adopted(&claim, made), snapshot()));
+        }
+        let mut server = server.lock().unwrap();
+        server.volumes.insert(pv_name(&id), volume);
+        server.storage.extend([id, snapshot()]);
+    }
+    place.forget(&pv_name(&ids()[2])).await.unwrap();
+    server.lock().unwrap().requests = 0;
+    (server, place)
+}
+
+fn ids() -> [String; 3] {
+    [1, 2, 3].map(|n| format!("12345678-0001-4000-8000-00000000000{n}"))
+}
+
+fn snapshot() -> String {
+    "12345678-0001-4000-8000-00000000000e".into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_and_each_storage_is_deleted_by_its_place() {
+    let (server, place) = call().await;
+    assert_eq!(place.clean().await, [""; 0]);
+    let server = server.lock().unwrap();
+    assert!(server.storage.is_empty() && server.volumes.is_empty() && server.jobs.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_is_asked_again() {
+    let requests = {
+        let (server, place) = call().await;
+        place.clean().await;
+        server.lock().unwrap().requests
+    };
+    for number in 0..requests {
+        let (server, place) = call().await;
+        server.lock().unwrap().fails = Some((number, 429));
+        assert_eq!(place.clean().await, [""; 0], "request {number}");
+        let server = server.lock().unwrap();
+        assert!(server.storage.is_empty() && server.volumes.is_empty() && server.jobs.is_empty(), "request {number}");
+    }
+    assert!(requests > 20, "{requests}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_fails_stops_nothing_else_and_all_that_is_left_is_named() {
+    let (mut number, mut with_storage) = (0, 0);
+    loop {
+        let (server, place) = call().await;
+        server.lock().unwrap().fails = Some((number, 403));
+        let left = place.clean().await.join("\n");
+        let server = server.lock().unwrap();
+        if server.requests <= number {
+            break;
+        }
+        assert!(server.storage.len() <= 1, "request {number} stops one deletion at most: {:?}", server.storage);
+        for id in server.storage.iter().chain(server.volumes.keys()).chain(server.jobs.keys()) {
+            assert!(left.contains(id), "request {number}: {id} is left: {left}");
+        }
+        let removed = [snapshot(), ids()[2].clone()];
+        for id in server.storage.iter().filter(|id| !removed.contains(id)) {
+            assert!(server.volumes.contains_key(&pv_name(id)), "request {number}: nothing says where {id} is: {left}");
+        }
+        with_storage += server.storage.len();
+        number += 1;
+    }
+    assert!(number > 20 && with_storage >= 4, "{number} requests, {with_storage} deletions that were stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_fails_between_cases_keeps_the_volume_for_the_last_try() {
+    let (server, place) = call().await;
+    let place = Rc::new(place);
+    let [one, two, _] = ids();
+    server.lock().unwrap().broken = Some(two.clone());
+    place.clear().await.unwrap();
+    {
+        let server = server.lock().unwrap();
+        assert_eq!((server.storage.clone(), server.volumes.len()), ([two.clone()].into(), 1), "{one} is deleted");
+        assert!(server.volumes.contains_key(&pv_name(&two)));
+    }
+    let left = place.clean().await.join("\n");
+    assert!(left.contains(&format!("the volume {two} on the storage")) && left.contains("kubectl delete"), "{left}");
+    server.lock().unwrap().broken = None;
+    assert_eq!(place.clean().await, [""; 0], "its delete run gets the place of the storage");
+    assert!(server.lock().unwrap().storage.is_empty());
+}
