@@ -14,6 +14,7 @@ mod complete;
 mod completion;
 mod desk;
 mod doctor;
+mod each;
 mod explain;
 mod export_traces;
 mod files;

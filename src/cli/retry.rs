@@ -16,6 +16,7 @@ use super::claim::ClaimName;
 use super::cluster::Cluster;
 use super::complete::candidates::classes;
 use super::doctor::collect;
+use super::each::each;
 use super::out::say;
 use crate::api::client::Connection;
 use crate::claim::progress::{Progress, progress};
@@ -89,14 +90,17 @@ async fn work(args: &RetryArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(NOTHING_FAILED));
     }
     let now = clock.wall().to_string();
-    for Failed { object, what } in failed {
+    // A claim may be gone by now.
+    each(failed, async |Failed { object, what }| {
         if args.dry_run {
             say!("{object}: would be tried again: {what}");
-            continue;
+            return Ok(());
         }
         ask(&client, &object, &now).await.with_context(|| format!("{object} cannot be tried again"))?;
         say!("{object}: the next attempt begins now: {what}");
-    }
+        Ok(())
+    })
+    .await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -4,7 +4,7 @@ use flex_contract::policy::ReclaimPolicy;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::{Patch, PatchParams};
@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::cluster::Cluster;
 use super::doctor::collect;
+use super::each::each;
 use super::flags::Output;
 use super::out::say;
 use crate::api::client::Connection;
@@ -108,7 +109,7 @@ async fn read(client: &Client, identity: &Identity) -> anyhow::Result<Objects> {
 /// Sets the policies of volumes and snapshots to Retain. The orchestrator then removes its finalizers.
 async fn keep(client: &Client, objects: &Objects) -> anyhow::Result<()> {
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    for volume in objects.volumes.iter().filter(|volume| can_be_retained(volume)) {
+    let retained = each(objects.volumes.iter().filter(|volume| can_be_retained(volume)), async |volume| {
         let patch = json!({
             "metadata": { "resourceVersion": volume.resource_version },
             "spec": { "persistentVolumeReclaimPolicy": "Retain" },
@@ -116,11 +117,12 @@ async fn keep(client: &Client, objects: &Objects) -> anyhow::Result<()> {
         let kept = volumes.patch(&volume.name, &PatchParams::default(), &Patch::Merge(patch)).await;
         kept.with_context(|| format!("PersistentVolume {} cannot be retained", volume.name))?;
         eprintln!("PersistentVolume {}: its storage is kept", volume.name);
-    }
+        Ok(())
+    })
+    .await;
     let contents: Api<VolumeSnapshotContent> = Api::all(client.clone());
-    for content in
-        objects.contents.iter().filter(|content| content.policy == ReclaimPolicy::Delete && !content.terminating)
-    {
+    let deletable = |content: &&Content| content.policy == ReclaimPolicy::Delete && !content.terminating;
+    let kept = each(objects.contents.iter().filter(deletable), async |content| {
         let patch = json!({
             "metadata": { "resourceVersion": content.resource_version },
             "spec": { "deletionPolicy": "Retain" },
@@ -128,8 +130,13 @@ async fn keep(client: &Client, objects: &Objects) -> anyhow::Result<()> {
         let kept = contents.patch(&content.name, &PatchParams::default(), &Patch::Merge(patch)).await;
         kept.with_context(|| format!("VolumeSnapshotContent {} cannot be retained", content.name))?;
         eprintln!("VolumeSnapshotContent {}: its snapshot is kept", content.name);
+        Ok(())
+    })
+    .await;
+    match (retained, kept) {
+        (Err(volumes), Err(contents)) => bail!("{volumes}\n{contents}"),
+        (volumes, contents) => volumes.and(contents),
     }
-    Ok(())
 }
 
 fn print(found: &[Dependent], identity: &Identity) {

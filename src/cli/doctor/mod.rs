@@ -16,6 +16,7 @@ use serde_json::json;
 
 use super::adopt::places::places;
 use super::cluster::Cluster;
+use super::each::each;
 use super::flags::Output;
 use super::out::say;
 use crate::api::client::Connection;
@@ -70,7 +71,7 @@ struct ReportedFinding {
 pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let DoctorArgs { cluster, output, fix, backend, confirm_after } = args;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (reported, listings, now) = runtime.block_on(async {
+    let (reported, failed, listings, now) = runtime.block_on(async {
         let (Connection { client, address: kube_api, clock, .. }, identity) = cluster.open().await?;
         let mut findings = confirmed(&client, &identity, &clock, confirm_after).await?;
         findings.extend(leader(&client, &identity, &clock).await?.missing);
@@ -91,13 +92,17 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
             findings.extend(compare(before, after, &listings, &places));
         }
         sort(&mut findings);
-        let reported = if fix { fixed(&client, &identity, findings).await? } else { without_fixes(findings) };
-        anyhow::Ok((reported, listings, clock.now()))
+        let (reported, failed) = match fix {
+            true => fixed(&client, &identity, findings).await?,
+            false => (without_fixes(findings), Ok(())),
+        };
+        anyhow::Ok((reported, failed, listings, clock.now()))
     })?;
     match output.document(|| to_json(&reported, &listings))? {
         Some(document) => say!("{document}"),
         None => print(&reported, &listings, now),
     }
+    failed?;
     let worst = reported.iter().filter(|reported| !reported.removed).map(|reported| reported.finding.severity).max();
     Ok(ExitCode::from(match worst {
         None | Some(Severity::Info) => FOUND_NOTHING,
@@ -201,17 +206,23 @@ fn without_fixes(findings: Vec<Finding>) -> Vec<ReportedFinding> {
     findings.into_iter().map(|finding| ReportedFinding { finding, removed: false }).collect()
 }
 
-/// Fixes the findings that have a safe fix. Each fix asks the API once more before.
-async fn fixed(client: &Client, identity: &Identity, findings: Vec<Finding>) -> anyhow::Result<Vec<ReportedFinding>> {
+/// Fixes the findings that have a safe fix. Each fix asks the API once more before. Returns also why fixes have failed.
+async fn fixed(
+    client: &Client,
+    identity: &Identity,
+    findings: Vec<Finding>,
+) -> anyhow::Result<(Vec<ReportedFinding>, anyhow::Result<()>)> {
     let writes = Writes::new(client.clone(), identity.clone(), Binding::Direct);
     let claims = writes.claim_ids().await?;
     let mut reported = Vec::new();
-    for finding in findings {
-        let removed =
-            remove(&writes, &finding, &claims).await.with_context(|| format!("removing {}", finding.object))?;
-        reported.push(ReportedFinding { finding, removed });
-    }
-    Ok(reported)
+    let failed = each(findings, async |finding| {
+        let removed = remove(&writes, &finding, &claims).await;
+        let what = format!("removing {}", finding.object);
+        reported.push(ReportedFinding { finding, removed: matches!(removed, Ok(true)) });
+        removed.map(drop).context(what)
+    })
+    .await;
+    Ok((reported, failed))
 }
 
 fn print(reported: &[ReportedFinding], listings: &[Listing], now: i64) {
