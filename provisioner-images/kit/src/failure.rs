@@ -35,6 +35,18 @@ impl Failure {
     pub fn permission(message: impl Into<String>) -> Self {
         Self { code: exit::NOPERM, message: message.into() }
     }
+    /// Waits for the end of all outcomes. Returns one failure with the messages of all, and the code of the first.
+    ///
+    /// # Errors
+    /// If one of them has failed.
+    pub fn all(outcomes: impl Iterator<Item = Result<(), Failure>>) -> Result<(), Failure> {
+        let failures: Vec<Failure> = outcomes.filter_map(Result::err).collect();
+        let messages: Vec<&str> = failures.iter().map(|failure| failure.message.as_str()).collect();
+        match failures.first() {
+            None => Ok(()),
+            Some(first) => Err(Failure { code: first.code, message: messages.join("\n") }),
+        }
+    }
     /// Makes the failure of a config that can never work.
     pub fn config(message: impl Into<String>) -> Self {
         Self { code: exit::CONFIG, message: message.into() }

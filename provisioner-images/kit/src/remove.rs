@@ -28,12 +28,7 @@ const MAX_CHANGES: usize = 1000;
 /// # Errors
 /// If something could not be removed. The message says what of each path, and why. The rest of that path is left.
 pub fn remove<P: AsRef<Path>>(paths: &[P]) -> Result<(), Failure> {
-    let failures: Vec<Failure> = paths.iter().filter_map(|path| remove_one(path.as_ref()).err()).collect();
-    let messages: Vec<&str> = failures.iter().map(|failure| failure.message.as_str()).collect();
-    match failures.first() {
-        None => Ok(()),
-        Some(first) => Err(Failure { code: first.code, message: messages.join("\n") }),
-    }
+    Failure::all(paths.iter().map(|path| remove_one(path.as_ref())))
 }
 
 /// Renames a file or directory by names in open directories. A link is renamed itself, and nothing at the new place is

@@ -1,7 +1,7 @@
 //! Tests of `flex-pv remove` and `flex-pv rename` as processes: killed half-way, and with mounted file systems.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -91,4 +91,22 @@ fn a_mounted_file_system_is_not_entered() {
     }
     let ended = flex_pv(&["remove", text(&volume)], &[], "");
     assert_eq!(ended.code, 0, "with nothing mounted: {ended:?}");
+}
+
+#[test]
+fn a_path_that_fails_stops_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (absent, volume, base) = (path("absent/volume"), path("volume"), path("base"));
+    for name in [&volume, &base] {
+        fs::create_dir(name).unwrap();
+    }
+    fs::write(folder.path().join("volume/file"), "x").unwrap();
+    let mounts = [("STORAGE_MOUNTS", folder.path().to_str().unwrap())];
+    let ended = flex_pv(&["remove", &absent, &volume], &mounts, "");
+    assert!(ended.code == 75 && ended.termination_message.contains("absent"), "{ended:?}");
+    assert_eq!(fs::read_dir(&volume).unwrap().count(), 0, "the directory of the run is emptied");
+    let ended = flex_pv(&["keep", "--age", "0", &absent, &base], &[], "");
+    assert!(ended.code == 75 && ended.termination_message.contains("absent"), "{ended:?}");
+    assert_eq!(fs::metadata(&base).unwrap().permissions().mode() & 0o7777, 0o1700);
 }

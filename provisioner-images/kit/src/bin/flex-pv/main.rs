@@ -86,8 +86,8 @@ fn note(text: &str) {
 fn remove(paths: Vec<PathBuf>) -> Result<(), Failure> {
     let mounts = Mounts::of_run();
     let (mounted, other): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| mounts.have(path));
-    flex_image_kit::remove::remove(&other)?;
-    mounted.iter().try_for_each(|path| mounted::empty(path))
+    let mounted = mounted.iter().map(|path| mounted::empty(path));
+    Failure::all(std::iter::once(flex_image_kit::remove::remove(&other)).chain(mounted))
 }
 
 fn path(command: PathCommand) -> Result<(), Failure> {
@@ -108,15 +108,17 @@ fn path(command: PathCommand) -> Result<(), Failure> {
 
 /// Keeps the directories once, or forever. In the second case a failure is reported and the work tried again.
 fn keep(every: Option<u32>, age: u32, paths: &[PathBuf]) -> Result<(), Failure> {
+    let round = |path: &PathBuf| {
+        let removed = mounted::keep(path, Duration::from_secs(age.into()))?;
+        removed.iter().for_each(|name| note(&format!("removed {}/{name}", path.display())));
+        Ok(())
+    };
     loop {
-        for path in paths {
-            match mounted::keep(path, Duration::from_secs(age.into())) {
-                Ok(removed) => removed.iter().for_each(|name| note(&format!("removed {}/{name}", path.display()))),
-                Err(failure) if every.is_none() => return Err(failure),
-                Err(failure) => eprintln!("{failure}"),
-            }
+        let kept = Failure::all(paths.iter().map(round));
+        let Some(every) = every else { return kept };
+        if let Err(failure) = kept {
+            eprintln!("{failure}");
         }
-        let Some(every) = every else { return Ok(()) };
         std::thread::sleep(Duration::from_secs(every.into()));
     }
 }
