@@ -23,7 +23,8 @@ pub(in crate::cli) struct StatusArgs {
     /// Show the state again and again, until the command is ended.
     ///
     /// The command asks the orchestrator that leads, through a forwarded port. Users who may not forward ports get the
-    /// same from watches, which cost the API server more.
+    /// same from watches, which cost the API server more. With CLASS, your user must in any case be able to list
+    /// StorageClasses, the configs, and the ControllerRevisions of the orchestrator's namespace.
     #[arg(short, long)]
     pub(super) watch: bool,
     #[command(flatten)]

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use anyhow::bail;
 use flex_desk::conformance::{Case, Done, run_on_cluster};
 use flex_desk::setting::{Inputs, Setting};
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
 pub(super) use self::args::OnClusterArgs;
 use self::place::OnCluster;
@@ -92,11 +93,23 @@ async fn setting(
     }
     if let Some(name) = &args.cluster_config {
         let namespace = args.namespace.as_ref().unwrap_or(&name.namespace);
-        rights::verify(client, namespace, Some(&name.namespace)).await?;
+        rights::verify(client, [rights::of_runs(namespace), rights::of_config(&name.namespace)].concat()).await?;
         inputs.config = Some(source::config(client, name).await?);
-        return Ok(Setting::read(identity, inputs)?);
+        let setting = Setting::read(identity, inputs)?;
+        // Only the config says whether its runs need a node.
+        rights::verify(client, of_site(args, &setting)).await?;
+        return Ok(setting);
     }
     let setting = Setting::read(identity, inputs)?;
-    rights::verify(client, &setting.recipe.config.namespace, None).await?;
+    let of_runs = rights::of_runs(&setting.recipe.config.namespace);
+    rights::verify(client, [of_runs, of_site(args, &setting)].concat()).await?;
     Ok(setting)
+}
+
+/// Returns the rights to choose the node of the runs; none if no run needs a node.
+fn of_site(args: &OnClusterArgs, setting: &Setting) -> Vec<ResourceAttributes> {
+    match source::needs_node(setting, args.node.as_deref()) {
+        true => rights::of_nodes(),
+        false => Vec::new(),
+    }
 }

@@ -20,23 +20,29 @@ const IN_NAMESPACE: &[(&str, &str, &str, &[&str])] = &[
 /// The rights in the whole cluster. The admission policies ask for the last one when a finalizer is removed.
 const IN_CLUSTER: &[(&str, &str, &str, &[&str])] = &[
     ("", "persistentvolumes", "", &["delete", "get", "list", "patch"]),
-    ("", "nodes", "", &["list"]),
     ("flex-provisioner.io", "volumes", "", &["manage"]),
 ];
+
+/// The further rights for a config that places its runs on a node.
+const OF_NODES: &[(&str, &str, &str, &[&str])] = &[("", "nodes", "", &["list"])];
 
 /// The further rights for a config on the cluster.
 const OF_CONFIG: &[(&str, &str, &str, &[&str])] = &[("", "configmaps", "", &["get"])];
 const OF_CLASSES: &[(&str, &str, &str, &[&str])] = &[("storage.k8s.io", "storageclasses", "", &["list"])];
 
-/// Returns the rights for runs in a namespace, and for a config that is read from the namespace `config`.
-fn needed(namespace: &str, config: Option<&str>) -> Vec<ResourceAttributes> {
-    let mut all = attributes(IN_NAMESPACE, Some(namespace));
-    all.extend(attributes(IN_CLUSTER, None));
-    if let Some(config) = config {
-        all.extend(attributes(OF_CONFIG, Some(config)));
-        all.extend(attributes(OF_CLASSES, None));
-    }
-    all
+/// Returns the rights for runs in a namespace.
+pub(super) fn of_runs(namespace: &str) -> Vec<ResourceAttributes> {
+    [attributes(IN_NAMESPACE, Some(namespace)), attributes(IN_CLUSTER, None)].concat()
+}
+
+/// Returns the rights to read a config from a namespace, and its class.
+pub(super) fn of_config(namespace: &str) -> Vec<ResourceAttributes> {
+    [attributes(OF_CONFIG, Some(namespace)), attributes(OF_CLASSES, None)].concat()
+}
+
+/// Returns the rights to choose the node of the runs.
+pub(super) fn of_nodes() -> Vec<ResourceAttributes> {
+    attributes(OF_NODES, None)
 }
 
 fn attributes(rights: &[(&str, &str, &str, &[&str])], namespace: Option<&str>) -> Vec<ResourceAttributes> {
@@ -79,12 +85,12 @@ fn described(rights: &[ResourceAttributes]) -> Vec<String> {
     lines.into_iter().map(|(on, verbs)| format!("{} {on}", verbs.join("/"))).collect()
 }
 
-/// Checks that the user has all rights.
+/// Checks that the user has all these rights.
 ///
 /// # Errors
 /// If the user lacks rights. The message has all of them. Or if the API server does not answer.
-pub(super) async fn verify(client: &Client, namespace: &str, config: Option<&str>) -> anyhow::Result<()> {
-    let missing: Vec<Option<ResourceAttributes>> = stream::iter(needed(namespace, config))
+pub(super) async fn verify(client: &Client, rights: Vec<ResourceAttributes>) -> anyhow::Result<()> {
+    let missing: Vec<Option<ResourceAttributes>> = stream::iter(rights)
         .map(|right| missing(client, right))
         .buffered(REVIEWS)
         .try_collect()
@@ -115,18 +121,19 @@ mod tests {
 
     #[test]
     fn rights_are_described_for_each_resource_and_namespace() {
-        let lines = described(&needed("storage", Some("configs")));
+        let lines = described(&[of_runs("storage"), of_config("configs"), of_nodes()].concat());
         for line in [
             "create/delete/get/list jobs.batch in namespace storage",
             "get pods/log in namespace storage",
             "delete/get/list/patch persistentvolumes in the cluster",
             "manage volumes.flex-provisioner.io in the cluster",
+            "list nodes in the cluster",
             "get configmaps in namespace configs",
             "list storageclasses.storage.k8s.io in the cluster",
         ] {
             assert!(lines.iter().any(|one| one == line), "{line} is not in {lines:?}");
         }
-        let without = described(&needed("storage", None));
-        assert!(!without.iter().any(|line| line.contains("configmaps")), "{without:?}");
+        let of_runs = described(&of_runs("storage"));
+        assert!(!of_runs.iter().any(|line| line.contains("configmaps") || line.contains("nodes")), "{of_runs:?}");
     }
 }

@@ -28,22 +28,28 @@ pub(super) async fn config(client: &Client, name: &ObjectName) -> anyhow::Result
     Ok(texts.map_err(|error| anyhow!("{error}"))?.join("\n---\n"))
 }
 
-/// Returns the node of the runs.
+/// Checks whether the runs need a node: because the storage is on nodes, or because the user names one.
+pub(super) fn needs_node(setting: &Setting, wanted: Option<&str>) -> bool {
+    let is_placed = setting.recipe.required_node(Some(ANY)).is_some();
+    wanted.is_some() || setting.node().is_some() || is_placed
+}
+
+/// A node, for the question whether a config places its runs on one.
+const ANY: &str = "any";
+
+/// Returns the node of the runs. Where the runs need none, the user may lack the right to list nodes.
 pub(super) async fn site(client: &Client, setting: &Setting, wanted: Option<&str>) -> anyhow::Result<Site> {
+    if !needs_node(setting, wanted) {
+        return Ok(Site { node: String::new(), labels: BTreeMap::new() });
+    }
     let nodes = all::<k8s_openapi::api::core::v1::Node>(Api::all(client.clone()), "").await?;
     let nodes: Vec<Node> = nodes.iter().map(Node::from).collect();
     let serves = |node: &Node| {
         let selected = setting.recipe.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
         selected && setting.class.allowed.allows(&node.labels)
     };
-    match chosen(&nodes, serves, wanted) {
-        Ok(node) => Ok(Site { node: node.name.clone(), labels: node.labels.clone() }),
-        // The node matters only to classes whose volumes are on nodes.
-        Err(_) if setting.node().is_none() && wanted.is_none() => {
-            Ok(Site { node: String::new(), labels: BTreeMap::new() })
-        }
-        Err(why) => Err(anyhow!(why)),
-    }
+    let node = chosen(&nodes, serves, wanted).map_err(|why| anyhow!(why))?;
+    Ok(Site { node: node.name.clone(), labels: node.labels.clone() })
 }
 
 /// Chooses the node of the runs: the wanted one, or the first that answers and repels the fewest pods.
@@ -66,9 +72,48 @@ fn chosen<'a>(nodes: &'a [Node], serves: impl Fn(&Node) -> bool, wanted: Option<
 
 #[cfg(test)]
 mod tests {
+    use flex_contract::names;
+    use flex_desk::setting::Inputs;
     use k8s_openapi::api::core::v1::Taint;
 
     use super::*;
+    use crate::config::classes::Identity;
+
+    fn setting(data: &str, more: &str) -> Setting {
+        let identity = Identity {
+            provisioner: names::DEFAULT_PROVISIONER.into(),
+            plugin: names::DEFAULT_PLUGIN.into(),
+            instance: names::DEFAULT_INSTANCE.into(),
+            config_namespaces: vec!["admin".into()],
+            namespace: "admin".into(),
+            shell_image: None,
+        };
+        let config = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c, namespace: admin, labels: {{type: provisioner-config, storage-class: c}}}}\ndata: {{plugin-name: {}, image: i{data}}}\n---\n{more}",
+            names::DEFAULT_PLUGIN
+        );
+        Setting::read(&identity, Inputs { config: Some(config), ..Inputs::default() }).unwrap()
+    }
+
+    /// The right to list nodes is asked for only where this is true.
+    #[test]
+    fn only_storage_of_a_node_or_the_user_needs_a_node() {
+        let class = |mode: &str| {
+            format!(
+                "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: c}}\nprovisioner: {}\nvolumeBindingMode: {mode}\n",
+                names::DEFAULT_PROVISIONER
+            )
+        };
+        let (at_once, waits) = (class("Immediate"), class("WaitForFirstConsumer"));
+        for (data, more, wanted, expected) in [
+            (", placement: any", at_once.as_str(), None, false),
+            (", placement: any", at_once.as_str(), Some("a"), true),
+            (", placement: any", waits.as_str(), None, true),
+            (", placement: selected-node", at_once.as_str(), None, true),
+        ] {
+            assert_eq!(needs_node(&setting(data, more), wanted), expected, "{data} {more} {wanted:?}");
+        }
+    }
 
     fn node(name: &str, reachable: bool, taints: usize) -> Node {
         Node { name: name.into(), labels: BTreeMap::new(), reachable, taints: vec![Taint::default(); taints] }
