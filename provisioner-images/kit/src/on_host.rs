@@ -6,14 +6,16 @@
 //!   killed while it waited does nothing later.
 //! - The whole program arrives before its first command runs.
 
-use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use flex_contract::parameter::{self, NameError};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
 
 use crate::{Failure, secrets};
 
@@ -85,8 +87,7 @@ impl Host {
     }
 
     /// Returns the arguments of ssh. Nothing is read from other configurations, and no other host key is accepted.
-    fn arguments(&self, files: &Path) -> Vec<OsString> {
-        let known = files.join("known_hosts");
+    fn arguments(&self, key: &str, known_hosts: &str) -> Vec<String> {
         let options = [
             "BatchMode=yes",
             "StrictHostKeyChecking=yes",
@@ -100,16 +101,13 @@ impl Host {
             "ServerAliveCountMax=3",
             "LogLevel=ERROR",
         ];
-        let mut arguments: Vec<OsString> = ["-F", "/dev/null", "-T", "-i"].map(OsString::from).into();
-        arguments.push(files.join("key").into());
-        for option in options {
-            arguments.extend(["-o".into(), option.into()]);
+        let mut arguments = ["-F", "/dev/null", "-T", "-i", key].map(String::from).to_vec();
+        let files = [format!("UserKnownHostsFile={known_hosts}"), format!("HostKeyAlias={ALIAS}")];
+        for option in options.into_iter().map(String::from).chain(files) {
+            arguments.extend(["-o".into(), option]);
         }
-        let mut known_option = OsString::from("UserKnownHostsFile=");
-        known_option.push(known);
-        arguments.extend(["-o".into(), known_option, "-o".into(), format!("HostKeyAlias={ALIAS}").into()]);
-        arguments.extend(["-p".into(), self.port.to_string().into(), "-l".into(), self.user.clone().into()]);
-        arguments.extend(["--".into(), self.name.clone().into(), COMMAND.into()]);
+        arguments.extend(["-p".into(), self.port.to_string(), "-l".into(), self.user.clone()]);
+        arguments.extend(["--".into(), self.name.clone(), COMMAND.into()]);
         arguments
     }
 }
@@ -165,41 +163,47 @@ pub fn on_host(names: &[String], key: Option<PathBuf>) -> Result<(), Failure> {
     })?;
     let files = Files::new(&key, &host.key).map_err(|error| Failure::retry(format!("no file for the key: {error}")))?;
     let mut ssh = Command::new("ssh");
-    ssh.args(host.arguments(&files.0)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    ssh.args(host.arguments(&path(&files.key), &path(&files.known_hosts)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let ssh = ssh.spawn().map_err(|error| Failure::config(format!("ssh cannot be started in this image: {error}")))?;
     let talked = talk(ssh, &whole_program(&values, &program));
     let talked = talked.map_err(|error| Failure::retry(format!("the connection to {}: {error}", host.name)))?;
     outcome(&host.name, &talked)
 }
 
-/// The private key and the host's key, in a directory of this process alone.
-struct Files(PathBuf);
+/// The private key and the host's key, as files that no directory has. So a process that is killed leaves no key behind.
+struct Files {
+    key: File,
+    known_hosts: File,
+}
 
 impl Files {
     fn new(key: &[u8], host_key: &str) -> io::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("flex-ssh-{}", std::process::id()));
-        // A process before this one, with the same number, may have been killed.
-        match fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        fs::DirBuilder::new().mode(0o700).create(&folder)?;
-        let files = Files(folder);
-        let write = |name: &str, text: &[u8]| {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(files.0.join(name))?;
-            file.write_all(text)
-        };
         // A Secret that was made by hand may lack the last end of line, without which ssh reads no key.
-        write("key", &[key.trim_ascii_end(), b"\n"].concat())?;
-        write("known_hosts", format!("{ALIAS} {host_key}\n").as_bytes())?;
-        Ok(files)
+        let key = in_memory("key", &[key.trim_ascii_end(), b"\n"].concat())?;
+        let known_hosts = in_memory("known_hosts", format!("{ALIAS} {host_key}\n").as_bytes())?;
+        Ok(Self { key, known_hosts })
     }
 }
 
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Makes a file in memory that only its owner may read: ssh refuses a private key that others may read.
+fn in_memory(name: &str, text: &[u8]) -> io::Result<File> {
+    let made = match memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL) {
+        // A Linux before 6.3 does not know the second flag.
+        Err(Errno::INVAL) => memfd_create(name, MemfdFlags::CLOEXEC),
+        made => made,
+    };
+    let mut file = File::from(made?);
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(text)?;
+    Ok(file)
+}
+
+/// Returns the path by which a child of this process opens a file. The child has no open file of this process.
+fn path(file: &File) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
 }
 
 /// The end of a conversation.

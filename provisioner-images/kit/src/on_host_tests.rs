@@ -51,9 +51,9 @@ fn nothing_of_the_config_becomes_an_option_or_a_second_host() {
         let failure = host(address, user, key).expect_err(address);
         assert!(failure.code == exit::CONFIG && failure.message.contains(says), "{address} {user} {key}: {failure}");
     }
-    let arguments = host("a", "b", KEY).unwrap().arguments(Path::new("/x"));
+    let arguments = host("a", "b", KEY).unwrap().arguments("/x", "/y");
     let at = arguments.iter().position(|argument| argument == "--").unwrap();
-    assert_eq!(arguments[at + 1..], [OsString::from("a"), COMMAND.into()]);
+    assert_eq!(arguments[at + 1..], ["a", COMMAND]);
 }
 
 /// A shell reads each value back, whatever is in it.

@@ -20,6 +20,8 @@ impl Pair {
     fn new() -> Self {
         let mut desk = Desk::new("iscsi", &[], &[Path::new("/usr/bin/ssh")]);
         let host = Host::start(&mut desk, &[], Path::new("/nonexistent"), &[]);
+        fs::create_dir(desk.path("tmp")).unwrap();
+        desk.set("TMPDIR", &path_text(desk.path("tmp")));
         Pair { desk, _host: host }
     }
 
@@ -158,4 +160,6 @@ fn programs_of_a_host_never_overlap_and_none_begins_after_its_run() {
     assert_eq!((ended.code, pair.said().as_str()), (Some(0), "1 begins\n1 ends\n3 begins\n"));
     std::thread::sleep(Duration::from_millis(500));
     assert!(!pair.said().contains("2 begins"));
+    let left: Vec<_> = fs::read_dir(pair.desk.path("tmp")).unwrap().collect();
+    assert!(left.is_empty(), "the private key of a killed run is left: {left:?}");
 }
