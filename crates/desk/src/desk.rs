@@ -7,6 +7,7 @@ mod log;
 mod mount_points;
 mod node;
 mod process;
+mod temporary;
 mod tools;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ pub use self::error::DeskError;
 pub use self::log::last_lines;
 use self::node::Node;
 pub use self::process::{Killer, Stop, flex_pv};
+pub use self::temporary::Temporary;
 pub use self::tools::{Isolation, Program, Tools};
 use crate::api::Api;
 use crate::container::{Container, PodFacts, container};
@@ -35,6 +37,23 @@ pub struct Desk {
     /// The API.
     pub api: Api,
     isolation: Isolation,
+}
+
+/// The directory of a run.
+enum RunFolder {
+    /// In the directory of the desk.
+    OfDesk(tempfile::TempDir),
+    /// Among the temporary files of this machine.
+    OfMachine(Temporary),
+}
+
+impl RunFolder {
+    fn path(&self) -> &Path {
+        match self {
+            RunFolder::OfDesk(folder) => folder.path(),
+            RunFolder::OfMachine(folder) => folder.path(),
+        }
+    }
 }
 
 impl Desk {
@@ -87,15 +106,13 @@ impl Desk {
     }
 
     /// Makes the directory of a run, which goes with the run. Only a run without mounts of its own walks to it.
-    fn folder_of_run(&self) -> std::io::Result<tempfile::TempDir> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("flex-desk-run-");
+    fn folder_of_run(&self) -> std::io::Result<RunFolder> {
         if !matches!(self.isolation, Isolation::None(_)) {
-            return builder.tempdir_in(&self.folder);
+            return Ok(RunFolder::OfDesk(tempfile::Builder::new().prefix("run-").tempdir_in(&self.folder)?));
         }
-        let folder = builder.tempdir()?;
+        let folder = Temporary::new()?;
         node::open(folder.path())?;
-        Ok(folder)
+        Ok(RunFolder::OfMachine(folder))
     }
 
     /// Removes everything that runs have stored in directories of the desk.

@@ -9,7 +9,7 @@ use flex_contract::names::pv_name;
 use flex_contract::operation::Operation;
 use flex_core::config::modify::Attributes;
 use flex_desk::container::Container;
-use flex_desk::desk::{Desk, Stop, Tools};
+use flex_desk::desk::{Desk, Stop, Temporary, Tools};
 use flex_desk::order::{Content, Made, Order};
 use flex_desk::setting::Setting;
 use flex_desk::verdict::verdict;
@@ -64,7 +64,7 @@ pub(in crate::cli) fn attempt(args: TryArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn run_all(args: &TryArgs, setting: &Setting, tools: Tools) -> anyhow::Result<Vec<Run>> {
-    let temporary = tempfile::Builder::new().prefix("flex-desk-").tempdir()?;
+    let temporary = Temporary::new()?;
     let folder = args.state.clone().unwrap_or_else(|| temporary.path().to_path_buf());
     let desk = Desk::new(&folder, tools).await?;
     desk.api.permit(&setting.rights);

@@ -35,7 +35,7 @@ use self::on_desk::Parts;
 use self::place::{Ids, Place};
 pub use self::possible::Possible;
 pub use self::storage::Storage;
-use crate::desk::{DeskError, Isolation, Tools};
+use crate::desk::{DeskError, Isolation, Temporary, Tools};
 use crate::setting::Setting;
 
 /// The result of a case.
@@ -141,7 +141,7 @@ async fn run_into(
     after: &mut impl FnMut(&Done),
 ) -> Result<Vec<Done>, DeskError> {
     let Subject { setting, storage, call, .. } = subject;
-    let folder = tempfile::Builder::new().prefix("flex-desk-").tempdir()?;
+    let folder = Temporary::new()?;
     let parts = subject.parts(folder.path())?;
     let mut all = Vec::new();
     for (n, case) in cases.iter().enumerate() {
