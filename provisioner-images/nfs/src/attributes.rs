@@ -41,7 +41,7 @@ fn is_number(number: u32, text: &str) -> bool {
     number != NOBODY || text.is_empty() || matches!(name, "nobody" | "nogroup" | "65534")
 }
 
-/// Gives a copy the attributes of its original.
+/// Gives a copy the attributes of its source.
 ///
 /// Each step could undo an earlier one in another order. A change of the owner clears bits of the mode, a change of the
 /// mode may replace the list, and a change of the list leaves the times.

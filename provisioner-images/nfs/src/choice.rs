@@ -1,10 +1,10 @@
 //! The choice of the export for a volume, by what the exports say. The functions are pure.
 //!
 //! A volume stays on the export that has its record. A new one goes to the export with the most free bytes, and to the
-//! next one if that is sick. Each export that answers gets a note first, which names the export where the volume is
+//! next one if that fails. Each export that answers gets a note first, which names the export where the volume is
 //! begun. So a later run returns there, although that export may be away by then.
 //!
-//! A copy is on the export of its original.
+//! A copy is on the export of its source.
 
 use flex_contract::exit;
 use flex_image_kit::Failure;
@@ -38,11 +38,11 @@ pub enum Choice {
     },
 }
 
-/// Chooses the export of a copy: the first one that has the original. `found` has the answer of each export that was
+/// Chooses the export of a copy: the first one that has the source. `found` has the answer of each export that was
 /// asked, and `away` is the failure of one that could not be asked.
 ///
-/// Only if each export says that it lacks the original, nobody has it. Otherwise a later run may find the original.
-pub fn of_original(found: Vec<Result<(), Failure>>, away: Result<(), Failure>) -> Result<usize, Failure> {
+/// Only if each export says that it lacks the source, nobody has it. Otherwise a later run may find the source.
+pub fn of_data_source(found: Vec<Result<(), Failure>>, away: Result<(), Failure>) -> Result<usize, Failure> {
     if let Some(n) = found.iter().position(Result::is_ok) {
         return Ok(n);
     }
@@ -52,7 +52,7 @@ pub fn of_original(found: Vec<Result<(), Failure>>, away: Result<(), Failure>) -
     if let Some(failure) = unknown.into_iter().next() {
         return Err(failure);
     }
-    // The reader does not know which of the exports should have had the original.
+    // The reader does not know which of the exports should have had the source.
     let all: Vec<String> = refused.into_iter().map(|failure| failure.message).collect();
     Err(Failure::never(all.join("; ")))
 }
@@ -93,22 +93,22 @@ mod tests {
     }
 
     #[test]
-    fn an_original_is_lost_only_if_each_export_says_so() {
+    fn a_source_is_lost_only_if_each_export_says_so() {
         let not_here = |name: &str| Err(Failure::never(format!("not on {name}")));
-        let ill = || Err(Failure::retry("ill"));
+        let fails = || Err(Failure::retry("fails"));
         let unusable = || Err(Failure::config("unusable"));
         for (found, away, expected) in [
             (vec![Ok(()), not_here("b")], Ok(()), Ok(0)),
             (vec![not_here("a"), Ok(())], Ok(()), Ok(1)),
-            (vec![ill(), Ok(())], ill(), Ok(1)),
-            (vec![not_here("a"), ill()], Ok(()), Err((75, "ill"))),
-            (vec![ill(), not_here("b")], Ok(()), Err((75, "ill"))),
+            (vec![fails(), Ok(())], fails(), Ok(1)),
+            (vec![not_here("a"), fails()], Ok(()), Err((75, "fails"))),
+            (vec![fails(), not_here("b")], Ok(()), Err((75, "fails"))),
             (vec![not_here("a"), unusable()], Ok(()), Err((78, "unusable"))),
-            (vec![not_here("a")], ill(), Err((75, "ill"))),
+            (vec![not_here("a")], fails(), Err((75, "fails"))),
             (vec![not_here("a"), not_here("b")], Ok(()), Err((65, "not on a; not on b"))),
         ] {
             let shown = format!("{found:?} {away:?}");
-            let chosen = of_original(found, away).map_err(|failure| (failure.code, failure.message));
+            let chosen = of_data_source(found, away).map_err(|failure| (failure.code, failure.message));
             assert_eq!(chosen, expected.map_err(|(code, text): (i32, &str)| (code, text.to_owned())), "{shown}");
         }
     }

@@ -1,7 +1,7 @@
 //! The copy of a file's content: the server shares its blocks (CLONE), else the server copies it (COPY), else this
 //! image reads and writes it.
 //!
-//! CLONE and COPY are operations of NFSv4.2 that a server may lack. What the server refuses for good is not asked for
+//! CLONE and COPY are operations of NFSv4.2 that a server may lack. What the server refuses permanently is not asked for
 //! again in this run.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +34,7 @@ impl Way {
 
     /// Notes an error: the next way copies this file, and all further files if this way is of no use here.
     fn failed(&self, error: &NfsError) {
-        if is_for_good(error) {
+        if is_permanent(error) {
             self.is_off.store(true, Ordering::Relaxed);
         }
     }
@@ -57,7 +57,7 @@ impl Ways {
     pub fn summary(&self) -> String {
         let files = |way: &Way| way.files.load(Ordering::Relaxed);
         format!(
-            "{} files share their blocks with the original, the server copied {}, and this image read and wrote {}",
+            "{} files share their blocks with the source, the server copied {}, and this image read and wrote {}",
             files(&self.clone),
             files(&self.copy),
             files(&self.read_and_write)
@@ -66,7 +66,7 @@ impl Ways {
 }
 
 /// Checks whether the server will refuse each further file, too.
-fn is_for_good(error: &NfsError) -> bool {
+fn is_permanent(error: &NfsError) -> bool {
     let error = error.operation_outcome().map_or(error, |outcome| &outcome.source);
     match error {
         NfsError::Unsupported(_) | NfsError::InvalidInput(_) | NfsError::Xdr(_) => true,
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_refuses_for_good_is_not_asked_again() {
+    fn what_a_server_refuses_permanently_is_not_asked_again() {
         for code in [V4::NFS4ERR_NOTSUPP, V4::NFS4ERR_OP_ILLEGAL, V4::NFS4ERR_XDEV, V4::NFS4ERR_INVAL] {
             let way = Way::default();
             way.failed(&NfsError::Nfs4(code));

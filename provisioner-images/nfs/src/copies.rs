@@ -1,4 +1,4 @@
-//! Clones and snapshots: copies of a volume's directory, each on the export of its original.
+//! Clones and snapshots: copies of a volume's directory, each on the export of its source.
 //!
 //! A copy is made in a hidden directory and gets its place when the copy is complete. So a run that dies leaves nothing
 //! that looks complete, and the next run begins the copy again.
@@ -56,7 +56,7 @@ fn check_snapshot_id(id: &str) -> Result<(), Failure> {
 }
 
 /// Returns the directory that a provision run copies; `None` for an empty volume.
-pub async fn original(
+pub async fn source(
     server: &Server,
     parameters: &Parameters,
     request: &RunRequest,

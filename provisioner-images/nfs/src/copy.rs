@@ -1,4 +1,4 @@
-//! The copy of a directory with all its contents, within one export, while others may write to the original.
+//! The copy of a directory with all its contents, within one export, while others may write to the source.
 //!
 //! Each file is addressed by its parent's handle and its own name, and a handle never leads through a link. So a
 //! directory that is exchanged for a link leads nowhere.
@@ -54,7 +54,7 @@ struct Copying<'a> {
     left_out: AtomicU64,
 }
 
-/// A name in a directory of the original, and the place of its copy.
+/// A name in a directory of the source, and the place of its copy.
 struct Place<'a> {
     level: &'a Level,
     folder: &'a str,
@@ -135,7 +135,7 @@ impl Copying<'_> {
         Ok(Some(Level { name: place.name.to_owned(), source, target, waiting: Vec::new() }))
     }
 
-    /// Gives the last directory the attributes of its original.
+    /// Gives the last directory the attributes of its source.
     async fn finish(&self, levels: &[Level]) -> Result<(), Failure> {
         let [.., level] = levels else { return Ok(()) };
         let failure = |error: NfsError| self.server.failure(&format!("cannot copy {}", path(levels)), &error);
@@ -223,7 +223,7 @@ impl Copying<'_> {
         Ok(())
     }
 
-    /// Copies a file. Returns the copy and the attributes of the original; `None` if the file is gone.
+    /// Copies a file. Returns the copy and the attributes of the source; `None` if the file is gone.
     async fn file(&self, place: &Place<'_>) -> Result<Option<(ObjRes, Attr)>, Failure> {
         let Place { level, name, .. } = place;
         let source = match self.mount.open(level.source.fh.clone(), name, OPEN_READ).await {

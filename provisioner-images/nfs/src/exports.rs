@@ -111,7 +111,7 @@ pub async fn holds(Export { server, parameters }: &Export<'_>, request: &RunRequ
 }
 
 /// Returns the export of the run's volume; `None` for a volume that has no source yet.
-fn of_source<'a>(all: &'a [Parameters], request: &RunRequest) -> Result<Option<&'a Parameters>, Failure> {
+fn of_volume_source<'a>(all: &'a [Parameters], request: &RunRequest) -> Result<Option<&'a Parameters>, Failure> {
     let mut problem = None;
     for parameters in all {
         match record::source_path(&request.volume_source, parameters) {
@@ -125,7 +125,7 @@ fn of_source<'a>(all: &'a [Parameters], request: &RunRequest) -> Result<Option<&
 
 /// Deletes the volume where it is. Without a source, a run may have begun it on each of the exports.
 pub async fn delete(all: &[Parameters], request: &RunRequest) -> Result<(), Failure> {
-    match of_source(all, request)? {
+    match of_volume_source(all, request)? {
         Some(parameters) => {
             let connected = Server::connect(parameters).await;
             let server = connected.map_err(|failure| waits(all, failure, &waiting::for_volume(parameters)))?;
@@ -248,7 +248,7 @@ async fn remove_notes(server: &Server, id: &str, all: &[Parameters]) -> Result<(
 
 /// Expands the volume where it is.
 pub async fn expand(all: &[Parameters], request: &RunRequest) -> Result<(), Failure> {
-    let parameters = match of_source(all, request)? {
+    let parameters = match of_volume_source(all, request)? {
         Some(parameters) => parameters,
         None => recorded(all, request).await?,
     };
@@ -272,7 +272,7 @@ async fn recorded<'a>(all: &'a [Parameters], request: &RunRequest) -> Result<&'a
 
 /// Moves storage in, or out, where its path is.
 pub async fn move_in_or_out(all: &[Parameters], request: &RunRequest, is_in: bool) -> Result<(), Failure> {
-    let parameters = of_source(all, request)?.unwrap_or(&all[0]);
+    let parameters = of_volume_source(all, request)?.unwrap_or(&all[0]);
     let server = Server::connect(parameters).await?;
     let outcome = match is_in {
         true => moving::move_in(&server, parameters, request).await,
@@ -312,10 +312,10 @@ pub async fn capacity(all: &[Parameters]) -> Result<(), Failure> {
     capacity::print(sum, (sum != largest).then_some(largest))
 }
 
-/// Returns the sum of the free bytes, and the most of one export. A sick export has none.
+/// Returns the sum of the free bytes, and the most of one export. An export that fails has none.
 async fn free_bytes(all: &[Parameters], answers: &Answers<'_>) -> Result<(u64, u64), Failure> {
     let (mut sum, mut largest, mut seen, mut known) = (0_u64, 0, BTreeSet::new(), Vec::new());
-    let mut sick = answers.away.first().map(|(_, failure)| failure.clone());
+    let mut failed = answers.away.first().map(|(_, failure)| failure.clone());
     let mut any = false;
     for export @ Export { server, parameters } in &answers.present {
         let asked = limited(parameters, ANSWER_TIMEOUT, async {
@@ -335,18 +335,18 @@ async fn free_bytes(all: &[Parameters], answers: &Answers<'_>) -> Result<(u64, u
             }
             Err(failure) => {
                 eprintln!("{} does not count: {failure}", parameters.location());
-                sick.get_or_insert(failure);
+                failed.get_or_insert(failure);
             }
         }
     }
-    match sick {
+    match failed {
         Some(failure) if !any => Err(failure),
         _ => Ok((sum, largest)),
     }
 }
 
-/// Returns the export with the original of a copy; `None` for an empty volume, which may be on any export.
-pub async fn of_original<'a, 'b>(
+/// Returns the export with the source of a copy; `None` for an empty volume, which may be on any export.
+pub async fn of_data_source<'a, 'b>(
     answers: &'b Answers<'a>,
     request: &RunRequest,
 ) -> Result<Option<&'b Export<'a>>, Failure> {
@@ -357,17 +357,17 @@ pub async fn of_original<'a, 'b>(
         limited(
             parameters,
             ANSWER_TIMEOUT,
-            async move { copies::original(server, parameters, request).await.map(drop) },
+            async move { copies::source(server, parameters, request).await.map(drop) },
         )
     });
-    let n = choice::of_original(join_all(asked).await, answers.all_present())?;
+    let n = choice::of_data_source(join_all(asked).await, answers.all_present())?;
     Ok(Some(&answers.present[n]))
 }
 
 /// Makes a snapshot on the export of its volume.
 pub async fn snapshot(all: &[Parameters], request: &RunRequest) -> Result<(), Failure> {
     let id = copies::snapshot_id(request)?;
-    let parameters = match of_source(all, request)? {
+    let parameters = match of_volume_source(all, request)? {
         Some(parameters) => parameters,
         None => recorded(all, request).await?,
     };

@@ -23,7 +23,7 @@ struct Site<'a> {
     servers: Vec<Option<&'a Server>>,
     answers: Vec<Option<Answer>>,
     /// Why an export does not serve this run.
-    sick: Vec<Option<Failure>>,
+    failed: Vec<Option<Failure>>,
 }
 
 /// Makes the volume where an earlier run began it, or on the first export that can.
@@ -50,8 +50,8 @@ async fn on_one_of(
     dry_run: bool,
 ) -> Result<(), Failure> {
     let mut site = Site::observe(all, answers, request).await;
-    // A copy is beside its original, and on no other export.
-    if let Some(export) = exports::of_original(answers, request).await? {
+    // A copy is beside its source, and on no other export.
+    if let Some(export) = exports::of_data_source(answers, request).await? {
         return site.copy_on(export, request, dry_run).await;
     }
     let (order, is_begun, mut left) = match choose(&site.answers, request.attempt <= 1) {
@@ -83,7 +83,7 @@ async fn on_one_of(
             Err(failure) if was_begun => return Err(failure),
             Err(failure) => failure,
         };
-        site.is_sick(n, failure);
+        site.fails(n, failure);
     }
     Err(site.no_export())
 }
@@ -91,8 +91,8 @@ async fn on_one_of(
 impl<'a> Site<'a> {
     /// Asks each export about the volume.
     async fn observe(all: &'a [Parameters], answers: &'a Answers<'_>, request: &RunRequest) -> Self {
-        let mut site = Site { all, servers: vec![None; all.len()], answers: vec![None; all.len()], sick: Vec::new() };
-        site.sick = all.iter().map(|one| answers.failure(one)).collect();
+        let mut site = Site { all, servers: vec![None; all.len()], answers: vec![None; all.len()], failed: Vec::new() };
+        site.failed = all.iter().map(|one| answers.failure(one)).collect();
         let asked = answers.present.iter().map(async |export| (export, answer(export, all, request).await));
         let mut identities: Vec<Storage> = Vec::new();
         for (export, answered) in join_all(asked).await {
@@ -108,10 +108,10 @@ impl<'a> Site<'a> {
                 }
                 // Another name of the same storage. That name serves the run.
                 Ok((_, false)) => site.answers[n] = Some(Answer::default()),
-                Err(failure) => site.sick[n] = Some(failure),
+                Err(failure) => site.failed[n] = Some(failure),
             }
         }
-        for (one, failure) in all.iter().zip(&site.sick) {
+        for (one, failure) in all.iter().zip(&site.failed) {
             if let Some(failure) = failure {
                 eprintln!("{} does not serve this run: {failure}", one.location());
             }
@@ -119,14 +119,14 @@ impl<'a> Site<'a> {
         site
     }
 
-    /// Makes a copy on the export of its original. No run can have begun the copy elsewhere.
+    /// Makes a copy on the export of its source. No run can have begun the copy elsewhere.
     async fn copy_on(&mut self, export: &'a Export<'a>, request: &RunRequest, dry_run: bool) -> Result<(), Failure> {
         let Export { server, parameters: place } = export;
         let Some(n) = self.all.iter().position(|one| one == *place) else { return Err(self.no_export()) };
-        if let Some(failure) = &self.sick[n] {
+        if let Some(failure) = &self.failed[n] {
             return Err(failure.clone());
         }
-        // The original may have the second name of a storage, which serves no new volumes.
+        // The source may have the second name of a storage, which serves no new volumes.
         self.servers[n] = Some(server);
         let left = match choose(&self.answers, true) {
             Choice::Try { left, .. } => left,
@@ -141,10 +141,10 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Records that an export does not serve this run.
-    fn is_sick(&mut self, n: usize, failure: Failure) {
+    /// Notes that an export does not serve this run.
+    fn fails(&mut self, n: usize, failure: Failure) {
         eprintln!("{} does not serve this run: {failure}", self.all[n].location());
-        self.sick[n] = Some(failure);
+        self.failed[n] = Some(failure);
     }
 
     /// Writes the notes before the first record of the volume: on each export, where the volume is begun, and on the
@@ -166,7 +166,7 @@ impl<'a> Site<'a> {
                 Err(failure) if other == n => return Err(failure),
                 Err(failure) => {
                     self.servers[other] = None;
-                    self.is_sick(other, failure);
+                    self.fails(other, failure);
                 }
                 Ok(()) => {}
             }
@@ -217,11 +217,11 @@ impl<'a> Site<'a> {
     }
 
     fn text_of_note(&self, n: usize) -> String {
-        record::text_of_note(&self.all[n], self.sick[n].as_ref())
+        record::text_of_note(&self.all[n], self.failed[n].as_ref())
     }
 
     fn waits_for(&self, away: usize) -> Failure {
-        let why = self.sick[away].as_ref().map(ToString::to_string).unwrap_or_default();
+        let why = self.failed[away].as_ref().map(ToString::to_string).unwrap_or_default();
         Failure::retry(format!(
             "an earlier run has begun this volume on {}, and this claim waits for that export: {why}; if it never comes \
              back, take it out of `exports` in the config",
@@ -231,7 +231,7 @@ impl<'a> Site<'a> {
 
     /// Returns the failure of all exports.
     fn no_export(&self) -> Failure {
-        let mut failures = self.sick.iter().flatten();
+        let mut failures = self.failed.iter().flatten();
         let Some(first) = failures.next() else { return Failure::retry("no export serves this run") };
         let code = match failures.clone().all(|other| other.code == first.code) {
             true => first.code,

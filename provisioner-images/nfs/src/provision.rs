@@ -16,7 +16,7 @@ use crate::{copies, nesting, pattern, record};
 pub enum Fault {
     /// The claim is at fault, or the config: no other export would do better.
     Claim(Failure),
-    /// The export is full, read-only, away or ill.
+    /// The export is full, read-only or away, or fails.
     Export(Failure),
 }
 
@@ -47,16 +47,16 @@ pub fn check(request: &RunRequest) -> Result<(), Failure> {
 
 /// Makes the volume's directory or a copy, or continues where an earlier run stopped. Returns its path.
 pub async fn make(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<String, Fault> {
-    let original = copies::original(server, parameters, request).await?;
+    let source = copies::source(server, parameters, request).await?;
     let path = claimed_path(server, parameters, request).await?;
-    let is_new = match &original {
-        // A copy has the mode and the owner of its original.
-        Some(original) => copies::make(server, parameters, original, &path, &request.volume_id).await?,
+    let is_new = match &source {
+        // A copy has the mode and the owner of its source.
+        Some(source) => copies::make(server, parameters, source, &path, &request.volume_id).await?,
         None => server.make_directory(&path, parameters.mode).await?,
     };
     // Another run may have claimed a directory around this one, and have found nothing there.
     if let Some(around) = nesting::around(server, &path).await? {
-        match original {
+        match source {
             // The users of that directory must not read the copy.
             Some(_) if is_new => copies::withdraw(server, &path, &request.volume_id).await?,
             None if is_new => server.remove_empty(&path).await?,
@@ -64,7 +64,7 @@ pub async fn make(server: &Server, parameters: &Parameters, request: &RunRequest
         }
         return Err(Fault::Claim(nesting::refused(&path, &around)));
     }
-    if original.is_none() {
+    if source.is_none() {
         server.set(&path, parameters.mode, parameters.owner, parameters.group).await?;
     }
     Ok(path)

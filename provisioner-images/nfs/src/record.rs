@@ -1,14 +1,14 @@
 //! The records of which directory belongs to which volume. The functions are pure.
 //!
-//! The records are in `.flex-provisioner` at the root of the export, where users cannot reach them. Each is a symbolic
-//! link that leads nowhere. A link is made in a single step that fails if it exists, and its text is there as soon as
-//! the link is. Each volume has two:
+//! A record is a symbolic link that leads nowhere, in `.flex-provisioner` at the root of the export, where users cannot
+//! reach it. A link is made in a single step that fails if it exists, and its text is there as soon as the link is. Each
+//! volume has two:
 //!
 //! - `path-<hash of the path>` names the volume of the path, and keeps two volumes from using one directory.
 //! - `volume-<uuid>` names the path of the volume, and keeps a run with a changed pattern from making a second
 //!   directory.
 //!
-//! With several exports, there are notes for a volume, too:
+//! With several exports, there are records about a volume's exports, too. They are called notes:
 //!
 //! - `begun-<uuid>` names the export where a run has begun the volume. Each export has it until the volume is complete.
 //! - `also-<uuid>-<hash of an export>` notes another export that may have what an earlier run for the volume left.

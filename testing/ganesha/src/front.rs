@@ -92,16 +92,16 @@ fn serve(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
     let asked = Arc::clone(&waiting);
     std::thread::spawn(move || {
-        while let Ok(record) = wire::read_record(&mut from_client) {
-            let record = wire::without_fencing(record);
-            let sent = match wire::request(&record) {
+        while let Ok(message) = wire::read_message(&mut from_client) {
+            let message = wire::without_fencing(message);
+            let sent = match wire::request(&message) {
                 Some(Request { id, call, instead }) => {
                     asked.lock().expect("no thread panics").insert(id, call);
                     instead
                 }
-                None => record,
+                None => message,
             };
-            if wire::write_record(&mut to_server, &sent).is_err() {
+            if wire::write_message(&mut to_server, &sent).is_err() {
                 break;
             }
         }
@@ -109,14 +109,14 @@ fn serve(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     });
     let (mut from_server, mut to_client, shared) = (server, client, Arc::clone(shared));
     std::thread::spawn(move || {
-        while let Ok(record) = wire::read_record(&mut from_server) {
-            let id = wire::id(&record);
+        while let Ok(message) = wire::read_message(&mut from_server) {
+            let id = wire::id(&message);
             let call = id.and_then(|id| waiting.lock().expect("no thread panics").remove(&id));
             let sent = match call {
-                Some(call) => shared.answer(&record, call),
-                None => record,
+                Some(call) => shared.answer(&message, call),
+                None => message,
             };
-            if wire::write_record(&mut to_client, &sent).is_err() {
+            if wire::write_message(&mut to_client, &sent).is_err() {
                 break;
             }
         }

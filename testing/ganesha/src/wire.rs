@@ -1,5 +1,5 @@
 //! The few requests and answers of NFSv4 that the front reads and writes (RFC 5531, 8881 and 7862). The functions are
-//! pure, except for the two that read and write records.
+//! pure, except for the two that read and write messages.
 
 use std::io::{self, Read, Write};
 
@@ -17,7 +17,7 @@ pub const IO_ERROR: u32 = 5;
 const NUMBER_OF_FILE: u32 = 1 << 20;
 /// EXCHGID4_FLAG_SUPP_FENCE_OPS.
 const FENCING: u8 = 4;
-/// The bit of the last part of a record.
+/// The bit of the last part of a message.
 const LAST: u32 = 1 << 31;
 
 /// A request to copy a part of a file.
@@ -43,58 +43,58 @@ pub struct Request {
     pub instead: Vec<u8>,
 }
 
-/// Reads a record, which may have several parts.
-pub fn read_record(from: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut record = Vec::new();
+/// Reads a message, which may have several parts.
+pub fn read_message(from: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut message = Vec::new();
     loop {
         let mut mark = [0; 4];
         from.read_exact(&mut mark)?;
         let mark = u32::from_be_bytes(mark);
         let mut part = vec![0; (mark & !LAST) as usize];
         from.read_exact(&mut part)?;
-        record.extend(part);
+        message.extend(part);
         if mark & LAST != 0 {
-            return Ok(record);
+            return Ok(message);
         }
     }
 }
 
-/// Writes a record.
-pub fn write_record(to: &mut impl Write, record: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(record.len()).map_err(io::Error::other)?;
+/// Writes a message.
+pub fn write_message(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(message.len()).map_err(io::Error::other)?;
     let mut bytes = (length | LAST).to_be_bytes().to_vec();
-    bytes.extend(record);
+    bytes.extend(message);
     to.write_all(&bytes)
 }
 
 /// Returns the number of a request or an answer.
-pub fn id(record: &[u8]) -> Option<u32> {
-    Words(record).word()
+pub fn id(message: &[u8]) -> Option<u32> {
+    Words(message).word()
 }
 
 /// Takes the flag for fencing of NFSv4.2 out of the request for a client id: nfs-ganesha 4.3 refuses the flag. All other
-/// records stay as they are.
-pub fn without_fencing(mut record: Vec<u8>) -> Vec<u8> {
-    let place = flags_of_client(&record).and_then(|place| record.get_mut(place + 3));
+/// messages stay as they are.
+pub fn without_fencing(mut message: Vec<u8>) -> Vec<u8> {
+    let place = flags_of_client(&message).and_then(|place| message.get_mut(place + 3));
     if let Some(last_byte) = place {
         *last_byte &= !FENCING;
     }
-    record
+    message
 }
 
 /// Returns the place of the flags in a request for a client id.
-fn flags_of_client(record: &[u8]) -> Option<usize> {
-    let mut words = Words(record);
+fn flags_of_client(message: &[u8]) -> Option<usize> {
+    let mut words = Words(message);
     compound(&mut words)?;
     words.word()?;
     words.is(1)?;
     words.is(EXCHANGE_ID)?;
     words.long()?;
     words.opaque()?;
-    Some(record.len() - words.0.len())
+    Some(message.len() - words.0.len())
 }
 
-/// The rest of a record.
+/// The rest of a message.
 struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {
@@ -140,12 +140,12 @@ fn compound(words: &mut Words<'_>) -> Option<()> {
 }
 
 /// Reads a request; `None` for one without the operations.
-pub fn request(record: &[u8]) -> Option<Request> {
-    let id = id(record)?;
-    let mut words = Words(record);
+pub fn request(message: &[u8]) -> Option<Request> {
+    let id = id(message)?;
+    let mut words = Words(message);
     compound(&mut words)?;
     words.word()?;
-    let before = record.len() - words.0.len();
+    let before = message.len() - words.0.len();
     words.is(5)?;
     words.is(SEQUENCE)?;
     let sequence = words.bytes(32)?;
@@ -161,7 +161,7 @@ pub fn request(record: &[u8]) -> Option<Request> {
     };
     words.bytes(32)?;
     let call = Call { is_clone, from: words.long()?, to: words.long()?, count: words.long()? };
-    let mut instead = record[..before].to_vec();
+    let mut instead = message[..before].to_vec();
     instead.extend(6_u32.to_be_bytes());
     instead.extend(SEQUENCE.to_be_bytes());
     instead.extend(sequence);

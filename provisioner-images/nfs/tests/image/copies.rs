@@ -19,17 +19,17 @@ const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000a";
 /// A volume with some content, and the run for a copy of it.
 struct Site {
     server: Ganesha,
-    original: Run,
+    origin: Run,
     copy: Run,
 }
 
 impl Site {
     fn start() -> Self {
         let server = Ganesha::start(Options { numeric_owners: true, ..Options::default() });
-        let original = Run::new(&server, ONE);
-        original.provision().well();
-        let copy = Run::new(&server, TWO).clone_of(&original);
-        Self { server, original, copy }
+        let origin = Run::new(&server, ONE);
+        origin.provision().well();
+        let copy = Run::new(&server, TWO).clone_of(&origin);
+        Self { server, origin, copy }
     }
 
     /// Lets the server forget what it knows about files that the test changes on its disk.
@@ -38,8 +38,8 @@ impl Site {
         self.server.start_again();
     }
 
-    fn original(&self) -> std::path::PathBuf {
-        self.server.directory().join(self.original.directory())
+    fn origin(&self) -> std::path::PathBuf {
+        self.server.directory().join(self.origin.directory())
     }
 
     fn copy(&self) -> std::path::PathBuf {
@@ -109,7 +109,7 @@ fn populate(volume: &Path) {
 }
 
 #[track_caller]
-fn assert_same(original: &Path, copy: &Path) {
+fn assert_same(origin: &Path, copy: &Path) {
     for name in [
         "",
         "a",
@@ -125,12 +125,12 @@ fn assert_same(original: &Path, copy: &Path) {
         "locked/file",
         "a/large too",
     ] {
-        assert_eq!(shape(&original.join(name)), shape(&copy.join(name)), "{name:?}");
+        assert_eq!(shape(&origin.join(name)), shape(&copy.join(name)), "{name:?}");
     }
-    assert_eq!(names(original), names(copy));
+    assert_eq!(names(origin), names(copy));
     let inode = |name: &str| fs::metadata(copy.join(name)).unwrap().ino();
     assert_eq!([inode("large"), inode("a/large too")], [inode("z"); 2], "one file has become several");
-    assert_ne!(inode("large"), fs::metadata(original.join("large")).unwrap().ino(), "the copy is the original");
+    assert_ne!(inode("large"), fs::metadata(origin.join("large")).unwrap().ino(), "the copy is the source");
     let blocks = fs::metadata(copy.join("sparse")).unwrap().blocks();
     assert!(blocks * 512 < 16 << 20, "the holes are filled: {blocks}");
 }
@@ -138,15 +138,15 @@ fn assert_same(original: &Path, copy: &Path) {
 #[test]
 fn a_clone_has_all_files_of_its_source_and_is_a_volume_of_its_own() {
     let site = Site::start();
-    populate(&site.original());
+    populate(&site.origin());
     let ended = site.copy.provision().well();
     assert!(ended.out.contains(&format!("path: {}/{}\n", Ganesha::EXPORT, site.copy.directory())), "{ended:?}");
-    assert_same(&site.original(), &site.copy());
+    assert_same(&site.origin(), &site.copy());
     fs::write(site.copy().join("mine"), "x").unwrap();
     site.copy.provision().well();
     assert!(site.copy().join("mine").exists(), "a complete copy was made again");
-    assert!(!site.original().join("mine").exists());
-    site.original.delete_patiently().well();
+    assert!(!site.origin().join("mine").exists());
+    site.origin.delete_patiently().well();
     assert!(site.copy().join("a/b/c/deep").exists());
     site.copy.delete_patiently().well();
     assert_eq!(site.names(), [".flex-provisioner"]);
@@ -156,20 +156,20 @@ fn a_clone_has_all_files_of_its_source_and_is_a_volume_of_its_own() {
 #[test]
 fn a_snapshot_outlives_its_volume_and_is_restored() {
     let site = Site::start();
-    populate(&site.original());
-    let snapshot = site.original.clone().with("SNAPSHOT_ID", SNAPSHOT);
-    let bound = snapshot.clone().with("VOLUME_SOURCE", &site.original.source());
+    populate(&site.origin());
+    let snapshot = site.origin.clone().with("SNAPSHOT_ID", SNAPSHOT);
+    let bound = snapshot.clone().with("VOLUME_SOURCE", &site.origin.source());
     bound.of("snapshot").well();
     let kept = site.server.directory().join(".flex-provisioner").join(format!("snapshot-{SNAPSHOT}"));
-    assert_same(&site.original(), &kept);
-    fs::write(site.original().join("later"), "x").unwrap();
+    assert_same(&site.origin(), &kept);
+    fs::write(site.origin().join("later"), "x").unwrap();
     bound.of("snapshot").well();
     assert!(!kept.join("later").exists(), "a complete snapshot was made again");
     assert_eq!(fs::metadata(kept.parent().unwrap()).unwrap().mode() & 0o777, 0o700, "others can read snapshots");
-    let listed = read(&site.original.list().out).unwrap();
+    let listed = read(&site.origin.list().out).unwrap();
     assert_eq!(listed.len(), 1, "{listed:?}");
 
-    site.original.delete_patiently().well();
+    site.origin.delete_patiently().well();
     let restored = Run::new(&site.server, TWO).with("SNAPSHOT_ID", SNAPSHOT);
     restored.provision().well();
     assert_same(&kept, &site.copy());
@@ -191,7 +191,7 @@ fn a_snapshot_outlives_its_volume_and_is_restored() {
 #[test]
 fn a_deletion_of_a_snapshot_needs_no_volume() {
     let site = Site::start();
-    let snapshot = site.original.clone().with("SNAPSHOT_ID", SNAPSHOT);
+    let snapshot = site.origin.clone().with("SNAPSHOT_ID", SNAPSHOT);
     snapshot.of("snapshot").well();
     for name in ["CLAIM_UUID", "VOLUME_SOURCE"] {
         snapshot.clone().with(name, "").of("delete-snapshot").well();
@@ -202,7 +202,7 @@ fn a_deletion_of_a_snapshot_needs_no_volume() {
 #[test]
 fn half_a_copy_is_no_volume_and_the_next_run_begins_again() {
     let mut site = Site::start();
-    fs::write(site.original().join("file"), "x").unwrap();
+    fs::write(site.origin().join("file"), "x").unwrap();
     site.copy.provision().well();
     // As if the run had died before the copy got its name.
     let half = site.server.directory().join(format!(".copying-{TWO}"));
@@ -217,17 +217,17 @@ fn half_a_copy_is_no_volume_and_the_next_run_begins_again() {
     fs::rename(site.copy(), &half).unwrap();
     site.forget();
     site.copy.delete_patiently().well();
-    assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.original.directory()]);
+    assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.origin.directory()]);
 }
 
 #[test]
 fn after_any_death_a_copy_can_be_finished_and_deleted() {
     let site = Site::start();
     for n in 0..40 {
-        fs::create_dir(site.original().join(format!("{n}"))).unwrap();
-        fs::write(site.original().join(format!("{n}/file")), [b'x'; 5000]).unwrap();
+        fs::create_dir(site.origin().join(format!("{n}"))).unwrap();
+        fs::write(site.origin().join(format!("{n}/file")), [b'x'; 5000]).unwrap();
     }
-    let snapshot = site.original.clone().with("SNAPSHOT_ID", SNAPSHOT);
+    let snapshot = site.origin.clone().with("SNAPSHOT_ID", SNAPSHOT);
     let mut died = 0;
     for step in 0..24 {
         let time = Duration::from_millis(10 * step);
@@ -240,7 +240,7 @@ fn after_any_death_a_copy_can_be_finished_and_deleted() {
         }
         site.copy.delete_patiently().well();
         snapshot.of("delete-snapshot").well();
-        assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.original.directory()], "step {step}");
+        assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.origin.directory()], "step {step}");
         assert_eq!(site.records().len(), 2, "step {step}: {:?}", site.records());
     }
     assert!(died > 10, "only {died} runs were killed before their end: the steps are too long");
@@ -262,8 +262,8 @@ fn paused(run: &Run, operation: &str, time: Duration, pause: impl FnOnce()) -> i
 fn of_two_runs_only_complete_copies_stay() {
     let site = Site::start();
     for n in 0..20 {
-        fs::create_dir(site.original().join(format!("{n}"))).unwrap();
-        fs::write(site.original().join(format!("{n}/file")), [b'x'; 5000]).unwrap();
+        fs::create_dir(site.origin().join(format!("{n}"))).unwrap();
+        fs::write(site.origin().join(format!("{n}/file")), [b'x'; 5000]).unwrap();
     }
     let mut codes = Vec::new();
     for step in 0..30 {
@@ -282,7 +282,7 @@ fn of_two_runs_only_complete_copies_stay() {
         site.copy.provision().well();
         assert_eq!(names(&site.copy()).len(), 20, "step {step}");
         site.copy.delete_patiently().well();
-        assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.original.directory()], "step {step}");
+        assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.origin.directory()], "step {step}");
     }
     assert!(codes.contains(&75) && codes.contains(&0), "no run was overtaken by another one: {codes:?}");
 }
@@ -291,7 +291,7 @@ fn of_two_runs_only_complete_copies_stay() {
 fn a_run_that_wakes_after_the_deletion_makes_no_volume() {
     let site = Site::start();
     for n in 0..20 {
-        fs::create_dir(site.original().join(format!("{n}"))).unwrap();
+        fs::create_dir(site.origin().join(format!("{n}"))).unwrap();
     }
     let mut codes = Vec::new();
     for step in 0..30 {
@@ -301,7 +301,7 @@ fn a_run_that_wakes_after_the_deletion_makes_no_volume() {
         let is_recorded = hash == 2 && site.records().contains(&format!("volume-{TWO}"));
         assert!(is_recorded || !site.copy().exists(), "step {step}: a directory without a record: {codes:?}");
         site.copy.delete_patiently().well();
-        assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.original.directory()], "step {step}");
+        assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.origin.directory()], "step {step}");
     }
     assert!(codes.contains(&75), "no volume was deleted during its copy: {codes:?}");
 }
@@ -314,9 +314,9 @@ fn no_exchange_during_the_copy_leads_elsewhere() {
     fs::create_dir(&outside).unwrap();
     fs::write(outside.join("secret"), "x").unwrap();
     for n in 0..60 {
-        fs::create_dir_all(site.original().join(format!("{n}/real"))).unwrap();
-        fs::write(site.original().join(format!("{n}/real/mine")), "x").unwrap();
-        symlink(&outside, site.original().join(format!("{n}/way"))).unwrap();
+        fs::create_dir_all(site.origin().join(format!("{n}/real"))).unwrap();
+        fs::write(site.origin().join(format!("{n}/real/mine")), "x").unwrap();
+        symlink(&outside, site.origin().join(format!("{n}/way"))).unwrap();
     }
     let over = std::sync::atomic::AtomicBool::new(false);
     let exchanges = std::sync::atomic::AtomicUsize::new(0);
@@ -324,7 +324,7 @@ fn no_exchange_during_the_copy_leads_elsewhere() {
         scope.spawn(|| {
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
                 for n in 0..60 {
-                    let at = |name: &str| site.original().join(format!("{n}/{name}"));
+                    let at = |name: &str| site.origin().join(format!("{n}/{name}"));
                     fs::rename(at("real"), at("aside")).unwrap();
                     fs::rename(at("way"), at("real")).unwrap();
                     exchanges.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -355,15 +355,15 @@ fn no_exchange_during_the_copy_leads_elsewhere() {
 fn files_that_are_removed_meanwhile_cost_no_copy() {
     let site = Site::start();
     for n in 0..200 {
-        fs::create_dir(site.original().join(format!("{n}"))).unwrap();
-        fs::write(site.original().join(format!("{n}/stays")), "x").unwrap();
+        fs::create_dir(site.origin().join(format!("{n}"))).unwrap();
+        fs::write(site.origin().join(format!("{n}/stays")), "x").unwrap();
     }
     let over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
                 for n in 0..200 {
-                    let folder = site.original().join(format!("{n}/goes"));
+                    let folder = site.origin().join(format!("{n}/goes"));
                     fs::create_dir(&folder).unwrap();
                     fs::write(folder.join("file"), "x").unwrap();
                     fs::remove_dir_all(&folder).unwrap();
@@ -386,10 +386,10 @@ fn files_that_are_removed_meanwhile_cost_no_copy() {
 #[test]
 fn pipes_and_sockets_are_left_out_and_counted() {
     let site = Site::start();
-    let made = Command::new("mkfifo").arg(site.original().join("pipe")).status().unwrap();
+    let made = Command::new("mkfifo").arg(site.origin().join("pipe")).status().unwrap();
     assert!(made.success());
-    let _socket = std::os::unix::net::UnixListener::bind(site.original().join("socket")).unwrap();
-    fs::write(site.original().join("file"), "x").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(site.origin().join("socket")).unwrap();
+    fs::write(site.origin().join("file"), "x").unwrap();
     let ended = site.copy.provision().well();
     assert!(ended.log.contains("2 pipes, sockets and devices are left out"), "{ended:?}");
     assert_eq!(names(&site.copy()), ["file"]);
@@ -398,16 +398,16 @@ fn pipes_and_sockets_are_left_out_and_counted() {
 #[test]
 fn a_name_that_cannot_be_copied_is_reported_and_nothing_incomplete_is_made() {
     let site = Site::start();
-    fs::create_dir(site.original().join("folder")).unwrap();
-    let odd = site.original().join("folder").join(OsStr::from_bytes(b"odd-\xff"));
+    fs::create_dir(site.origin().join("folder")).unwrap();
+    let odd = site.origin().join("folder").join(OsStr::from_bytes(b"odd-\xff"));
     fs::write(&odd, "x").unwrap();
     let ended = site.copy.provision().failed(75, "UTF-8");
-    assert!(ended.termination_message.contains(&format!("{}/folder/odd-", site.original.directory())), "{ended:?}");
-    assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.original.directory()], "half a copy takes space");
+    assert!(ended.termination_message.contains(&format!("{}/folder/odd-", site.origin.directory())), "{ended:?}");
+    assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.origin.directory()], "half a copy takes space");
     fs::remove_file(&odd).unwrap();
-    symlink(OsStr::from_bytes(b"to-\xff"), site.original().join("link")).unwrap();
+    symlink(OsStr::from_bytes(b"to-\xff"), site.origin().join("link")).unwrap();
     site.copy.provision().failed(75, "the target of the link");
-    fs::remove_file(site.original().join("link")).unwrap();
+    fs::remove_file(site.origin().join("link")).unwrap();
     site.copy.provision().well();
 }
 
@@ -415,20 +415,20 @@ fn a_name_that_cannot_be_copied_is_reported_and_nothing_incomplete_is_made() {
 #[test]
 fn an_owner_without_a_number_is_refused() {
     let mut server = Ganesha::start(Options::default());
-    let original = Run::new(&server, ONE);
-    original.provision().well();
-    let file = server.directory().join(original.directory()).join("file");
+    let origin = Run::new(&server, ONE);
+    origin.provision().well();
+    let file = server.directory().join(origin.directory()).join("file");
     fs::write(&file, "x").unwrap();
     // The user `daemon` of each machine.
     chown(&file, Some(1), Some(1)).unwrap();
-    let ended = Run::new(&server, TWO).clone_of(&original).provision().failed(78, "daemon@");
+    let ended = Run::new(&server, TWO).clone_of(&origin).provision().failed(78, "daemon@");
     assert!(ended.termination_message.contains("Only_Numeric_Owners"), "{ended:?}");
     // The volume itself has such an owner.
     fs::remove_file(&file).unwrap();
     server.stop();
-    chown(server.directory().join(original.directory()), Some(1), Some(1)).unwrap();
+    chown(server.directory().join(origin.directory()), Some(1), Some(1)).unwrap();
     server.start_again();
-    Run::new(&server, TWO).clone_of(&original).provision().failed(78, "daemon@");
+    Run::new(&server, TWO).clone_of(&origin).provision().failed(78, "daemon@");
     assert_eq!(server.names().len(), 1, "{:?}", server.names());
 }
 
@@ -436,7 +436,7 @@ fn an_owner_without_a_number_is_refused() {
 #[test]
 fn no_file_is_copied_into_the_directory_of_another_volume() {
     let mut site = Site::start();
-    fs::write(site.original().join("secret"), "x").unwrap();
+    fs::write(site.origin().join("secret"), "x").unwrap();
     // The links of the records lead nowhere, and their names have the hash of the path.
     let records = site.server.directory().join(".flex-provisioner");
     let of_path = |path: &str| records.join(format!("path-{}", sha256(path)));
@@ -453,11 +453,11 @@ fn no_file_is_copied_into_the_directory_of_another_volume() {
 }
 
 #[test]
-fn an_original_that_is_not_its_own_is_refused() {
+fn a_source_that_is_not_its_own_is_refused() {
     let site = Site::start();
     let refused = |run: Run, says: &str| {
         run.provision().failed(65, says);
-        assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.original.directory()]);
+        assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.origin.directory()]);
     };
     let elsewhere = r#"{"nfs":{"server":"127.0.0.1","path":"/exports/other/x"}}"#;
     refused(site.copy.clone().with("CLONE_OF_SOURCE", elsewhere), "is not on");
@@ -467,7 +467,7 @@ fn an_original_that_is_not_its_own_is_refused() {
     refused(site.copy.clone().with("CLONE_OF", SNAPSHOT), "has no directory");
     refused(Run::new(&site.server, TWO).with("SNAPSHOT_ID", SNAPSHOT), "is not on");
     refused(
-        Run::new(&site.server, TWO).with("SNAPSHOT_ID", &format!("../{}", site.original.directory())),
+        Run::new(&site.server, TWO).with("SNAPSHOT_ID", &format!("../{}", site.origin.directory())),
         "SNAPSHOT_ID",
     );
     let other = Run::new(&site.server, TWO).with("SNAPSHOT_ID", SNAPSHOT);
@@ -478,11 +478,11 @@ fn an_original_that_is_not_its_own_is_refused() {
 #[test]
 fn a_copy_with_an_older_version_of_the_protocol_is_the_same() {
     let site = Site::start();
-    populate(&site.original());
+    populate(&site.origin());
     for version in ["4.0", "4.1"] {
         let copy = site.copy.clone().with("VERSION", version);
         copy.provision().well();
-        assert_same(&site.original(), &site.copy());
+        assert_same(&site.origin(), &site.copy());
         copy.delete_patiently().well();
     }
 }

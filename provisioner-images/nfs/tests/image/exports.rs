@@ -159,15 +159,15 @@ fn one_file_system_counts_once() {
     assert!(both.bytes > one / 2 * 3 && both.largest.is_some_and(|largest| largest < both.bytes), "{both:?} {one}");
 }
 
-/// The near export is sick, and has the most free bytes or comes first.
+/// The near export fails, and has the most free bytes or comes first.
 #[test]
-fn a_sick_export_stops_no_new_volumes() {
-    for sick in ["read-only", "unreadable", "squashed"] {
-        let (read_only, root_squash) = (sick == "read-only", sick != "read-only");
+fn an_export_that_fails_stops_no_new_volumes() {
+    for fault in ["read-only", "unreadable", "squashed"] {
+        let (read_only, root_squash) = (fault == "read-only", fault != "read-only");
         let options = Options { read_only, root_squash, ..Options::default() };
         let site = Site::with(options);
         let folder = site.near.directory().join(".flex-provisioner");
-        match sick {
+        match fault {
             "read-only" => {}
             "unreadable" => {
                 // Root on a client is nobody here.
@@ -183,26 +183,26 @@ fn a_sick_export_stops_no_new_volumes() {
         for n in 0..9 {
             let id = ONE.replace("0001", &format!("000{n}"));
             let mut run = site.run(&id, true);
-            if sick == "squashed" {
+            if fault == "squashed" {
                 run = run.with("OWNER", "1234");
             }
             let made = run.provision();
-            assert_eq!(server(&made), FAR, "{sick}");
+            assert_eq!(server(&made), FAR, "{fault}");
             was_tried |= made.log.contains(&says);
-            assert_eq!(server(&run.provision()), FAR, "{sick}: again");
-            assert_eq!(site.names().map(|names| names.len()), [0, 1], "{sick}");
-            assert_eq!(site.records().len(), 2, "{sick}: {:?}", site.records());
+            assert_eq!(server(&run.provision()), FAR, "{fault}: again");
+            assert_eq!(site.names().map(|names| names.len()), [0, 1], "{fault}");
+            assert_eq!(site.records().len(), 2, "{fault}: {:?}", site.records());
             let bound = run.clone().with("VOLUME_SOURCE", &source(FAR, &run));
-            assert_eq!(bound.delete().code, 0, "{sick}");
-            assert_eq!(site.records(), [""; 0], "{sick}: nothing is left, not even a note");
+            assert_eq!(bound.delete().code, 0, "{fault}");
+            assert_eq!(site.records(), [""; 0], "{fault}: nothing is left, not even a note");
         }
         let answer = Answer::read(&site.run(ONE, true).capacity().termination_message).unwrap();
-        assert!(answer.bytes > 0, "{sick}: a capacity");
-        assert!(was_tried, "{sick}: no run has begun a volume on the sick export");
+        assert!(answer.bytes > 0, "{fault}: a capacity");
+        assert!(was_tried, "{fault}: no run has begun a volume on the export that fails");
     }
 }
 
-/// All exports are sick.
+/// All exports fail.
 #[test]
 fn a_claim_that_no_export_serves_is_told_why() {
     let options = Options { read_only: true, ..Options::default() };
@@ -316,11 +316,11 @@ fn a_volume_with_the_second_name_of_a_storage_is_cloned() {
         let with_both = |id: &str| Run::new(&site, id).with("SERVER", "").with("EXPORT", "").with("EXPORTS", &both);
         // The run that makes the identity of the storage.
         with_both(&id("c0ffee1")).provision().well();
-        let original = Run::new(&site, &id("c0ffee2")).with("SERVER", &address.to_string());
-        original.provision().well();
-        fs::write(site.directory().join(original.directory()).join("file"), "x").unwrap();
+        let origin = Run::new(&site, &id("c0ffee2")).with("SERVER", &address.to_string());
+        origin.provision().well();
+        fs::write(site.directory().join(origin.directory()).join("file"), "x").unwrap();
         let copy = with_both(&id("c0ffee3")).with("CLONE_OF", &id("c0ffee2"));
-        let copy = copy.with("CLONE_OF_SOURCE", &original.source()).with("CLONE_OF_SIZE_BYTES", "1");
+        let copy = copy.with("CLONE_OF_SOURCE", &origin.source()).with("CLONE_OF_SIZE_BYTES", "1");
         for attempt in ["1", "2"] {
             let ended = copy.clone().with("ATTEMPT", attempt).provision().well();
             assert!(ended.out.contains(&format!("server: \"{address}\"")), "{ended:?}");
@@ -328,7 +328,7 @@ fn a_volume_with_the_second_name_of_a_storage_is_cloned() {
         }
         let bound = with_both(&id("c0ffee3")).with("VOLUME_SOURCE", &source(address, &copy));
         bound.delete_patiently().well();
-        assert_eq!(site.list(&original.directory()), ["file"]);
+        assert_eq!(site.list(&origin.directory()), ["file"]);
         let of_copy: Vec<String> = fs::read_dir(site.directory().join(".flex-provisioner"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -347,7 +347,7 @@ pub fn sha256(text: &str) -> String {
 
 /// Neither export could get the files of the other one from its server.
 #[test]
-fn a_copy_is_on_the_export_of_its_original() {
+fn a_copy_is_on_the_export_of_its_source() {
     let mut site = Site::start();
     for id in [ONE, TWO] {
         // With one export in the config, a volume is there.
@@ -357,14 +357,14 @@ fn a_copy_is_on_the_export_of_its_original() {
         let place = if id == ONE { &site.near } else { &site.far };
         std::fs::write(place.directory().join(alone.directory()).join("file"), id).unwrap();
 
-        let original = site.run(id, true);
-        let volume_source = source(address, &original);
+        let origin = site.run(id, true);
+        let volume_source = source(address, &origin);
         let copy_id = id.replace("c0ffee00", "c0ffee01");
         let copy = site.run(&copy_id, true).with("CLONE_OF", id).with("CLONE_OF_SOURCE", &volume_source);
         assert_eq!(server(&copy.with("CLONE_OF_SIZE_BYTES", "1").provision()), address);
 
         let snapshot_id = id.replace("c0ffee00", "c0ffee02");
-        let snapshot = original.with("SNAPSHOT_ID", &snapshot_id).with("VOLUME_SOURCE", &volume_source);
+        let snapshot = origin.with("SNAPSHOT_ID", &snapshot_id).with("VOLUME_SOURCE", &volume_source);
         snapshot.of("snapshot").well();
         let restored = site.run(&id.replace("c0ffee00", "c0ffee03"), false).with("SNAPSHOT_ID", &snapshot_id);
         assert_eq!(server(&restored.provision()), address);
@@ -375,13 +375,13 @@ fn a_copy_is_on_the_export_of_its_original() {
     }
     let [near, far] = site.names();
     assert_eq!((near.len(), far.len()), (3, 3));
-    // The original may be on the export that is away, and so may be the snapshot.
+    // The source may be on the export that is away, and so may be the snapshot.
     site.far.stop();
     let snapshot_id = TWO.replace("c0ffee00", "c0ffee02");
     let run = site.run(&TWO.replace("c0ffee00", "c0ffee04"), true).with("SNAPSHOT_ID", &snapshot_id);
     assert_eq!(run.provision().code, 75);
     assert_eq!(run.of("delete-snapshot").code, 75);
-    assert_eq!(site.near.names(), near, "a copy without its original is an empty volume");
+    assert_eq!(site.near.names(), near, "a copy without its source is an empty volume");
     site.far.start_again();
     run.of("delete-snapshot").well();
     run.provision().failed(65, "is not on");

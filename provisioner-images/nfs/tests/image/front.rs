@@ -14,13 +14,13 @@ const XDEV: u32 = 18;
 #[track_caller]
 fn copied(clone: Answer, copy: Answer) -> (Front, String) {
     let server = Ganesha::start(Options::default());
-    let original = Run::new(&server, ONE);
-    original.provision().well();
+    let origin = Run::new(&server, ONE);
+    origin.provision().well();
     let front = Front::start(&server, clone, copy);
-    let run = Run::new(&server, TWO).clone_of(&original).with("PORT", &front.port().to_string());
+    let run = Run::new(&server, TWO).clone_of(&origin).with("PORT", &front.port().to_string());
     let files: Vec<(String, Vec<u8>)> = (0..3_u8).map(|n| (format!("file-{n}"), vec![n + 1; 2_500_001])).collect();
     for (name, content) in &files {
-        fs::write(server.directory().join(original.directory()).join(name), content).unwrap();
+        fs::write(server.directory().join(origin.directory()).join(name), content).unwrap();
     }
     let ended = run.provision().well();
     for (name, content) in &files {
@@ -66,14 +66,14 @@ fn a_failure_inside_the_server_costs_no_data() {
 fn holes_cost_no_time() {
     use std::os::unix::fs::{FileExt, MetadataExt};
     let server = Ganesha::start(Options::default());
-    let original = Run::new(&server, ONE);
-    original.provision().well();
+    let origin = Run::new(&server, ONE);
+    origin.provision().well();
     let front = Front::start(&server, Answer::Refused(NOTSUPP), Answer::Refused(NOTSUPP));
-    let file = server.directory().join(original.directory()).join("file");
+    let file = server.directory().join(origin.directory()).join("file");
     let sparse = fs::File::create(&file).unwrap();
     sparse.write_all_at(b"middle", 1 << 40).unwrap();
     sparse.set_len((1 << 40) + (1 << 30)).unwrap();
-    let run = Run::new(&server, TWO).clone_of(&original).with("PORT", &front.port().to_string());
+    let run = Run::new(&server, TWO).clone_of(&origin).with("PORT", &front.port().to_string());
     let ended = run.provision().well();
     let copy = server.directory().join(run.directory()).join("file");
     let found = fs::metadata(&copy).unwrap();

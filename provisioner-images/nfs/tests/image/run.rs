@@ -111,11 +111,11 @@ impl Run {
     }
 
     /// Makes the volume a clone of another one.
-    pub fn clone_of(self, original: &Run) -> Self {
-        let size = original.0["SIZE_BYTES"].clone();
-        self.with("CLONE_OF", &original.0["CLAIM_UUID"])
-            .with("CLONE_OF_PV_NAME", &original.0["PV_NAME"])
-            .with("CLONE_OF_SOURCE", &original.source())
+    pub fn clone_of(self, origin: &Run) -> Self {
+        let size = origin.0["SIZE_BYTES"].clone();
+        self.with("CLONE_OF", &origin.0["CLAIM_UUID"])
+            .with("CLONE_OF_PV_NAME", &origin.0["PV_NAME"])
+            .with("CLONE_OF_SOURCE", &origin.source())
             .with("CLONE_OF_SIZE_BYTES", &size)
     }
 
