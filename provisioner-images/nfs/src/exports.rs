@@ -77,9 +77,10 @@ impl Answers<'_> {
         }
     }
 
-    /// Returns the failure if an export is away.
-    fn all_present(&self) -> Result<(), Failure> {
-        self.away.first().map_or(Ok(()), |(_, failure)| Err(failure.clone()))
+    /// Returns the failure if an export is away, with the words for what the run waits for.
+    fn all_present(&self, all: &[Parameters], words: fn(&Parameters) -> String) -> Result<(), Failure> {
+        let Some((away, failure)) = self.away.first() else { return Ok(()) };
+        Err(waiting::explained(all, failure.clone(), &words(away)))
     }
 }
 
@@ -127,8 +128,7 @@ fn of_volume_source<'a>(all: &'a [Parameters], request: &RunRequest) -> Result<O
 pub async fn delete(all: &[Parameters], request: &RunRequest) -> Result<(), Failure> {
     match of_volume_source(all, request)? {
         Some(parameters) => {
-            let connected = Server::connect(parameters).await;
-            let server = connected.map_err(|failure| waits(all, failure, &waiting::for_volume(parameters)))?;
+            let server = connected(all, parameters, waiting::for_volume).await?;
             let outcome = delete_with_notes(&server, parameters, all, request).await;
             server.leave().await;
             outcome
@@ -140,6 +140,11 @@ pub async fn delete(all: &[Parameters], request: &RunRequest) -> Result<(), Fail
             outcome
         }
     }
+}
+
+/// Connects to the export of a volume. A failure says what waits for the export.
+async fn connected(all: &[Parameters], own: &Parameters, words: fn(&Parameters) -> String) -> Result<Server, Failure> {
+    Server::connect(own).await.map_err(|failure| waiting::explained(all, failure, &words(own)))
 }
 
 async fn delete_with_notes(
@@ -158,7 +163,7 @@ async fn delete_with_notes(
             continue;
         }
         let removed = remove_leftover(other, &note, all, request).await;
-        removed.map_err(|failure| waits(all, failure, &waiting::for_leftover(parameters, other, &note)))?;
+        removed.map_err(|failure| waiting::explained(all, failure, &waiting::for_leftover(parameters, other, &note)))?;
         server.remove_record(&note).await?;
     }
     Ok(())
@@ -216,23 +221,11 @@ async fn delete_everywhere(answers: &Answers<'_>, all: &[Parameters], request: &
         let deleted = delete::delete(server, parameters, request).await;
         outcome = outcome.and(deleted);
     }
-    let all_present = answers
-        .away
-        .first()
-        .map_or(Ok(()), |(away, failure)| Err(waits(all, failure.clone(), &waiting::for_unfinished(away))));
-    outcome.and(all_present)?;
+    outcome.and(answers.all_present(all, waiting::for_unfinished))?;
     for Export { server, .. } in &answers.present {
         remove_notes(server, &request.volume_id, all).await?;
     }
     Ok(())
-}
-
-/// Adds to a failure what a deletion waits for, where there are several exports.
-fn waits(all: &[Parameters], failure: Failure, what: &str) -> Failure {
-    match all.len() {
-        1 => failure,
-        _ => Failure { message: format!("{what}: {failure}"), ..failure },
-    }
 }
 
 /// Removes all notes for a volume of which no export has anything any more.
@@ -252,7 +245,7 @@ pub async fn expand(all: &[Parameters], request: &RunRequest) -> Result<(), Fail
         Some(parameters) => parameters,
         None => recorded(all, request).await?,
     };
-    let server = Server::connect(parameters).await?;
+    let server = connected(all, parameters, waiting::for_run).await?;
     let outcome = expand::expand(&server, parameters, request).await;
     server.leave().await;
     outcome
@@ -267,13 +260,13 @@ async fn recorded<'a>(all: &'a [Parameters], request: &RunRequest) -> Result<&'a
             return Ok(export.parameters);
         }
     }
-    answers.all_present().map(|()| first)
+    answers.all_present(all, waiting::for_search).map(|()| first)
 }
 
 /// Moves storage in, or out, where its path is.
 pub async fn move_in_or_out(all: &[Parameters], request: &RunRequest, is_in: bool) -> Result<(), Failure> {
     let parameters = of_volume_source(all, request)?.unwrap_or(&all[0]);
-    let server = Server::connect(parameters).await?;
+    let server = connected(all, parameters, waiting::for_run).await?;
     let outcome = match is_in {
         true => moving::move_in(&server, parameters, request).await,
         false => moving::move_out(&server, parameters, request).await,
@@ -286,7 +279,7 @@ pub async fn move_in_or_out(all: &[Parameters], request: &RunRequest, is_in: boo
 pub async fn list(all: &[Parameters]) -> Result<(), Failure> {
     let answers = ask(all).await;
     let outcome = async {
-        answers.all_present()?;
+        answers.all_present(all, waiting::for_list)?;
         let mut entries = Vec::new();
         let mut known = Vec::new();
         for export @ Export { server, parameters } in &answers.present {
@@ -347,6 +340,7 @@ async fn free_bytes(all: &[Parameters], answers: &Answers<'_>) -> Result<(u64, u
 
 /// Returns the export with the source of a copy; `None` for an empty volume, which may be on any export.
 pub async fn of_data_source<'a, 'b>(
+    all: &[Parameters],
     answers: &'b Answers<'a>,
     request: &RunRequest,
 ) -> Result<Option<&'b Export<'a>>, Failure> {
@@ -360,7 +354,7 @@ pub async fn of_data_source<'a, 'b>(
             async move { copies::source(server, parameters, request).await.map(drop) },
         )
     });
-    let n = choice::of_data_source(join_all(asked).await, answers.all_present())?;
+    let n = choice::of_data_source(join_all(asked).await, answers.all_present(all, waiting::for_data_source))?;
     Ok(Some(&answers.present[n]))
 }
 
@@ -371,7 +365,7 @@ pub async fn snapshot(all: &[Parameters], request: &RunRequest) -> Result<(), Fa
         Some(parameters) => parameters,
         None => recorded(all, request).await?,
     };
-    let server = Server::connect(parameters).await?;
+    let server = connected(all, parameters, waiting::for_run).await?;
     let outcome = copies::snapshot(&server, parameters, request, id).await;
     server.leave().await;
     outcome
@@ -385,7 +379,7 @@ pub async fn delete_snapshot(all: &[Parameters], request: &RunRequest) -> Result
     for Export { server, .. } in &answers.present {
         outcome = outcome.and(copies::delete_snapshot(server, id).await);
     }
-    let outcome = outcome.and(answers.all_present());
+    let outcome = outcome.and(answers.all_present(all, waiting::for_snapshot));
     answers.leave().await;
     outcome
 }

@@ -51,7 +51,7 @@ async fn on_one_of(
 ) -> Result<(), Failure> {
     let mut site = Site::observe(all, answers, request).await;
     // A copy is beside its source, and on no other export.
-    if let Some(export) = exports::of_data_source(answers, request).await? {
+    if let Some(export) = exports::of_data_source(all, answers, request).await? {
         return site.copy_on(export, request, dry_run).await;
     }
     let (order, is_begun, mut left) = match choose(&site.answers, request.attempt <= 1) {

@@ -379,8 +379,19 @@ fn a_copy_is_on_the_export_of_its_source() {
     site.far.stop();
     let snapshot_id = TWO.replace("c0ffee00", "c0ffee02");
     let run = site.run(&TWO.replace("c0ffee00", "c0ffee04"), true).with("SNAPSHOT_ID", &snapshot_id);
-    assert_eq!(run.provision().code, 75);
-    assert_eq!(run.of("delete-snapshot").code, 75);
+    let far = format!("{FAR}:{} (port {})", Ganesha::EXPORT, site.near.port());
+    let begun = site.run(TWO, true).with("VOLUME_SOURCE", &source(FAR, &site.run(TWO, true)));
+    for (ended, says) in [
+        (run.provision(), format!("the source of the copy may be on {far}")),
+        (run.of("delete-snapshot"), format!("the snapshot may be on {far}, and its deletion waits")),
+        (run.of("delete-snapshot"), "never comes back, set the deletionPolicy".to_owned()),
+        (run.list(), format!("{far} may have volumes")),
+        (begun.expand(), format!("the volume is on {far}, and this run waits")),
+        (begun.with("SNAPSHOT_ID", ONE).of("snapshot"), format!("the volume is on {far}, and this run waits")),
+        (site.run(TWO, true).expand(), format!("the volume may be on {far}, and this run waits")),
+    ] {
+        ended.failed(75, &says);
+    }
     assert_eq!(site.near.names(), near, "a copy without its source is an empty volume");
     site.far.start_again();
     run.of("delete-snapshot").well();
