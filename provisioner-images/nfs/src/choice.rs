@@ -84,6 +84,26 @@ pub fn choose(answers: &[Option<Answer>], is_first_attempt: bool) -> Choice {
     Choice::Try { order, is_begun: begun.is_some(), left: (0..answers.len()).filter(may_have).collect() }
 }
 
+/// Returns the failure of a run that no export serves, from the failure of each export.
+///
+/// The claim is refused permanently only if each export refuses it so. Otherwise a later run may find an export that
+/// serves it.
+pub fn of_failures<'a>(failed: impl Iterator<Item = (String, &'a Failure)>) -> Failure {
+    let (mut codes, mut texts) = (Vec::new(), Vec::new());
+    for (location, failure) in failed {
+        codes.push(failure.code);
+        let says_where = failure.message.contains(&location);
+        texts.push(if says_where { failure.message.clone() } else { format!("on {location}, {}", failure.message) });
+    }
+    match codes.first() {
+        None => Failure::retry("no export serves this run"),
+        Some(first) => {
+            let code = if codes.iter().all(|code| code == first) { *first } else { exit::TEMPFAIL };
+            Failure { code, message: texts.join("; ") }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +130,21 @@ mod tests {
             let shown = format!("{found:?} {away:?}");
             let chosen = of_data_source(found, away).map_err(|failure| (failure.code, failure.message));
             assert_eq!(chosen, expected.map_err(|(code, text): (i32, &str)| (code, text.to_owned())), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_claim_is_refused_permanently_only_if_each_export_refuses_it() {
+        let taken = || Failure::never("the directory is taken");
+        for (failed, code, message) in [
+            (vec![], 75, "no export serves this run"),
+            (vec![taken(), taken()], 65, "on a:/x, the directory is taken; on b:/x, the directory is taken"),
+            (vec![taken(), Failure::retry("b:/x is full")], 75, "on a:/x, the directory is taken; b:/x is full"),
+            (vec![Failure::config("a:/x: no"), Failure::permission("b:/x: no")], 75, "a:/x: no; b:/x: no"),
+        ] {
+            let locations = ["a:/x", "b:/x"].map(str::to_owned);
+            let failure = of_failures(locations.into_iter().zip(&failed));
+            assert_eq!((failure.code, failure.message.as_str()), (code, message));
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use flex_contract::exit;
 use flex_contract::request::RunRequest;
 use flex_image_kit::Failure;
 use futures::future::join_all;
@@ -12,7 +11,7 @@ use crate::exports::{self, Answers, Export, Storage, holds, limited};
 use crate::parameters::{OnDelete, Parameters};
 use crate::provision::Fault;
 use crate::server::Server;
-use crate::{delete, provision, record};
+use crate::{choice, delete, pattern, provision, record};
 
 /// The time for all calls that make a volume on one export, when another may serve the run.
 const WORK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,6 +57,10 @@ async fn on_one_of(
         Choice::WaitFor(away) => return Err(site.waits_for(away)),
         Choice::Try { order, is_begun, left } => (order, is_begun, left),
     };
+    if !is_begun {
+        // A claim that gives no path is refused before the first note.
+        pattern::path(&all[0].subdirectory, request)?;
+    }
     for (place, n) in order.into_iter().enumerate() {
         let Some(server) = site.servers[n] else { continue };
         let was_begun = is_begun && place == 0;
@@ -69,8 +72,8 @@ async fn on_one_of(
                     site.end(n, &left, request).await;
                     return Ok(());
                 }
-                Err(Fault::Claim(failure)) => return Err(failure),
-                Err(Fault::Export(failure)) => {
+                Err(Fault::EachExport(failure)) => return Err(failure),
+                Err(Fault::ThisExport(failure)) => {
                     if !site.undone(n, was_begun, request).await {
                         if was_begun {
                             return Err(failure);
@@ -85,6 +88,7 @@ async fn on_one_of(
         };
         site.fails(n, failure);
     }
+    site.forget(&left, request).await;
     Err(site.no_export())
 }
 
@@ -193,6 +197,24 @@ impl<'a> Site<'a> {
         }
     }
 
+    /// Removes the notes of a run that has begun the volume nowhere. A later run need not return to an export that is away
+    /// by then.
+    async fn forget(&self, left: &[usize], request: &RunRequest) {
+        let note = record::of_begin(&request.volume_id);
+        let undone: Vec<String> = self.reachable().filter(|(n, _)| !left.contains(n)).map(|(n, _)| self.all[n].location()).collect();
+        for (n, server) in self.reachable() {
+            let removed = limited(&self.all[n], WORK_TIMEOUT, async {
+                match server.read_record(&note).await? {
+                    Some(at) if undone.contains(&at) => server.remove_record(&note).await,
+                    _ => Ok(()),
+                }
+            });
+            if let Err(failure) = removed.await {
+                eprintln!("the record {note} stays until the next run, or until the deletion: {failure}");
+            }
+        }
+    }
+
     /// Removes what runs have begun on an export. Returns whether nothing of the volume is left there. A directory of an
     /// earlier run stays.
     async fn undone(&self, n: usize, was_begun: bool, request: &RunRequest) -> bool {
@@ -231,14 +253,8 @@ impl<'a> Site<'a> {
 
     /// Returns the failure of all exports.
     fn no_export(&self) -> Failure {
-        let mut failures = self.failed.iter().flatten();
-        let Some(first) = failures.next() else { return Failure::retry("no export serves this run") };
-        let code = match failures.clone().all(|other| other.code == first.code) {
-            true => first.code,
-            false => exit::TEMPFAIL,
-        };
-        let message = failures.fold(first.message.clone(), |text, other| format!("{text}; {other}"));
-        Failure { code, message }
+        let failed = self.all.iter().zip(&self.failed);
+        choice::of_failures(failed.filter_map(|(one, failure)| Some((one.location(), failure.as_ref()?))))
     }
 }
 

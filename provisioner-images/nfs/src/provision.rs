@@ -1,6 +1,5 @@
 //! The provision run: claims the path, makes the directory or a copy, and creates the PersistentVolume.
 
-use flex_contract::exit;
 use flex_contract::request::RunRequest;
 use flex_contract::volume::{Made, persistent_volume};
 use flex_contract::volume_mode::VolumeMode;
@@ -11,28 +10,26 @@ use crate::parameters::Parameters;
 use crate::server::Server;
 use crate::{copies, nesting, pattern, record};
 
-/// Why a volume cannot be made on an export.
+/// Why a volume cannot be made on an export. The exit code does not decide whether another export may serve the claim: a
+/// path that is taken on one export may be free on the next one.
 #[derive(Debug)]
 pub enum Fault {
-    /// The claim is at fault, or the config: no other export would do better.
-    Claim(Failure),
-    /// The export is full, read-only or away, or fails.
-    Export(Failure),
+    /// No other export would do better: the claim gives no path, or another run for the volume is under way.
+    EachExport(Failure),
+    /// This export does not serve the claim, and the next one may.
+    ThisExport(Failure),
 }
 
 impl From<Failure> for Fault {
     fn from(failure: Failure) -> Self {
-        match failure.code {
-            exit::DATAERR => Fault::Claim(failure),
-            _ => Fault::Export(failure),
-        }
+        Fault::ThisExport(failure)
     }
 }
 
 impl From<Fault> for Failure {
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::Claim(failure) | Fault::Export(failure) => failure,
+            Fault::EachExport(failure) | Fault::ThisExport(failure) => failure,
         }
     }
 }
@@ -62,7 +59,7 @@ pub async fn make(server: &Server, parameters: &Parameters, request: &RunRequest
             None if is_new => server.remove_empty(&path).await?,
             _ => {}
         }
-        return Err(Fault::Claim(nesting::refused(&path, &around)));
+        return Err(nesting::refused(&path, &around).into());
     }
     if source.is_none() {
         server.set(&path, parameters.mode, parameters.owner, parameters.group).await?;
@@ -94,13 +91,13 @@ async fn claimed_path(server: &Server, parameters: &Parameters, request: &RunReq
         claim(server, &path, id, true).await?;
         return Ok(path);
     }
-    let path = pattern::path(&parameters.subdirectory, request).map_err(Fault::Claim)?;
+    let path = pattern::path(&parameters.subdirectory, request).map_err(Fault::EachExport)?;
     claim(server, &path, id, false).await?;
     if server.make_record(&of_volume, &path).await? || server.read_record(&of_volume).await?.as_ref() == Some(&path) {
         return Ok(path);
     }
     server.remove_record(&record::of_path(&path)).await?;
-    Err(Fault::Claim(Failure::retry(format!(
+    Err(Fault::EachExport(Failure::retry(format!(
         "another run for this volume has just recorded another place than {path}"
     ))))
 }

@@ -38,6 +38,14 @@ impl Site {
         Run::new(&self.near, id).with("SERVER", "").with("EXPORT", "").with("EXPORTS", &list.join(" "))
     }
 
+    /// Lets both servers forget what they know about files that the test changes on their disks.
+    fn forget(&mut self) {
+        for server in [&mut self.near, &mut self.far] {
+            server.stop();
+            server.start_again();
+        }
+    }
+
     /// Returns the records of both exports, beside their identities.
     fn records(&self) -> Vec<String> {
         let of = |server: &Ganesha| {
@@ -212,6 +220,44 @@ fn a_claim_that_no_export_serves_is_told_why() {
     let ended = site.run(ONE, true).provision();
     for says in [NEAR.to_string(), FAR.to_string()] {
         assert!(ended.code != 0 && ended.termination_message.contains(&says), "{ended:?}");
+    }
+}
+
+/// Somebody's directory is in the way on one export, and later on both.
+#[test]
+fn a_path_that_is_taken_on_one_export_is_free_on_another() {
+    let mut site = Site::start();
+    let run = site.run(ONE, true);
+    // One of the two is tried first.
+    for address in [FAR, NEAR] {
+        let taken = if address == FAR { &site.near } else { &site.far }.directory().join(run.directory());
+        fs::create_dir(&taken).unwrap();
+        site.forget();
+        for when in ["first", "again"] {
+            assert_eq!(server(&patiently(&run)), address, "{when}");
+        }
+        run.clone().with("VOLUME_SOURCE", &source(address, &run)).delete_patiently().well();
+        assert_eq!(site.records(), [""; 0], "nothing is left, not even a note");
+        fs::remove_dir(&taken).expect("the directory is somebody's");
+    }
+    for address in [NEAR, FAR] {
+        let taken = [&site.near, &site.far].map(|server| server.directory().join(run.directory()));
+        taken.iter().for_each(|path| fs::create_dir(path).unwrap());
+        site.forget();
+        let refused = patiently(&run).failed(65, "not made by this image");
+        for at in [NEAR, FAR] {
+            let says = format!("on {at}:{} (port {}), the directory", Ganesha::EXPORT, site.near.port());
+            assert!(refused.termination_message.contains(&says), "{refused:?}");
+        }
+        assert_eq!(site.records(), [""; 0], "a run that has begun nothing leaves no note");
+        // A later attempt, while an export is away that the first one has tried.
+        taken.iter().for_each(|path| fs::remove_dir(path).unwrap());
+        site.forget();
+        if address == NEAR { site.far.stop() } else { site.near.stop() }
+        assert_eq!(server(&patiently(&run.clone().with("ATTEMPT", "2"))), address);
+        if address == NEAR { site.far.start_again() } else { site.near.start_again() }
+        run.clone().with("VOLUME_SOURCE", &source(address, &run)).delete_patiently().well();
+        assert_eq!(site.records(), [""; 0]);
     }
 }
 
