@@ -19,6 +19,7 @@ mod storage;
 mod tree;
 mod variable;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -151,7 +152,10 @@ async fn run_into(
         let outcome = match undeclared(setting, *case).or(prevented) {
             Some(outcome) => outcome,
             None => {
-                let ids = if storage.is_shared() { Ids::of_call(call, n) } else { Ids::of_desk() };
+                let ids = match storage.is_shared() {
+                    true => Ids::of_call(call, n),
+                    false => Ids::of_desk().with_snapshot(RandomState::new().build_hasher().finish()),
+                };
                 let parts = Parts { prefix: ids.prefix().to_owned(), ..parts.clone() };
                 let place = Rc::new(OnDesk::new(parts, folder.path()).await?);
                 proof.isolation = place.desk.isolation();

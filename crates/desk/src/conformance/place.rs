@@ -54,27 +54,37 @@ pub trait Place {
 
 /// The ids of the volumes and snapshots of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ids(String);
+pub struct Ids {
+    first_digits: String,
+    snapshot: u64,
+}
 
 impl Ids {
     /// Returns the ids on a desk where each case begins with empty storage.
     pub fn of_desk() -> Self {
-        Ids("c0ffee00-0000".into())
+        Ids { first_digits: "c0ffee00-0000".into(), snapshot: 0xe }
+    }
+
+    /// Takes another id for the snapshot. A cluster uses the id of a deleted snapshot never again, and an image may know
+    /// that the snapshot of an earlier call was deleted.
+    #[must_use]
+    pub fn with_snapshot(self, number: u64) -> Self {
+        Ids { snapshot: number & 0xffff_ffff_ffff, ..self }
     }
 
     /// Returns the ids of a case on storage that it shares with others. `call` has eight hexadecimal digits, and differs for
     /// each call of the command.
     pub fn of_call(call: &str, case: usize) -> Self {
-        Ids(format!("{call}-{:04x}", case + 1))
+        Ids { first_digits: format!("{call}-{:04x}", case + 1), snapshot: 0xe }
     }
 
     /// Returns the beginning of all of these ids.
     pub fn prefix(&self) -> &str {
-        &self.0
+        &self.first_digits
     }
 
     fn id(&self, last: &str) -> String {
-        format!("{}-4000-8000-{last}", self.0)
+        format!("{}-4000-8000-{last}", self.first_digits)
     }
 
     /// Returns the id of the case's own volume.
@@ -84,7 +94,7 @@ impl Ids {
 
     /// Returns the id of a snapshot.
     pub fn snapshot(&self) -> String {
-        self.id("00000000000e")
+        self.id(&format!("{:012x}", self.snapshot))
     }
 
     /// Returns one of many other ids.
@@ -94,7 +104,7 @@ impl Ids {
 
     /// Returns the name of a batch.
     pub fn batch(&self) -> String {
-        format!("provision-batch-{}", self.0)
+        format!("provision-batch-{}", self.first_digits)
     }
 }
 
@@ -118,5 +128,7 @@ mod tests {
             assert_eq!(lengths, [8, 4, 4, 4, 12], "{id}");
         }
         assert_eq!(Ids::of_desk().first(), crate::setting::ID);
+        let [one, other] = [1, u64::MAX].map(|number| Ids::of_desk().with_snapshot(number).snapshot());
+        assert!(one != other && one.len() == crate::setting::ID.len() && other.len() == one.len(), "{one} {other}");
     }
 }
