@@ -3,6 +3,8 @@
 use flex_image_kit::Failure;
 use nfs_rs::{Attr, Mount, NfsError, ObjRes};
 
+use crate::trouble::{is_no_xattr, is_unsupported};
+
 /// The number of the user and the group that the client library gives to all names that it does not know.
 const NOBODY: u32 = 65534;
 
@@ -14,12 +16,23 @@ pub struct Extras {
 
 impl Extras {
     /// Asks the server about the file system of a directory.
-    pub async fn of(mount: &dyn Mount, directory: &ObjRes) -> Self {
-        let attributes = mount.nfs42_attributes(directory.fh.clone()).await;
-        Self {
-            xattrs: attributes.is_ok_and(|attributes| attributes.xattr_support),
-            acls: mount.getacl(directory.fh.clone()).await.is_ok_and(|acl| !acl.aces.is_empty()),
-        }
+    pub async fn of(mount: &dyn Mount, directory: &ObjRes) -> Result<Self, NfsError> {
+        let attributes = supported(mount.nfs42_attributes(directory.fh.clone()).await)?;
+        let acl = supported(mount.getacl(directory.fh.clone()).await)?;
+        Ok(Self {
+            xattrs: attributes.is_some_and(|attributes| attributes.xattr_support),
+            acls: acl.is_some_and(|acl| !acl.aces.is_empty()),
+        })
+    }
+}
+
+/// Returns `None` if the server cannot do the operation. Any other error is one: the copy would lack something that its
+/// source has.
+fn supported<T>(answer: Result<T, NfsError>) -> Result<Option<T>, NfsError> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_unsupported(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -53,8 +66,11 @@ pub async fn copy(
 ) -> Result<(), NfsError> {
     if extras.xattrs {
         for name in mount.listxattr(source.fh.clone()).await? {
-            let value = mount.getxattr(source.fh.clone(), &name).await?;
-            mount.setxattr(target.fh.clone(), &name, value).await?;
+            match mount.getxattr(source.fh.clone(), &name).await {
+                // Somebody has removed it meanwhile.
+                Err(error) if is_no_xattr(&error) => {}
+                value => mount.setxattr(target.fh.clone(), &name, value?).await?,
+            }
         }
     }
     let (uid, gid) = (attributes.uid, attributes.gid);
@@ -74,6 +90,18 @@ pub async fn copy(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_a_server_cannot_do_is_left_out() {
+        use nfs_rs::Nfs4ErrorCode as V4;
+        assert_eq!(supported(Ok(1)).unwrap(), Some(1));
+        let failed = |error| supported::<()>(Err(error));
+        assert_eq!(failed(NfsError::Unsupported("no ACL".into())).unwrap(), None);
+        assert_eq!(failed(NfsError::Nfs4(V4::NFS4ERR_NOTSUPP)).unwrap(), None);
+        for passing in [V4::NFS4ERR_DELAY, V4::NFS4ERR_IO, V4::NFS4ERR_SERVERFAULT] {
+            failed(NfsError::Nfs4(passing)).unwrap_err();
+        }
+    }
 
     #[test]
     fn an_owner_that_the_client_cannot_name_is_no_number() {

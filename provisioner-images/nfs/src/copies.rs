@@ -4,9 +4,12 @@
 //! that looks complete, and the next run begins the copy again.
 //!
 //! Two runs for one copy may overlap. So each run has a name of its own in the hidden directory, and a run that removes
-//! the hidden directory renames it first. From then on, no other run can give its place to a copy that was in there.
+//! the copy of another run renames that copy first. From then on, the other run cannot give the copy its place: it knows
+//! only the former name.
 //!
-//! Snapshots are in the folder of the records, which only root may enter.
+//! Snapshots are in the folder of the records, which only root may enter. A delete-snapshot run leaves a tombstone, and a run
+//! that makes a snapshot looks for the tombstone when its own directory exists. If the look finds no tombstone, the delete run
+//! finds the directory.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -23,10 +26,15 @@ use crate::{copy, nesting, tree};
 const HALF: &str = ".copying-";
 /// The prefix of a snapshot that is being deleted.
 const DELETING: &str = ".deleting-";
+/// The prefix of the name of an unfinished copy that is being removed.
+const REMOVED: &str = "removed-";
+/// The number of looks at the unfinished copies, because other runs may make some meanwhile.
+const ROUNDS: u32 = 5;
 /// The mode of the directory of unfinished copies. No user reads a copy before it is complete.
 const PRIVATE: u32 = 0o700;
-/// The protocol versions of a copy where the config leaves the choice: only 4.2 knows the copy by the server.
-const NEWEST: &[&str] = &["4.2"];
+/// The protocol version of a copy where the config leaves the choice: only 4.2 knows the copy by the server, and extended
+/// attributes.
+const NEWEST: &str = "4.2";
 
 /// Returns the path of a snapshot within the export.
 fn of_snapshot(id: &str) -> String {
@@ -56,18 +64,15 @@ fn check_snapshot_id(id: &str) -> Result<(), Failure> {
 }
 
 /// Returns the directory that a provision run copies; `None` for an empty volume.
-pub async fn source(
-    server: &Server,
-    parameters: &Parameters,
-    request: &RunRequest,
-) -> Result<Option<String>, Failure> {
+pub async fn source(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<Option<String>, Failure> {
     if request.snapshot.is_some() {
         let id = snapshot_id(request)?;
         let path = of_snapshot(id);
         return match server.has_directory(&path).await? {
             true => Ok(Some(path)),
             false => {
-                Err(Failure::never(format!("the snapshot {id} is not on {}: nothing is made", parameters.location())))
+                let lost = format!("the snapshot {id} is not on {}: nothing is made", parameters.location());
+                Err(server.missing(Failure::never(lost)).await)
             }
         };
     }
@@ -85,7 +90,7 @@ async fn cloned(server: &Server, parameters: &Parameters, source: &CloneSource) 
     let named = record::source_path(place, parameters)
         .map_err(|_| refused(format!("is not on {}, but at {place}", parameters.location())))?;
     let Some(path) = owned(server, id).await? else {
-        return Err(refused(format!("has no directory on {}", parameters.location())));
+        return Err(server.missing(refused(format!("has no directory on {}", parameters.location()))).await);
     };
     if named.as_ref().is_some_and(|named| *named != path)
         || !(moved_in_path.is_empty() || *moved_in_path == format!("{}/{path}", parameters.export))
@@ -120,6 +125,9 @@ pub async fn make(server: &Server, parameters: &Parameters, from: &str, to: &str
     server.make_directory(&half, PRIVATE).await?;
     let own = format!("{half}/{:016x}", random());
     let made = async {
+        server.make_inside(&own, PRIVATE).await?;
+        // From now on, a run that deletes the snapshot finds this directory, or this run finds the tombstone.
+        check_not_deleted(server, to, id).await?;
         copied(parameters, from, &own).await?;
         publish(server, &own, to, id).await
     };
@@ -134,6 +142,18 @@ pub async fn make(server: &Server, parameters: &Parameters, from: &str, to: &str
         eprintln!("the unfinished copy {half} stays until the next run, or until the deletion: {failure}");
     }
     made.map(|()| true)
+}
+
+/// Checks that a snapshot was not deleted. A volume has records instead, which its delete run removes.
+async fn check_not_deleted(server: &Server, to: &str, id: &str) -> Result<(), Failure> {
+    let tombstone = record::of_tombstone(id);
+    if to != of_snapshot(id) || server.read_record(&tombstone).await?.is_none() {
+        return Ok(());
+    }
+    Err(Failure::never(format!(
+        "the snapshot {id} was deleted, as the link {tombstone} says: nothing is made; if the snapshot must be made again, \
+         remove the link"
+    )))
 }
 
 /// Copies a directory through a connection of its own.
@@ -172,8 +192,7 @@ async fn is_wanted(server: &Server, to: &str, id: &str) -> Result<bool, Failure>
     if record::split(to).folder == FOLDER {
         return Ok(true);
     }
-    let has_place = server.read_record(&record::of_volume(id)).await?.is_some_and(|path| path == to);
-    Ok(has_place && server.read_record(&record::of_path(to)).await?.is_some_and(|owner| owner == id))
+    server.is_recorded(to, id).await
 }
 
 /// Removes a copy that this run has just made.
@@ -192,43 +211,73 @@ async fn remove_renamed(server: &Server, path: &str, rubbish: &str) -> Result<()
 /// Connects with the newest version of the protocol that the config allows and the server speaks.
 async fn connect(parameters: &Parameters) -> Result<Server, Failure> {
     if parameters.versions.len() > 1 {
-        match Server::connect(&Parameters { versions: NEWEST, ..parameters.clone() }).await {
-            Ok(server) => return Ok(server),
-            Err(failure) => {
-                eprintln!("no NFSv4.2 with this server, so this image reads and writes each file: {failure}")
-            }
+        if let Some(server) = Server::connect_with(parameters, NEWEST).await? {
+            return Ok(server);
         }
+        eprintln!("so this image reads and writes each file, and the copy has no extended attributes");
     }
     Server::connect(parameters).await
 }
 
 /// Removes the unfinished copies of a volume or snapshot.
+///
+/// Each copy is renamed before it is removed. A run that is about to give the copy its place has looked up the directory
+/// around it already, and would find the copy there, half removed.
 pub async fn remove_half(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
     let half = half(path, id);
     if !server.has(&half).await? {
         return Ok(());
     }
-    remove_renamed(server, &half, &record::rubbish(path, id)).await
+    for _ in 0..ROUNDS {
+        for name in server.names_in(&half).await? {
+            match name.as_str() {
+                "." | ".." => {}
+                // An earlier run has renamed it.
+                name if name.starts_with(REMOVED) => tree::remove(server, &format!("{half}/{name}")).await?,
+                name => remove_renamed(server, &format!("{half}/{name}"), &format!("{half}/{REMOVED}{name}")).await?,
+            }
+        }
+        if server.remove_empty(&half).await? {
+            return Ok(());
+        }
+    }
+    Err(Failure::retry(format!("other runs make copies in {half} all the time, so it cannot be removed")))
 }
 
 /// Makes a snapshot of the run's volume.
 pub async fn snapshot(server: &Server, parameters: &Parameters, request: &RunRequest, id: &str) -> Result<(), Failure> {
     let volume = &request.volume_id;
     let Some(path) = owned(server, volume).await? else {
-        return Err(Failure::never(format!(
-            "volume {volume} has no directory on {}: there is nothing to keep in a snapshot",
-            parameters.location()
-        )));
+        let at = parameters.location();
+        let lost = format!("volume {volume} has no directory on {at}: there is nothing to keep in a snapshot");
+        return Err(server.missing(Failure::never(lost)).await);
     };
     record::check_place(request, parameters, &path)?;
+    check_not_deleted(server, &of_snapshot(id), id).await?;
     make(server, parameters, &path, &of_snapshot(id), id).await.map(drop)
 }
 
 /// Deletes a snapshot, or what an unfinished run left of it.
+///
+/// The order of the steps matters. Each run that looks for the tombstone after the first step makes nothing. Each other run has
+/// its directory among the unfinished copies, and publishes nothing after the second step.
 pub async fn delete_snapshot(server: &Server, id: &str) -> Result<(), Failure> {
+    server.make_record(&record::of_tombstone(id), "deleted").await?;
     let path = of_snapshot(id);
+    remove_half(server, &path, id).await?;
     remove_renamed(server, &path, &record::rubbish(&path, id)).await?;
-    remove_half(server, &path, id).await
+    if let Err(failure) = remove_old_tombstones(server, id).await {
+        eprintln!("old links in {} stay until the next deletion: {failure}", record::TOMBSTONES);
+    }
+    Ok(())
+}
+
+async fn remove_old_tombstones(server: &Server, just_made: &str) -> Result<(), Failure> {
+    let tombstones = server.times_in(record::TOMBSTONES).await?;
+    for id in record::old_tombstones(&tombstones, just_made) {
+        server.remove_record(&record::of_tombstone(id)).await?;
+    }
+    Ok(())
 }
 
 /// Returns an entry for the unfinished copies of a volume, if there is one.

@@ -12,7 +12,6 @@ use nfs_rs::{Attr, Mount, NfsError, OPEN_READ, ObjRes, ReaddirplusEntry};
 
 use crate::attributes::{self, Extras};
 use crate::contents::{self, Ways};
-use crate::record::PathParts;
 use crate::server::Server;
 use crate::trouble::is_gone;
 
@@ -67,20 +66,18 @@ impl Place<'_> {
     }
 }
 
-/// Copies a directory to a path where nothing exists: data, links, owners, modes, times, and what else the server has
+/// Copies a directory into an empty one: data, links, owners, modes, times, and what else the server has
 /// (extended attributes, access control lists). Names of one file are names of one file in the copy. Pipes, sockets and
 /// devices are left out. The unfinished copy is left behind if something fails.
 pub async fn tree(server: &Server, from: &str, to: &str) -> Result<(), Failure> {
     let mount = server.mount();
-    let PathParts { folder, name } = crate::record::split(to);
     let failure = |error: NfsError| server.failure(&format!("cannot copy {from} to {to}"), &error);
     let source = mount.lookup_path(from).await.map_err(failure)?;
     // The copy of a large directory takes long, so a wrong owner is better found before than after.
     let attributes = mount.getattr(source.fh.clone()).await.map_err(failure)?;
     attributes::check_owner(&attributes, from)?;
-    let folder = mount.lookup_path(folder).await.map_err(failure)?;
-    let target = mount.mkdir(folder.fh, name, PRIVATE).await.map_err(failure)?;
-    let extras = Extras::of(mount, &source).await;
+    let target = mount.lookup_path(to).await.map_err(failure)?;
+    let extras = Extras::of(mount, &source).await.map_err(failure)?;
     let copying = Copying { server, mount, ways: Ways::default(), extras, left_out: AtomicU64::new(0) };
     copying.whole(Level { name: from.to_owned(), source, target, waiting: Vec::new() }).await?;
     let left_out = copying.left_out.load(Ordering::Relaxed);
@@ -192,28 +189,36 @@ impl Copying<'_> {
         let Some((source, attributes)) = self.found(place).await? else { return Ok(Found::Done) };
         match attributes.type_ {
             DIRECTORY => return Ok(Found::Directory),
-            REGULAR if attributes.nlink > 1 => return Ok(Found::Linked),
+            REGULAR | LINK if attributes.nlink > 1 => return Ok(Found::Linked),
             REGULAR => drop(self.file(place).await?),
-            LINK => self.link(place, &source, &attributes).await?,
+            LINK => drop(self.link(place, &source, &attributes).await?),
             _ => drop(self.left_out.fetch_add(1, Ordering::Relaxed)),
         }
         Ok(Found::Done)
     }
 
-    /// Copies a file with several names, or gives its copy another name.
+    /// Copies a file or link with several names, or gives its copy another name.
     async fn linked(&self, place: &Place<'_>, links: &mut HashMap<(u64, u64), Linked>) -> Result<(), Failure> {
-        let Some((_, attributes)) = self.found(place).await? else { return Ok(()) };
+        let Some((source, attributes)) = self.found(place).await? else { return Ok(()) };
         let key = (attributes.fsid, attributes.fileid);
+        let is_link = attributes.type_ == LINK;
         if let Some(known) = links.get_mut(&key) {
-            let linked = self.mount.link(known.copy.fh.clone(), place.level.target.fh.clone(), place.name).await;
-            linked.map_err(|error| self.failure(place, &error))?;
+            match self.mount.link(known.copy.fh.clone(), place.level.target.fh.clone(), place.name).await {
+                // Not every server gives a symbolic link several names.
+                Err(_) if is_link => drop(self.link(place, &source, &attributes).await?),
+                linked => drop(linked.map_err(|error| self.failure(place, &error))?),
+            }
             known.left -= 1;
             if known.left == 0 {
                 links.remove(&key);
             }
             return Ok(());
         }
-        match self.file(place).await? {
+        let copied = match is_link {
+            true => self.link(place, &source, &attributes).await?.map(|copy| (copy, attributes)),
+            false => self.file(place).await?,
+        };
+        match copied {
             // Another file may have this name by now.
             Some((copy, now)) if (now.fsid, now.fileid) == key && now.nlink > 1 => {
                 links.insert(key, Linked { copy, left: now.nlink - 1 });
@@ -256,11 +261,11 @@ impl Copying<'_> {
         Ok(target)
     }
 
-    /// Copies a symbolic link, wherever it leads.
-    async fn link(&self, place: &Place<'_>, source: &ObjRes, attributes: &Attr) -> Result<(), Failure> {
+    /// Copies a symbolic link, wherever it leads. Returns `None` if the link is gone.
+    async fn link(&self, place: &Place<'_>, source: &ObjRes, attributes: &Attr) -> Result<Option<ObjRes>, Failure> {
         attributes::check_owner(attributes, &place.shown())?;
         let text = match self.mount.readlink(source.fh.clone()).await {
-            Err(error) if is_gone(&error) => return Ok(()),
+            Err(error) if is_gone(&error) => return Ok(None),
             read => read.map_err(|error| self.failure(place, &error))?,
         };
         if text.len() as u64 != attributes.filesize && text.contains(char::REPLACEMENT_CHARACTER) {
@@ -270,7 +275,7 @@ impl Copying<'_> {
         let target = place.level.target.fh.clone();
         let made =
             self.mount.symlink_with_attrs(&text, target, place.name, Some(uid), Some(gid), Some(atime), Some(mtime));
-        made.await.map(drop).map_err(|error| self.failure(place, &error))
+        made.await.map(Some).map_err(|error| self.failure(place, &error))
     }
 
     /// Returns the file of a name; `None` if it is gone.

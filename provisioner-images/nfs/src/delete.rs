@@ -32,17 +32,41 @@ pub async fn delete(server: &Server, parameters: &Parameters, request: &RunReque
             let rubbish = record::rubbish(&path, id);
             // An earlier delete run, before the last provision run, left this directory, which would be in the way.
             tree::remove(server, &rubbish).await?;
-            server.rename(&path, &rubbish).await?;
+            take_away(server, &path, &rubbish, id).await?;
         }
         OnDelete::Archive | OnDelete::Delete => {}
     }
-    if ours {
-        server.remove_record(&of_path).await?;
-    }
+    server.remove_record_of(&of_path, id).await?;
     if parameters.on_delete == OnDelete::Delete {
         tree::remove(server, &record::rubbish(&path, id)).await?;
     }
     server.remove_record(&of_volume).await
+}
+
+/// Renames the volume's directory; a missing one is no error.
+///
+/// This run may have been suspended since it read the records. Then another run has deleted the volume, and the path may
+/// belong to another volume by now. No rename asks whose directory it is, so the run looks at what it has renamed.
+async fn take_away(server: &Server, path: &str, to: &str, id: &str) -> Result<(), Failure> {
+    let of_path = record::of_path(path);
+    let Some(own) = server.handle(path).await? else { return Ok(()) };
+    // As long as the record names the volume, the directory is the volume's.
+    let is_own = server.read_record(&of_path).await?.is_some_and(|owner| owner == id);
+    if !is_own || !server.rename(path, to).await? || server.handle(to).await?.is_none_or(|renamed| renamed == own) {
+        return Ok(());
+    }
+    // Not every server gives a directory one handle for all time. The record decides.
+    if server.read_record(&of_path).await?.is_none_or(|owner| owner == id) {
+        return Ok(());
+    }
+    let says = format!("another run has deleted the volume, and the directory {path} belongs to another volume by now");
+    match server.has(path).await? {
+        false => {
+            server.rename(to, path).await?;
+            Err(Failure::retry(format!("{says}: this run has deleted nothing")))
+        }
+        true => Err(Failure::retry(format!("{says}; look at {to}, and move its files there by hand"))),
+    }
 }
 
 /// Renames the directory to a name that nothing has. A rename replaces an empty directory.
@@ -53,7 +77,7 @@ async fn archive(server: &Server, path: &str, id: &str) -> Result<(), Failure> {
     for number in 1..=record::MAX_ARCHIVES {
         let archive = record::archive(path, id, number);
         if !server.has(&archive).await? {
-            return server.rename(path, &archive).await.map(drop);
+            return take_away(server, path, &archive, id).await;
         }
         // An earlier run has archived the directory.
         if !server.has(path).await? {
@@ -71,10 +95,7 @@ async fn without_record(server: &Server, parameters: &Parameters, request: &RunR
     let id = &request.volume_id;
     // A run that died between its two records has claimed a path and made nothing there.
     if let Ok(path) = pattern::path(&parameters.subdirectory, request) {
-        let of_path = record::of_path(&path);
-        if server.read_record(&of_path).await?.is_some_and(|owner| owner == *id) {
-            server.remove_record(&of_path).await?;
-        }
+        server.remove_record_of(&record::of_path(&path), id).await?;
     }
     let Some(path) = record::source_path(&request.volume_source, parameters)? else { return Ok(()) };
     let of_path = record::of_path(&path);
@@ -85,5 +106,9 @@ async fn without_record(server: &Server, parameters: &Parameters, request: &RunR
             record::FOLDER
         )));
     }
-    Ok(())
+    // The volume was deleted before. But its records were in this folder.
+    match server.has(record::FOLDER).await? {
+        true => Ok(()),
+        false => Err(server.not_mounted()),
+    }
 }

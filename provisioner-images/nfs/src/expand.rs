@@ -12,10 +12,8 @@ use crate::server::Server;
 pub async fn expand(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<(), Failure> {
     let id = &request.volume_id;
     let Some(path) = server.read_record(&record::of_volume(id)).await? else {
-        return Err(Failure::never(format!(
-            "no record in {} says where this volume is: it cannot be expanded",
-            record::FOLDER
-        )));
+        let lost = format!("no record in {} says where this volume is: it cannot be expanded", record::FOLDER);
+        return Err(server.missing(Failure::never(lost)).await);
     };
     record::check_place(request, parameters, &path)?;
     let ours = server.read_record(&record::of_path(&path)).await?.is_some_and(|owner| owner == *id);

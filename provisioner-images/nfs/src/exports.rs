@@ -102,7 +102,7 @@ impl Export<'_> {
 }
 
 /// Checks whether an earlier run began the volume on an export.
-pub async fn holds(Export { server, parameters }: &Export<'_>, request: &RunRequest) -> Result<bool, Failure> {
+pub async fn holds(server: &Server, parameters: &Parameters, request: &RunRequest) -> Result<bool, Failure> {
     if server.read_record(&record::of_volume(&request.volume_id)).await?.is_some() {
         return Ok(true);
     }
@@ -163,7 +163,8 @@ async fn delete_with_notes(
             continue;
         }
         let removed = remove_leftover(other, &note, all, request).await;
-        removed.map_err(|failure| waiting::explained(all, failure, &waiting::for_leftover(parameters, other, &note)))?;
+        removed
+            .map_err(|failure| waiting::explained(all, failure, &waiting::for_leftover(parameters, other, &note)))?;
         server.remove_record(&note).await?;
     }
     Ok(())
@@ -255,9 +256,9 @@ pub async fn expand(all: &[Parameters], request: &RunRequest) -> Result<(), Fail
 async fn recorded<'a>(all: &'a [Parameters], request: &RunRequest) -> Result<&'a Parameters, Failure> {
     let [first, _, ..] = all else { return Ok(&all[0]) };
     let answers = ask(all).await;
-    for export in &answers.present {
-        if holds(export, request).await? {
-            return Ok(export.parameters);
+    for Export { server, parameters } in &answers.present {
+        if holds(server, parameters, request).await? {
+            return Ok(parameters);
         }
     }
     answers.all_present(all, waiting::for_search).map(|()| first)
@@ -348,11 +349,7 @@ pub async fn of_data_source<'a, 'b>(
         return Ok(None);
     }
     let asked = answers.present.iter().map(|Export { server, parameters }| {
-        limited(
-            parameters,
-            ANSWER_TIMEOUT,
-            async move { copies::source(server, parameters, request).await.map(drop) },
-        )
+        limited(parameters, ANSWER_TIMEOUT, async move { copies::source(server, parameters, request).await.map(drop) })
     });
     let n = choice::of_data_source(join_all(asked).await, answers.all_present(all, waiting::for_data_source))?;
     Ok(Some(&answers.present[n]))
@@ -375,11 +372,28 @@ pub async fn snapshot(all: &[Parameters], request: &RunRequest) -> Result<(), Fa
 pub async fn delete_snapshot(all: &[Parameters], request: &RunRequest) -> Result<(), Failure> {
     let id = copies::snapshot_id(request)?;
     let answers = ask(all).await;
-    let mut outcome = Ok(());
-    for Export { server, .. } in &answers.present {
-        outcome = outcome.and(copies::delete_snapshot(server, id).await);
-    }
-    let outcome = outcome.and(answers.all_present(all, waiting::for_snapshot));
+    let outcome = delete_snapshot_from(all, &answers, id).await;
     answers.leave().await;
     outcome
+}
+
+async fn delete_snapshot_from(all: &[Parameters], answers: &Answers<'_>, id: &str) -> Result<(), Failure> {
+    let (mut outcome, mut unused) = (Ok(()), Vec::new());
+    for Export { server, .. } in &answers.present {
+        let deleted = match server.has(record::FOLDER).await {
+            Ok(true) => copies::delete_snapshot(server, id).await,
+            Ok(false) => {
+                unused.push(server.not_mounted());
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        };
+        outcome = outcome.and(deleted);
+    }
+    outcome.and(answers.all_present(all, waiting::for_snapshot))?;
+    // The snapshot's volume had records on one of them.
+    match unused.pop() {
+        Some(failure) if unused.len() + 1 == all.len() => Err(failure),
+        _ => Ok(()),
+    }
 }

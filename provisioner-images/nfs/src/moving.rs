@@ -29,7 +29,7 @@ pub async fn move_in(server: &Server, parameters: &Parameters, request: &RunRequ
     // both notices.
     if let Err(failure) = apart(server, &path, id).await {
         if is_new {
-            server.remove_record(&of_path).await?;
+            server.remove_record_of(&of_path, id).await?;
         }
         return Err(failure);
     }
@@ -64,9 +64,7 @@ pub async fn move_out(server: &Server, parameters: &Parameters, request: &RunReq
         }
         _ => {}
     }
-    if server.read_record(&of_path).await?.is_some_and(|owner| owner == *id) {
-        server.remove_record(&of_path).await?;
-    }
+    server.remove_record_of(&of_path, id).await?;
     server.remove_record(&of_volume).await
 }
 

@@ -8,10 +8,10 @@ use futures::future::join_all;
 
 use crate::choice::{Answer, Choice, choose};
 use crate::exports::{self, Answers, Export, Storage, holds, limited};
-use crate::parameters::{OnDelete, Parameters};
+use crate::parameters::Parameters;
 use crate::provision::Fault;
 use crate::server::Server;
-use crate::{choice, delete, pattern, provision, record};
+use crate::{choice, pattern, provision, record};
 
 /// The time for all calls that make a volume on one export, when another may serve the run.
 const WORK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,6 +23,16 @@ struct Site<'a> {
     answers: Vec<Option<Answer>>,
     /// Why an export does not serve this run.
     failed: Vec<Option<Failure>>,
+}
+
+/// What is left of a volume on an export after a failure.
+enum Undone {
+    /// Nothing is left.
+    All,
+    /// Another run has made the directory.
+    InUse,
+    /// Something may be left.
+    Unknown,
 }
 
 /// Makes the volume where an earlier run began it, or on the first export that can.
@@ -64,6 +74,9 @@ async fn on_one_of(
     for (place, n) in order.into_iter().enumerate() {
         let Some(server) = site.servers[n] else { continue };
         let was_begun = is_begun && place == 0;
+        if !was_begun {
+            site.still_unused(n, request).await?;
+        }
         let failure = match site.begin(n, &left, request).await {
             Ok(()) => match limited(&all[n], WORK_TIMEOUT, provision::make(server, &all[n], request)).await {
                 Ok(path) => {
@@ -73,15 +86,15 @@ async fn on_one_of(
                     return Ok(());
                 }
                 Err(Fault::EachExport(failure)) => return Err(failure),
-                Err(Fault::ThisExport(failure)) => {
-                    if !site.undone(n, was_begun, request).await {
-                        if was_begun {
-                            return Err(failure);
-                        }
+                Err(Fault::ThisExport(failure)) => match site.undone(n, was_begun, request).await {
+                    Undone::All => failure,
+                    Undone::InUse => return Err(failure),
+                    Undone::Unknown if was_begun => return Err(failure),
+                    Undone::Unknown => {
                         left.push(n);
+                        failure
                     }
-                    failure
-                }
+                },
             },
             Err(failure) if was_begun => return Err(failure),
             Err(failure) => failure,
@@ -201,7 +214,8 @@ impl<'a> Site<'a> {
     /// by then.
     async fn forget(&self, left: &[usize], request: &RunRequest) {
         let note = record::of_begin(&request.volume_id);
-        let undone: Vec<String> = self.reachable().filter(|(n, _)| !left.contains(n)).map(|(n, _)| self.all[n].location()).collect();
+        let undone: Vec<String> =
+            self.reachable().filter(|(n, _)| !left.contains(n)).map(|(n, _)| self.all[n].location()).collect();
         for (n, server) in self.reachable() {
             let removed = limited(&self.all[n], WORK_TIMEOUT, async {
                 match server.read_record(&note).await? {
@@ -215,22 +229,38 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Removes what runs have begun on an export. Returns whether nothing of the volume is left there. A directory of an
-    /// earlier run stays.
-    async fn undone(&self, n: usize, was_begun: bool, request: &RunRequest) -> bool {
-        let Some(server) = self.servers[n] else { return false };
-        let parameters = Parameters { on_delete: OnDelete::Delete, ..self.all[n].clone() };
-        let removed = async {
-            if was_begun
-                && let Some(path) = server.read_record(&record::of_volume(&request.volume_id)).await?
-                && server.has_directory(&path).await?
-            {
-                return Ok(false);
+    /// Checks that no other run has begun the volume on an export since this run has asked. This run may have been
+    /// suspended meanwhile, and the volume may be in use by now.
+    async fn still_unused(&self, n: usize, request: &RunRequest) -> Result<(), Failure> {
+        let Some(server) = self.servers[n] else { return Ok(()) };
+        let parameters = &self.all[n];
+        match limited(parameters, WORK_TIMEOUT, holds(server, parameters, request)).await {
+            Ok(true) => {
+                Err(Failure::retry(format!("another run has just begun this volume on {}", parameters.location())))
             }
-            delete::delete(server, &parameters, &record::without_source(request)).await?;
-            Ok::<_, Failure>(true)
+            // A failure shows in the next step, too, which tries the next export then.
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what this run has begun on an export. A directory of another run stays, and so do files.
+    async fn undone(&self, n: usize, was_begun: bool, request: &RunRequest) -> Undone {
+        let Some(server) = self.servers[n] else { return Undone::Unknown };
+        let id = &request.volume_id;
+        let removed = async {
+            // Only an empty directory is removed: another run may make the directory at any moment, and a pod may write.
+            if let Some(path) = server.read_record(&record::of_volume(id)).await? {
+                if server.has_directory(&path).await? && (was_begun || !server.remove_empty(&path).await?) {
+                    return Ok(Undone::InUse);
+                }
+                server.remove_record_of(&record::of_path(&path), id).await?;
+                server.remove_record(&record::of_volume(id)).await?;
+            } else if let Ok(path) = pattern::path(&self.all[n].subdirectory, request) {
+                server.remove_record_of(&record::of_path(&path), id).await?;
+            }
+            Ok::<_, Failure>(Undone::All)
         };
-        limited(&self.all[n], WORK_TIMEOUT, removed).await.unwrap_or(false)
+        limited(&self.all[n], WORK_TIMEOUT, removed).await.unwrap_or(Undone::Unknown)
     }
 
     /// Returns the exports that answer, by their number.
@@ -266,7 +296,7 @@ async fn answer(
 ) -> Result<(Answer, Option<String>), Failure> {
     let (id, server) = (&request.volume_id, &export.server);
     let work = async {
-        let has = holds(export, request).await?;
+        let has = holds(server, export.parameters, request).await?;
         let begun = server.read_record(&record::of_begin(id)).await?;
         let begun_at = all.iter().position(|one| Some(one.location()) == begun);
         let mut noted = Vec::new();
@@ -276,7 +306,12 @@ async fn answer(
             }
         }
         let free = server.free().await?;
-        let identity = server.read_record(record::IDENTITY).await?;
+        let mut identity = server.read_record(record::IDENTITY).await?;
+        if identity.is_none() && !has {
+            // Before the choice, because the first run must also see that two names lead to one storage.
+            server.make_record(record::IDENTITY, &record::identity(id, export.parameters)).await?;
+            identity = server.read_record(record::IDENTITY).await?;
+        }
         Ok((Answer { has, free, begun_at, noted }, identity))
     };
     limited(export.parameters, WORK_TIMEOUT, work).await

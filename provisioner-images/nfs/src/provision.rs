@@ -49,14 +49,14 @@ pub async fn make(server: &Server, parameters: &Parameters, request: &RunRequest
     let is_new = match &source {
         // A copy has the mode and the owner of its source.
         Some(source) => copies::make(server, parameters, source, &path, &request.volume_id).await?,
-        None => server.make_directory(&path, parameters.mode).await?,
+        None => make_empty(server, parameters, &path, &request.volume_id).await?,
     };
     // Another run may have claimed a directory around this one, and have found nothing there.
     if let Some(around) = nesting::around(server, &path).await? {
         match source {
             // The users of that directory must not read the copy.
             Some(_) if is_new => copies::withdraw(server, &path, &request.volume_id).await?,
-            None if is_new => server.remove_empty(&path).await?,
+            None if is_new => drop(server.remove_empty(&path).await?),
             _ => {}
         }
         return Err(nesting::refused(&path, &around).into());
@@ -65,6 +65,19 @@ pub async fn make(server: &Server, parameters: &Parameters, request: &RunRequest
         server.set(&path, parameters.mode, parameters.owner, parameters.group).await?;
     }
     Ok(path)
+}
+
+/// Makes an empty directory, if the records still give the path to the volume. Returns whether it is new.
+async fn make_empty(server: &Server, parameters: &Parameters, path: &str, id: &str) -> Result<bool, Fault> {
+    let is_new = server.make_directory(path, parameters.mode).await?;
+    // A run that was suspended before this step may wake up after the deletion.
+    if server.is_recorded(path, id).await? {
+        return Ok(is_new);
+    }
+    if is_new {
+        server.remove_empty(path).await?;
+    }
+    Err(Fault::EachExport(Failure::retry(format!("the volume was deleted before its directory {path} was made"))))
 }
 
 /// Creates the PersistentVolume of a directory.
@@ -96,7 +109,7 @@ async fn claimed_path(server: &Server, parameters: &Parameters, request: &RunReq
     if server.make_record(&of_volume, &path).await? || server.read_record(&of_volume).await?.as_ref() == Some(&path) {
         return Ok(path);
     }
-    server.remove_record(&record::of_path(&path)).await?;
+    server.remove_record_of(&record::of_path(&path), id).await?;
     Err(Fault::EachExport(Failure::retry(format!(
         "another run for this volume has just recorded another place than {path}"
     ))))
@@ -148,7 +161,7 @@ async fn new_record(server: &Server, path: &str, id: &str, is_recorded: bool) ->
         }
         None => return Ok(true),
     };
-    server.remove_record(&record::of_path(path)).await?;
+    server.remove_record_of(&record::of_path(path), id).await?;
     Err(conflict)
 }
 

@@ -13,6 +13,8 @@
 //! - `begun-<uuid>` names the export where a run has begun the volume. Each export has it until the volume is complete.
 //! - `also-<uuid>-<hash of an export>` notes another export that may have what an earlier run for the volume left.
 //!
+//! `deleted-snapshots/<id>` is a tombstone: the snapshot was deleted, and a run that still makes it must not publish it.
+//!
 //! `export` has a text that no other storage has. So the image recognises an export that has two names.
 //!
 //! A directory without the first record belongs to somebody else: it is neither used nor deleted.
@@ -46,6 +48,11 @@ pub fn of_volume(id: &str) -> String {
     format!("{FOLDER}/{VOLUME}{id}")
 }
 
+/// Returns the name that the record of a volume's path has right before its removal.
+pub fn of_release(id: &str) -> String {
+    format!("{FOLDER}/released-{id}")
+}
+
 /// Returns the name of the note that another export may have what an earlier run for a volume left.
 pub fn of_note(id: &str, other: &Parameters) -> String {
     format!("{FOLDER}/also-{id}-{}", &hash(&other.location())[..16])
@@ -54,9 +61,29 @@ pub fn of_note(id: &str, other: &Parameters) -> String {
 /// The name of the record that identifies a storage.
 pub const IDENTITY: &str = ".flex-provisioner/export";
 
-/// Returns the identity of a storage, which the first run makes that begins a volume there.
+/// Returns the identity of a storage, which the first run makes that asks the storage about a volume.
 pub fn identity(id: &str, export: &Parameters) -> String {
     format!("{id}-{}", &hash(&export.location())[..16])
+}
+
+/// The folder of the tombstones.
+pub const TOMBSTONES: &str = ".flex-provisioner/deleted-snapshots";
+
+/// Returns the name of the tombstone of a snapshot.
+pub fn of_tombstone(id: &str) -> String {
+    format!("{TOMBSTONES}/{id}")
+}
+
+/// The time for which a tombstone stays, in seconds. A run that makes the snapshot, and was suspended before the deletion,
+/// must have ended by then.
+const TOMBSTONE_SECONDS: u32 = 7 * 24 * 3600;
+
+/// Returns the tombstones that nothing needs any more, by the times when they were made. The clock is that of the server: the
+/// time of the tombstone that this run has just made.
+pub fn old_tombstones<'a>(tombstones: &'a [(String, u32)], just_made: &str) -> Vec<&'a str> {
+    let now = tombstones.iter().find(|(id, _)| id == just_made).map(|(_, made)| *made);
+    let is_old = |made: u32| now.is_some_and(|now| now.saturating_sub(made) > TOMBSTONE_SECONDS);
+    tombstones.iter().filter(|(_, made)| is_old(*made)).map(|(id, _)| id.as_str()).collect()
 }
 
 /// Returns the name of the note that says where a run has begun a volume.
@@ -210,6 +237,16 @@ mod tests {
         assert_eq!(archive("t/a", "1", 1), "t/archived-a-1");
         assert_eq!(archive("a-pvc-11", "11", 1), "archived-a-pvc-11");
         assert_eq!(archive("t/a", "1", 2), "t/archived-a-1.2");
+    }
+
+    #[test]
+    fn a_tombstone_stays_as_long_as_a_run_may_live() {
+        let day = |n: u32| 1_800_000_000 + n * 24 * 3600;
+        let tombstones =
+            [("a", day(0)), ("b", day(3)), ("c", day(10)), ("d", day(12))].map(|(id, at)| (id.to_owned(), at));
+        assert_eq!(old_tombstones(&tombstones, "c"), ["a"]);
+        assert_eq!(old_tombstones(&tombstones, "d"), ["a", "b"]);
+        assert_eq!(old_tombstones(&tombstones, "none"), [""; 0], "the time of the server is not known");
     }
 
     #[test]

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use flex_image_kit::Failure;
 use futures::TryStreamExt;
-use nfs_rs::{Mount, NfsError};
+use nfs_rs::{Mount, NfsError, ReaddirplusEntry};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::parameters::Parameters;
+use crate::record::{FOLDER, of_path, of_volume, split};
 use crate::trouble::{self, Kind, kind};
 
 /// The time for the server's first answer, on one connection and then on another. A waiting pod uses resources of its
@@ -52,13 +53,25 @@ impl Server {
                         break;
                     }
                 }
-                None => {
-                    let waited: Duration = ANSWER_TIMEOUTS.iter().sum();
-                    return Err(Failure::retry(format!("{at} gave no answer within {} s", waited.as_secs())));
-                }
+                None => return Err(no_answer(&at)),
             }
         }
         Err(problem.unwrap_or_else(|| Failure::config(format!("{at}: no protocol version to speak"))))
+    }
+
+    /// Connects with one version of the protocol, if the server speaks it. A server that is busy or away is a failure: with
+    /// another version, the run could do less than the server can.
+    pub async fn connect_with(parameters: &Parameters, version: &str) -> Result<Option<Self>, Failure> {
+        let at = parameters.location();
+        match answer(&url(parameters, version)).await {
+            Some(Ok(mount)) => Ok(Some(Self { mount, at })),
+            Some(Err(error)) if trouble::refuses_version(&error) => {
+                eprintln!("{at} does not speak NFSv{version} with this image: {error}");
+                Ok(None)
+            }
+            Some(Err(error)) => Err(trouble::unreachable(&at, &error)),
+            None => Err(no_answer(&at)),
+        }
     }
 
     /// Ends the session with the server. A failure does not matter, because the work is done.
@@ -89,6 +102,25 @@ impl Server {
         Err(Failure::never(format!("{}/{path} is not a directory: nothing is done", self.at)))
     }
 
+    /// Returns the failure of a run that does not find what the export must have. The image never removes the folder of the
+    /// records. So an export without it is not the one that had them.
+    pub async fn missing(&self, failure: Failure) -> Failure {
+        match self.has(FOLDER).await {
+            Ok(true) => failure,
+            Ok(false) => self.not_mounted(),
+            Err(unknown) => unknown,
+        }
+    }
+
+    /// Returns the failure of an export without the folder of the records.
+    pub fn not_mounted(&self) -> Failure {
+        Failure::retry(format!(
+            "{} has no folder {FOLDER}: perhaps its file system is not mounted on the server; nothing is done; mount it, or \
+             restore the folder from a backup",
+            self.at
+        ))
+    }
+
     /// Checks whether anything exists at the path.
     pub async fn has(&self, path: &str) -> Result<bool, Failure> {
         match self.mount.getattr_path(path).await {
@@ -106,6 +138,20 @@ impl Server {
         };
         match names.await {
             Ok(names) => Ok(names),
+            Err(error) if kind(&error) == Kind::Missing => Ok(Vec::new()),
+            Err(error) => Err(self.failure(&format!("cannot list {path}"), &error)),
+        }
+    }
+
+    /// Returns the names in a directory, with the seconds of their modification times; none if the directory does not exist.
+    pub async fn times_in(&self, path: &str) -> Result<Vec<(String, u32)>, Failure> {
+        let times = async {
+            let folder = self.mount.lookup_path(path).await?;
+            let entries: Vec<ReaddirplusEntry> = self.mount.readdirplus(folder.fh).await.try_collect().await?;
+            Ok(entries.into_iter().filter_map(|entry| Some((entry.file_name, entry.attr?.mtime.seconds))).collect())
+        };
+        match times.await {
+            Ok(times) => Ok(times),
             Err(error) if kind(&error) == Kind::Missing => Ok(Vec::new()),
             Err(error) => Err(self.failure(&format!("cannot list {path}"), &error)),
         }
@@ -142,13 +188,20 @@ impl Server {
         }
     }
 
-    /// Removes a directory if it is empty.
-    pub async fn remove_empty(&self, path: &str) -> Result<(), Failure> {
+    /// Makes a directory in one that must exist.
+    pub async fn make_inside(&self, path: &str, mode: u32) -> Result<(), Failure> {
+        self.make_one(path, mode).await.map(drop)
+    }
+
+    /// Removes a directory if it is empty. Returns false if it is not.
+    pub async fn remove_empty(&self, path: &str) -> Result<bool, Failure> {
         match self.mount.rmdir_path(path).await {
-            Err(error) if !matches!(kind(&error), Kind::Missing | Kind::NotEmpty) => {
-                Err(self.failure(&format!("cannot remove the directory {path}"), &error))
-            }
-            _ => Ok(()),
+            Ok(()) => Ok(true),
+            Err(error) => match kind(&error) {
+                Kind::Missing => Ok(true),
+                Kind::NotEmpty => Ok(false),
+                _ => Err(self.failure(&format!("cannot remove the directory {path}"), &error)),
+            },
         }
     }
 
@@ -166,7 +219,9 @@ impl Server {
                 (Ok(_), _) => return Ok(true),
                 (Err(error), _) if kind(&error) == Kind::Exists => return Ok(false),
                 (Err(error), false) if kind(&error) == Kind::Missing => {
-                    self.make_one(crate::record::FOLDER, 0o700).await?;
+                    for folder in [FOLDER, split(path).folder] {
+                        self.make_one(folder, 0o700).await?;
+                    }
                     folder_made = true;
                 }
                 (Err(error), _) => return Err(self.failure(&format!("cannot make the record {path}"), &error)),
@@ -181,6 +236,12 @@ impl Server {
             Err(error) if kind(&error) == Kind::Missing => Ok(None),
             Err(error) => Err(self.failure(&format!("cannot read the record {path}"), &error)),
         }
+    }
+
+    /// Checks whether the records give a path to a volume.
+    pub async fn is_recorded(&self, path: &str, id: &str) -> Result<bool, Failure> {
+        let has_place = self.read_record(&of_volume(id)).await?.is_some_and(|recorded| recorded == path);
+        Ok(has_place && self.read_record(&of_path(path)).await?.is_some_and(|owner| owner == id))
     }
 
     /// Makes a record with a text, in place of one with another text.
@@ -202,6 +263,33 @@ impl Server {
         }
     }
 
+    /// Removes a record with this text, and no other one; a missing one is no error.
+    ///
+    /// A run that wakes up late may find a record of the same name that another run has made meanwhile. So the run renames
+    /// the record, looks at it, and puts it back if it has another text.
+    pub async fn remove_record_of(&self, path: &str, text: &str) -> Result<(), Failure> {
+        let aside = crate::record::of_release(text);
+        if self.read_record(path).await?.is_some_and(|found| found == text) {
+            self.rename(path, &aside).await?;
+        }
+        // A run that died may have left it.
+        match self.read_record(&aside).await? {
+            None => return Ok(()),
+            Some(found) if found == text => {}
+            Some(other) => drop(self.make_record(path, &other).await?),
+        }
+        self.remove_record(&aside).await
+    }
+
+    /// Returns the handle of a file or directory, which no other one ever has; `None` if it does not exist.
+    pub async fn handle(&self, path: &str) -> Result<Option<Vec<u8>>, Failure> {
+        match self.mount.lookup_path(path).await {
+            Ok(found) => Ok(Some(found.fh.to_vec())),
+            Err(error) if kind(&error) == Kind::Missing => Ok(None),
+            Err(error) => Err(self.failure(&format!("cannot look at {path}"), &error)),
+        }
+    }
+
     /// Renames a file or directory. Returns false if there was nothing to rename.
     pub async fn rename(&self, from: &str, to: &str) -> Result<bool, Failure> {
         match self.mount.rename_path(from, to).await {
@@ -210,6 +298,11 @@ impl Server {
             Err(error) => Err(self.failure(&format!("cannot rename {from} to {to}"), &error)),
         }
     }
+}
+
+fn no_answer(at: &str) -> Failure {
+    let waited: Duration = ANSWER_TIMEOUTS.iter().sum();
+    Failure::retry(format!("{at} gave no answer within {} s", waited.as_secs()))
 }
 
 /// Returns the export in the form that nfs-rs expects.

@@ -66,6 +66,42 @@ pub fn is_no_directory(error: &NfsError) -> bool {
     matches!(error, NfsError::Nfs4(V4::NFS4ERR_NOTDIR | V4::NFS4ERR_SYMLINK) | NfsError::Nfs3(V3::NFS3ERR_NOTDIR))
 }
 
+/// Checks whether the error means that the server cannot do the operation at all, or has answered without the attribute.
+/// After any other error, nobody knows.
+pub fn is_unsupported(error: &NfsError) -> bool {
+    match error {
+        NfsError::Unsupported(_) | NfsError::Xdr(_) | NfsError::Nfs3(V3::NFS3ERR_NOTSUPP) => true,
+        NfsError::Nfs4(code) => {
+            matches!(code, V4::NFS4ERR_NOTSUPP | V4::NFS4ERR_ATTRNOTSUPP | V4::NFS4ERR_OP_ILLEGAL)
+        }
+        _ => false,
+    }
+}
+
+/// Checks whether the error means that an extended attribute does not exist.
+pub fn is_no_xattr(error: &NfsError) -> bool {
+    matches!(error, NfsError::Nfs4(V4::NFS4ERR_NOXATTR))
+}
+
+/// Checks whether the server has answered that it does not speak this version of the protocol. A busy server says nothing
+/// about that, and neither does one that is away.
+pub fn refuses_version(error: &NfsError) -> bool {
+    let error = error.operation_outcome().map_or(error, |outcome| &outcome.source);
+    match error {
+        NfsError::Nfs4(code) => !matches!(
+            code,
+            V4::NFS4ERR_DELAY
+                | V4::NFS4ERR_GRACE
+                | V4::NFS4ERR_IO
+                | V4::NFS4ERR_SERVERFAULT
+                | V4::NFS4ERR_NOSPC
+                | V4::NFS4ERR_STALE
+        ),
+        NfsError::Rpc(_) | NfsError::Xdr(_) | NfsError::Unsupported(_) => true,
+        _ => false,
+    }
+}
+
 /// Checks whether the server may only reject the version of the protocol: it answered, but not about the export.
 pub fn is_of_version(error: &NfsError) -> bool {
     matches!(error, NfsError::Nfs4(V4::NFS4ERR_MINOR_VERS_MISMATCH | V4::NFS4ERR_NOTSUPP) | NfsError::Rpc(_))

@@ -17,6 +17,8 @@ mod exports;
 mod front;
 #[path = "image/killed.rs"]
 mod killed;
+#[path = "image/late.rs"]
+mod late;
 #[path = "image/list.rs"]
 mod list;
 #[path = "image/moving.rs"]

@@ -1,6 +1,6 @@
-//! A front before the server that knows the operations CLONE and COPY of NFSv4.2, which nfs-ganesha lacks for its local
-//! files. The front copies on the disk below the server, and passes all other requests on. All but
-//! one are passed on as they are: nfs-ganesha 4.3 refuses clients of version 4.2 that set the flag for fencing.
+//! A front before the server that knows the operations CLONE and COPY of NFSv4.2, and those on extended attributes, which
+//! nfs-ganesha lacks for its local files. The front works on the disk below the server, and passes all other requests on.
+//! All but one are passed on as they are: nfs-ganesha 4.3 refuses clients of version 4.2 that set the flag for fencing.
 //!
 //! A request with one of the operations names both files by handles, which only the server can read. So the front asks
 //! the server for the numbers of both files in place of the operation, finds the files on the disk, copies, and answers
@@ -13,10 +13,12 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use crate::Ganesha;
 use crate::wire::{self, Call, Request};
+use crate::xattrs::{self, Xattrs};
 
 /// What the front does with an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +29,29 @@ pub enum Answer {
     Refused(u32),
 }
 
+/// The time within which a request that is to be held must come.
+const HELD_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// The largest part that one COPY copies, as servers bound it that do not copy in the background.
 const LARGEST_COPY: u64 = 1 << 20;
+
+/// The operations that a front can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// CREATE of a directory.
+    MakeDirectory,
+    /// REMOVE.
+    Remove,
+    /// RENAME.
+    Rename,
+}
+
+/// The requests that a front holds.
+#[derive(Default)]
+struct Hold {
+    operation: Option<Operation>,
+    is_holding: bool,
+}
 
 /// What all connections share.
 struct Shared {
@@ -38,6 +61,15 @@ struct Shared {
     copy: Answer,
     clones: AtomicUsize,
     copies: AtomicUsize,
+    hold: Mutex<Hold>,
+    changed: Condvar,
+    xattrs: Xattrs,
+}
+
+/// A request whose answer the front makes.
+enum Asked {
+    Copy(Call),
+    Xattrs(xattrs::Call),
 }
 
 /// A front before a server. Its threads end with the connections.
@@ -47,16 +79,25 @@ pub struct Front {
 }
 
 impl Front {
-    /// Starts a front before a server.
+    /// Starts a front before a server, without extended attributes.
     ///
     /// # Panics
     /// If no port is free.
     pub fn start(server: &Ganesha, clone: Answer, copy: Answer) -> Self {
+        Self::start_with(server, clone, copy, Xattrs::OfServer)
+    }
+
+    /// Starts a front before a server.
+    ///
+    /// # Panics
+    /// If no port is free.
+    pub fn start_with(server: &Ganesha, clone: Answer, copy: Answer, xattrs: Xattrs) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("a bound socket").port();
         let (clones, copies) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (directory, server) = (server.directory(), server.port());
-        let shared = Arc::new(Shared { directory, server, clone, copy, clones, copies });
+        let (hold, changed) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { directory, server, clone, copy, clones, copies, hold, changed, xattrs });
         let of_thread = Arc::clone(&shared);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -72,6 +113,33 @@ impl Front {
         self.port
     }
 
+    /// Holds each request with this operation, before the server gets it, until `release`.
+    ///
+    /// # Panics
+    /// If a thread of the front has panicked.
+    pub fn hold(&self, operation: Operation) {
+        self.shared.hold.lock().expect("no thread panics").operation = Some(operation);
+    }
+
+    /// Waits until a request is held.
+    ///
+    /// # Panics
+    /// If there is none after a while.
+    pub fn wait_until_held(&self) {
+        let hold = self.shared.hold.lock().expect("no thread panics");
+        let waited = self.shared.changed.wait_timeout_while(hold, HELD_TIMEOUT, |hold| !hold.is_holding);
+        assert!(!waited.expect("no thread panics").1.timed_out(), "no request was held within {HELD_TIMEOUT:?}");
+    }
+
+    /// Passes on what is held, and holds nothing more.
+    ///
+    /// # Panics
+    /// As [`Front::hold`].
+    pub fn release(&self) {
+        *self.shared.hold.lock().expect("no thread panics") = Hold::default();
+        self.shared.changed.notify_all();
+    }
+
     /// Returns how many requests to clone it got.
     pub fn clones(&self) -> usize {
         self.shared.clones.load(Ordering::SeqCst)
@@ -84,18 +152,20 @@ impl Front {
 }
 
 /// The requests that wait for the server's answer, by their number.
-type Waiting = Arc<Mutex<HashMap<u32, Call>>>;
+type Waiting = Arc<Mutex<HashMap<u32, Asked>>>;
 
 fn serve(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     let server = TcpStream::connect((Ipv4Addr::LOCALHOST, shared.server))?;
     let waiting = Waiting::default();
     let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
     let asked = Arc::clone(&waiting);
+    let of_requests = Arc::clone(shared);
     std::thread::spawn(move || {
         while let Ok(message) = wire::read_message(&mut from_client) {
             let message = wire::without_fencing(message);
-            let sent = match wire::request(&message) {
-                Some(Request { id, call, instead }) => {
+            of_requests.wait_while_held(&message);
+            let sent = match of_requests.request(&message) {
+                Some((id, call, instead)) => {
                     asked.lock().expect("no thread panics").insert(id, call);
                     instead
                 }
@@ -113,7 +183,8 @@ fn serve(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
             let id = wire::id(&message);
             let call = id.and_then(|id| waiting.lock().expect("no thread panics").remove(&id));
             let sent = match call {
-                Some(call) => shared.answer(&message, call),
+                Some(Asked::Copy(call)) => shared.answer(&message, call),
+                Some(Asked::Xattrs(call)) => shared.answer_xattrs(&message, &call),
                 None => message,
             };
             if wire::write_message(&mut to_client, &sent).is_err() {
@@ -126,6 +197,45 @@ fn serve(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
 }
 
 impl Shared {
+    /// Waits as long as the front holds the operation of a request.
+    fn wait_while_held(&self, request: &[u8]) {
+        let operation = match wire::operation(request) {
+            Some((wire::CREATE, wire::DIRECTORY)) => Operation::MakeDirectory,
+            Some((wire::REMOVE, _)) => Operation::Remove,
+            Some((wire::RENAME, _)) => Operation::Rename,
+            _ => return,
+        };
+        let mut hold = self.hold.lock().expect("no thread panics");
+        while hold.operation == Some(operation) {
+            hold.is_holding = true;
+            self.changed.notify_all();
+            hold = self.changed.wait(hold).expect("no thread panics");
+        }
+    }
+
+    /// Reads a request that the front answers. Returns its number, and the request that the server gets instead.
+    fn request(&self, message: &[u8]) -> Option<(u32, Asked, Vec<u8>)> {
+        if let Some(Request { id, call, instead }) = wire::request(message) {
+            return Some((id, Asked::Copy(call), instead));
+        }
+        if self.xattrs == Xattrs::OfServer {
+            return None;
+        }
+        let (call, instead) = wire::of_file(message, xattrs::Call::read)?;
+        Some((wire::id(message)?, Asked::Xattrs(call), instead))
+    }
+
+    /// Does an operation on extended attributes, and makes the answer from that of the server.
+    fn answer_xattrs(&self, reply: &[u8], call: &xattrs::Call) -> Vec<u8> {
+        let Some(number) = wire::number_of_file(reply) else { return reply.to_vec() };
+        let outcome = match (self.xattrs, find(&self.directory, number)) {
+            (Xattrs::Unknown(status), _) => Err(status),
+            (_, Some(file)) => call.done(&file),
+            (_, None) => Err(wire::IO_ERROR),
+        };
+        wire::reply_of_file(reply, call.operation(), outcome)
+    }
+
     /// Does the operation, and makes the answer from that of the server.
     fn answer(&self, reply: &[u8], call: Call) -> Vec<u8> {
         let (counter, wanted) = match call.is_clone {
@@ -156,13 +266,14 @@ impl Shared {
     }
 }
 
-/// Finds a file below a directory by its number.
+/// Finds a file or directory below a directory by its number.
 fn find(directory: &Path, number: u64) -> Option<PathBuf> {
     fs::read_dir(directory).ok()?.flatten().find_map(|entry| {
         let found = entry.metadata().ok()?;
-        match found.is_dir() {
-            true => find(&entry.path(), number),
-            false => (found.ino() == number).then(|| entry.path()),
+        match found.ino() == number {
+            true => Some(entry.path()),
+            false if found.is_dir() => find(&entry.path(), number),
+            false => None,
         }
     })
 }

@@ -6,6 +6,7 @@
 
 mod front;
 mod wire;
+mod xattrs;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +16,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-pub use front::{Answer, Front};
+pub use front::{Answer, Front, Operation};
+pub use xattrs::Xattrs;
 
 /// The time limit of a start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);

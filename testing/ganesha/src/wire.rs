@@ -4,13 +4,20 @@
 use std::io::{self, Read, Write};
 
 /// The numbers of operations.
-const GETATTR: u32 = 9;
+/// GETATTR.
+pub const GETATTR: u32 = 9;
 const PUTFH: u32 = 22;
 const SAVEFH: u32 = 32;
 const EXCHANGE_ID: u32 = 42;
 const SEQUENCE: u32 = 53;
 const COPY: u32 = 60;
 const CLONE: u32 = 71;
+/// The numbers of operations that the front can hold.
+pub const CREATE: u32 = 6;
+pub const REMOVE: u32 = 28;
+pub const RENAME: u32 = 29;
+/// The kind of a directory.
+pub const DIRECTORY: u32 = 2;
 /// NFS4ERR_IO.
 pub const IO_ERROR: u32 = 5;
 /// The attribute `fileid`, as a bitmap.
@@ -95,7 +102,7 @@ fn flags_of_client(message: &[u8]) -> Option<usize> {
 }
 
 /// The rest of a message.
-struct Words<'a>(&'a [u8]);
+pub struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {
     fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
@@ -104,7 +111,8 @@ impl<'a> Words<'a> {
         Some(bytes)
     }
 
-    fn word(&mut self) -> Option<u32> {
+    /// Reads a word.
+    pub fn word(&mut self) -> Option<u32> {
         Some(u32::from_be_bytes(self.bytes(4)?.try_into().ok()?))
     }
 
@@ -113,14 +121,15 @@ impl<'a> Words<'a> {
     }
 
     /// Reads bytes that follow their number, filled up to whole words.
-    fn opaque(&mut self) -> Option<&'a [u8]> {
+    pub fn opaque(&mut self) -> Option<&'a [u8]> {
         let length = self.word()? as usize;
         let bytes = self.bytes(length)?;
         self.bytes(length.next_multiple_of(4) - length)?;
         Some(bytes)
     }
 
-    fn is(&mut self, expected: u32) -> Option<()> {
+    /// Reads a word that must be this one.
+    pub fn is(&mut self, expected: u32) -> Option<()> {
         (self.word()? == expected).then_some(())
     }
 }
@@ -137,6 +146,22 @@ fn compound(words: &mut Words<'_>) -> Option<()> {
         words.opaque()?;
     }
     words.opaque().map(drop)
+}
+
+/// Returns the number of the first operation of a request that does more than name a file, and the word after the number.
+pub fn operation(request: &[u8]) -> Option<(u32, u32)> {
+    let mut words = Words(request);
+    compound(&mut words)?;
+    words.word()?;
+    for _ in 0..words.word()? {
+        match words.word()? {
+            SEQUENCE => drop(words.bytes(32)?),
+            PUTFH => drop(words.opaque()?),
+            SAVEFH => {}
+            other => return Some((other, words.word()?)),
+        }
+    }
+    None
 }
 
 /// Reads a request; `None` for one without the operations.
@@ -180,6 +205,81 @@ pub fn request(message: &[u8]) -> Option<Request> {
     Some(Request { id, call, instead })
 }
 
+/// Adds a word to a message.
+pub fn add_word(message: &mut Vec<u8>, word: u32) {
+    message.extend(word.to_be_bytes());
+}
+
+/// Adds bytes after their number, filled up to whole words.
+pub fn add_opaque(message: &mut Vec<u8>, bytes: &[u8]) {
+    add_word(message, u32::try_from(bytes.len()).unwrap_or(0));
+    message.extend(bytes);
+    message.resize(message.len() + bytes.len().next_multiple_of(4) - bytes.len(), 0);
+}
+
+/// Reads a request for one file: its operation, and the request that asks for the number of the file instead. Returns
+/// `None` for a request with another operation than `read` knows.
+pub fn of_file<T>(message: &[u8], read: impl Fn(&mut Words<'_>) -> Option<T>) -> Option<(T, Vec<u8>)> {
+    let mut words = Words(message);
+    compound(&mut words)?;
+    words.word()?;
+    words.is(3)?;
+    words.is(SEQUENCE)?;
+    words.bytes(32)?;
+    words.is(PUTFH)?;
+    words.opaque()?;
+    let mut instead = message[..message.len() - words.0.len()].to_vec();
+    let operation = read(&mut words)?;
+    for word in [GETATTR, 1, NUMBER_OF_FILE] {
+        add_word(&mut instead, word);
+    }
+    Some((operation, instead))
+}
+
+/// Returns the number of the file in the server's answer to the request that asks for it.
+pub fn number_of_file(reply: &[u8]) -> Option<u64> {
+    let (_, mut words) = sequence(reply, 3)?;
+    file(&mut words)
+}
+
+/// Makes the answer to an operation on one file: its result, or the status of its failure.
+pub fn reply_of_file(reply: &[u8], operation: u32, outcome: Result<Vec<u8>, u32>) -> Vec<u8> {
+    let Some((head, _)) = sequence(reply, 3) else { return reply.to_vec() };
+    let Some(status_at) = status_of_compound(reply) else { return reply.to_vec() };
+    let mut answer = head.to_vec();
+    let status = outcome.as_ref().err().copied().unwrap_or(0);
+    answer[status_at..status_at + 4].copy_from_slice(&status.to_be_bytes());
+    for word in [PUTFH, 0, operation, status] {
+        add_word(&mut answer, word);
+    }
+    answer.extend(outcome.unwrap_or_default());
+    answer
+}
+
+/// Reads the beginning of a good answer with so many results, with that of SEQUENCE. Returns the beginning and the rest.
+fn sequence(reply: &[u8], results: u32) -> Option<(&[u8], Words<'_>)> {
+    let mut words = Words(&reply[status_of_compound(reply)?..]);
+    words.is(0)?;
+    words.opaque()?;
+    words.is(results)?;
+    words.is(SEQUENCE)?;
+    words.is(0)?;
+    words.bytes(36)?;
+    Some((&reply[..reply.len() - words.0.len()], words))
+}
+
+/// Returns the place of the status of a compound in an accepted answer.
+fn status_of_compound(reply: &[u8]) -> Option<usize> {
+    let mut words = Words(reply);
+    words.word()?;
+    words.is(1)?;
+    words.is(0)?;
+    words.word()?;
+    words.opaque()?;
+    words.is(0)?;
+    Some(reply.len() - words.0.len())
+}
+
 /// The parts of an answer.
 struct Parts<'a> {
     /// All before the status of the compound.
@@ -190,15 +290,8 @@ struct Parts<'a> {
 }
 
 fn parts(reply: &[u8]) -> Option<Parts<'_>> {
-    let mut words = Words(reply);
-    words.word()?;
-    // An accepted answer.
-    words.is(1)?;
-    words.is(0)?;
-    words.word()?;
-    words.opaque()?;
-    words.is(0)?;
-    let head = &reply[..reply.len() - words.0.len()];
+    let (head, rest) = reply.split_at_checked(status_of_compound(reply)?)?;
+    let mut words = Words(rest);
     words.is(0)?;
     let tag = words.opaque()?;
     words.is(6)?;

@@ -245,3 +245,40 @@ fn a_name_that_cannot_be_removed_is_reported() {
     fs::remove_file(rubbish.join(OsStr::from_bytes(b"odd-\xff"))).unwrap();
     assert_eq!(run.delete_bound().code, 0);
 }
+
+/// The server exports the directory where its disk should be mounted.
+#[test]
+fn an_export_whose_disk_is_not_mounted_loses_nothing() {
+    let mut server = Ganesha::start(Options { numeric_owners: true, ..Options::default() });
+    let run = Run::new(&server, ONE);
+    run.provision().well();
+    let bound = run.clone().with("VOLUME_SOURCE", &run.source());
+    let snapshot = |id: &str| bound.clone().with("SNAPSHOT_ID", id);
+    snapshot(ONE).of("snapshot").well();
+    let disk = server.directory().with_file_name("disk");
+    server.stop();
+    fs::rename(server.directory(), &disk).unwrap();
+    fs::create_dir(server.directory()).unwrap();
+    server.start_again();
+    let restored = Run::new(&server, TWO).with("SNAPSHOT_ID", ONE);
+    for (what, ended) in [
+        ("delete", bound.delete()),
+        ("expand", bound.expand()),
+        ("snapshot", snapshot(TWO).of("snapshot")),
+        ("delete-snapshot", snapshot(ONE).of("delete-snapshot")),
+        ("clone", Run::new(&server, TWO).clone_of(&run).provision()),
+        ("restore", restored.provision()),
+    ] {
+        assert!(ended.code == 75 && ended.termination_message.contains("is not mounted"), "{what}: {ended:?}");
+    }
+    assert_eq!(fs::read_dir(server.directory()).unwrap().count(), 0, "something was made below the mount point");
+    server.stop();
+    fs::remove_dir(server.directory()).unwrap();
+    fs::rename(&disk, server.directory()).unwrap();
+    server.start_again();
+    while snapshot(ONE).of("delete-snapshot").code == 75 {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    bound.delete_patiently().well();
+    assert_eq!(server.list(""), [""; 0]);
+}

@@ -10,6 +10,7 @@ use crate::run::{ONE, Run, TWO};
 fn only_an_existing_volume_with_its_own_record_is_expanded() {
     let server = Ganesha::start(Options::default());
     let run = Run::new(&server, ONE);
+    fs::create_dir(server.directory().join(".flex-provisioner")).unwrap();
     let never = run.expand();
     assert_eq!(never.code, 65, "{never:?}");
     assert!(never.termination_message.contains("no record in .flex-provisioner"), "{never:?}");

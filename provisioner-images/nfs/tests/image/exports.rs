@@ -253,9 +253,17 @@ fn a_path_that_is_taken_on_one_export_is_free_on_another() {
         // A later attempt, while an export is away that the first one has tried.
         taken.iter().for_each(|path| fs::remove_dir(path).unwrap());
         site.forget();
-        if address == NEAR { site.far.stop() } else { site.near.stop() }
+        if address == NEAR {
+            site.far.stop()
+        } else {
+            site.near.stop()
+        }
         assert_eq!(server(&patiently(&run.clone().with("ATTEMPT", "2"))), address);
-        if address == NEAR { site.far.start_again() } else { site.near.start_again() }
+        if address == NEAR {
+            site.far.start_again()
+        } else {
+            site.near.start_again()
+        }
         run.clone().with("VOLUME_SOURCE", &source(address, &run)).delete_patiently().well();
         assert_eq!(site.records(), [""; 0]);
     }
@@ -322,11 +330,11 @@ fn patiently(run: &Run) -> image_run::Ended {
 #[test]
 fn two_names_of_one_storage_are_one_storage() {
     let site = Ganesha::start(Options::default());
-    let names = [Ipv4Addr::LOCALHOST, NEAR].map(|address| format!("{address}:{}", Ganesha::EXPORT));
+    let names = [NEAR, Ipv4Addr::LOCALHOST].map(|address| format!("{address}:{}", Ganesha::EXPORT));
     let run = Run::new(&site, ONE).with("SERVER", "").with("EXPORT", "").with("EXPORTS", &names.join(" "));
     let run = run.with("ON_DELETE", "keep");
     let first = run.provision();
-    assert_eq!(first.code, 0, "{first:?}");
+    assert_eq!(server(&first), NEAR, "the first name that answers");
     for attempt in ["1", "2"] {
         assert_eq!(run.clone().with("ATTEMPT", attempt).provision().out, first.out);
     }
@@ -341,8 +349,7 @@ fn two_names_of_one_storage_are_one_storage() {
         let note = format!("also-{ONE}-{}", &sha256(&name)[..16]);
         symlink(&name, Site::record(&site, &note)).unwrap();
     }
-    let at = if first.out.contains(&format!("server: \"{NEAR}\"")) { NEAR } else { Ipv4Addr::LOCALHOST };
-    let bound = run.clone().with("VOLUME_SOURCE", &source(at, &run));
+    let bound = run.clone().with("VOLUME_SOURCE", &source(NEAR, &run));
     for _ in 0..2 {
         let ended = bound.delete();
         assert_eq!(ended.code, 0, "{ended:?}");

@@ -1,8 +1,10 @@
 //! Tests of copies by the server: a front before the server does CLONE and COPY on its disk.
 
 use std::fs;
+use std::path::Path;
 
-use ganesha::{Answer, Front, Ganesha, Options};
+use ganesha::{Answer, Front, Ganesha, Options, Xattrs};
+use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
 
 use crate::run::{ONE, Run, TWO};
 
@@ -82,4 +84,67 @@ fn holes_cost_no_time() {
     let mut middle = [0; 6];
     fs::File::open(&copy).unwrap().read_exact_at(&mut middle, 1 << 40).unwrap();
     assert_eq!(&middle, b"middle");
+}
+
+/// The front keeps extended attributes on the disk, as a server with RFC 8276 does.
+#[test]
+fn a_copy_has_the_extended_attributes_of_its_source() {
+    let server = Ganesha::start(Options { numeric_owners: true, ..Options::default() });
+    let origin = Run::new(&server, ONE);
+    origin.provision().well();
+    let from = server.directory().join(origin.directory());
+    fs::create_dir(from.join("folder")).unwrap();
+    fs::write(from.join("folder/file"), "x").unwrap();
+    fs::write(from.join("plain"), "x").unwrap();
+    let binary = [0, 255, 10, 0];
+    for (name, key, value) in [
+        ("", "user.of-the-volume", b"yes".as_slice()),
+        ("folder", "user.colour", b"blue"),
+        ("folder/file", "user.binary", &binary),
+        ("folder/file", "user.empty", b""),
+        ("folder/file", "user.large", &[b'x'; 3000]),
+    ] {
+        lsetxattr(from.join(name), key, value, XattrFlags::empty()).unwrap();
+    }
+    let front = Front::start_with(&server, Answer::Done, Answer::Done, Xattrs::OnDisk);
+    let clone = Run::new(&server, TWO).clone_of(&origin).with("PORT", &front.port().to_string());
+    clone.provision().well();
+    let snapshot = origin.clone().with("SNAPSHOT_ID", ONE).with("PORT", &front.port().to_string());
+    snapshot.of("snapshot").well();
+    let kept = server.directory().join(format!(".flex-provisioner/snapshot-{ONE}"));
+    for copy in [server.directory().join(clone.directory()), kept] {
+        for name in ["", "folder", "folder/file", "plain"] {
+            assert_eq!(xattrs(&copy.join(name)), xattrs(&from.join(name)), "{name}");
+        }
+        assert_eq!(xattrs(&copy.join("folder/file")).len(), 3);
+    }
+}
+
+/// Returns the names and values of a file's extended attributes, sorted.
+fn xattrs(file: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut names = vec![0_u8; 4096];
+    let length = llistxattr(file, names.as_mut_slice()).unwrap();
+    let names = String::from_utf8(names[..length].to_vec()).unwrap();
+    let value = |name: &str| {
+        let mut value = vec![0; 4096];
+        let length = lgetxattr(file, name, value.as_mut_slice()).unwrap();
+        value.truncate(length);
+        (name.to_owned(), value)
+    };
+    let mut all: Vec<_> = names.split_terminator('\0').map(value).collect();
+    all.sort();
+    all
+}
+
+/// A copy without them would look complete.
+#[test]
+fn a_copy_waits_for_a_server_that_cannot_say_whether_it_has_extended_attributes() {
+    const SERVER_FAULT: u32 = 10_006;
+    let server = Ganesha::start(Options { numeric_owners: true, ..Options::default() });
+    let origin = Run::new(&server, ONE);
+    origin.provision().well();
+    let front = Front::start_with(&server, Answer::Done, Answer::Done, Xattrs::Unknown(SERVER_FAULT));
+    let clone = Run::new(&server, TWO).clone_of(&origin).with("PORT", &front.port().to_string());
+    clone.provision().failed(75, "cannot copy");
+    assert_eq!(server.list(""), [origin.directory()]);
 }

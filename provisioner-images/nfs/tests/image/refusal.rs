@@ -63,6 +63,7 @@ fn a_source_that_leads_elsewhere_stops_the_delete() {
 #[test]
 fn impossible_requests_are_refused() {
     let server = Ganesha::start(Options::default());
+    fs::create_dir(server.directory().join(".flex-provisioner")).unwrap();
     for (name, value, code, says) in [
         ("VOLUME_MODE", "Block", 65, "volumeMode Block"),
         ("CLONE_OF", TWO, 65, "has no directory"),
