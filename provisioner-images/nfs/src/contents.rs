@@ -117,7 +117,14 @@ async fn by_server(mount: &dyn Mount, source: &ObjRes, target: &ObjRes, size: u6
     let mut at = 0;
     while at < size {
         let part = COPY_PART.min(size - at);
-        at += mount.copy_range(source.fh.clone(), target.fh.clone(), at, at, part).await?.count;
+        match mount.copy_range(source.fh.clone(), target.fh.clone(), at, at, part).await?.count {
+            // Somebody has shortened the source meanwhile.
+            0 => break,
+            count => at += count,
+        }
+    }
+    if at < size {
+        mount.setattr(target.fh.clone(), None, None, None, None, Some(size), None, None).await?;
     }
     Ok(())
 }

@@ -25,6 +25,8 @@ use crate::xattrs::{self, Xattrs};
 pub enum Answer {
     /// The front does it.
     Done,
+    /// The front does it, after it has shortened the source to this size, as a pod may do meanwhile.
+    Shortened(u64),
     /// The front refuses it with this status of NFSv4.
     Refused(u32),
 }
@@ -247,8 +249,17 @@ impl Shared {
         let outcome = match wanted {
             Answer::Refused(status) => Err(status),
             Answer::Done => self.copied(files, &call).map_err(|_| wire::IO_ERROR),
+            Answer::Shortened(size) => {
+                let shortened = self.shorten(files.0, size).and_then(|()| self.copied(files, &call));
+                shortened.map_err(|_| wire::IO_ERROR)
+            }
         };
         wire::reply(reply, &call, outcome)
+    }
+
+    fn shorten(&self, source: u64, size: u64) -> io::Result<()> {
+        let path = find(&self.directory, source).ok_or_else(|| io::Error::other("no such file"))?;
+        OpenOptions::new().write(true).open(path)?.set_len(size)
     }
 
     /// Copies a part of a file on the disk. Returns the number of bytes.

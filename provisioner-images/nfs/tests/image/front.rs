@@ -63,6 +63,23 @@ fn a_failure_inside_the_server_costs_no_data() {
     assert!(log.contains("this image read and wrote 3"), "{log}");
 }
 
+/// A server answers a COPY from beyond the end of a file with success and no bytes.
+#[test]
+fn a_copy_of_a_file_that_is_shortened_meanwhile_ends() {
+    const REST: usize = 1_500_000;
+    let server = Ganesha::start(Options::default());
+    let origin = Run::new(&server, ONE);
+    origin.provision().well();
+    let front = Front::start(&server, Answer::Refused(XDEV), Answer::Shortened(REST as u64));
+    fs::write(server.directory().join(origin.directory()).join("file"), vec![7; 2_500_000]).unwrap();
+    let run = Run::new(&server, TWO).clone_of(&origin).with("PORT", &front.port().to_string());
+    let ended = run.provision().well();
+    let found = fs::read(server.directory().join(run.directory()).join("file")).unwrap();
+    assert!(found.len() == 2_500_000 && found[..REST].iter().all(|byte| *byte == 7), "{}", ended.log);
+    assert!(found[REST..].iter().all(|byte| *byte == 0));
+    assert_eq!(front.copies(), 3, "two parts, and the answer without bytes");
+}
+
 /// The front passes SEEK on to nfs-ganesha, which knows it.
 #[test]
 fn holes_cost_no_time() {
