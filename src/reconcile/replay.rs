@@ -6,6 +6,7 @@ use crate::reconcile::{claim, content, snapshot, volume};
 
 /// Decides about each claim, volume, VolumeSnapshot and VolumeSnapshotContent that the orchestrator would reconcile.
 pub fn decisions(context: &Context) -> Vec<ReplayedDecision> {
+    context.cluster.index_mut().note_all_class_objects_known();
     let mut decisions = claim::replay(context);
     decisions.extend(volume::replay(context));
     decisions.extend(snapshot::replay(context));

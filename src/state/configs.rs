@@ -157,13 +157,18 @@ impl Configs {
         }
     }
 
+    /// Notes that all StorageClasses are known, as in a file with all objects of one moment.
+    pub fn note_all_objects_known(&mut self) {
+        self.by_label.values_mut().for_each(|by_label| by_label.absent_at = u64::MAX);
+    }
+
     /// Returns what is certain about the StorageClass of a class, for a claim. One answer of the API is good for all
     /// claims that are older: the storage of the API server gives all objects rising numbers.
     pub fn class_certainty(&self, class: &Class, claim: &Claim, now: Duration) -> ClassCertainty {
         let Some(by_label) = self.by_label.get(&class.name).filter(|_| !class.has_object) else {
             return ClassCertainty::Certain;
         };
-        if claim.resource_version.parse().is_ok_and(|version: u64| version <= by_label.absent_at) {
+        if claim.resource_version.parse().unwrap_or(u64::MAX) <= by_label.absent_at {
             return ClassCertainty::Certain;
         }
         match now.saturating_sub(by_label.since) < CLASS_OBJECT_GRACE {

@@ -58,6 +58,11 @@ impl Index {
         self.facts.configs.note_absent_object(class, at);
     }
 
+    /// Notes that all StorageClasses are known, as in a file with all objects of one moment.
+    pub fn note_all_class_objects_known(&mut self) {
+        self.facts.configs.note_all_objects_known();
+    }
+
     /// Returns what is certain about the StorageClass of a class, for a claim.
     pub fn class_certainty(&self, class: &Class, claim: &Claim) -> ClassCertainty {
         self.facts.configs.class_certainty(class, claim, self.facts.now())

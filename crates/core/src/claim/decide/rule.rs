@@ -134,8 +134,7 @@ pub enum Rule {
     // Claims without a stamp.
     /// A populator fills the claim and brings its volume. Emits an event.
     LeftToPopulator,
-    /// Only the label of a config makes the class, since a moment. Waits: who applies a directory creates the StorageClass
-    /// last.
+    /// Only the label of a config has made the class, a moment ago. Waits, because a StorageClass may follow.
     ClassObjectMayFollow,
     /// Only the label of a config makes the class, and a watch may be late. Asks the API for the StorageClass.
     ConfirmNoClassObject,
