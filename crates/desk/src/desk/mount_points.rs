@@ -4,6 +4,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::on_node::OnNode;
@@ -13,16 +15,16 @@ use crate::sandbox::spec::Bind;
 #[derive(Debug, Default)]
 pub(super) struct MountPoints {
     directories: Vec<PathBuf>,
-    /// Other desks with the same directory remove nothing while this one has a lock on it.
-    locks: Vec<File>,
+    /// Other desks with the same directory remove nothing while this one has these locks. The directory itself stays
+    /// without a lock, because a program may lock it.
+    locks: Vec<Lock>,
     made: RefCell<BTreeSet<PathBuf>>,
 }
 
 impl MountPoints {
     pub fn new(on_node: &[OnNode]) -> Self {
         let directories: Vec<PathBuf> = on_node.iter().map(|one| one.directory.clone()).collect();
-        let locks: Vec<File> = directories.iter().filter_map(|directory| File::open(directory).ok()).collect();
-        locks.iter().for_each(|lock| drop(lock.try_lock_shared()));
+        let locks: Vec<Lock> = directories.iter().filter_map(|directory| Lock::of(directory).ok()).collect();
         MountPoints { directories, locks, made: RefCell::default() }
     }
 
@@ -35,12 +37,33 @@ impl MountPoints {
 
 impl Drop for MountPoints {
     fn drop(&mut self) {
-        let is_last = self.locks.iter().all(|lock| lock.try_lock().is_ok());
+        let is_last = self.locks.iter().all(|lock| lock.file.try_lock().is_ok());
         for place in self.made.borrow().iter().rev().filter(|_| is_last) {
             // A directory with files of others stays, and so does a file that somebody has written.
             let is_empty_file = fs::symlink_metadata(place).is_ok_and(|found| found.is_file() && found.len() == 0);
             let _ = if is_empty_file { fs::remove_file(place) } else { fs::remove_dir(place) };
         }
+        for lock in self.locks.iter().filter(|_| is_last) {
+            let _ = fs::remove_file(&lock.path);
+        }
+    }
+}
+
+/// A file among the temporary files of this machine. All desks with the same directory lock it together.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    file: File,
+}
+
+impl Lock {
+    fn of(directory: &Path) -> io::Result<Self> {
+        let found = fs::metadata(directory)?;
+        let path = std::env::temp_dir().join(format!("flex-desk-{:x}-{:x}.lock", found.dev(), found.ino()));
+        // A file of another user can be opened, and not created again.
+        let file = File::open(&path).or_else(|_| File::create_new(&path)).or_else(|_| File::open(&path))?;
+        file.try_lock_shared()?;
+        Ok(Lock { path, file })
     }
 }
 
@@ -82,6 +105,18 @@ mod tests {
             bind("/dev", None),
         ];
         assert_eq!(places(&binds, &[dev]), [PathBuf::from("/m/dev/a/b"), PathBuf::from("/m/dev/a")]);
+    }
+
+    /// Recipes lock the directory of their volumes.
+    #[test]
+    fn a_program_can_lock_the_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        let desk = MountPoints::new(&[on_node(folder.path())]);
+        assert!(desk.locks[0].path.exists());
+        File::open(folder.path()).unwrap().try_lock().unwrap();
+        let path = desk.locks[0].path.clone();
+        drop(desk);
+        assert!(!path.exists());
     }
 
     #[test]
