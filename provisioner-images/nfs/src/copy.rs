@@ -13,13 +13,15 @@ use nfs_rs::{Attr, Mount, NfsError, OPEN_READ, ObjRes, ReaddirplusEntry};
 use crate::attributes::{self, Extras};
 use crate::contents::{self, Ways};
 use crate::server::Server;
-use crate::trouble::is_gone;
+use crate::trouble::{is_gone, may_have_vanished};
 
 /// The kinds of files, by the numbers that all protocol versions use.
 const REGULAR: u32 = 1;
 const DIRECTORY: u32 = 2;
 const LINK: u32 = 5;
 
+/// The number of times that the list of a directory begins again, because an entry vanishes while the server reads it.
+const RESTARTS: usize = 100;
 /// The number of names that are read at one time. The bound saves memory in a directory with millions of files.
 const PAGE: usize = 4096;
 /// The number of files that are copied at one time. The number hides the latency of the server without flooding it.
@@ -152,19 +154,33 @@ impl Copying<'_> {
         let folder = path(levels);
         let is_top = levels.len() == 1;
         let Some(level) = levels.last_mut() else { return Ok(()) };
-        let mut directories = Vec::new();
+        let mut directories: Vec<String> = Vec::new();
+        let mut restarts = 0;
         let mut entries = self.mount.readdirplus(level.source.fh.clone()).await;
         loop {
             let page = entries.by_ref().take(PAGE).try_collect::<Vec<ReaddirplusEntry>>().await;
             let page = match page {
-                Err(error) if !is_top && is_gone(&error) => break,
+                // The entry is gone of which the server wants to tell, or the directory itself.
+                Err(error) if may_have_vanished(&error) && restarts < RESTARTS => {
+                    if !is_top && self.is_removed(&level.source).await {
+                        break;
+                    }
+                    restarts += 1;
+                    drop(entries);
+                    entries = self.mount.readdirplus(level.source.fh.clone()).await;
+                    continue;
+                }
                 page => page.map_err(|error| self.server.failure(&format!("cannot list {folder}"), &error))?,
             };
             if page.is_empty() {
                 break;
             }
-            let names = page.iter().map(|entry| entry.file_name.as_str()).filter(|name| !matches!(*name, "." | ".."));
-            let places: Vec<Place<'_>> = names.map(|name| Place { level, folder: &folder, name }).collect();
+            let mut names: Vec<&str> = page.iter().map(|entry| entry.file_name.as_str()).collect();
+            names.retain(|name| !matches!(*name, "." | ".."));
+            if restarts > 0 {
+                names = self.new_names(level, names, &directories).await;
+            }
+            let places: Vec<Place<'_>> = names.into_iter().map(|name| Place { level, folder: &folder, name }).collect();
             let found: Vec<Found> = futures::stream::iter(&places)
                 .map(|place| self.entry(place))
                 .buffered(MAX_CONCURRENT)
@@ -182,6 +198,21 @@ impl Copying<'_> {
         drop(entries);
         level.waiting = directories;
         Ok(())
+    }
+
+    /// Checks whether a directory is gone itself.
+    async fn is_removed(&self, directory: &ObjRes) -> bool {
+        self.mount.getattr(directory.fh.clone()).await.is_err_and(|error| is_gone(&error))
+    }
+
+    /// Returns those names of a list that began again of which nothing is copied or noted yet.
+    async fn new_names<'a>(&self, level: &Level, names: Vec<&'a str>, directories: &[String]) -> Vec<&'a str> {
+        let is_new = async |name: &'a str| {
+            let is_copied = self.mount.lookup(level.target.fh.clone(), name).await.is_ok();
+            (!is_copied && directories.iter().all(|known| known != name)).then_some(name)
+        };
+        let new: Vec<Option<&str>> = futures::stream::iter(names).map(is_new).buffered(MAX_CONCURRENT).collect().await;
+        new.into_iter().flatten().collect()
     }
 
     /// Copies what has a name, unless it is a directory or has several names.

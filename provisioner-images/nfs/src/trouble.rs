@@ -61,6 +61,12 @@ pub fn is_gone(error: &NfsError) -> bool {
     is_stale || kind(error) == Kind::Missing
 }
 
+/// Checks whether the error of a list may mean that an entry has vanished while the server read it. nfs-ganesha then tells
+/// of a fault of its own.
+pub fn may_have_vanished(error: &NfsError) -> bool {
+    is_gone(error) || matches!(error, NfsError::Nfs4(V4::NFS4ERR_SERVERFAULT))
+}
+
 /// Checks whether the error means that the name is no directory.
 pub fn is_no_directory(error: &NfsError) -> bool {
     matches!(error, NfsError::Nfs4(V4::NFS4ERR_NOTDIR | V4::NFS4ERR_SYMLINK) | NfsError::Nfs3(V3::NFS3ERR_NOTDIR))
