@@ -10,6 +10,8 @@ mod btrfs;
 mod cases;
 #[path = "recipes/ceph_rbd.rs"]
 mod ceph_rbd;
+#[path = "recipes/conformance.rs"]
+mod conformance;
 #[path = "recipes/desk.rs"]
 mod desk;
 #[path = "recipes/host.rs"]

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use super::api::path_text;
 use super::cases::{self, Backend, id};
+use super::conformance;
 use super::desk::{Desk, SIZE, fill, system};
 
 /// A file system of its own, which the test unmounts at its end.
@@ -76,6 +77,12 @@ impl Backend for Btrfs {
 fn btrfs_passes_the_cases_of_all_recipes() {
     let btrfs = Btrfs::new();
     cases::all(&btrfs);
+}
+
+#[test]
+fn btrfs_passes_conformance() {
+    let btrfs = Btrfs::new();
+    conformance::passes(&btrfs, &["/var/lib/flex-btrfs"], &[]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::api::path_text;
 use super::cases::{self, Backend, id};
+use super::conformance;
 use super::desk::{Desk, system};
 use super::host::{self, Host};
 
@@ -69,6 +70,12 @@ impl Backend for Ceph {
 fn ceph_rbd_passes_the_cases_of_all_recipes() {
     let ceph = Ceph::new();
     cases::all(&ceph);
+}
+
+#[test]
+fn ceph_rbd_passes_conformance() {
+    let ceph = Ceph::new();
+    conformance::passes(&ceph, &[], &["--external-storage"]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use flex_contract::variable;
 use serde_json::{Value, json};
 
 use super::api::{Api, Reply, path_text};
+use super::conformance::secret;
 
 /// The size of a volume that a case does not care about.
 pub const SIZE: u64 = 32 << 20;
@@ -32,6 +33,9 @@ exit $code
 pub struct Desk {
     folder: tempfile::TempDir,
     api: Api,
+    /// The file of the recipe, and the texts to replace in it.
+    recipe: String,
+    replace: Vec<(String, String)>,
     config: BTreeMap<String, String>,
     env: Vec<(String, String)>,
 }
@@ -51,11 +55,12 @@ impl Desk {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../configmaps/recipes/{recipe}.yaml"));
         let mut text = fs::read_to_string(file).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        text = text.replace("/etc/flex-secrets", &path_text(folder.path().join("secrets")));
+        let shipped = text.clone();
         for (from, to) in replace {
             assert!(text.contains(from), "{recipe}.yaml has no {from}");
             text = text.replace(from, to);
         }
+        text = text.replace("/etc/flex-secrets", &path_text(folder.path().join("secrets")));
         let map: Value = serde_saphyr::from_str(text.split("\n---\n").next().unwrap()).unwrap();
         let config: BTreeMap<String, String> = serde_json::from_value(map["data"].clone()).unwrap();
         let plain = folder.path().join("plain");
@@ -76,7 +81,9 @@ impl Desk {
             symlink(path, plain.join(named(path))).unwrap();
         }
         let folder_path = folder.path().to_owned();
-        let desk = Desk { folder, api: Api::start((0..9999).map(|_| Reply::Echo).collect()), config, env: Vec::new() };
+        let api = Api::start((0..9999).map(|_| Reply::Echo).collect());
+        let replace = replace.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect();
+        let desk = Desk { folder, api, recipe: shipped, replace, config, env: Vec::new() };
         let counted = COUNTED.replace("PLAIN", &path_text(plain.clone()));
         let counted = counted.replace("FOLDER", &path_text(folder_path));
         fs::write(desk.path("counted.sh"), counted).unwrap();
@@ -91,6 +98,48 @@ impl Desk {
     /// Sets a variable of all runs.
     pub fn set(&mut self, name: &str, value: &str) {
         self.env.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Returns the file of the recipe with the replaced texts, but for those that name these paths of the node.
+    pub fn recipe(&self, on_node: &[&str]) -> String {
+        let replace = self.replace.iter().filter(|(from, _)| !on_node.contains(&from.as_str()));
+        replace.fold(self.recipe.clone(), |text, (from, to)| text.replace(from, to))
+    }
+
+    /// Returns the class of the recipe.
+    pub fn class(&self) -> String {
+        let map: Value = serde_saphyr::from_str(self.recipe.split("\n---\n").next().unwrap()).unwrap();
+        map["metadata"]["labels"]["storage-class"].as_str().unwrap().to_owned()
+    }
+
+    /// Returns the text in place of another.
+    pub fn replacement(&self, from: &str) -> &str {
+        &self.replace.iter().find(|(text, _)| text == from).expect("the test replaces it").1
+    }
+
+    /// Returns the parameters that the test has set, as keys of a config. Other variables come from Secrets.
+    pub fn changes(&self) -> Vec<(String, &str)> {
+        let secrets = self.secrets();
+        let is_secret = |name: &str| secrets.iter().any(|secret| secret["stringData"].get(name).is_some());
+        let own = self.env.iter().filter(|(name, _)| !is_secret(name));
+        own.map(|(name, value)| (name.to_lowercase().replace('_', "-"), value.as_str())).collect()
+    }
+
+    /// Returns the Secrets whose files the test has made.
+    pub fn secrets(&self) -> Vec<Value> {
+        let names = |folder: &Path| {
+            let entries = fs::read_dir(folder).into_iter().flatten();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        let folder = self.path("secrets");
+        let of = |name: &String| {
+            let read = |key: String| (key.clone(), fs::read_to_string(folder.join(name).join(key)).unwrap());
+            let data: Vec<_> = names(&folder.join(name)).into_iter().map(read).collect();
+            secret(name, &data)
+        };
+        names(&folder).iter().map(of).collect()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

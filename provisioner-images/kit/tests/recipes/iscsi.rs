@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::api::path_text;
 use super::cases::{self, Backend, id};
+use super::conformance;
 use super::desk::{Desk, system};
 use super::host::{self, Host};
 
@@ -118,6 +119,12 @@ impl Backend for Target {
 fn iscsi_passes_the_cases_of_all_recipes() {
     let target = Target::new();
     cases::all(&target);
+}
+
+#[test]
+fn iscsi_passes_conformance() {
+    let target = Target::new();
+    conformance::passes(&target, &[], &["--external-storage"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::api::path_text;
 use super::cases::{self, Backend, id};
+use super::conformance;
 use super::desk::{Desk, SIZE, system};
 use super::host::Host;
 
@@ -95,6 +96,12 @@ impl Backend for Server {
 fn nfs_kernel_passes_the_cases_of_all_recipes() {
     let server = Server::new();
     cases::all(&server);
+}
+
+#[test]
+fn nfs_kernel_passes_conformance() {
+    let server = Server::new();
+    conformance::passes(&server, &[], &[&format!("--external-storage={}", server.desk.replacement("/srv/nfs"))]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::sync::mpsc;
 
 use super::api::path_text;
 use super::cases::{self, Backend, id};
+use super::conformance;
 use super::desk::{Desk, system};
 use super::host;
 
@@ -31,7 +32,11 @@ impl S3 {
         let port = host::free_port();
         let endpoint = format!("http://127.0.0.1:{port}");
         let mut desk = Desk::new("s3-bucket", &[("https://s3.example", &endpoint)], &[Path::new("/usr/bin/curl")]);
-        KEY.iter().for_each(|(name, value)| desk.set(name, value));
+        fs::create_dir_all(desk.path("secrets/s3-bucket")).unwrap();
+        for (name, value) in KEY {
+            desk.set(name, value);
+            fs::write(desk.path(&format!("secrets/s3-bucket/{name}")), value).unwrap();
+        }
         let server = Command::new(program)
             .args(["--port", &format!("127.0.0.1:{port}"), "--region", REGION, "posix"])
             .arg(folder.path().join("data"))
@@ -102,6 +107,12 @@ impl Backend for S3 {
 fn s3_bucket_passes_the_cases_of_all_recipes() {
     let s3 = S3::new();
     cases::all(&s3);
+}
+
+#[test]
+fn s3_bucket_passes_conformance() {
+    let s3 = S3::new();
+    conformance::passes(&s3, &[], &["--external-storage"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use super::api::path_text;
 use super::cases::{self, Backend, id};
+use super::conformance;
 use super::desk::{Desk, system};
 use super::host::{self, Host};
 
@@ -129,6 +130,12 @@ impl Backend for Samba {
 fn smb_passes_the_cases_of_all_recipes() {
     let samba = Samba::new();
     cases::all(&samba);
+}
+
+#[test]
+fn smb_passes_conformance() {
+    let samba = Samba::new();
+    conformance::passes(&samba, &[], &[&format!("--external-storage={}", samba.desk.replacement("/srv/smb"))]);
 }
 
 #[test]

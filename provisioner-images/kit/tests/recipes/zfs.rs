@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::api::path_text;
 use super::cases::{self, Backend, id};
+use super::conformance;
 use super::desk::{Desk, SIZE};
 use super::host::Host;
 
@@ -73,6 +74,12 @@ impl Backend for Pool {
 fn zfs_passes_the_cases_of_all_recipes() {
     let pool = Pool::new();
     cases::all(&pool);
+}
+
+#[test]
+fn zfs_passes_conformance() {
+    let pool = Pool::new();
+    conformance::passes(&pool, &[], &["--external-storage"]);
 }
 
 #[test]
