@@ -197,7 +197,7 @@ fn a_delete_run_that_fails_is_named_with_its_volume() {
     let shared = Shared::new(&program);
     let (answer, _) = shared.conformance(&["--external-storage"], &[Case::VolumeFits]);
     assert_eq!(answer.code, Some(2), "{answer:?}");
-    assert!(answer.err.contains("its delete run failed: exit code 75: busy"), "{answer:?}");
+    assert!(answer.err.contains("its delete run failed with exit code 75: busy"), "{answer:?}");
 }
 
 #[test]

@@ -59,7 +59,9 @@ impl Tree {
             let path = entry.path();
             let Ok(metadata) = path.symlink_metadata() else { continue };
             let is_kept = (wanted.is_kept)(&path);
-            if is_kept {
+            // On external storage, a link that leads nowhere is a note, and stores nothing.
+            let is_note = wanted.root.is_none() && metadata.is_symlink() && !path.exists();
+            if is_kept && !is_note {
                 let name = wanted.root.and_then(|root| path.strip_prefix(root).ok()).unwrap_or(&path);
                 self.0.insert(name.to_path_buf(), item(&path, &metadata));
             }

@@ -27,6 +27,8 @@ const ANY_USER: u32 = 1_000_650_000;
 const PROGRAMS: &str = "/run/flex-desk/bin";
 /// The place of the kubeconfig in a container.
 const KUBECONFIG: &str = "/run/flex-desk/kubeconfig";
+/// The file with the names of users.
+const PASSWD: &str = "/etc/passwd";
 /// The variable with the path of the last words, where a program cannot write to the usual path.
 const TERMINATION_LOG: &str = "FLEX_TERMINATION_LOG";
 /// The time between two looks for the first process of a container.
@@ -167,6 +169,13 @@ fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, fil
             |target: &str, source: PathBuf, read_only| Bind { target: target.into(), source: Some(source), read_only };
         binds.push(bind(names::TERMINATION_LOG, files.message.clone(), false));
         binds.push(bind(KUBECONFIG, kubeconfig, true));
+        // The images that run scripts give this user a name, which programs such as `ssh` need.
+        if container.mounts.iter().any(|mount| mount.path == names::SCRIPT_DIR) {
+            let passwd = place.folder.join("passwd");
+            fs::write(&passwd, passwd_of_image(&fs::read_to_string(PASSWD).unwrap_or_default(), user))?;
+            fs::set_permissions(&passwd, fs::Permissions::from_mode(0o444))?;
+            binds.push(bind(PASSWD, passwd, true));
+        }
         binds.extend(programs(&first));
         // Programs such as `flex-pv each` get another program as an argument.
         binds.extend(container.command.iter().filter_map(program_folder));
@@ -192,6 +201,16 @@ fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, fil
     };
     spec.write()?;
     Ok(spec)
+}
+
+/// Returns the users of this machine, with the user of the run.
+fn passwd_of_image(of_machine: &str, user: u32) -> String {
+    let has_user = of_machine.lines().any(|line| line.split(':').nth(2) == Some(&user.to_string()));
+    let own = format!("nonroot:x:{user}:{user}:nonroot:/:/bin/sh\n");
+    match has_user {
+        true => of_machine.to_owned(),
+        false => format!("{}\n{own}", of_machine.trim_end()),
+    }
 }
 
 fn search_path(first: &[PathBuf], is_contained: bool) -> String {
@@ -341,4 +360,18 @@ async fn signal(child: &mut Child, spec: &Spec, isolation: &Isolation, sig: Sig)
 #[cfg(not(target_os = "linux"))]
 async fn signal(child: &mut Child, _: &Spec, _: &Isolation, _: Sig) {
     let _ = child.start_kill();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_of_a_script_has_a_name() {
+        let of_machine = "root:x:0:0:root:/root:/bin/bash\n";
+        assert_eq!(passwd_of_image(of_machine, 0), of_machine);
+        let with_user = passwd_of_image(of_machine, 65532);
+        assert_eq!(with_user, format!("{of_machine}nonroot:x:65532:65532:nonroot:/:/bin/sh\n"));
+        assert_eq!(passwd_of_image(&with_user, 65532), with_user);
+    }
 }
