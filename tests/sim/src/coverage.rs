@@ -173,6 +173,7 @@ pub const UNREACHED: &[Unreached] = &[
     rare("late-run", "RecipeUnknown", "the stored recipe must be lost before the late run ends"),
     rare("late-run", "RunInProgress", "a Job must be created after its claim is gone"),
     impossible("late-run", "StorageDeleted", NO_ENVIRONMENT),
+    impossible("late-run", "DeleteRunStuck", NO_ENVIRONMENT),
     impossible("late-run", "DeleteRunInProgress", NO_ENVIRONMENT),
     impossible("late-run", "DeleteRunNotDue", NO_ENVIRONMENT),
     // Pools.

@@ -58,6 +58,8 @@ pub struct World {
     pub marked: BTreeSet<(Kind, ObjectName, String)>,
     /// The UIDs of volumes in use that an admin has set to Retain.
     pub retained: BTreeSet<String>,
+    /// The ids of snapshots whose contents looked restored, and that an admin has let go.
+    pub let_go: BTreeSet<String>,
     /// The Jobs that have had their pod, by UID.
     created: BTreeSet<String>,
     /// The violations found.

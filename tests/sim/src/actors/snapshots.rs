@@ -181,6 +181,7 @@ impl Actors {
                     line(|| format!("admin: deletes what content {} stores, and abandons it", name.name));
                     let id = text(&content, "/spec/volumeSnapshotRef/uid");
                     world.snapshots.retain(|(of, _), _| of != id);
+                    world.let_go.insert(id.to_owned());
                     store.update(Kind::Content, &name, |content| {
                         content["metadata"]["annotations"][names::ABANDON] = json!(names::ABANDON_YES);
                     });
