@@ -3,16 +3,12 @@
 use flex_contract::policy::ReclaimPolicy;
 use proptest::prelude::*;
 
+use super::carry_out::policy;
 use super::pooled::assigned;
 use super::worlds::worlds;
 use super::*;
 use crate::config::Placement;
 use crate::model::phase::VolumePhase;
-
-/// Returns the reclaim policy that the adoption gives to a volume.
-fn policy(provenance: &Provenance) -> ReclaimPolicy {
-    provenance.effective_config.data.get("reclaim-policy").map_or("Delete", String::as_str).into()
-}
 
 impl World {
     fn volume(&self, name: &str) -> &(Volume, Vec<String>) {
@@ -99,165 +95,12 @@ impl World {
             () => None,
         }
     }
-
-    fn volume_mut(&mut self, name: &str) -> &mut Volume {
-        &mut self.volumes.iter_mut().find(|(volume, _)| volume.name == name).unwrap().0
-    }
-
-    /// Removes the finalizer from the claim, and what the orchestrator keeps there until then.
-    fn unhold(&mut self) {
-        self.claim.finalizers.retain(|finalizer| finalizer != names::CLAIM_FINALIZER);
-        self.claim.nodes_with_storage.clear();
-        self.claim.last_failure = None;
-    }
-
-    /// Writes a new stamp, as the step says.
-    fn stamp(&mut self, attempt: u32, nodes: Vec<String>, volume_generation: u32) {
-        if self.claim.own_stamp().is_none() {
-            self.claim.last_failure = None;
-        }
-        let recipe = self.class.recipe.clone().expect("a stamp needs a recipe");
-        let recipe_version = recipe.version();
-        if nodes.last().is_some_and(|node| self.node_choice.next.as_ref() == Some(node)) {
-            self.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
-        }
-        self.claim.stamp = Some(Stamp {
-            claim_uid: UID.into(),
-            ts: "t".into(),
-            attempt,
-            recipe_version,
-            volume_generation,
-            batch: None,
-        });
-        self.missed_batch = false;
-        self.claim.nodes_with_storage = nodes;
-        if !self.claim.has_finalizer() {
-            self.claim.finalizers.push(names::CLAIM_FINALIZER.into());
-        }
-        self.stamped_recipe = Some((*recipe).clone());
-        self.fresh = true;
-        self.run = RunState::NotCached;
-    }
-
-    /// Makes the volume the claim's.
-    fn adopt(&mut self, name: &str, provenance: &Provenance, nodes: &[String]) {
-        let volume = self.volume_mut(name);
-        volume.reclaim_policy = policy(provenance);
-        if (volume.reclaim_policy == ReclaimPolicy::Delete || nodes.len() > 1 && !volume.terminating)
-            && !volume.has_finalizer()
-        {
-            assert!(!volume.terminating, "the API takes no finalizer any more");
-            volume.finalizers.push(names::VOLUME_FINALIZER.into());
-        }
-        volume.claim_uid = Some(UID.into());
-        volume.volume_id_annotation = Some(UID.into());
-        let text = serde_json::to_string(provenance).unwrap();
-        volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
-        volume.provenance = Some(text);
-        volume.provisioned_by = Some(names::DEFAULT_PROVISIONER.into());
-        volume.instance = Some("default".into());
-        volume.claim_ref = Some(Reference { name: ObjectName::new("team", "data"), uid: Some(UID.into()) });
-    }
-
-    /// Makes the volume that of the claim which it names.
-    fn transfer(&mut self, name: &str, provenance: &Provenance) {
-        let id = self.claim.volume_id();
-        let volume = self.volume_mut(name);
-        volume.reclaim_policy = policy(provenance);
-        if volume.reclaim_policy == ReclaimPolicy::Delete && !volume.has_finalizer() {
-            assert!(!volume.terminating, "the API takes no finalizer any more");
-            volume.finalizers.push(names::VOLUME_FINALIZER.into());
-        }
-        volume.claim_uid = volume.claim_ref_uid().map(str::to_owned);
-        volume.volume_id_annotation = Some(id);
-        let text = serde_json::to_string(provenance).unwrap();
-        volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
-        volume.provenance = Some(text);
-    }
-
-    /// Changes the observation as the step would. Returns whether the reconcile continues.
-    fn carry_out(&mut self, step: Step) -> bool {
-        match step {
-            Step::Nothing
-            | Step::WaitForSlot { .. }
-            | Step::StartRun
-            | Step::StartDelete { .. }
-            | Step::RemoveJob { .. } => {
-                return false;
-            }
-            Step::Stamp { attempt, nodes, volume_generation } => self.stamp(attempt, nodes, volume_generation),
-            Step::AssignPooledVolume { volume } => {
-                self.pooled_volume = None;
-                let assigned = Volume { name: volume, volume_id_annotation: Some("ready".into()), ..adopted_volume() };
-                self.volumes.push((assigned, vec!["name".into()]));
-            }
-            Step::BackfillStamp { .. } => {
-                let stamp = Stamp { claim_uid: UID.into(), ts: "t".into(), attempt: 1, ..Stamp::default() };
-                self.claim.stamp = Some(stamp);
-            }
-            Step::CompletePoolRequest => return false,
-            Step::Refresh => self.fresh = true,
-            Step::ProtectSource => {
-                let claim = self.data_source.as_mut().and_then(|source| source.claim.as_mut()).expect("it is there");
-                claim.finalizers.push(names::clone_finalizer(UID));
-            }
-            Step::UnprotectSource { copies } => self.source_users.retain(|copy| !copies.contains(&copy.uid)),
-            Step::Adopt { volume: name, provenance, nodes, mark } => {
-                self.lacks_mark = !mark;
-                self.adopt(&name, &provenance, &nodes);
-            }
-            Step::MarkAdopted { .. } => self.lacks_mark = false,
-            Step::TransferToOtherClaim { volume: name, provenance, .. } => self.transfer(&name, &provenance),
-            Step::Bind { volume } => {
-                self.lacks_mark = false;
-                self.unhold();
-                self.claim.volume_name = Some(volume);
-                self.claim.bind_completed = true;
-            }
-            Step::SetVolumeName { volume } => self.claim.volume_name = Some(volume),
-            Step::Quarantine { volume: name, why } => {
-                self.volume_mut(&name).quarantine = Some(why);
-            }
-            Step::RecordFailure { failure } => {
-                if failure.operation == Operation::Delete {
-                    (self.delete_run, self.delete_job) = (RunState::NotCached, None);
-                }
-                self.claim.last_failure = Some(failure);
-            }
-            Step::Reschedule { failure } => {
-                self.claim.selected_node = None;
-                self.claim.last_failure = failure.or(self.claim.last_failure.take());
-            }
-            Step::ConfirmNoVolume => self.no_volume = true,
-            Step::ConfirmNoClassObject => self.class_certainty = ClassCertainty::Certain,
-            Step::ConfirmNode { node } => {
-                self.node_states.0.insert(node, NodeState::NotFound);
-            }
-            Step::MarkNodeClean { nodes_left } => {
-                (self.delete_run, self.delete_job) = (RunState::NotCached, None);
-                if nodes_left.is_empty() {
-                    self.unhold();
-                    return false;
-                }
-                self.claim.nodes_with_storage = nodes_left;
-            }
-            Step::RemoveFinalizer => {
-                self.unhold();
-                return !self.claim.terminating;
-            }
-        }
-        true
-    }
 }
 
 fn check(world: &World, decision: &Decision) {
     let claim = &world.claim;
     match &decision.step {
-        Step::Nothing => {
-            let known = decision.event.is_some() || decision.requeue_at.is_some() || world.is_awaited().is_some();
-            assert!(known, "a dead end: nothing happens, nothing is said, nobody comes back");
-            assert!(decision.requeue_at.is_none_or(|at| at > NOW), "a wake-up in the past");
-        }
+        Step::Nothing => check_wait(world, decision),
         Step::Stamp { attempt, nodes, volume_generation } => check_stamp(world, *attempt, nodes, *volume_generation),
         Step::WaitForSlot { .. } => {
             assert!(!world.has_slot && decision.requeue_at.is_some_and(|at| at > NOW), "it waits without end");
@@ -277,11 +120,7 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::CompletePoolRequest => assert!(world.is_pool_request && !claim.terminating),
         Step::Refresh => assert!(!world.fresh),
-        Step::ProtectSource => {
-            assert!(claim.has_finalizer() && claim.own_stamp().is_some(), "nothing says for whom it is kept");
-            let source = world.data_source.as_ref().and_then(|source| source.claim.as_ref()).expect("it is there");
-            assert!(!source.terminating, "the API takes no finalizer any more");
-        }
+        Step::ProtectSource => check_protection(world),
         Step::UnprotectSource { copies } => {
             let done =
                 |uid: &String| world.source_users.iter().any(|copy| copy.uid == *uid && copy.in_progress.is_none());
@@ -326,6 +165,19 @@ fn check(world: &World, decision: &Decision) {
         Step::MarkNodeClean { nodes_left } => check_clean(world, nodes_left),
         Step::RemoveFinalizer => check_end(world),
     }
+}
+
+fn check_wait(world: &World, decision: &Decision) {
+    let known = decision.event.is_some() || decision.requeue_at.is_some() || world.is_awaited().is_some();
+    assert!(known, "a dead end: nothing happens, nothing is said, nobody comes back");
+    assert!(decision.requeue_at.is_none_or(|at| at > NOW), "a wake-up in the past");
+}
+
+fn check_protection(world: &World) {
+    let claim = &world.claim;
+    assert!(claim.has_finalizer() && claim.own_stamp().is_some(), "nothing says for whom it is kept");
+    let source = world.data_source.as_ref().and_then(|source| source.claim.as_ref()).expect("it is there");
+    assert!(!source.terminating, "the API takes no finalizer any more");
 }
 
 fn check_failure(world: &World, failure: &LastFailure) {

@@ -23,6 +23,8 @@ use crate::run::node::{NodeState, NodeStates};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::{Job, RunLabels};
 
+#[path = "carry_out.rs"]
+mod carry_out;
 #[path = "data_source_tests.rs"]
 mod of_copies;
 #[path = "failed_tests.rs"]
