@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
+use backon::{ExponentialBuilder, Retryable};
 use flex_contract::listing;
 use flex_contract::names::{CONTAINER, LABEL_INSTANCE, VOLUME_FINALIZER};
 use flex_desk::conformance::clean::{delete_storage, listed};
@@ -33,8 +34,6 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const GONE: Duration = Duration::from_secs(60);
 /// The grace period of a pod that is killed, in seconds. Without one, the pod's object would be gone before its processes.
 const KILL_GRACE: u32 = 1;
-/// The pauses between the tries of a request, in seconds.
-const PAUSES: [u64; 4] = [1, 2, 4, 8];
 
 /// The runs of one call of the command.
 pub(super) struct OnCluster {
@@ -88,7 +87,7 @@ impl OnCluster {
         let name = format!("{}-{}", job.metadata.name.unwrap_or_default(), self.next());
         job.metadata.name = Some(name.clone());
         // After another error, the Job may exist.
-        let created = patiently(is_busy, async || self.jobs().create(&PostParams::default(), &job).await).await;
+        let created = patiently(is_busy, || async { self.jobs().create(&PostParams::default(), &job).await }).await;
         created.map_err(|error| broken(&format!("the Job {}/{name} cannot be created", self.namespace()), &error))?;
         let began = Instant::now();
         let limit = setting.recipe.timeout.saturating_add(START_TIMEOUT);
@@ -207,7 +206,7 @@ impl OnCluster {
 
     async fn delete_job(&self, name: &str) -> Result<(), DeskError> {
         let deleted =
-            patiently(is_transient, async || self.jobs().delete(name, &DeleteParams::background()).await).await;
+            patiently(is_transient, || async { self.jobs().delete(name, &DeleteParams::background()).await }).await;
         gone_is_fine(deleted).map_err(|error| broken(&format!("the Job {name} cannot be deleted"), &error))
     }
 
@@ -215,7 +214,7 @@ impl OnCluster {
     async fn end_pods(&self, which: &ListParams) -> Result<(), DeskError> {
         let began = Instant::now();
         loop {
-            let pods = patiently(is_transient, async || self.pods().list(which).await).await;
+            let pods = patiently(is_transient, || async { self.pods().list(which).await }).await;
             let pods = pods.map_err(|error| broken("pods cannot be listed", &error))?;
             let names: Vec<String> = pods.items.into_iter().filter_map(|pod| pod.metadata.name).collect();
             if names.is_empty() {
@@ -224,7 +223,7 @@ impl OnCluster {
             let mut failed = Vec::new();
             for name in &names {
                 let now = DeleteParams::default().grace_period(KILL_GRACE);
-                let deleted = patiently(is_transient, async || self.pods().delete(name, &now).await).await;
+                let deleted = patiently(is_transient, || async { self.pods().delete(name, &now).await }).await;
                 let why = gone_is_fine(deleted).err();
                 failed.extend(why.map(|error| format!("the pod {name} cannot be deleted: {error}")));
             }
@@ -240,7 +239,7 @@ impl OnCluster {
     }
 
     async fn get_volume(&self, name: &str) -> Result<Option<PersistentVolume>, DeskError> {
-        let found = patiently(is_transient, async || self.volumes().get_opt(name).await).await;
+        let found = patiently(is_transient, || async { self.volumes().get_opt(name).await }).await;
         found.map_err(|error| broken(&format!("the PersistentVolume {name} cannot be read"), &error))
     }
 
@@ -256,7 +255,7 @@ impl OnCluster {
                 let version = volume.metadata.resource_version;
                 let body = json!({ "metadata": { "finalizers": kept, "resourceVersion": version } });
                 let body = Patch::Merge(body);
-                let patch = async || self.volumes().patch(name, &PatchParams::default(), &body).await;
+                let patch = || async { self.volumes().patch(name, &PatchParams::default(), &body).await };
                 let patched = patiently(is_transient, patch).await;
                 // After a conflict, the loop reads the volume again.
                 match gone_is_fine(patched) {
@@ -265,7 +264,7 @@ impl OnCluster {
                 }
             }
             if volume.metadata.deletion_timestamp.is_none() {
-                let delete = async || self.volumes().delete(name, &DeleteParams::default()).await;
+                let delete = || async { self.volumes().delete(name, &DeleteParams::default()).await };
                 gone_is_fine(patiently(is_transient, delete).await).map_err(failed)?;
             }
             if began.elapsed() > GONE {
@@ -280,7 +279,7 @@ impl OnCluster {
 
     /// Removes the PersistentVolumes of this call whose storage is deleted. Returns what is left.
     async fn remove_volumes(&self, runs_ended: bool) -> Vec<String> {
-        let labelled = patiently(is_transient, async || self.volumes().list(&self.ours()).await).await;
+        let labelled = patiently(is_transient, || async { self.volumes().list(&self.ours()).await }).await;
         let (labelled, failed) = match labelled {
             Ok(labelled) => (labelled.items, None),
             Err(error) => (Vec::new(), Some(broken("PersistentVolumes cannot be listed", &error).to_string())),
@@ -302,7 +301,7 @@ impl OnCluster {
     /// Deletes the Jobs and pods of this call. Returns what is left.
     async fn remove_jobs(&self) -> Vec<String> {
         let mut left = Vec::new();
-        match patiently(is_transient, async || self.jobs().list(&self.ours()).await).await {
+        match patiently(is_transient, || async { self.jobs().list(&self.ours()).await }).await {
             Ok(jobs) => {
                 for name in jobs.items.into_iter().filter_map(|job| job.metadata.name) {
                     left.extend(self.delete_job(&name).await.err().map(|error| error.to_string()));
@@ -397,15 +396,13 @@ fn gone_is_fine<T>(result: kube::Result<T>) -> kube::Result<()> {
     }
 }
 
-/// Repeats a request after errors that pass.
-async fn patiently<T>(passes: fn(&kube::Error) -> bool, request: impl AsyncFn() -> kube::Result<T>) -> kube::Result<T> {
-    for pause in PAUSES {
-        match request().await {
-            Err(error) if passes(&error) => sleep(Duration::from_secs(pause)).await,
-            answer => return answer,
-        }
-    }
-    request().await
+/// Repeats a request four times, after 1 to 8 s, if its error passes.
+async fn patiently<T, F>(passes: fn(&kube::Error) -> bool, request: impl Fn() -> F) -> kube::Result<T>
+where
+    F: Future<Output = kube::Result<T>>,
+{
+    let pace = ExponentialBuilder::default().with_min_delay(Duration::from_secs(1)).with_max_times(4);
+    request.retry(pace).when(passes).await
 }
 
 /// Checks whether the API server refused a request because it is busy. It has done nothing then.
