@@ -207,10 +207,10 @@ impl<F: Fn(&str) -> Option<String>> Reader<F> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
     use std::collections::BTreeSet;
 
     use flex_contract::parameter::env_name;
+    use flex_image_kit::parameters::variables_read;
 
     use super::*;
 
@@ -240,12 +240,7 @@ mod tests {
 
     #[test]
     fn the_names_are_those_of_the_variables_that_are_read() {
-        let read = RefCell::new(BTreeSet::new());
-        let _ = Parameters::from_env(|name| {
-            read.borrow_mut().insert(name.to_owned());
-            None
-        });
-        let mut read = read.into_inner();
+        let mut read = variables_read(|env| drop(Parameters::from_env(env)));
         assert!(read.remove("INSTANCE"), "a variable of the contract");
         assert_eq!(NAMES.iter().map(|name| env_name(name)).collect::<BTreeSet<_>>(), read);
     }

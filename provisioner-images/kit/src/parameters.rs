@@ -3,7 +3,8 @@
 //! An image takes the default in place of a parameter whose name is misspelt. The default of some parameters deletes
 //! data, and the first sign of the mistake would be the loss.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use flex_contract::operation::Operation;
 use flex_contract::{parameter, variable};
@@ -58,6 +59,17 @@ pub fn check(env: impl Fn(&str) -> Option<String>, known: &[impl AsRef<str>]) ->
             Ok(())
         }
     }
+}
+
+/// Returns the variables that a function asks for, which reads the parameters of an image. With them a test of the image
+/// compares the names that the image gives to [`check`].
+pub fn variables_read(read: impl FnOnce(&dyn Fn(&str) -> Option<String>)) -> BTreeSet<String> {
+    let asked = RefCell::new(BTreeSet::new());
+    read(&|name| {
+        asked.borrow_mut().insert(name.to_owned());
+        None
+    });
+    asked.into_inner()
 }
 
 impl Given {

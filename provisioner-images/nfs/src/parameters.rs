@@ -221,10 +221,10 @@ fn on_delete(text: &str) -> Result<OnDelete, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
     use std::collections::BTreeSet;
 
     use flex_contract::parameter::env_name;
+    use flex_image_kit::parameters::variables_read;
 
     use super::*;
 
@@ -298,12 +298,8 @@ mod tests {
 
     #[test]
     fn the_names_are_those_of_the_variables_that_are_read() {
-        let read = RefCell::new(BTreeSet::new());
-        let _ = Parameters::from_env(|name| {
-            read.borrow_mut().insert(name.to_owned());
-            None
-        });
-        assert_eq!(NAMES.iter().map(|name| env_name(name)).collect::<BTreeSet<_>>(), read.into_inner());
+        let read = variables_read(|env| drop(Parameters::from_env(env)));
+        assert_eq!(NAMES.iter().map(|name| env_name(name)).collect::<BTreeSet<_>>(), read);
     }
 
     #[test]
