@@ -142,12 +142,21 @@ mod tests {
             fs::create_dir_all(root.join(name)).unwrap();
         }
         fs::write(root.join("12345678-0001-a/data/file"), "x").unwrap();
+        // A link that leads nowhere is a note, and stores nothing.
+        std::os::unix::fs::symlink("2026-11-28", root.join("12345678-0001-note")).unwrap();
+        std::os::unix::fs::symlink("12345678-0001-a", root.join("12345678-0001-link")).unwrap();
         let mut tree = Tree::default();
         tree.add_own(root, "12345678-0001");
         let found: Vec<_> = tree.0.keys().map(|path| path.strip_prefix(root).unwrap().display().to_string()).collect();
         assert_eq!(
             found,
-            ["12345678-0001-a", "12345678-0001-a/data", "12345678-0001-a/data/file", "names/of-12345678-0001-b"]
+            [
+                "12345678-0001-a",
+                "12345678-0001-a/data",
+                "12345678-0001-a/data/file",
+                "12345678-0001-link",
+                "names/of-12345678-0001-b"
+            ]
         );
         assert_eq!(tree.with("0001-b"), [root.join("names/of-12345678-0001-b")]);
         fs::set_permissions(root.join("12345678-0001-a"), fs::Permissions::from_mode(0o1700)).unwrap();
