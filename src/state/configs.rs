@@ -162,7 +162,7 @@ impl Configs {
         self.by_label.values_mut().for_each(|by_label| by_label.absent_at = u64::MAX);
     }
 
-    /// Returns what is certain about the StorageClass of a class, for a claim. One answer of the API is good for all
+    /// Returns the certainty about the StorageClass of a class, for a claim. One answer of the API is good for all
     /// claims that are older: the storage of the API server gives all objects rising numbers.
     pub fn class_certainty(&self, class: &Class, claim: &Claim, now: Duration) -> ClassCertainty {
         let Some(by_label) = self.by_label.get(&class.name).filter(|_| !class.has_object) else {

@@ -40,7 +40,7 @@ struct Given {
 enum Unknown {
     /// The run must end, because it would do something else than its config asks for.
     Refused(String),
-    /// The run goes on, so that an existing volume stays usable.
+    /// The run continues, so that an existing volume stays usable.
     Noted(String),
 }
 
@@ -113,7 +113,7 @@ impl Given {
         }
         if refused.is_empty() {
             let names = quoted(&all, known, false);
-            return Some(Unknown::Noted(format!("the image does not know {names}, and the run goes on")));
+            return Some(Unknown::Noted(format!("the image does not know {names}, and the run continues")));
         }
         let place = self.place(refused.len(), attributes.len());
         let list = if refused.iter().all(|name| nearest(name, known).is_some()) { String::new() } else { list(known) };

@@ -25,7 +25,7 @@ struct Site<'a> {
     failed: Vec<Option<Failure>>,
 }
 
-/// What is left of a volume on an export after a failure.
+/// The rest of a volume on an export after a failure.
 enum Undone {
     /// Nothing is left.
     All,

@@ -63,7 +63,7 @@ impl Index {
         self.facts.configs.note_all_objects_known();
     }
 
-    /// Returns what is certain about the StorageClass of a class, for a claim.
+    /// Returns the certainty about the StorageClass of a class, for a claim.
     pub fn class_certainty(&self, class: &Class, claim: &Claim) -> ClassCertainty {
         self.facts.configs.class_certainty(class, claim, self.facts.now())
     }

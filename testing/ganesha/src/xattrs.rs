@@ -21,7 +21,7 @@ const USER: &str = "user.";
 /// The largest value.
 const LARGEST: usize = 64 << 10;
 
-/// What the front does with extended attributes.
+/// The treatment of extended attributes by the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Xattrs {
     /// The front leaves the answer to the server, which has none.

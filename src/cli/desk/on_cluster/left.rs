@@ -1,4 +1,4 @@
-//! The decision which PersistentVolumes the end of a call removes, and what the reader is told about the others.
+//! The decision about the PersistentVolumes at the end of a call, and the texts about those that stay.
 
 use std::collections::BTreeSet;
 

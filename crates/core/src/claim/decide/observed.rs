@@ -171,7 +171,7 @@ pub struct Preconditions<'a> {
     pub attributes_error: Option<&'a str>,
 }
 
-/// What is certain about the StorageClass of a class.
+/// The certainty about the StorageClass of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassCertainty {
     /// The StorageClass is known, or the API has shown none since the claim was last written.

@@ -133,7 +133,7 @@ fn a_class_by_its_label_alone_serves_a_claim_only_after_the_api_has_shown_no_obj
     let new_label = World { class_certainty: ClassCertainty::MayFollow, ..by_label.clone() };
     let waits = new_label.decide_by(Rule::ClassObjectMayFollow, NOW);
     assert!(waits.step == Step::Nothing && waits.event.is_none() && waits.requeue_at == Some(NOW + 1));
-    // An attempt that has begun goes on.
+    // The orchestrator continues an attempt that has begun.
     let begun = World { claim: stamped(1).claim, ..by_label };
     assert_ne!(begun.observed(|o| decide(o, NOW).rule), Rule::ConfirmNoClassObject);
 }
