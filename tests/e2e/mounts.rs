@@ -53,7 +53,13 @@ async fn a_hostile_image_reaches_no_other_volume_and_cannot_replace_its_own_by_a
     let (class, on_node) = ("alone", directory("alone"));
     let before = volumes_in(&on_node);
     let args = json!(["-c", IMAGE]).to_string();
-    let more = [("command", "[sh]"), ("args", args.as_str()), ("backoff", "1s")];
+    let more = [
+        ("command", "[sh]"),
+        ("args", args.as_str()),
+        ("backoff", "1s"),
+        // Only the hostile script reads this parameter.
+        ("ignored-parameters", "victim"),
+    ];
     local_class(&ring, class, &[&more[..], &[("victim", "nobody")]].concat()).await;
     ring.claim("victim", class).await;
     pod(&ring, "writer", "victim", "echo precious > /data/secret").await;
