@@ -7,7 +7,7 @@ use std::process::Command;
 use super::api::path_text;
 use super::cases::{self, Backend, id};
 use super::conformance;
-use super::desk::{Desk, SIZE, fill, system};
+use super::desk::{Desk, SIZE, fill, system, unmount};
 
 /// A file system of its own, which the test unmounts at its end.
 struct Btrfs {
@@ -39,8 +39,7 @@ impl Btrfs {
 
 impl Drop for Btrfs {
     fn drop(&mut self) {
-        let unmounted = Command::new("umount").arg(self.base()).status();
-        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+        unmount(&self.base());
     }
 }
 

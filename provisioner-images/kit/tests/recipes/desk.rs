@@ -249,6 +249,12 @@ pub fn system(command: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Unmounts a file system of a test.
+pub fn unmount(path: &Path) {
+    let ended = Command::new("umount").arg(path).status();
+    assert!(ended.is_ok_and(|status| status.success()) || std::thread::panicking(), "{path:?} stays mounted");
+}
+
 /// Writes a new file, until nothing more fits, or it has so many megabytes.
 pub fn fill(file: &Path, megabytes: usize) -> std::io::Result<()> {
     let mut file = fs::File::create(file)?;

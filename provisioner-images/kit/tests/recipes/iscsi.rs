@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use super::api::path_text;
 use super::cases::{self, Backend, id};
 use super::conformance;
-use super::desk::{Desk, system};
+use super::desk::{Desk, system, unmount};
 use super::host::{self, Host};
 
 const PASSWORD: &str = "secret-of-16.chars";
@@ -67,8 +67,7 @@ impl Drop for Target {
     fn drop(&mut self) {
         let _ = self.tgtd.kill();
         let _ = self.tgtd.wait();
-        let unmounted = Command::new("umount").arg(self.folder().join("disks")).status();
-        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+        unmount(&self.folder().join("disks"));
         let _ = fs::remove_dir_all(self.folder());
     }
 }

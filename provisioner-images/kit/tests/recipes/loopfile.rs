@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
 
 use super::api::path_text;
 use super::cases::{self, Backend, id};
-use super::desk::{Desk, SIZE, fill, system};
+use super::desk::{Desk, SIZE, fill, system, unmount};
 
 struct Loops {
     desk: Desk,
@@ -49,7 +52,8 @@ impl Loops {
         let (device, at) = (path_text(self.device(id)), path_text(self.path("mounted")));
         system(&format!("mount -t {} {device} {at}", self.file_system));
         let outcome = pod(&self.path("mounted"));
-        system(&format!("umount {at}"));
+        unmount(&self.path("mounted"));
+        wait_until_unused(Path::new(&device));
         outcome
     }
 
@@ -70,11 +74,20 @@ impl Loops {
     }
 }
 
+/// Waits until a device is mounted nowhere. A container that has just started has a copy of all mounts for a moment.
+fn wait_until_unused(device: &Path) {
+    let started = Instant::now();
+    // Linux opens a device that is mounted for nobody who wants it alone.
+    while let Err(error) = rustix::fs::open(device, OFlags::RDONLY | OFlags::EXCL, Mode::empty()) {
+        assert!(started.elapsed() < Duration::from_secs(60), "{device:?}: {error}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 impl Drop for Loops {
     fn drop(&mut self) {
         self.detach();
-        let unmounted = std::process::Command::new("umount").arg(self.path("base")).status();
-        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+        unmount(&self.path("base"));
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::api::path_text;
 use super::cases::{self, Backend, id};
 use super::conformance;
-use super::desk::{Desk, SIZE, system};
+use super::desk::{Desk, SIZE, system, unmount};
 use super::host::Host;
 
 /// Runs `exportfs` where the machine's own lists are hidden.
@@ -58,8 +58,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let unmounted = std::process::Command::new("umount").arg(self.folder.path().join("data")).status();
-        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+        unmount(&self.folder.path().join("data"));
     }
 }
 
