@@ -53,6 +53,29 @@ async fn a_copied_or_forged_stamp_is_replaced() {
     assert_eq!(bound.spec.unwrap().volume_name.unwrap(), names::pv_name(&uid(&copy)), "a volume of its own");
 }
 
+/// Who makes a claim cannot say that its attempts never started: the storage that they left is deleted.
+#[tokio::test]
+async fn a_claim_that_was_made_with_a_failure_leaves_no_storage() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    let forged = json!({
+        "operation": "provision", "attempt": 7, "at": 0, "kind": "retry", "reason": "x", "message": "y",
+        "unstarted_attempts": 9,
+    });
+    let forged = json!({ "metadata": { "annotations": { names::FAILURE: forged.to_string() } } });
+    ring.claim_with("a", "c", forged).await;
+    let claim = ring.stamped("a").await;
+    assert_eq!(annotation(&claim, names::FAILURE), None);
+    // The run leaves storage without a volume.
+    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+    ring.pod_ends(&job, 75, "the storage is busy").await;
+    ring.claim_when("a", "has a failed attempt", |claim| annotation(claim, names::FAILURE).is_some()).await;
+    ring.delete_claim("a").await;
+    let deletion = ring.job(ADMIN, "delete", &uid(&claim), 1).await;
+    ring.pod_ends(&deletion, 0, "").await;
+    ring.claim_gone("a").await;
+}
+
 #[tokio::test]
 async fn a_lost_stamp_does_not_make_a_second_volume() {
     let ring = Ring::start().await;

@@ -113,10 +113,10 @@ impl Writes {
         if !claim.has_finalizer() {
             finalizers.push(names::CLAIM_FINALIZER.into());
         }
-        let foreign = claim.own_stamp().is_none() && claim.stamp.is_some();
         let mut annotations = self.stamp_annotations(stamp);
         annotations[names::NODES] = json!((!nodes.is_empty()).then(|| nodes.join(",")));
-        if foreign {
+        // Whoever made the claim may have written these, to end its attempts early or to pass for one without storage.
+        if claim.own_stamp().is_none() {
             merge(
                 &mut annotations,
                 json!({ names::FAILURE: null, names::TIMELINE: null, names::FAILED_ATTEMPTS: null }),

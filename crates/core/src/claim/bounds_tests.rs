@@ -49,7 +49,9 @@ fn a_stamp_is_bounded() {
     let failure = |message: &str| {
         serde_json::json!({ "operation": "provision", "attempt": 1, "at": 1, "kind": "retry", "reason": message, "message": message }).to_string()
     };
-    let failure = claim(&[(names::FAILURE, &failure(&long))]).last_failure.unwrap();
+    let text = failure(&long);
+    assert_eq!(claim(&[(names::FAILURE, &text)]).last_failure, None, "whoever made the claim wrote it");
+    let failure = claim(&[(names::CLAIM_UID, "u"), (names::FAILURE, &text)]).last_failure.unwrap();
     assert!(failure.reason.len() <= limits::REASON && failure.message.len() <= limits::MESSAGE);
     assert_eq!(claim(&[]).access_modes, ["ReadWriteOnce"], "each once");
 }

@@ -251,7 +251,7 @@ impl From<&PersistentVolumeClaim> for Claim {
         let heavy = foreign_metadata_bytes > limits::METADATA;
         let texts = if phase == ClaimPhase::Bound || heavy { BTreeMap::new() } else { metadata::metadata(metadata) };
         let Finalizers { kept: finalizers, complete: finalizers_whole } = metadata::finalizers(metadata);
-        let last_failure = annotation(names::FAILURE).and_then(|text| LastFailure::read(&text));
+        let last_failure = annotation(names::FAILURE).filter(|_| has_begun).and_then(|text| LastFailure::read(&text));
         let claim = Claim {
             name: ObjectName::of(metadata),
             uid: metadata.uid.clone().unwrap_or_default(),
