@@ -14,6 +14,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use self::image::*;
+use orchestrator::backup::{Backup, flex, saved};
 use orchestrator::kubelet::request;
 use orchestrator::ring::{ADMIN, OWN, Ring, USER, annotation, merge, phase, uid};
 use orchestrator::wait::{stays, unexpected, until};
@@ -70,6 +71,37 @@ async fn a_claim_gets_a_pooled_volume_without_a_run() {
     ring.claim_gone("a").await;
     assert_eq!(image.filled(&ring, 2).await, again);
     image.ends_empty(&ring).await;
+}
+
+/// The backup is older than the claim that has written into the volume.
+#[tokio::test]
+async fn a_restored_volume_of_a_pool_goes_to_no_other_claim() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    ring.config("c", "c", &ONE).await;
+    let name = image.filled(&ring, 1).await.pop_first().unwrap();
+    let volume = saved(&ring, &["pv", &name]);
+    ring.claim("a", "c").await;
+    ring.bound("a").await;
+    assert_eq!(ring.volume_of("a").await.name_any(), name);
+    image.filled(&ring, 1).await;
+    let backup = Backup { claim: json!({ "metadata": { "name": "a" } }), volume };
+    backup.lose(&ring).await;
+    Backup::create(&ring, &backup.volume);
+    let refused = flex(&ring, &["vouch", &name]);
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stdout).contains("it was in a pool"), "{refused:?}");
+    let vouched = flex(&ring, &["vouch", "--trust-record", &name]);
+    assert!(vouched.status.success(), "{vouched:?}");
+    for claim in ["b", "d"] {
+        ring.claim(claim, "c").await;
+        ring.bound(claim).await;
+        assert_ne!(ring.volume_of(claim).await.name_any(), name, "claim {claim}");
+        image.filled(&ring, 1).await;
+    }
+    assert!(image.stored.contains(&id_of(&name)), "nobody has deleted the storage");
+    let kept = ring.volumes().get(&name).await.unwrap();
+    assert!(!kept.labels().contains_key(names::LABEL_POOL), "{:?}", kept.labels());
 }
 
 #[tokio::test]

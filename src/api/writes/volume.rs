@@ -344,13 +344,21 @@ impl Writes {
     }
 
     /// Writes the adoption mark of a restored volume, by its provenance. A volume without a claimRef is reserved first:
-    /// adopted, any claim could take it.
+    /// adopted, any claim could take it. A volume that was pooled when it was saved leaves the pool first, because a
+    /// claim may have used it since.
     pub async fn vouch(&self, volume: &Volume) -> Result<Volume> {
-        if volume.claim_ref.is_some() {
-            return self.write_adoption_mark(volume).await;
+        let mut kept = volume.clone();
+        if kept.was_pooled() {
+            let metadata = json!({
+                "labels": { names::LABEL_POOL: null },
+                "annotations": { names::POOL_SIZE: null },
+            });
+            kept = self.patch_volume(&kept, metadata, json!({})).await?;
         }
-        let reserved = self.reserve(volume, &volume.reservation(&self.identity.namespace), None).await?;
-        self.write_adoption_mark(&reserved).await
+        if kept.claim_ref.is_none() {
+            kept = self.reserve(&kept, &kept.reservation(&self.identity.namespace), None).await?;
+        }
+        self.write_adoption_mark(&kept).await
     }
 
     /// Records the batch of the volume's delete run. Returns the written volume.

@@ -242,7 +242,9 @@ fn print(reported: &[ReportedFinding], listings: &[Listing], now: i64) {
         say!("    {}: {detail}", kind.meaning());
         match (removed, removal) {
             (true, Some(Removal::Vouch)) => say!("    vouched for"),
-            (false, Some(Removal::Vouch)) => say!("    safe to confirm (--fix): {remedy}"),
+            (false, Some(Removal::Vouch)) => {
+                say!("    to confirm (--fix), unless another cluster uses its storage: {remedy}")
+            }
             (true, _) => say!("    removed"),
             (false, Some(_)) => say!("    safe to remove (--fix): {remedy}"),
             (false, None) => say!("    what to do: {remedy}"),

@@ -15,7 +15,8 @@ pub struct Backup {
     pub volume: Value,
 }
 
-fn saved(ring: &Ring, what: &[&str]) -> Value {
+/// Returns an object as a backup tool saves it.
+pub fn saved(ring: &Ring, what: &[&str]) -> Value {
     let text = kubectl(ring.cluster(), &[&["get", "-o", "json"], what].concat());
     let mut object: Value = serde_json::from_str(&text).unwrap();
     object.as_object_mut().unwrap().remove("status");

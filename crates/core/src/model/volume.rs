@@ -198,6 +198,11 @@ impl Volume {
         self.pool.as_deref().filter(|_| self.claim_ref_uid().is_none() && self.is_adopted())
     }
 
+    /// Checks whether a restored volume was pooled when it was saved.
+    pub fn was_pooled(&self) -> bool {
+        self.pool.is_some() && !self.is_adopted()
+    }
+
     /// Checks whether the volume was pooled and is drained.
     pub fn is_drained(&self) -> bool {
         self.claim_ref_uid() == Some(names::NO_CLAIM_UID)

@@ -91,8 +91,13 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
     let place =
         place.map(|moved_in| format!(
         "it has moved in, and its record says that its storage is {}; after an interrupted adopt or import, run that command again", moved_in.path));
+    let pool = || {
+        volume.was_pooled().then(|| {
+            "its label says that it was in a pool, but a claim may have got it after the backup; once confirmed, it is in no pool: reserve it for its claim by its claimRef, or delete it if nobody has used it".to_owned()
+        })
+    };
     Ok(Vouchable {
-        untrusted_difference: place.or_else(|| untrusted_difference(effective_config, configs)),
+        untrusted_difference: place.or_else(pool).or_else(|| untrusted_difference(effective_config, configs)),
         provenance,
     })
 }

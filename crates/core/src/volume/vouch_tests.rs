@@ -89,6 +89,18 @@ fn a_record_with_a_place_of_its_own_needs_an_admin() {
     assert!(said(&of("/exports/.hidden"), Some(&[]), &[]).unwrap_err().contains("cannot move in"));
 }
 
+/// After the backup a claim may have got the volume, and written data.
+#[test]
+fn a_volume_that_was_pooled_needs_an_admin() {
+    let pooled = restored(&effective_config(&[]), |object| {
+        object["metadata"]["labels"][names::LABEL_POOL] = json!(effective_config(&[]).hash());
+        object["metadata"]["annotations"][names::POOL_SIZE] = json!("1073741824");
+        object["spec"]["claimRef"] = json!({ "namespace": "flex-provisioner", "name": ID });
+    });
+    let why = said(&pooled, Some(&[]), &[]).unwrap().unwrap();
+    assert!(why.contains("a claim may have got it after the backup"), "{why}");
+}
+
 #[test]
 fn a_record_with_another_image_or_secret_needs_an_admin() {
     let volume = restored(&effective_config(&[("secret-env", "password-of-others")]), |_| {});
