@@ -54,6 +54,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- define "flex-provisioner.provisioner" -}}{{ .Values.provisionerName | default "flex-provisioner.io" }}{{- end }}
 {{- define "flex-provisioner.plugin" -}}{{ .Values.pluginName | default "kubernetes.io/flex-provisioner" }}{{- end }}
 
+{{/* Refuses another name alone. Two orchestrators with the same identity would end each other's attempts. */}}
+{{- define "flex-provisioner.verifyNames" -}}
+{{- if ne .Values.name "flex-provisioner" }}
+{{- range $key := list "instance" "provisionerName" "pluginName" }}
+{{- if not (get $.Values $key) }}
+{{- fail (printf "%s: the name is %s, so write %s too: a second orchestrator with the %s of the first would end its attempts" $key $.Values.name $key $key) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* The settings as environment of the container, so that all subcommands in it know them. */}}
 {{- define "flex-provisioner.settings" -}}
 {{- $settings := list
