@@ -8,6 +8,8 @@
 #   setup.sh --test     what all of these and the tests need
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
+# shellcheck source=testing/cluster/packages.sh
+source testing/cluster/packages.sh
 
 scope='demo'
 case ${1:-} in
@@ -61,24 +63,6 @@ missing_packages() {
             *) command -v "$what" >/dev/null || echo "$package" ;;
         esac
     done < <(required) | sort -u
-}
-
-# Installs packages without starting the services in them. Debian asks the file policy-rc.d whether a service may start.
-# The file is removed again at the end.
-install_packages() {
-    local policy=/usr/sbin/policy-rc.d ours='' status=0
-    if [[ ! -e $policy ]]; then
-        printf '#!/bin/sh\nexit 101\n' >"$policy"
-        chmod 0755 "$policy"
-        ours=yes
-    fi
-    {
-        # A source that is not reachable matters only if a package is from there. The installation then fails.
-        apt-get -o DPkg::Lock::Timeout=300 update -q || say "apt-get update had errors; going on with the lists that are there"
-        DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -q --no-install-recommends "$@"
-    } >&2 || status=$?
-    [[ -z $ours ]] || rm -f "$policy"
-    return "$status"
 }
 
 [[ $scope == push ]] || command -v cargo >/dev/null ||

@@ -17,6 +17,9 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/go/bin
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
+# shellcheck source=testing/cluster/packages.sh
+source "$here/packages.sh"
+
 fail() {
     printf 'setup: error: %s\n' "$@" >&2
     exit 1
@@ -53,24 +56,6 @@ missing_packages() {
             *) command -v "$what" >/dev/null || echo "$package" ;;
         esac
     done < <(required) | sort -u
-}
-
-# The packages have services, which must not start: this cluster starts its own copies, and a second etcd would hold its
-# port. The script forbids the start in Debian's policy-rc.d, and restores that file afterwards.
-install_packages() {
-    local policy=/usr/sbin/policy-rc.d ours=
-    if [[ ! -e $policy ]]; then
-        printf '#!/bin/sh\nexit 101\n' >"$policy"
-        chmod 0755 "$policy"
-        ours=yes
-    fi
-    local status=0
-    {
-        apt-get update -q &&
-            DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
-    } </dev/null >&2 || status=$?
-    if [[ -n $ours ]]; then rm -f "$policy"; fi
-    return "$status"
 }
 
 ensure_packages() {
