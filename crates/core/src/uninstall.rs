@@ -99,6 +99,13 @@ fn of_content(content: &Content) -> Option<Dependent> {
         (true, false) if content.terminating => {
             ("it is terminating, and would stay so", "wait until it is gone".into())
         }
+        (true, false) => (
+            "it and its VolumeSnapshot would stay terminating when somebody deletes them",
+            format!(
+                "delete VolumeSnapshot {}, then this object: its policy Retain keeps the snapshot on the backend",
+                content.snapshot
+            ),
+        ),
         _ => return None,
     };
     Some(Dependent {
@@ -106,7 +113,7 @@ fn of_content(content: &Content) -> Option<Dependent> {
         name: content.name.clone(),
         why: why.into(),
         remedy,
-        is_in_progress: !deletes,
+        is_in_progress: content.terminating && !deletes,
     })
 }
 
@@ -128,6 +135,7 @@ mod tests {
 
     use super::*;
     use crate::model::phase::VolumePhase;
+    use crate::model::snapshot::api::VolumeSnapshotContent;
     use crate::object::ObjectName;
 
     fn volume(policy: &str, finalizer: bool) -> Volume {
@@ -180,6 +188,32 @@ mod tests {
         assert_eq!(dependents(&[], &[claim(&[]), claim(&["kubernetes.io/pvc-protection"])], &[], &[]), []);
         let found = dependents(&[], &[claim(&[names::CLAIM_FINALIZER])], &[], &[]);
         assert_eq!((found.len(), found[0].name.as_str()), (1, "team/data"));
+    }
+
+    #[test]
+    fn a_snapshot_needs_the_orchestrator_while_it_has_a_finalizer() {
+        let of = |policy: &str, finalizers: &[&str]| {
+            let object = json!({
+                "metadata": { "name": "snapcontent-1", "finalizers": finalizers },
+                "spec": {
+                    "deletionPolicy": policy, "driver": names::DEFAULT_PROVISIONER,
+                    "source": { "snapshotHandle": "1" },
+                    "volumeSnapshotRef": { "namespace": "team", "name": "daily" },
+                },
+            });
+            dependents(
+                &[],
+                &[],
+                &[Content::from(&serde_json::from_value::<VolumeSnapshotContent>(object).unwrap())],
+                &[],
+            )
+        };
+        let deletes = of("Delete", &[names::SNAPSHOT_FINALIZER]);
+        assert_eq!(remedies(&deletes), ["delete VolumeSnapshot team/daily, or keep the snapshot with --retain"]);
+        let kept = of("Retain", &[names::SNAPSHOT_FINALIZER]);
+        assert!(kept[0].remedy.starts_with("delete VolumeSnapshot team/daily, then this object"), "{kept:?}");
+        assert!(!kept[0].is_in_progress);
+        assert_eq!(of("Retain", &[]), []);
     }
 
     #[test]
