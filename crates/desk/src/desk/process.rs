@@ -29,6 +29,10 @@ const PROGRAMS: &str = "/run/flex-desk/bin";
 const KUBECONFIG: &str = "/run/flex-desk/kubeconfig";
 /// The file with the names of users.
 const PASSWD: &str = "/etc/passwd";
+/// The directory with the devices of this machine.
+const DEVICES: &str = "/dev";
+/// The directory with the attributes of these devices.
+const ATTRIBUTES: &str = "/sys";
 /// The variable with the path of the last words, where a program cannot write to the usual path.
 const TERMINATION_LOG: &str = "FLEX_TERMINATION_LOG";
 /// The time between two looks for the first process of a container.
@@ -158,6 +162,7 @@ fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, fil
         };
         binds.push(Bind { target: mount.path.clone().into(), source, read_only: mount.read_only });
     }
+    binds.extend(attributes_of_devices(&binds, &container.capabilities));
     let kubeconfig = place.folder.join("kubeconfig");
     fs::write(&kubeconfig, place.api.kubeconfig())?;
     let mut env = container.env.clone();
@@ -201,6 +206,15 @@ fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, fil
     };
     spec.write()?;
     Ok(spec)
+}
+
+/// Returns the mount of `/sys` for a privileged container to which a person gave the devices of this machine. A runtime lets
+/// each privileged container write there. Without the devices, `/sys` stays read-only as the rest of this machine.
+fn attributes_of_devices(binds: &[Bind], capabilities: &Capabilities) -> Option<Bind> {
+    let is_devices = |bind: &Bind| !bind.read_only && bind.source.as_deref() == Some(Path::new(DEVICES));
+    let is_given = *capabilities == Capabilities::All && binds.iter().any(is_devices);
+    let sys = PathBuf::from(ATTRIBUTES);
+    is_given.then(|| Bind { target: sys.clone(), source: Some(sys), read_only: false })
 }
 
 /// Returns the users of this machine, with the user of the run.
@@ -373,5 +387,27 @@ mod tests {
         let with_user = passwd_of_image(of_machine, 65532);
         assert_eq!(with_user, format!("{of_machine}nonroot:x:65532:65532:nonroot:/:/bin/sh\n"));
         assert_eq!(passwd_of_image(&with_user, 65532), with_user);
+    }
+
+    #[test]
+    fn attributes_of_devices_are_writable_only_with_the_devices_and_all_rights() {
+        let bind = |source: Option<&str>, read_only| Bind {
+            target: "/dev".into(),
+            source: source.map(PathBuf::from),
+            read_only,
+        };
+        let some = Capabilities::Only(vec!["SYS_ADMIN".into()]);
+        for (what, binds, capabilities, expected) in [
+            ("devices", vec![bind(Some("/dev"), false)], &Capabilities::All, true),
+            ("not privileged", vec![bind(Some("/dev"), false)], &some, false),
+            ("devices to read", vec![bind(Some("/dev"), true)], &Capabilities::All, false),
+            ("a directory of the desk", vec![bind(Some("/tmp/desk/dev"), false)], &Capabilities::All, false),
+            ("memory", vec![bind(None, false)], &Capabilities::All, false),
+            ("nothing", vec![], &Capabilities::All, false),
+        ] {
+            let found = attributes_of_devices(&binds, capabilities);
+            let sys = Bind { target: "/sys".into(), source: Some("/sys".into()), read_only: false };
+            assert_eq!(found, expected.then_some(sys), "{what}");
+        }
     }
 }
