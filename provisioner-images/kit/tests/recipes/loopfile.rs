@@ -8,35 +8,50 @@ use rustix::fs::{Mode, OFlags};
 
 use super::api::path_text;
 use super::cases::{self, Backend, id};
+use super::conformance;
 use super::desk::{Desk, SIZE, fill, system, unmount};
 
 struct Loops {
     desk: Desk,
     folder: tempfile::TempDir,
+    /// The directory with the links to the devices.
+    links: PathBuf,
     file_system: &'static str,
 }
 
 impl Loops {
     fn new(file_system: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let links = folder.path().join("links");
+        fs::create_dir(&links).unwrap();
+        Self::with(folder, links, file_system)
+    }
+
+    /// Returns a node with the links in the `/dev` of this machine, as on a real node, and names that nobody else has.
+    fn with_links_in_dev(file_system: &'static str) -> Self {
+        let links = tempfile::Builder::new().prefix("flex-loopfile-").tempdir_in("/dev").unwrap().keep();
+        Self::with(tempfile::tempdir().unwrap(), links, file_system)
+    }
+
+    fn with(folder: tempfile::TempDir, links: PathBuf, file_system: &'static str) -> Self {
         let path = path_text(folder.path().to_owned());
         system(&format!(
-            "cd {path}; truncate -s 2G image; mkfs.ext4 -q image; mkdir base mounted links; mount -o loop image base"
+            "cd {path}; truncate -s 2G image; mkfs.ext4 -q image; mkdir base mounted; mount -o loop image base"
         ));
-        let (base, links) = (format!("{path}/base"), format!("{path}/links"));
+        let (base, in_place) = (format!("{path}/base"), path_text(links.clone()));
         // Busybox has a `losetup` of its own.
         std::os::unix::fs::symlink("/sbin/losetup", folder.path().join("losetup-of-mount")).unwrap();
         let losetup = folder.path().join("losetup-of-mount");
         let replace = [
             ("/sbin/losetup", "losetup-of-mount"),
             ("/var/lib/flex-loopfile", base.as_str()),
-            ("/dev/flex-loopfile", &links),
+            ("/dev/flex-loopfile", &in_place),
         ];
         let others = ["/sbin/mkfs.ext4", "/sbin/mkfs.xfs", "/usr/bin/flock"].map(Path::new);
         let programs = [&[losetup.as_path()], &others[..]].concat();
         let mut desk = Desk::new("loopfile", &replace, &programs);
         desk.set("FS_TYPE", file_system);
-        Loops { desk, folder, file_system }
+        Loops { desk, folder, links, file_system }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -44,7 +59,7 @@ impl Loops {
     }
 
     fn device(&self, id: &str) -> PathBuf {
-        fs::canonicalize(self.path("links").join(id)).unwrap()
+        fs::canonicalize(self.links.join(id)).unwrap()
     }
 
     /// Mounts a volume, as the kubelet does for a pod.
@@ -68,7 +83,7 @@ impl Loops {
         for device in self.devices() {
             system(&format!("losetup -d {device}"));
         }
-        for link in fs::read_dir(self.path("links")).unwrap() {
+        for link in fs::read_dir(&self.links).unwrap() {
             fs::remove_file(link.unwrap().path()).unwrap();
         }
     }
@@ -87,6 +102,7 @@ fn wait_until_unused(device: &Path) {
 impl Drop for Loops {
     fn drop(&mut self) {
         self.detach();
+        fs::remove_dir(&self.links).unwrap();
         unmount(&self.path("base"));
     }
 }
@@ -97,7 +113,8 @@ impl Backend for Loops {
     }
 
     fn objects(&self) -> Vec<String> {
-        let names = system(&format!("cd {}; ls -A base links", path_text(self.folder.path().to_owned())));
+        let (base, links) = (path_text(self.path("base")), path_text(self.links.clone()));
+        let names = system(&format!("ls -A {base} {links}"));
         names.lines().map(str::to_owned).chain(self.devices()).collect()
     }
 
@@ -124,6 +141,12 @@ fn loopfile_passes_the_cases_of_all_recipes() {
     cases::all(&loops);
 }
 
+#[test]
+fn loopfile_passes_conformance() {
+    let loops = Loops::with_links_in_dev("ext4");
+    conformance::passes(&loops, &["/var/lib/flex-loopfile"], &["--on-node", "/dev=/dev"]);
+}
+
 /// Fills a volume, expands it and fills it again. `grow` does what the kubelet does.
 #[track_caller]
 fn a_volume_is_full_grows_and_keeps_its_blocks(file_system: &'static str, size: u64, grow: impl Fn(&Loops, &str)) {
@@ -132,7 +155,7 @@ fn a_volume_is_full_grows_and_keeps_its_blocks(file_system: &'static str, size: 
     assert_eq!(loops.desk.run("provision", &id, &[("SIZE_BYTES", &bytes)]).code, Some(0));
     let source = &loops.desk.volume(&id)["spec"]["local"];
     assert_eq!(source["fsType"], file_system);
-    assert_eq!(source["path"], path_text(loops.path("links").join(&id)));
+    assert_eq!(source["path"], path_text(loops.links.join(&id)));
     let file = loops.path("base").join(&id);
     let blocks = || std::os::unix::fs::MetadataExt::blocks(&fs::metadata(&file).unwrap()) * 512;
     assert!(blocks() >= size, "{} of {size} bytes are taken", blocks());

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::api::path_text;
 use super::cases::{self, Backend, id};
+use super::conformance;
 use super::desk::{Desk, SIZE, system};
 use super::host;
 
@@ -24,23 +25,41 @@ impl Node {
     /// Returns a node whose runs take the lock by another command.
     fn with(flock: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let of = |name: &str| folder.path().join(name);
-        fs::create_dir(of("devices")).unwrap();
+        let of = |name: &str| path_text(folder.path().join(name));
         fs::create_dir(of("lock")).unwrap();
-        fs::write(of("pool"), POOL.to_string()).unwrap();
-        let (devices, lock, lvm) =
-            (path_text(of("devices")), path_text(of("lock")), host::scripted().join("played-lvm"));
-        let replace =
-            [("nsenter -t 1 -m -u -i -n -- lvm", "played-lvm"), ("dev=/dev/$VOLUME_GROUP", &format!("dev={devices}"))];
-        let replace = [&replace[..], &[("/run/lock/flex", lock.as_str()), ("flock 9", flock)]].concat();
-        let programs = ["/usr/bin/flock", "/sbin/e2fsck", "/sbin/resize2fs"].map(Path::new);
-        let mut desk = Desk::new("lvm-thin", &replace, &[&programs[..], &[&lvm]].concat());
-        desk.set("LVM_STATE", &path_text(folder.path().into()));
+        let replace = [
+            ("dev=/dev/$VOLUME_GROUP", format!("dev={}", of("dev/flex"))),
+            ("/run/lock/flex", of("lock")),
+            ("flock 9", flock.to_owned()),
+        ];
+        let state = of("dev");
+        Self::in_folder(folder, &replace, &state)
+    }
+
+    /// Returns a node whose runs have a `/dev` and a lock of their own by the mounts of their pods.
+    fn with_mounts() -> Self {
+        let node = Self::in_folder(tempfile::tempdir().unwrap(), &[], "/dev");
+        let dev = path_text(node.folder.path().join("dev"));
+        system(&format!("cd {dev}; mknod -m 666 null c 1 3; mknod -m 666 urandom c 1 9"));
+        node
+    }
+
+    /// Returns a node with its devices in a folder. `state` is their place as the runs see it.
+    fn in_folder(folder: tempfile::TempDir, replace: &[(&str, String)], state: &str) -> Self {
+        let of = |name: &str| folder.path().join(name);
+        fs::create_dir_all(of("dev/flex")).unwrap();
+        fs::write(of("dev/pool"), POOL.to_string()).unwrap();
+        let played = fs::read_to_string(host::scripted().join("played-lvm")).unwrap();
+        let replace = replace.iter().map(|(from, to)| (*from, to.as_str()));
+        let replace = replace.chain([("nsenter -t 1 -m -u -i -n -- lvm", "played-lvm")]).collect::<Vec<_>>();
+        let desk =
+            Desk::new("lvm-thin", &replace, &["/usr/bin/flock", "/sbin/e2fsck", "/sbin/resize2fs"].map(Path::new));
+        desk.add_program("played-lvm", &played.replace("LVM_STATE", state));
         Node { desk, folder }
     }
 
     fn device(&self, id: &str) -> PathBuf {
-        self.folder.path().join(format!("devices/flex-{id}"))
+        self.folder.path().join(format!("dev/flex/flex-{id}"))
     }
 }
 
@@ -50,7 +69,7 @@ impl Backend for Node {
     }
 
     fn objects(&self) -> Vec<String> {
-        system(&format!("ls {}", path_text(self.folder.path().join("devices")))).lines().map(str::to_owned).collect()
+        system(&format!("ls {}", path_text(self.folder.path().join("dev/flex")))).lines().map(str::to_owned).collect()
     }
 
     fn size(&self, id: &str) -> u64 {
@@ -80,6 +99,13 @@ impl Backend for Node {
 fn lvm_thin_passes_the_cases_of_all_recipes() {
     let node = Node::new();
     cases::all(&node);
+}
+
+#[test]
+fn lvm_thin_passes_conformance() {
+    let node = Node::with_mounts();
+    let dev = format!("/dev={}", path_text(node.folder.path().join("dev")));
+    conformance::passes(&node, &[], &["--on-node", &dev]);
 }
 
 #[test]
