@@ -26,6 +26,8 @@ mod lvm_thin;
 mod nfs_kernel;
 #[path = "recipes/on_host.rs"]
 mod on_host;
+#[path = "recipes/parameters.rs"]
+mod parameters;
 #[path = "recipes/s3_bucket.rs"]
 mod s3_bucket;
 #[path = "recipes/smb.rs"]

@@ -152,6 +152,11 @@ impl Desk {
         names(&folder).iter().map(of).collect()
     }
 
+    /// Returns the names of the parameters of the config.
+    pub fn parameters(&self) -> Vec<String> {
+        self.config.keys().filter(|key| !KEYS.contains(&key.as_str())).cloned().collect()
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -210,15 +215,15 @@ impl Desk {
     pub fn command(&self, operation: &str, id: &str, more: &[(&str, &str)]) -> Command {
         let known = variable::ALL.iter().map(|variable| variable.name);
         let always_set = known.filter(|name| !["BATCH", "STORAGE_MOUNTS", "FLEX_PV_SOCKET"].contains(name));
-        let parameters: Vec<_> = self.config.iter().filter(|(key, _)| !KEYS.contains(&key.as_str())).collect();
-        let names: Vec<_> = parameters.iter().map(|(key, _)| key.as_str()).collect();
+        let parameters = self.parameters();
+        let of_config = |name: &String| (name.to_uppercase().replace('-', "_"), &self.config[name]);
         let mut command = Command::new(self.path("plain/sh"));
         command
             .arg(self.path("script"))
             .env_clear()
             .envs(always_set.map(|name| (name, "")))
-            .envs(parameters.iter().map(|(key, value)| (key.to_uppercase().replace('-', "_"), value)))
-            .env("PARAMETER_NAMES", names.join(","))
+            .envs(parameters.iter().map(of_config))
+            .env("PARAMETER_NAMES", parameters.join(","))
             .env("PATH", self.path("plain"))
             .env("FLEX_TERMINATION_LOG", self.path("log"))
             .env("KUBECONFIG", self.api.kubeconfig())
