@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{Answer, Files, PROGRAMS, command};
+use crate::{Answer, Files, PROGRAMS, call, command};
 
 /// The cases that a compiled program runs; the shell script runs all.
 const SOME: [&str; 8] = [
@@ -44,6 +44,19 @@ fn test(folder: &str, arguments: &[&str]) {
     assert!(answer.out.contains(" 0 failed, "), "{answer:?}");
 }
 
+/// Checks that the program, which was built, refuses a misspelt parameter before it makes anything.
+fn refuses_a_misspelt_parameter(folder: &str, program: &str) {
+    let (config, program) = (format!("{folder}/config.yaml"), format!("{folder}/{program}"));
+    let state = format!("{folder}/state");
+    let arguments = ["try", "--config", &config, "--state", &state, "--set", "base-pth=/srv/other", &program];
+    let answer: Answer = call(&arguments);
+    let words = "does not know the parameter `base-pth` (did you mean `base-path`?)";
+    assert!(answer.code != Some(0) && answer.out.contains(words), "{answer:?}");
+    assert!(answer.out.contains("exit code 78"), "{answer:?}");
+    let node = Path::new(&state).join("node/local/var/lib/flex-mine");
+    assert_eq!(fs::read_dir(node).unwrap().count(), 0, "{answer:?}");
+}
+
 fn some_cases() -> Vec<&'static str> {
     SOME.iter().flat_map(|id| ["--only", *id]).collect()
 }
@@ -51,25 +64,33 @@ fn some_cases() -> Vec<&'static str> {
 #[test]
 fn the_shell_script_passes_all_cases() {
     let files = Files::new();
-    test(&written(&files, "shell"), &[]);
+    let folder = written(&files, "shell");
+    test(&folder, &[]);
+    refuses_a_misspelt_parameter(&folder, "provision.sh");
 }
 
 #[test]
 fn the_python_program_passes() {
     let files = Files::new();
-    test(&written(&files, "python"), &some_cases());
+    let folder = written(&files, "python");
+    test(&folder, &some_cases());
+    refuses_a_misspelt_parameter(&folder, "provision.py");
 }
 
 #[test]
 fn the_go_program_compiles_and_passes() {
     let files = Files::new();
-    test(&written(&files, "go"), &some_cases());
+    let folder = written(&files, "go");
+    test(&folder, &some_cases());
+    refuses_a_misspelt_parameter(&folder, "build/provision");
 }
 
 #[test]
 fn the_rust_program_compiles_and_passes() {
     let files = Files::new();
-    test(&written(&files, "rust"), &some_cases());
+    let folder = written(&files, "rust");
+    test(&folder, &some_cases());
+    refuses_a_misspelt_parameter(&folder, "build/bin/mine");
 }
 
 #[test]
