@@ -5,31 +5,18 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use conformance_report::{Outcomes, Row};
 use ganesha::{Ganesha, Options};
 use orchestrator::csi_driver::RealDriver;
-use serde_json::Value;
 
 use crate::{Answer, Files, built, call};
 
-/// The page with the results.
-const PAGE: &str = "docs/reference/conformance-of-images.md";
-/// The line before which new rows go.
-const END: &str = "\n<!-- printed from tests/desk/shipped.rs: end -->\n";
-/// Only one test rewrites the page at a time.
-static REWRITING: Mutex<()> = Mutex::new(());
+/// This file, as the page names it.
+const SOURCE: &str = "tests/desk/shipped.rs";
 /// The arguments of a class whose directories have names by a pattern.
 const NAMED: [&str; 4] = ["--set", "storage-mounts=", "--set", "path-pattern=${pvc.namespace}/${pvc.name}/${pv.name}"];
-
-/// A line of the table: the cell with the config, and the others.
-struct Row {
-    config: String,
-    outcomes: String,
-    /// The beginning of the ids of all volumes; empty for storage of the desk.
-    call: String,
-}
 
 /// Runs all cases on a shipped config.
 fn row(config: &str, arguments: &[&str]) -> Row {
@@ -43,28 +30,16 @@ fn changed_row(config: &str, change: &str, arguments: &[&str]) -> Row {
 
 /// Runs all cases on a file in place of a shipped config.
 fn row_of_file(config: &str, file: &str, change: &str, arguments: &[&str]) -> Row {
+    outcomes(config, file, arguments).0.row(config, change)
+}
+
+/// Runs all cases on a file. Returns also the beginning of the ids of all volumes; empty for storage of the desk.
+fn outcomes(config: &str, file: &str, arguments: &[&str]) -> (Outcomes, String) {
     let answer: Answer = call(&[&["conformance", "-o", "json", "--config", file], arguments].concat());
-    let document: Value = serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{error}: {answer:?}"));
-    let cases = document["cases"].as_array().expect("a list of cases");
-    let of = |outcome: &'static str| cases.iter().filter(move |case| case["outcome"] == outcome);
-    let failed: Vec<String> = of("failed").map(|case| format!("{}: {}", case["id"], case["why"])).collect();
-    assert!(failed.is_empty() && answer.code == Some(0), "{config}: {}{}", failed.join("\n"), answer.err);
-    // The words about a capability are the same for all its cases.
-    let shown = |case: &Value| {
-        let (id, why) = (case["id"].as_str().unwrap_or_default(), case["why"].as_str().unwrap_or_default());
-        match why.contains("capability") {
-            true => format!("`{id}`"),
-            false => format!("`{id}` ({why})"),
-        }
-    };
-    let list = |outcome| {
-        let shown: Vec<String> = of(outcome).map(shown).collect();
-        if shown.is_empty() { String::new() } else { format!(" {}", shown.join(", ")) }
-    };
-    let outcomes = format!(" {} |{} |{} |", of("passed").count(), list("skipped"), list("not-possible"));
-    let call = answer.err.split("begin with ").nth(1).and_then(|rest| rest.split_whitespace().next());
-    let call = call.unwrap_or_default().to_owned();
-    Row { config: format!("| [{config}](../../configmaps/{config}){change} |"), outcomes, call }
+    let outcomes = Outcomes::read(&answer.out).unwrap_or_else(|why| panic!("{config}: {why}: {answer:?}"));
+    assert_eq!(answer.code, Some(0), "{config}: {}", answer.err);
+    let ids = answer.err.split("begin with ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    (outcomes, ids.unwrap_or_default().to_owned())
 }
 
 /// Writes a claim for a block volume of a class, and returns its path. The volume is small: a case makes eight of them.
@@ -76,36 +51,8 @@ fn block_claim(files: &Files, class: &str) -> String {
     files.write("claim.yaml", &format!("{{{kind}, spec: {spec}}}"))
 }
 
-/// Checks that the page has the rows, or writes them into it.
 fn check(rows: &[Row]) {
-    let _one = REWRITING.lock().unwrap_or_else(PoisonError::into_inner);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
-    let text = fs::read_to_string(&path).unwrap();
-    let renewed = rows.iter().fold(text.clone(), |text, row| with_row(&text, row));
-    if std::env::var_os("UPDATE_PAGES").is_some() {
-        fs::write(&path, &renewed).unwrap();
-    } else {
-        assert_eq!(text, renewed, "UPDATE_PAGES=1 cargo test --test desk shipped");
-    }
-}
-
-/// Puts a row into the table of a page, in place of the one of the same config.
-fn with_row(text: &str, Row { config, outcomes, .. }: &Row) -> String {
-    let line = format!("{config}{outcomes}");
-    let old = text.lines().find(|line| line.starts_with(config.as_str()));
-    match old {
-        Some(old) => text.replacen(old, &line, 1),
-        None => text.replacen(END, &format!("{line}\n{END}"), 1),
-    }
-}
-
-#[test]
-fn a_row_takes_the_place_of_the_one_of_its_config_or_is_added() {
-    let row = |config: &str| Row { config: format!("| {config} |"), outcomes: " 3 |".into(), call: String::new() };
-    let text = format!("| a | 1 |\n| a with b | 2 |\n{END}");
-    assert_eq!(with_row(&text, &row("a")), format!("| a | 3 |\n| a with b | 2 |\n{END}"));
-    assert_eq!(with_row(&text, &row("a with b")), format!("| a | 1 |\n| a with b | 3 |\n{END}"));
-    assert_eq!(with_row(&text, &row("c")), format!("| a | 1 |\n| a with b | 2 |\n| c | 3 |\n{END}"));
+    conformance_report::check(SOURCE, rows, "cargo test --test desk shipped");
 }
 
 #[test]
@@ -141,12 +88,11 @@ fn the_shipped_block_devices_pass_and_the_page_says_so() {
     let files = Files::new();
     let claim = block_claim(&files, "hostpath-block");
     let arguments = ["--claim", &claim, "--on-node", "/dev=/dev", "provisioner-images/hostpath/provision.sh"];
-    let row =
-        changed_row("hostpath-block.yaml", " with `--on-node /dev=/dev` and a claim for a block volume", &arguments);
+    let (outcomes, ids) = outcomes("hostpath-block.yaml", "configmaps/hostpath-block.yaml", &arguments);
     let attached = std::process::Command::new("losetup").args(["-n", "-O", "BACK-FILE"]).output().unwrap();
     let attached = String::from_utf8_lossy(&attached.stdout).into_owned();
-    assert!(!row.call.is_empty() && !attached.contains(&row.call), "devices are left: {}: {attached}", row.call);
-    check(&[row]);
+    assert!(!ids.is_empty() && !attached.contains(&ids), "devices are left: {ids}: {attached}");
+    check(&[outcomes.row("hostpath-block.yaml", " with `--on-node /dev=/dev` and a claim for a block volume")]);
 }
 
 #[test]

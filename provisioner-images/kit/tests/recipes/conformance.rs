@@ -4,11 +4,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use conformance_report::Outcomes;
 use serde_json::{Value, json};
 
 use super::api::path_text;
 use super::cases::Backend;
 use super::desk::SIZE;
+use super::parameters::recipes;
+
+/// This file, as the page names it.
+const SOURCE: &str = "provisioner-images/kit/tests/recipes/conformance.rs";
 
 /// Returns the command. A build of the whole workspace has left it beside `flex-pv`.
 fn flex_provisioner() -> PathBuf {
@@ -54,17 +59,31 @@ pub fn passes(backend: &impl Backend, on_node: &[&str], arguments: &[&str]) {
     }
     let output = command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    let document: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}: {said}", output.status));
-    let cases = document["cases"].as_array().expect("a list of cases");
-    let of = |outcome: &'static str| cases.iter().filter(move |case| case["outcome"] == outcome);
-    let failed: Vec<String> = of("failed").map(|case| format!("{}: {}", case["id"], case["why"])).collect();
-    assert!(failed.is_empty() && output.status.success(), "{}\n{said}", failed.join("\n"));
-    for outcome in ["skipped", "not-possible"] {
-        of(outcome).for_each(|case| eprintln!("{outcome}: {}: {}", case["id"], case["why"]));
-    }
-    assert!(of("passed").count() >= 15, "{document}");
+    let outcomes = Outcomes::read(&String::from_utf8_lossy(&output.stdout));
+    let outcomes = outcomes.unwrap_or_else(|why| panic!("{why}\n{}: {said}", output.status));
+    assert!(output.status.success() && outcomes.passed() >= 15, "{outcomes:?}\n{said}");
     assert_eq!(backend.objects(), before);
+    let row = outcomes.row(&format!("recipes/{class}.yaml"), &change(on_node, arguments));
+    conformance_report::check(SOURCE, &[row], "cargo test -p flex-image-kit --test recipes passes_conformance");
+}
+
+/// Says for the page which flags the command has.
+fn change(on_node: &[&str], arguments: &[&str]) -> String {
+    let has = |flag: &str| arguments.iter().any(|argument| argument.starts_with(flag));
+    let flags = [
+        (!on_node.is_empty() || has("--on-node"), "`--on-node`"),
+        (has("--external-storage"), "`--external-storage`"),
+        (has("--external-storage="), "the directory of the server"),
+    ];
+    let flags: Vec<_> = flags.into_iter().filter(|(is_there, _)| *is_there).map(|(_, text)| text).collect();
+    format!(" with {}", flags.join(" and "))
+}
+
+#[test]
+fn the_page_has_a_row_for_each_recipe() {
+    let mut configs = conformance_report::configs(SOURCE);
+    configs.sort();
+    assert_eq!(configs, recipes().iter().map(|recipe| format!("recipes/{recipe}.yaml")).collect::<Vec<_>>());
 }
 
 /// Returns a Secret of the namespace of the configs.
