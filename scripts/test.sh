@@ -49,4 +49,4 @@ budget=30 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
 beside 'the Cinder image' cargo test --workspace --no-fail-fast --test cinder
 faults_stages
 budget=60 stage 'the Cinder image, its rest' joined 'the Cinder image'
-budget=120 stage 'conformance of slow images' cargo test --workspace --test desk -- --ignored shipped::
+budget=200 stage 'conformance of slow images' cargo test --workspace --test desk -- --ignored shipped::
