@@ -9,6 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::cuts::{Cuts, chosen};
+use super::mounts::Mounts;
 use super::on_desk::{OnDesk, Parts};
 use super::place::{Ids, Place};
 use super::tree::Tree;
@@ -90,6 +91,11 @@ impl Bench {
     /// Returns the desk. On a cluster the case ends here.
     pub fn desk(&self) -> Step<&OnDesk> {
         self.place.desk().ok_or_else(|| Halt::NotPossible("the case needs the desk".into()))
+    }
+
+    /// Returns the pods that mount volumes; none on a desk, where the case looks at files.
+    pub fn mounts(&self) -> Option<&dyn Mounts> {
+        self.place.mounts()
     }
 
     /// Checks whether the case can see the files of the storage.

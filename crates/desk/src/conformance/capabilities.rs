@@ -9,7 +9,7 @@ use flex_core::config::modify::Attributes;
 use flex_core::model::claim::Claim;
 
 use super::bench::{Bench, Halt, Step, check, shown};
-use super::content::{TEXT, has_text, write};
+use super::content::{LATER, TEXT, has_text, write};
 use super::listed::unlisted;
 use super::provision::{good, order};
 use crate::desk::Stop;
@@ -27,14 +27,14 @@ pub(super) async fn expand(bench: &Bench) -> Step<()> {
 /// Makes a volume with a text of its user in it.
 async fn written(bench: &Bench) -> Step<Made> {
     let made = bench.provision(&bench.claim()).await?;
-    write(bench, &made, TEXT)?;
+    write(bench, &made, TEXT).await?;
     Ok(made)
 }
 
 /// Makes a volume with content, and checks that it has the text.
 async fn filled(bench: &Bench, claim: &Claim, content: Content) -> Step<()> {
     let made = bench.provision_with(claim, content).await?;
-    has_text(bench, &made.volume, &claim.volume_id())
+    has_text(bench, &made.volume, &claim.volume_id()).await
 }
 
 pub(super) async fn clone_content(bench: &Bench) -> Step<()> {
@@ -51,7 +51,7 @@ pub(super) async fn clone_killed(bench: &Bench) -> Step<()> {
     let order = Order::Provision { claim: copy.clone(), content: content() };
     let after = async |_, _: &crate::desk::Ended| {
         if let Some(volume) = bench.volume(&copy).await? {
-            has_text(bench, &volume, &copy.volume_id())?;
+            has_text(bench, &volume, &copy.volume_id()).await?;
         }
         filled(bench, &copy, content()).await
     };
@@ -68,7 +68,7 @@ pub(super) async fn snapshot_restore(bench: &Bench) -> Step<()> {
     let made = written(bench).await?;
     let snapshot = bench.ids.snapshot();
     bench.succeed(&Order::Snapshot(made.clone(), snapshot.clone())).await?;
-    write(bench, &made, "later data\n")?;
+    write(bench, &made, LATER).await?;
     filled(bench, &bench.numbered(1), Content::Snapshot(Box::new(made), snapshot)).await
 }
 

@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::bench::{Bench, Halt, Step, check};
+use super::mounts::{Mounts, Reading, sum};
 use crate::order::Made;
 
 /// The file that the user of a volume has written.
 const FILE: &str = "flex-content";
 /// The content of that file, or the beginning of a device.
 pub(super) const TEXT: &str = "the data of a user\n";
+/// The content that the user writes later.
+pub(super) const LATER: &str = "later data\n";
 
 /// The place of a volume's content on this machine.
 enum Place {
@@ -52,7 +55,10 @@ fn place(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<Place> {
 }
 
 /// Writes a text into a volume.
-pub(super) fn write(bench: &Bench, made: &Made, text: &str) -> Step<()> {
+pub(super) async fn write(bench: &Bench, made: &Made, text: &str) -> Step<()> {
+    if let Some(mounts) = bench.mounts() {
+        return write_by_pod(mounts, &made.volume, text).await;
+    }
     match place(bench, &made.volume, &made.claim.volume_id())? {
         Place::File(path) => fs::write(path, text)?,
         Place::Device(path) => {
@@ -73,16 +79,41 @@ fn read(place: &Place) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|_| bytes.iter().any(|byte| *byte != 0))
 }
 
+/// Writes a text by a pod, which must read the same.
+async fn write_by_pod(mounts: &dyn Mounts, volume: &PersistentVolume, text: &str) -> Step<()> {
+    // The volume of a claim that only reads gets its content elsewhere.
+    let modes = volume.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten());
+    if modes.clone().count() > 0 && modes.into_iter().all(|mode| mode == "ReadOnlyMany") {
+        return Err(Halt::Skipped("no pod can write into the volume: its access mode is ReadOnlyMany".into()));
+    }
+    match mounts.write(volume, text.trim_end()).await? {
+        Reading::Sum(read) if read == sum(text.trim_end()) => Ok(()),
+        Reading::Unusable(why) => Err(Halt::Failed(why)),
+        _ => Err(Halt::Failed("a pod that has written into the volume reads other content".into())),
+    }
+}
+
+fn lost(is_empty: bool) -> String {
+    match is_empty {
+        true => "the new volume lacks the content of its source".into(),
+        false => "the new volume has other content than its source had".into(),
+    }
+}
+
 /// Checks that a volume has the text of a user.
-pub(super) fn has_text(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<()> {
+pub(super) async fn has_text(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<()> {
+    if let Some(mounts) = bench.mounts() {
+        return match mounts.read(volume).await? {
+            Reading::Sum(read) => check(read == sum(TEXT.trim_end()), || lost(false)),
+            Reading::Empty => Err(Halt::Failed(lost(true))),
+            Reading::Unusable(why) => Err(Halt::Failed(why)),
+        };
+    }
     let text = match place(bench, volume, id) {
         Ok(place) => read(&place),
         // The directory of the copy is missing, although that of the source was there.
         Err(Halt::Skipped(_)) => None,
         Err(other) => return Err(other),
     };
-    check(text.as_deref() == Some(TEXT), || match text {
-        Some(_) => "the new volume has other content than its source had".into(),
-        None => "the new volume lacks the content of its source".into(),
-    })
+    check(text.as_deref() == Some(TEXT), || lost(text.is_none()))
 }

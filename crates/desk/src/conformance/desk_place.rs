@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::clean::delete_storage;
 use super::leftovers::Leftovers;
+use super::mounts::Mounts;
 use super::on_desk::OnDesk;
 use super::place::{Pending, Place};
 use crate::api::Hold;
@@ -76,5 +77,9 @@ impl Place for OnDesk {
 
     fn desk(&self) -> Option<&OnDesk> {
         Some(self)
+    }
+
+    fn mounts(&self) -> Option<&dyn Mounts> {
+        None
     }
 }

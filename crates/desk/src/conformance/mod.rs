@@ -11,6 +11,7 @@ mod deletion;
 mod desk_place;
 pub mod leftovers;
 mod listed;
+pub mod mounts;
 mod on_desk;
 pub mod place;
 mod possible;
@@ -232,6 +233,11 @@ pub async fn run_on_cluster(
         all.push(done);
     }
     Ok(all)
+}
+
+/// Checks whether pods mount volumes when these cases run on a cluster.
+pub fn mount_on_cluster(setting: &Setting, cases: &[Case]) -> bool {
+    cases.iter().any(|case| case.mounts_on_cluster() && undeclared(setting, *case).is_none())
 }
 
 /// Returns the outcome of a case for a capability that the config does not declare.

@@ -7,6 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::leftovers::Leftovers;
+use super::mounts::Mounts;
 use super::on_desk::OnDesk;
 use crate::desk::{DeskError, Ended, Stop};
 use crate::order::Order;
@@ -50,6 +51,9 @@ pub trait Place {
 
     /// Returns the desk, if the place is one.
     fn desk(&self) -> Option<&OnDesk>;
+
+    /// Returns the pods that mount volumes, if the place has such pods.
+    fn mounts(&self) -> Option<&dyn Mounts>;
 }
 
 /// The ids of the volumes and snapshots of a case.

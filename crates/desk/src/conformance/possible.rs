@@ -19,8 +19,6 @@ const NO_STAND_INS: &str = "a cluster cannot stop a program before one of its pr
 const NO_HOLD: &str = "a cluster cannot stop the API server at the creation of a volume";
 /// The reason for cases that make the API server refuse a volume.
 const NO_REFUSAL: &str = "a cluster cannot make its API server refuse the volume";
-/// The reason for cases that compare the files of volumes on a cluster.
-const NO_FILES: &str = "the command cannot see the files of a volume on a cluster";
 /// The reason for cases that compare the files of volumes on external storage.
 const NO_EXTERNAL_FILES: &str = "the command cannot see the files of a volume on external storage";
 /// The reason for cases that need a list run, which the config does not have.
@@ -35,10 +33,14 @@ impl Case {
             }
             Case::KilledAtCreate | Case::VolumeIsLast | Case::DeleteHalfMade => Possible::No(NO_HOLD),
             Case::LastWords | Case::NoSecretInWords => Possible::No(NO_REFUSAL),
-            Case::CloneContent | Case::SnapshotRestore => Possible::No(NO_FILES),
             Case::DeleteGone | Case::DeleteUnknown | Case::DeleteById => Possible::ByList,
             _ => Possible::Yes,
         }
+    }
+
+    /// Checks whether pods mount the volumes of the case on a cluster.
+    pub fn mounts_on_cluster(self) -> bool {
+        matches!(self, Case::CloneContent | Case::SnapshotRestore)
     }
 
     /// Returns what is possible of the case on this machine with external storage, whose files the command cannot see.
@@ -91,7 +93,8 @@ mod tests {
             (Case::DeleteById, cluster, true, None),
             (Case::DeleteById, cluster, false, Some(NO_LIST)),
             (Case::KilledAtChild, cluster, true, Some(NO_STAND_INS)),
-            (Case::CloneContent, cluster, true, Some(NO_FILES)),
+            (Case::CloneContent, cluster, false, None),
+            (Case::SnapshotRestore, cluster, false, None),
         ] {
             assert_eq!(place(case).prevented(has_list), expected, "{}", case.id());
         }

@@ -1,10 +1,13 @@
 //! The flags of `conformance --cluster`.
 
+use std::time::Duration;
+
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
 use crate::cli::adopt::config_name;
 use crate::cli::cluster::Login;
+use crate::config::values::duration;
 use crate::object::ObjectName;
 
 /// The cluster, and what of it the runs use.
@@ -25,6 +28,15 @@ pub(in crate::cli::desk) struct OnClusterArgs {
     /// The node of the Jobs, for a class whose volumes are on nodes [default: one that the class allows].
     #[arg(long, value_parser = NonEmptyStringValueParser::new(), requires = "cluster", help_heading = "Cluster")]
     pub(super) node: Option<String>,
+    /// The image with a shell for the pods that mount volumes [default: the image for scripts of the orchestrator].
+    #[arg(long, value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new(), requires = "cluster", help_heading = "Cluster")]
+    pub(super) mount_image: Option<String>,
+    /// The user id of the pods that mount volumes [default: 65532, or 0 for block volumes].
+    #[arg(long, value_name = "UID", value_parser = clap::value_parser!(i64).range(0..=i64::from(i32::MAX)), requires = "cluster", help_heading = "Cluster")]
+    pub(super) mount_user: Option<i64>,
+    /// The time in which a pod that mounts a volume must have ended.
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = duration, requires = "cluster", help_heading = "Cluster")]
+    pub(super) mount_timeout: Duration,
     #[command(flatten)]
     pub(super) login: Login,
 }

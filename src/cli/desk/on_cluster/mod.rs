@@ -2,19 +2,22 @@
 
 mod args;
 mod left;
+mod mount;
 mod place;
 mod pod;
+mod requests;
 mod rights;
 mod source;
 
 use std::rc::Rc;
 
-use anyhow::bail;
-use flex_desk::conformance::{Case, Done, run_on_cluster};
+use anyhow::{anyhow, bail};
+use flex_desk::conformance::{Case, Done, mount_on_cluster, run_on_cluster};
 use flex_desk::setting::{Inputs, Setting};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
 pub(super) use self::args::OnClusterArgs;
+use self::mount::MountPods;
 use self::place::OnCluster;
 use super::args::Subject;
 use super::call::{Signals, random_id};
@@ -53,10 +56,11 @@ pub(super) async fn prove(
     let found = cluster.identity(&client).await?;
     let id = random_id();
     let identity = Identity { instance: format!("{INSTANCE}{id}"), ..subject.names.over(found) };
-    let mut setting = setting(args, subject, &identity, &client).await?;
+    let mut setting = setting(args, subject, &identity, &client, cases).await?;
+    let pods = mount_pods(args, &setting, cases)?;
     setting.site = source::site(&client, &setting, args.node.as_deref()).await?;
     let mut signals = Signals::new()?;
-    let place = Rc::new(OnCluster::new(client, connection.address, setting.clone(), id.clone()));
+    let place = Rc::new(OnCluster::new(client, connection.address, setting.clone(), id.clone(), pods));
     let on = if setting.node().is_some() { format!(" on node {}", setting.site.node) } else { String::new() };
     eprintln!(
         "the runs are Jobs in namespace {}{on}; all objects have the label {}",
@@ -86,6 +90,7 @@ async fn setting(
     subject: &Subject,
     identity: &Identity,
     client: &kube::Client,
+    cases: &[Case],
 ) -> anyhow::Result<Setting> {
     let mut inputs = Inputs { namespace: args.namespace.clone(), ..subject.inputs()? };
     if let Some(image) = &args.image {
@@ -96,13 +101,13 @@ async fn setting(
         rights::verify(client, [rights::of_runs(namespace), rights::of_config(&name.namespace)].concat()).await?;
         inputs.config = Some(source::config(client, name).await?);
         let setting = Setting::read(identity, inputs)?;
-        // Only the config says whether its runs need a node.
-        rights::verify(client, of_site(args, &setting)).await?;
+        // Only the config says whether its runs need a node, and whether pods mount its volumes.
+        rights::verify(client, [of_site(args, &setting), of_mounts(&setting, cases)].concat()).await?;
         return Ok(setting);
     }
     let setting = Setting::read(identity, inputs)?;
     let of_runs = rights::of_runs(&setting.recipe.config.namespace);
-    rights::verify(client, [of_runs, of_site(args, &setting)].concat()).await?;
+    rights::verify(client, [of_runs, of_site(args, &setting), of_mounts(&setting, cases)].concat()).await?;
     Ok(setting)
 }
 
@@ -112,4 +117,27 @@ fn of_site(args: &OnClusterArgs, setting: &Setting) -> Vec<ResourceAttributes> {
         true => rights::of_nodes(),
         false => Vec::new(),
     }
+}
+
+/// Returns the rights for the pods that mount volumes; none if no case needs such pods.
+fn of_mounts(setting: &Setting, cases: &[Case]) -> Vec<ResourceAttributes> {
+    match mount_on_cluster(setting, cases) {
+        true => rights::of_mounts(&setting.recipe.config.namespace),
+        false => Vec::new(),
+    }
+}
+
+/// Returns the pods that mount volumes; `None` if no case needs such pods.
+fn mount_pods(args: &OnClusterArgs, setting: &Setting, cases: &[Case]) -> anyhow::Result<Option<MountPods>> {
+    if !mount_on_cluster(setting, cases) {
+        return Ok(None);
+    }
+    let image = args.mount_image.clone().or_else(|| setting.identity.shell_image.clone());
+    let image = image.ok_or_else(|| {
+        anyhow!(
+            "cases that compare the content of volumes need pods with a shell, and the orchestrator has no image for scripts: \
+             name an image with --mount-image"
+        )
+    })?;
+    Ok(Some(MountPods::new(setting, image, args.mount_user, args.mount_timeout.as_secs())))
 }

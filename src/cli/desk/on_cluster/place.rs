@@ -3,11 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-use backon::{ExponentialBuilder, Retryable};
 use flex_contract::listing;
 use flex_contract::names::{CONTAINER, LABEL_INSTANCE, VOLUME_FINALIZER};
 use flex_desk::conformance::clean::{delete_storage, listed};
 use flex_desk::conformance::leftovers::Leftovers;
+use flex_desk::conformance::mounts::Mounts;
 use flex_desk::conformance::place::{Pending, Place};
 use flex_desk::desk::{DeskError, Ended, Stop};
 use flex_desk::setting::Setting;
@@ -20,20 +20,16 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::left::{kept, sort};
+use super::mount::{LABEL_MOUNT, MountPods, Mounter};
 use super::pod::{Progress, killed, progress};
+use super::requests::{GONE, KILL_GRACE, POLL, broken, gone_is_fine, is_busy, is_transient, patiently};
 use crate::api::watch::warning_event;
 use crate::run::view;
 
-/// The time between two reads of a run.
-const POLL: Duration = Duration::from_millis(250);
 /// The time after which a pod that does not start ends the command.
 const STUCK: Duration = Duration::from_secs(30);
 /// The time that a run has beyond the `timeout` of its config.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time in which a deleted object must be gone.
-const GONE: Duration = Duration::from_secs(60);
-/// The grace period of a pod that is killed, in seconds. Without one, the pod's object would be gone before its processes.
-const KILL_GRACE: u32 = 1;
 
 /// The runs of one call of the command.
 pub(super) struct OnCluster {
@@ -43,12 +39,14 @@ pub(super) struct OnCluster {
     id: String,
     attempts: Cell<u32>,
     left: RefCell<Leftovers>,
+    mounter: Option<Mounter>,
 }
 
 impl OnCluster {
-    /// Makes the place. `id` has eight hexadecimal digits.
-    pub fn new(client: Client, kube_api: String, setting: Setting, id: String) -> Self {
-        OnCluster { client, kube_api, setting, id, attempts: Cell::new(0), left: RefCell::default() }
+    /// Makes the place. `id` has eight hexadecimal digits. `pods` mount volumes; `None` if no case needs them.
+    pub fn new(client: Client, kube_api: String, setting: Setting, id: String, pods: Option<MountPods>) -> Self {
+        let mounter = pods.map(|pods| Mounter::new(client.clone(), pods));
+        OnCluster { client, kube_api, setting, id, attempts: Cell::new(0), left: RefCell::default(), mounter }
     }
 
     fn namespace(&self) -> &str {
@@ -280,8 +278,11 @@ impl OnCluster {
     /// Removes the PersistentVolumes of this call whose storage is deleted. Returns what is left.
     async fn remove_volumes(&self, runs_ended: bool) -> Vec<String> {
         let labelled = patiently(is_transient, || async { self.volumes().list(&self.ours()).await }).await;
+        let is_made_by_run = |volume: &PersistentVolume| {
+            !volume.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(LABEL_MOUNT))
+        };
         let (labelled, failed) = match labelled {
-            Ok(labelled) => (labelled.items, None),
+            Ok(labelled) => (labelled.items.into_iter().filter(is_made_by_run).collect(), None),
             Err(error) => (Vec::new(), Some(broken("PersistentVolumes cannot be listed", &error).to_string())),
         };
         let sorted = sort(&labelled, &self.left.borrow(), runs_ended);
@@ -325,12 +326,24 @@ impl OnCluster {
     pub async fn clean(&self) -> Vec<String> {
         let mut left = self.remove_jobs().await;
         let runs_ended = left.is_empty();
-        left.extend(delete_storage(self, &self.setting).await);
-        let listed = self.listed().await;
-        left.extend(
-            listed.unwrap_or_else(|error| vec![format!("storage that no list run could show, perhaps: {error}")]),
-        );
-        left.extend(self.remove_volumes(runs_ended).await);
+        let mounts = match &self.mounter {
+            Some(mounter) => mounter.clean().await,
+            None => Vec::new(),
+        };
+        let is_mounted = !mounts.is_empty();
+        left.extend(mounts);
+        if is_mounted {
+            left.push(
+                "the storage of the volumes: a pod may still use one of them, so no delete run was started".into(),
+            );
+        } else {
+            left.extend(delete_storage(self, &self.setting).await);
+            let listed = self.listed().await;
+            left.extend(
+                listed.unwrap_or_else(|error| vec![format!("storage that no list run could show, perhaps: {error}")]),
+            );
+        }
+        left.extend(self.remove_volumes(runs_ended && !is_mounted).await);
         for what in self.remove_jobs().await {
             if !left.contains(&what) {
                 left.push(what);
@@ -382,40 +395,9 @@ impl Place for OnCluster {
     fn desk(&self) -> Option<&flex_desk::conformance::OnDesk> {
         None
     }
-}
 
-fn broken(what: &str, error: &kube::Error) -> DeskError {
-    DeskError::Machine(format!("{what}: {error}"))
-}
-
-/// Takes an object that is gone for a success.
-fn gone_is_fine<T>(result: kube::Result<T>) -> kube::Result<()> {
-    match result {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        result => result.map(drop),
-    }
-}
-
-/// Repeats a request four times, after 1 to 8 s, if its error passes.
-async fn patiently<T, F>(passes: fn(&kube::Error) -> bool, request: impl Fn() -> F) -> kube::Result<T>
-where
-    F: Future<Output = kube::Result<T>>,
-{
-    let pace = ExponentialBuilder::default().with_min_delay(Duration::from_secs(1)).with_max_times(4);
-    request.retry(pace).when(passes).await
-}
-
-/// Checks whether the API server refused a request because it is busy. It has done nothing then.
-fn is_busy(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 429)
-}
-
-/// Checks for an error after which a request may succeed that can be repeated.
-fn is_transient(error: &kube::Error) -> bool {
-    match error {
-        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
-        kube::Error::Service(_) | kube::Error::HyperError(_) => true,
-        _ => false,
+    fn mounts(&self) -> Option<&dyn Mounts> {
+        self.mounter.as_ref().map(|mounter| mounter as &dyn Mounts)
     }
 }
 

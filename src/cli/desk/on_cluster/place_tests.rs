@@ -26,6 +26,8 @@ struct Server {
     jobs: BTreeMap<String, Value>,
     volumes: BTreeMap<String, Value>,
     storage: BTreeSet<String>,
+    /// Mount pods and their claims, by resource and name.
+    mounts: BTreeMap<String, Value>,
     requests: usize,
     /// The number of the request that fails, and the code of the answer.
     fails: Option<(usize, u16)>,
@@ -62,8 +64,14 @@ impl Server {
         let (parent, name) = path.rsplit_once('/').unwrap();
         let list = |items: Vec<Value>| json!({ "kind": "List", "apiVersion": "v1", "metadata": {}, "items": items });
         let is_volume = parent.ends_with("/persistentvolumes");
+        let of_mounts = ["pods", "persistentvolumeclaims"].map(|kind| (kind, parent.ends_with(&format!("/{kind}"))));
+        let is_mount = of_mounts.iter().find(|(_, is)| *is).map(|(kind, _)| format!("{kind}/{name}"));
         match (method.as_str(), name) {
-            ("GET", "pods" | "events") => (200, list(Vec::new())),
+            ("GET", "events") => (200, list(Vec::new())),
+            ("GET", kind @ "pods") => {
+                let found = self.mounts.iter().filter(|(key, _)| key.starts_with(kind));
+                (200, list(found.map(|(_, object)| object.clone()).collect()))
+            }
             ("GET", "jobs") => (200, list(self.jobs.values().cloned().collect())),
             ("GET", "persistentvolumes") => (200, list(self.volumes.values().cloned().collect())),
             ("POST", "jobs") => {
@@ -82,7 +90,11 @@ impl Server {
                 None => (404, status(404)),
             },
             (verb, name) => {
-                let objects = if is_volume { &mut self.volumes } else { &mut self.jobs };
+                let (objects, name) = match &is_mount {
+                    Some(key) => (&mut self.mounts, key.as_str()),
+                    None if is_volume => (&mut self.volumes, name),
+                    None => (&mut self.jobs, name),
+                };
                 let found = if verb == "DELETE" { objects.remove(name) } else { objects.get(name).cloned() };
                 found.map_or((404, status(404)), |object| (200, object))
             }
@@ -126,7 +138,8 @@ fn setting() -> Setting {
 async fn call() -> (Arc<Mutex<Server>>, OnCluster) {
     let server = Arc::new(Mutex::new(Server::default()));
     let setting = setting();
-    let place = OnCluster::new(client(&server), "https://api".into(), setting.clone(), "12345678".into());
+    let pods = MountPods::new(&setting, "shell".into(), None, 60);
+    let place = OnCluster::new(client(&server), "https://api".into(), setting.clone(), "12345678".into(), Some(pods));
     for id in ids() {
         let claim = setting.claim_with_id(&id);
         place.begins(&Order::Provision { claim: claim.clone(), content: Content::Empty });
@@ -223,4 +236,55 @@ async fn a_deletion_that_fails_between_cases_keeps_the_volume_for_the_last_try()
     server.lock().unwrap().broken = None;
     assert_eq!(place.clean().await, [""; 0], "its delete run gets the place of the storage");
     assert!(server.lock().unwrap().storage.is_empty());
+}
+
+/// A call that a signal has stopped while a pod had mounted a volume.
+async fn call_with_a_mount() -> (Arc<Mutex<Server>>, OnCluster) {
+    let (server, place) = call().await;
+    {
+        let mut server = server.lock().unwrap();
+        let name = format!("mount-{}-1", ids()[0]);
+        place.mounter.as_ref().unwrap().begins(&name);
+        let labels = json!({ LABEL_MOUNT: ids()[0] });
+        let object =
+            |kind: &str| json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": name, "labels": labels } });
+        server.mounts.insert(format!("pods/{name}"), object("Pod"));
+        server.mounts.insert(format!("persistentvolumeclaims/{name}"), object("PersistentVolumeClaim"));
+        server.volumes.insert(name.clone(), object("PersistentVolume"));
+    }
+    (server, place)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_objects_of_a_mount_are_removed_and_the_storage_is_deleted() {
+    let (server, place) = call_with_a_mount().await;
+    assert_eq!(place.clean().await, [""; 0]);
+    let server = server.lock().unwrap();
+    assert!(server.storage.is_empty() && server.volumes.is_empty() && server.mounts.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn storage_that_a_pod_may_use_is_not_deleted_and_all_that_is_left_is_named() {
+    let (mut number, mut with_mounts) = (0, 0);
+    loop {
+        let (server, place) = call_with_a_mount().await;
+        server.lock().unwrap().fails = Some((number, 403));
+        let left = place.clean().await.join("\n");
+        let server = server.lock().unwrap();
+        if server.requests <= number {
+            break;
+        }
+        let mounts: Vec<&str> = server.mounts.keys().filter_map(|key| Some(key.split_once('/')?.1)).collect();
+        let volumes = server.volumes.keys().map(String::as_str);
+        for name in mounts.iter().copied().chain(volumes).chain(server.jobs.keys().map(String::as_str)) {
+            assert!(left.contains(name), "request {number}: {name} is left: {left}");
+        }
+        if !mounts.is_empty() {
+            assert_eq!(server.storage.len(), 4, "request {number}: {left}");
+            assert!(left.contains("no delete run was started"), "request {number}: {left}");
+            with_mounts += 1;
+        }
+        number += 1;
+    }
+    assert!(number > 25 && with_mounts >= 1, "{number} requests, {with_mounts} with mounts that are left");
 }

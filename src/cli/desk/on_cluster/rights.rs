@@ -23,6 +23,11 @@ const IN_CLUSTER: &[(&str, &str, &str, &[&str])] = &[
     ("flex-provisioner.io", "volumes", "", &["manage"]),
 ];
 
+/// The further rights for pods that mount volumes: in the namespace of the runs, and in the whole cluster.
+const OF_MOUNTS: &[(&str, &str, &str, &[&str])] =
+    &[("", "pods", "", &["create", "get"]), ("", "persistentvolumeclaims", "", &["create", "delete", "get"])];
+const OF_MOUNTS_IN_CLUSTER: &[(&str, &str, &str, &[&str])] = &[("", "persistentvolumes", "", &["create"])];
+
 /// The further rights for a config that places its runs on a node.
 const OF_NODES: &[(&str, &str, &str, &[&str])] = &[("", "nodes", "", &["list"])];
 
@@ -38,6 +43,11 @@ pub(super) fn of_runs(namespace: &str) -> Vec<ResourceAttributes> {
 /// Returns the rights to read a config from a namespace, and its class.
 pub(super) fn of_config(namespace: &str) -> Vec<ResourceAttributes> {
     [attributes(OF_CONFIG, Some(namespace)), attributes(OF_CLASSES, None)].concat()
+}
+
+/// Returns the rights for pods that mount volumes, in the namespace of the runs.
+pub(super) fn of_mounts(namespace: &str) -> Vec<ResourceAttributes> {
+    [attributes(OF_MOUNTS, Some(namespace)), attributes(OF_MOUNTS_IN_CLUSTER, None)].concat()
 }
 
 /// Returns the rights to choose the node of the runs.
@@ -121,13 +131,14 @@ mod tests {
 
     #[test]
     fn rights_are_described_for_each_resource_and_namespace() {
-        let lines = described(&[of_runs("storage"), of_config("configs"), of_nodes()].concat());
+        let lines = described(&[of_runs("storage"), of_mounts("storage"), of_config("configs"), of_nodes()].concat());
         for line in [
             "create/delete/get/list jobs.batch in namespace storage",
             "get pods/log in namespace storage",
             "delete/get/list/patch persistentvolumes in the cluster",
             "manage volumes.flex-provisioner.io in the cluster",
             "list nodes in the cluster",
+            "create/delete/get persistentvolumeclaims in namespace storage",
             "get configmaps in namespace configs",
             "list storageclasses.storage.k8s.io in the cluster",
         ] {
