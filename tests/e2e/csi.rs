@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::batches::burst;
+use crate::conformance::{COPIES, conformance};
 use crate::kinds::{delete_pod, is_running, mounted, pod_with};
 use orchestrator::backup::Backup;
 use orchestrator::csi_driver::RealDriver;
@@ -262,6 +263,35 @@ async fn a_burst_of_claims_is_provisioned_by_few_runs() {
     let made: BTreeSet<String> = driver.list()["volumes"].as_array().unwrap().iter().map(name).collect();
     assert_eq!(made, bound, "one volume for each claim that is bound");
     clean(&ring).await;
+    assert_eq!(driver.list(), before, "the driver has the volumes from before");
+    kubectl(ring.cluster(), &[&["delete"], of_admin.as_slice()].concat());
+    tokio::task::spawn_blocking(move || drop(driver)).await.unwrap();
+}
+
+/// The file system of the second test has a root directory of root, so that only a pod with `fsGroup` can write there.
+#[tokio::test]
+async fn the_cases_of_copies_pass_with_a_driver_and_nothing_is_left() {
+    let _turn = DRIVER.lock().await;
+    let ring = users("conformance-csi").await;
+    let (driver, object) = at_kubelet(&ring).await;
+    let before = driver.list();
+    let config = shipped(&ring, "csi.yaml");
+    let of_admin = ["-f", config.as_str(), "-f", &object, "-f", "examples/csi/storageclass.yaml"];
+    kubectl(ring.cluster(), &[&["apply"], of_admin.as_slice()].concat());
+    let block = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "c", "namespace": "team" },
+        "spec": {
+            "storageClassName": "csi", "accessModes": ["ReadWriteOnce"], "volumeMode": "Block",
+            "resources": { "requests": { "storage": "16Mi" } },
+        },
+    });
+    let block = ring.file("block.json", &block.to_string()).display().to_string();
+    let config = format!("{}/csi", orchestrator::ring::OWN);
+    for more in [Vec::new(), vec!["--claim", block.as_str()]] {
+        let ended = conformance(&ring, &[&["--cluster-config", &config], COPIES.as_slice(), &more].concat()).await;
+        assert_eq!(ended.code, 0, "{}", ended.text);
+        assert_eq!(ended.outcomes["clone-content"].0, "passed", "{}", ended.text);
+    }
     assert_eq!(driver.list(), before, "the driver has the volumes from before");
     kubectl(ring.cluster(), &[&["delete"], of_admin.as_slice()].concat());
     tokio::task::spawn_blocking(move || drop(driver)).await.unwrap();
