@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
-use flex_contract::request::RunRequest;
 
 use crate::api::writes::WriteError;
 use crate::batch;
@@ -18,6 +17,7 @@ use crate::reconcile::delete_run::start_delete_job;
 use crate::rules::NewEvent;
 use crate::run::job::{self, ContentRef, RunTarget};
 use crate::run::late_runs::{self, Decision, Observed, SCOPE, Step};
+use crate::run::request::AttemptStart;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{SlotRequest, WorkItem};
@@ -155,16 +155,7 @@ async fn start(
     let Some(job) = context.writes.read_job(run.real_name()).await? else { return Ok(Requeue::Done) };
     let operation = leftovers.operations().deletes;
     let request = match batch::request_of(job, leftovers.id) {
-        Ok(request) => RunRequest {
-            operation,
-            attempt,
-            provision_ts: context.timestamp(),
-            parameters: recipe.parameters.clone(),
-            clone_of: None,
-            // The data source of a volume does not matter for its deletion.
-            snapshot: request.snapshot.clone().filter(|_| leftovers.content.is_some()),
-            ..request
-        },
+        Ok(own) => late_runs::delete_request(own, recipe, operation, AttemptStart { attempt, ts: context.timestamp() }),
         Err(error) => {
             tracing::warn!(job = %run.name, %error, "the request of a late run cannot be read; check whether the run left something behind, then remove the Job");
             return Ok(Requeue::Done);

@@ -6,12 +6,16 @@
 //!
 //! The [rules](Rule) say when it takes which step.
 
+use flex_contract::operation::Operation;
 use flex_contract::reason;
+use flex_contract::request::RunRequest;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
+use super::request::{AttemptStart, with_attributes};
 use super::state::RunState;
 use super::view::Job;
 use crate::config::Recipe;
+use crate::config::modify::Attributes;
 use crate::rules::{self, Rule as _};
 use crate::run::backoff::delay;
 
@@ -117,13 +121,26 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
+/// Returns the request of a delete run for what a late run may have made. `own` is the request of the late run, the only
+/// record that is left. Some backends tell which storage they made only to a client that sends the same request again. So
+/// the delete run has the same data source, node and attributes.
+pub fn delete_request(own: RunRequest, recipe: &Recipe, operation: Operation, start: AttemptStart) -> RunRequest {
+    let class = Some(own.attributes_class.clone()).filter(|class| !class.is_empty());
+    let attributes = Attributes { class, parameters: own.attributes.clone() };
+    let request = RunRequest { operation, attempt: start.attempt, provision_ts: start.ts, ..own };
+    with_attributes(request, &attributes, recipe)
+}
+
 #[cfg(test)]
 mod tests {
     use flex_contract::exit::Reaction;
+    use flex_contract::request::{CloneSource, Snapshot};
 
     use super::*;
+    use crate::config::classes::Identity;
     use crate::config::effective_config::EffectiveConfig;
     use crate::object::ObjectName;
+    use crate::run::request::of_class;
     use crate::run::state::Cause;
 
     const NOW: i64 = 1_000_000;
@@ -196,6 +213,36 @@ mod tests {
             assert_eq!(decide(&ending, NOW).rule, Rule::RunInProgress);
             assert_eq!(decide(&Observed { volume: true, ..gone }, NOW).rule, Rule::VolumeExists);
         }
+    }
+
+    /// A CSI driver answers ALREADY_EXISTS to a request for the same name without its data source, and never tells which
+    /// volume it made.
+    #[test]
+    fn a_delete_run_asks_as_the_late_run_did() {
+        let recipe = recipe();
+        let start = |attempt| AttemptStart { attempt, ts: format!("2026-01-0{attempt}T00:00:00Z") };
+        let own = RunRequest {
+            volume_id: "v".into(),
+            clone_of: Some(CloneSource { id: "source".into(), source: "{}".into(), ..CloneSource::default() }),
+            snapshot: Some(Snapshot { id: "s".into(), ..Snapshot::default() }),
+            attributes_class: "fast".into(),
+            attributes: [("iops".to_owned(), "9".to_owned())].into(),
+            node_name: "n".into(),
+            topology: [("zone".to_owned(), "b".to_owned())].into(),
+            class_topologies: "[]".into(),
+            parameters: [("of".to_owned(), "an older image".to_owned())].into(),
+            ..of_class(Operation::Provision, &recipe, &Identity::of_tests(), "k", start(1))
+        };
+        let again = delete_request(own.clone(), &recipe, Operation::Delete, start(2));
+        assert_eq!(again.parameters.get("iops").map(String::as_str), Some("9"), "the attributes are parameters too");
+        let expected = RunRequest {
+            operation: Operation::Delete,
+            attempt: 2,
+            provision_ts: start(2).ts,
+            parameters: again.parameters.clone(),
+            ..own
+        };
+        assert_eq!(again, expected);
     }
 
     #[test]

@@ -232,8 +232,9 @@ impl World {
                 _ => vec![Act::Make, Act::Publish { wrong: true }, Act::Exit(0)],
             },
         };
+        // A delete run names the data source and does not read it.
         let copies =
-            request.clone_of.is_some() || (request.operation == Operation::Provision && request.snapshot.is_some());
+            request.operation == Operation::Provision && (request.clone_of.is_some() || request.snapshot.is_some());
         let reads = copies.then_some([Act::Read, Act::Read]).into_iter().flatten();
         let acts = if annotation(job, "idle").is_empty() { reads.chain(acts).collect() } else { vec![Act::Exit(0)] };
         if bad {
