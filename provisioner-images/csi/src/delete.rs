@@ -1,6 +1,7 @@
 //! The deletion of a volume, or of what an unfinished run left of it.
 
 use csi_spec::csi::controller_service_capability::rpc::Type;
+use csi_spec::csi::{CreateVolumeRequest, Volume};
 use flex_image_kit::Failure;
 use tonic::Code;
 
@@ -37,7 +38,7 @@ impl Run {
             return Ok(());
         }
         let message = self.message().await?.message;
-        let volume = match self.create(&message).await {
+        let volume = match self.create_again(&message).await {
             Ok(volume) => volume,
             Err(Stop::Trouble(trouble)) => match trouble.status.code() {
                 // The driver refused the same request in each attempt, so that nothing was made.
@@ -57,5 +58,18 @@ impl Run {
         };
         let secrets: Credentials = message.secrets;
         Ok(self.remove(&volume.volume_id, secrets).await?)
+    }
+
+    /// Calls CreateVolume for a volume that may exist. If the driver says that the data source does not exist, calls it
+    /// once more without the data source: the driver then makes an empty volume, or says that the name is used.
+    async fn create_again(&self, message: &CreateVolumeRequest) -> Outcome<Volume> {
+        match self.create(message).await {
+            Err(Stop::Trouble(trouble))
+                if trouble.status.code() == Code::NotFound && message.volume_content_source.is_some() =>
+            {
+                self.create(&CreateVolumeRequest { volume_content_source: None, ..message.clone() }).await
+            }
+            other => other,
+        }
     }
 }

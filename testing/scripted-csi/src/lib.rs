@@ -111,6 +111,7 @@ struct State {
     acts_on: BTreeMap<Call, VecDeque<Act>>,
     secrets: Vec<(&'static str, BTreeMap<String, String>)>,
     location: Vec<Topology>,
+    zonal: bool,
     capacity: i64,
     largest: Option<i64>,
     page: usize,
@@ -240,6 +241,12 @@ impl Driver {
             segments: pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
         };
         self.shared.state().location = segments.iter().map(segment).collect();
+    }
+
+    /// Makes it choose for each volume the first preferred topology, and look for a name there alone. Several volumes can
+    /// then have one name. This breaks the rules of CSI, and drivers with one backend for each zone do so.
+    pub fn is_zonal(&self) {
+        self.shared.state().zonal = true;
     }
 
     /// Sets the capacity that it reports, and the largest size of a volume.

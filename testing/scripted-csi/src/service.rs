@@ -60,7 +60,13 @@ impl Identity for Service {
 impl State {
     fn create(&mut self, request: CreateVolumeRequest) -> Result<CreateVolumeResponse, Status> {
         self.secrets.push(("CreateVolume", request.secrets.clone()));
-        if let Some(made) = self.volumes.get(&request.name) {
+        let place = request.accessibility_requirements.as_ref().and_then(|asked| asked.preferred.first().cloned());
+        let place = place.filter(|_| self.zonal);
+        let key = match &place {
+            Some(place) => format!("{} in {:?}", request.name, place.segments),
+            None => request.name.clone(),
+        };
+        if let Some(made) = self.volumes.get(&key) {
             let same = made.request.capacity_range == request.capacity_range
                 && made.request.volume_capabilities == request.volume_capabilities
                 && made.request.parameters == request.parameters
@@ -87,9 +93,9 @@ impl State {
             capacity_bytes: request.capacity_range.unwrap_or_default().required_bytes,
             volume_context: [("of".to_owned(), request.name.clone())].into(),
             content_source: request.volume_content_source.clone(),
-            accessible_topology: self.location.clone(),
+            accessible_topology: place.map_or_else(|| self.location.clone(), |place| vec![place]),
         };
-        self.volumes.insert(request.name.clone(), Made { volume: volume.clone(), request });
+        self.volumes.insert(key, Made { volume: volume.clone(), request });
         Ok(CreateVolumeResponse { volume: Some(volume) })
     }
 

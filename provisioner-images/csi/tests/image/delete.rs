@@ -5,7 +5,7 @@ use scripted_csi::{Act, Options};
 use serde_json::json;
 use tonic::Code;
 
-use crate::run::{ONE, Stage};
+use crate::run::{ONE, Stage, TWO};
 
 #[test]
 fn a_volume_without_a_persistent_volume_is_found_by_its_name() {
@@ -34,6 +34,53 @@ fn a_volume_without_a_persistent_volume_is_found_by_its_name() {
     stage.api.remove_volume(ONE);
     run.run("delete").failed(75, &format!("has a volume called pvc-{ONE} and does not tell which it is"));
     assert_eq!(stage.driver.volumes().len(), 1, "no volume is deleted by guessing");
+}
+
+#[test]
+fn a_volume_is_looked_for_in_the_zone_of_the_selected_node() {
+    let stage = Stage::new(Options::default().with_topology());
+    for (name, zone) in [("n1", "a"), ("n2", "b")] {
+        stage.api.put_node(name, json!({ "zone": zone }), "csi.test", json!(["zone"]));
+    }
+    stage.driver.is_zonal();
+    for (node, zone) in [("n1", "a"), ("n2", "b")] {
+        let run = stage.run(ONE).with("NODE_NAME", node);
+        stage.driver.acts("CreateVolume", [Act::Lose(Code::Internal)]);
+        run.provision().failed(75, "INTERNAL");
+        let names: Vec<String> = stage.driver.volumes().into_keys().collect();
+        assert_eq!(names, [format!("pvc-{ONE} in {:?}", std::collections::BTreeMap::from([("zone", zone)]))]);
+        run.run("delete").well();
+        assert_eq!(stage.driver.volumes().len(), 0, "the volume in zone {zone} is the one that was deleted");
+    }
+}
+
+#[test]
+fn a_copy_without_a_persistent_volume_is_found_by_its_data_source() {
+    let stage = Stage::new(Options::default());
+    stage.run(TWO).provision().well();
+    let source = json!({ "csi": stage.pv(TWO)["spec"]["csi"] }).to_string();
+    let copy = stage.run(ONE).with("CLONE_OF", TWO).with("CLONE_OF_SOURCE", &source).with("CLONE_OF_SIZE_BYTES", "1");
+    let copy = copy.with("CLONE_OF_PV_NAME", &format!("pvc-{TWO}"));
+    let names = || stage.driver.volumes().into_keys().collect::<Vec<_>>();
+    let without = stage.run(ONE);
+    let lose = || {
+        stage.driver.acts("CreateVolume", [Act::Lose(Code::Internal)]);
+        copy.provision().failed(75, "INTERNAL");
+        assert_eq!(names().len(), 2);
+    };
+    lose();
+    without.run("delete").failed(75, "does not tell which it is");
+    copy.run("delete").well();
+    assert_eq!(names(), [format!("pvc-{TWO}")]);
+
+    // The data source is gone, and drivers may look for it before they look for the name.
+    lose();
+    stage.driver.acts("CreateVolume", [Act::Fail(Code::NotFound)]);
+    copy.run("delete").failed(75, "does not tell which it is");
+    copy.run("delete").well();
+    stage.run(TWO).of_volume().run("delete").well();
+    copy.run("delete").well();
+    assert_eq!(stage.driver.volumes().len(), 0, "no copy was made, and none can be made any more");
 }
 
 #[test]
