@@ -172,7 +172,7 @@ variables! {
     Place {
         /// The node: see [below](#the-node).
         NODE_NAME: Property;
-        /// Labels of that node that say where it is, as a JSON object. Empty in delete and expand runs.
+        /// Labels of that node that say where it is, as a JSON object. Empty in delete and expand runs of volumes.
         TOPOLOGY: Property;
         /// The `allowedTopologies` of the StorageClass, as JSON: see [below](#the-node).
         CLASS_TOPOLOGIES: Property;

@@ -1,5 +1,7 @@
 //! The attempts of claims: their slots, their stamps, and their runs.
 
+use std::collections::BTreeMap;
+
 use flex_contract::cause;
 use flex_contract::exit::Reaction;
 use flex_contract::names;
@@ -14,7 +16,7 @@ use super::served::served_class;
 use super::timeline::failed_attempts;
 use crate::api::writes::WriteError;
 use crate::batch::{Member, MemberObject};
-use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, run_node};
+use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, requested_node, run_node};
 use crate::claim::request::{Attempt, request};
 use crate::config::topology::Topologies;
 use crate::model::claim::Claim;
@@ -26,6 +28,7 @@ use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, RunTarget};
+use crate::run::node::{NodeState, NodeStates};
 use crate::run::state::{Cause, JobRefusal};
 use crate::state::index::{AttemptToBatch, BatchEntry, Index, SlotRequest, WorkItem};
 
@@ -139,13 +142,11 @@ pub(super) async fn start_run(
         Some(source) => source.request(context, claim).await?,
         None => data_source::SourceRequest::default(),
     };
-    let labelled = node.and_then(|node| context.cluster.index().node(node));
-    let topology = labelled.map(|node| topology(&node.labels)).unwrap_or_default();
     let attempt = Attempt {
         number: stamp.attempt,
         ts: stamp.ts.clone(),
         node: node.map(str::to_owned),
-        topology,
+        topology: topology_of(context, node),
         class_topologies: allowed.json(),
         clone_of: source.clone_of,
         snapshot: source.snapshot,
@@ -210,8 +211,14 @@ async fn fail(
     Ok(context.writes.record_claim_failure(claim, &failure, attempts.as_ref()).await?.into())
 }
 
+/// Returns the labels that say where a node is; none for no node.
+fn topology_of(context: &Context, node: Option<&str>) -> BTreeMap<String, String> {
+    let labelled = node.and_then(|node| context.cluster.index().node(node));
+    labelled.map(|node| topology(&node.labels)).unwrap_or_default()
+}
+
 /// Selects the labels that say where a node is.
-fn topology(labels: &std::collections::BTreeMap<String, String>) -> std::collections::BTreeMap<String, String> {
+fn topology(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let tells = |key: &str| key == names::HOSTNAME || key.starts_with("topology.") || key.contains("/topology");
     labels.iter().filter(|(key, _)| tells(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
@@ -236,11 +243,13 @@ pub(super) async fn start_delete(
             requested => requested?,
         },
     };
+    let states = confirmed_states(context, claim, &observation.nodes.states).await?;
+    let requested_node = requested_node(claim, node.as_deref(), &states);
     let again = Attempt {
         number: attempt,
         ts: context.timestamp(),
-        node: node.clone(),
-        topology: Default::default(),
+        node: requested_node.map(str::to_owned),
+        topology: topology_of(context, requested_node),
         class_topologies: allowed,
         clone_of: source.clone_of,
         snapshot: source.snapshot,
@@ -270,4 +279,16 @@ pub(super) async fn start_delete(
             Ok(context.writes.record_claim_failure(claim, &failure, None).await?.into())
         }
     }
+}
+
+/// Returns the states of the claim's nodes. If the cache does not have the selected node, asks the API for it.
+async fn confirmed_states(context: &Context, claim: &Claim, states: &NodeStates) -> Result<NodeStates, WriteError> {
+    let mut states = states.clone();
+    if let Some(node) = &claim.selected_node
+        && states.state(node) == NodeState::NotCached
+    {
+        let exists = context.writes.has_node(node).await?;
+        states.0.insert(node.clone(), if exists { NodeState::Reachable } else { NodeState::NotFound });
+    }
+    Ok(states)
 }

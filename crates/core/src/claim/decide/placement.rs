@@ -163,6 +163,14 @@ pub fn last_node(claim: &Claim) -> Option<&String> {
     claim.nodes_with_storage.last().or(claim.selected_node.as_ref())
 }
 
+/// Returns the node that the request of a delete run without a volume names. `node` is the node whose storage is deleted.
+/// Where nodes do not matter, attempts named the selected node all the same, and their backend may have chosen the place of
+/// the volume by it. So the delete run names that node too, as long as the node exists.
+pub fn requested_node<'a>(claim: &'a Claim, node: Option<&'a str>, states: &NodeStates) -> Option<&'a str> {
+    let exists = |node: &&str| matches!(states.state(node), NodeState::Reachable | NodeState::Unreachable);
+    node.or(claim.selected_node.as_deref().filter(exists))
+}
+
 /// Returns the node on which the storage of a terminating claim is deleted next; `None` for any node.
 pub fn cleanup_node<'a>(claim: &'a Claim, node_states: &NodeStates) -> Option<&'a str> {
     node_states.first(&claim.nodes_with_storage).map(String::as_str)

@@ -18,6 +18,23 @@ fn a_selected_node_that_is_gone_is_given_back() {
 }
 
 #[test]
+fn a_delete_run_without_a_volume_names_the_node_of_the_attempts() {
+    let named = |world: World, node| requested_node(&world.claim, node, &world.node_states).map(str::to_owned);
+    let world = selected(stamped(1));
+    assert_eq!(named(with_state("a", NodeState::Reachable, world.clone()), None), Some("a".into()));
+    assert_eq!(named(with_state("a", NodeState::Unreachable, world.clone()), None), Some("a".into()));
+    for gone in [NodeState::NotCached, NodeState::NotFound] {
+        assert_eq!(
+            named(with_state("a", gone, world.clone()), None),
+            None,
+            "no place follows from a node that is gone"
+        );
+    }
+    assert_eq!(named(with_state("a", NodeState::Reachable, world), Some("b")), Some("b".into()), "its storage is on b");
+    assert_eq!(named(stamped(1), None), None);
+}
+
+#[test]
 fn a_node_that_does_not_exist_is_passed_over_where_no_scheduler_selects_one() {
     let mut named = new();
     (named.claim.selected_node, named.class.binding) = (Some("nowhere".into()), BindingMode::Immediate);
