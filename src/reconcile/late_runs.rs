@@ -153,9 +153,13 @@ async fn start(
     attempt: u32,
 ) -> Result<Requeue, WriteError> {
     let Some(job) = context.writes.read_job(run.real_name()).await? else { return Ok(Requeue::Done) };
-    let operation = leftovers.operations().deletes;
+    let Operations { stores, deletes: operation } = leftovers.operations();
     let request = match batch::request_of(job, leftovers.id) {
-        Ok(own) => late_runs::delete_request(own, recipe, operation, AttemptStart { attempt, ts: context.timestamp() }),
+        Ok(own) => {
+            let is_only = leftovers.jobs.iter().filter(|job| job.run_labels.operation == stores).count() == 1;
+            let start = AttemptStart { attempt, ts: context.timestamp() };
+            late_runs::delete_request(own, recipe, operation, start, is_only)
+        }
         Err(error) => {
             tracing::warn!(job = %run.name, %error, "the request of a late run cannot be read; check whether the run left something behind, then remove the Job");
             return Ok(Requeue::Done);

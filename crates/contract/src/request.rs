@@ -11,6 +11,9 @@ pub use crate::request_error::RequestError;
 use crate::variable;
 use crate::volume_mode::VolumeMode;
 
+/// The value of a property that is true; else it is empty.
+const TRUE: &str = "true";
+
 /// The claim that a run is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimRef {
@@ -67,6 +70,8 @@ pub struct RunRequest {
     pub provision_ts: String,
     /// The number of the attempt, from 1.
     pub attempt: u32,
+    /// In a delete run without a PersistentVolume: all attempts that may have left storage asked for the same as this run.
+    pub attempts_alike: bool,
     /// The name that the PersistentVolume must have.
     pub pv_name: String,
     /// The claim. Its fields are empty where the claim of the volume is not known any more.
@@ -171,6 +176,7 @@ impl RunRequest {
             (variable::CLAIM_UUID, self.volume_id.clone()),
             (variable::PROVISION_TS, self.provision_ts.clone()),
             (variable::ATTEMPT, self.attempt.to_string()),
+            (variable::ATTEMPTS_ALIKE, if self.attempts_alike { TRUE.to_owned() } else { String::new() }),
             (variable::PV_NAME, self.pv_name.clone()),
             (variable::PVC_NAME, self.claim.name.clone()),
             (variable::PVC_NAMESPACE, self.claim.namespace.clone()),
@@ -234,6 +240,7 @@ impl RunRequest {
             volume_id: env.text(variable::CLAIM_UUID),
             provision_ts: env.text(variable::PROVISION_TS),
             attempt: u32::try_from(env.number(variable::ATTEMPT)?.unwrap_or(1)).unwrap_or(u32::MAX),
+            attempts_alike: env.text(variable::ATTEMPTS_ALIKE) == TRUE,
             pv_name: env.text(variable::PV_NAME),
             claim: ClaimRef {
                 namespace: env.text(variable::PVC_NAMESPACE),

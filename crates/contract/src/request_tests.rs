@@ -8,6 +8,7 @@ pub(crate) fn request() -> RunRequest {
         volume_id: "c0ffee00-0000-4000-8000-000000000001".into(),
         provision_ts: "2026-01-01T00:00:00Z".into(),
         attempt: 3,
+        attempts_alike: true,
         pv_name: "pvc-c0ffee00-0000-4000-8000-000000000001".into(),
         claim: ClaimRef {
             namespace: "team".into(),

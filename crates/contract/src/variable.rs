@@ -83,6 +83,9 @@ variables! {
         ATTEMPT: Property;
         /// The time when this attempt began, RFC 3339 with microseconds. It differs with every attempt.
         PROVISION_TS: Property;
+        /// `true` if all attempts are known to have asked for the same as this run.
+        /// Only in [delete runs without a PersistentVolume](#a-delete-run-without-a-persistentvolume); else empty.
+        ATTEMPTS_ALIKE: Property;
         /// In a run for several claims the path of [the list of them](#batch); else not set.
         BATCH: Pod;
         /// The provisioner name of the orchestrator, or the name of the driver that it replaces.

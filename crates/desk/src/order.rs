@@ -187,6 +187,7 @@ impl Setting {
                 Content::Empty | Content::CloneOf(_) => None,
             },
             attributes: Attributes::default(),
+            alike: operation == Operation::Delete,
         };
         request(operation, claim, &self.recipe, &self.identity, kube_api, attempt)
     }

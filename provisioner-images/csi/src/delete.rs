@@ -2,11 +2,13 @@
 
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use csi_spec::csi::{CreateVolumeRequest, Volume};
+use flex_contract::names;
 use flex_image_kit::Failure;
 use tonic::Code;
 
 use crate::run::{Credentials, DELETION_SECRET, Outcome, Run, Stop};
 use crate::secrets::Kind;
+use crate::trouble;
 
 impl Run {
     /// Deletes the volume of the PersistentVolume. Without one, deletes the volume that a run may have made without
@@ -42,7 +44,21 @@ impl Run {
             Ok(volume) => volume,
             Err(Stop::Trouble(trouble)) => match trouble.status.code() {
                 // The driver refused the same request in each attempt, so that nothing was made.
-                Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted => return Ok(()),
+                Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted if self.request.attempts_alike => {
+                    return Ok(());
+                }
+                // A driver may refuse a request before it looks for the name.
+                Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted => {
+                    return Err(Failure::retry(format!(
+                        "an earlier attempt asked in another way and may have made a volume called {}; the CSI driver answers {} to this                          request ({}), which does not say whether that volume exists: look there and delete it, then annotate the claim                          with {}={}",
+                        message.name,
+                        trouble::name(trouble.status.code()),
+                        trouble.status.message(),
+                        names::ABANDON,
+                        names::ABANDON_YES
+                    ))
+                    .into());
+                }
                 Code::AlreadyExists => {
                     return Err(Failure::retry(format!(
                         "the CSI driver has a volume called {} and does not tell which it is, since it was asked for in another way ({}): \

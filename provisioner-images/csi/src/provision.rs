@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use csi_spec::csi::volume_content_source::{self, SnapshotSource, VolumeSource};
 use csi_spec::csi::{CapacityRange, CreateVolumeRequest, Volume, VolumeContentSource};
+use flex_contract::exit::{self, Reaction};
 use flex_contract::request::RunRequest;
 use flex_contract::volume::{Made, persistent_volume};
 use flex_image_kit::Failure;
@@ -48,8 +49,7 @@ impl Run {
             return Err(self.take_back(&volume, message.secrets, wrong).await.into());
         }
         let pv = self.persistent_volume(source, volume);
-        self.cluster.create_volume(&pv).await?;
-        Ok(())
+        Ok(self.cluster.create_volume(&pv).await.map_err(not_refused)?)
     }
 
     /// Builds the request to the driver.
@@ -151,15 +151,15 @@ impl Run {
             }
         }
         let id = &volume.volume_id;
-        let end = match last {
-            None => "It was deleted again".to_owned(),
-            Some(trouble) => format!("It could not be deleted again: {}", trouble.failure(false)),
+        let (end, is_gone) = match last {
+            None => ("It was deleted again".to_owned(), true),
+            Some(trouble) => (format!("It could not be deleted again: {}", trouble.failure(false)), false),
         };
-        match wrong {
-            Wrong::Volume(what) => Failure::retry(format!("the CSI driver made a wrong volume {id}: {what}. {end}")),
-            Wrong::Location(what) => {
-                Failure::no_capacity(format!("the CSI driver made a wrong volume {id}: {what}. {end}"))
-            }
+        let (Wrong::Volume(what) | Wrong::Location(what)) = &wrong;
+        let message = format!("the CSI driver made a wrong volume {id}: {what}. {end}");
+        match (wrong, is_gone) {
+            (Wrong::Location(_), true) => Failure::no_capacity(message),
+            (Wrong::Location(_), false) | (Wrong::Volume(_), _) => Failure::retry(message),
         }
     }
 
@@ -210,6 +210,14 @@ impl Run {
             ..Made::default()
         };
         persistent_volume(&self.request, made)
+    }
+}
+
+/// Returns the failure of a run that has made a volume. Delete runs rely on the fact that a refused run has made none.
+fn not_refused(failure: Failure) -> Failure {
+    match exit::reaction(failure.code) {
+        Reaction::Retry => failure,
+        Reaction::Never | Reaction::NoCapacity => Failure::retry(failure.message),
     }
 }
 

@@ -8,6 +8,7 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
+use super::alike::{are_alike, attempt_node};
 use super::names::{delete_job_name, provision_job_name, scope};
 use super::observe::{Confirmed, Observation};
 use super::observed::observed;
@@ -16,7 +17,7 @@ use super::served::served_class;
 use super::timeline::failed_attempts;
 use crate::api::writes::WriteError;
 use crate::batch::{Member, MemberObject};
-use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, requested_node, run_node};
+use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, requested_node};
 use crate::claim::request::{Attempt, request};
 use crate::config::topology::Topologies;
 use crate::model::claim::Claim;
@@ -137,7 +138,7 @@ pub(super) async fn start_run(
         ServedClass::Ours(class) => class.allowed.clone(),
         ServedClass::NotOurs => return Ok(StepOutcome::Wait),
     };
-    let node = run_node(&claim.nodes_with_storage, recipe).or(claim.selected_node.as_deref());
+    let node = attempt_node(claim, observation);
     let source = match &observation.source.data_source {
         Some(source) => source.request(context, claim).await?,
         None => data_source::SourceRequest::default(),
@@ -151,6 +152,7 @@ pub(super) async fn start_run(
         clone_of: source.clone_of,
         snapshot: source.snapshot,
         attributes: attributes.clone(),
+        alike: false,
     };
     let request = request(Operation::Provision, claim, recipe, &context.identity, &context.kube_api, attempt);
     let target = RunTarget {
@@ -251,6 +253,7 @@ pub(super) async fn start_delete(
         node: requested_node.map(str::to_owned),
         topology: topology_of(context, requested_node),
         class_topologies: allowed,
+        alike: are_alike(claim, observation, requested_node, &source),
         clone_of: source.clone_of,
         snapshot: source.snapshot,
         attributes: observation.preconditions.attributes.clone().unwrap_or_default(),

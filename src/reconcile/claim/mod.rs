@@ -1,5 +1,6 @@
 //! Reconciles claims: observes, decides, and takes the steps.
 
+mod alike;
 mod attempt;
 mod execute;
 mod names;

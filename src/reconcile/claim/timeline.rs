@@ -2,6 +2,7 @@
 
 use flex_contract::operation::Operation;
 
+use super::alike::{attempt_node, request_hash_of};
 use super::observe::Observation;
 use crate::claim::failed_attempts::FailedAttempts;
 use crate::claim::timeline::{Basis, Stage, Timeline};
@@ -36,7 +37,8 @@ pub(super) fn failed_attempts(
     (failure.operation == Operation::Provision).then(|| {
         let mut timeline = of_attempt(claim, observation, None);
         timeline.reach(Stage::Failed, failure.at.saturating_mul(1000));
-        FailedAttempts::of(claim).with(timeline, failure)
+        let request = request_hash_of(claim, observation, attempt_node(claim, observation));
+        FailedAttempts::of(claim).with(timeline, failure).with_request(failure, &request)
     })
 }
 

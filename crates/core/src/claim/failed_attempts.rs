@@ -4,8 +4,10 @@
 //! also when the claim is bound. It adds an attempt in the write that records the failure. The annotation is bounded: it
 //! has the first attempts and the last ones.
 
+use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_contract::reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,8 @@ const FIRST: usize = 2;
 const LAST: usize = 4;
 /// The message of each cause, in bytes.
 const MESSAGE: usize = 240;
+/// The hash of a request, in bytes.
+const HASH: usize = 16;
 
 /// An attempt that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +69,37 @@ pub struct FailedAttempts {
     left_out: u32,
     #[serde(rename = "attempts")]
     kept: Vec<FailedAttempt>,
+    /// What the attempts asked for.
+    #[serde(default, skip_serializing_if = "Requests::is_unknown")]
+    requests: Requests,
+}
+
+/// What the first attempts of a claim asked for, as long as they asked alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Requests {
+    /// The number of the last attempt up to which all asked alike, or left nothing.
+    #[serde(rename = "upTo")]
+    up_to: u32,
+    /// The hash of their request; `None` if none of them can have left storage.
+    #[serde(rename = "hash", default, skip_serializing_if = "Option::is_none")]
+    request: Option<String>,
+}
+
+impl Requests {
+    fn is_unknown(&self) -> bool {
+        self.up_to == 0
+    }
+
+    /// Checks whether the orchestrator can have written it.
+    fn is_valid(&self) -> bool {
+        self.up_to < MAX_ATTEMPTS && self.request.as_ref().is_none_or(|hash| hash.len() <= HASH)
+    }
+}
+
+/// Checks whether the image refused the attempt: the image says that it cannot make the volume, and so left nothing that
+/// it knows of.
+fn is_refusal(failure: &LastFailure) -> bool {
+    failure.reaction != Reaction::Retry && failure.reason != reason::VOLUME_REFUSED.name
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -110,6 +145,37 @@ impl FailedAttempts {
         self
     }
 
+    /// Adds the request of an attempt that failed. Attempts that the image refused, or of which no container has run, do
+    /// not count. Nothing is added after an attempt whose request is not known, or was another.
+    #[must_use]
+    pub fn with_request(mut self, failure: &LastFailure, request: &str) -> Self {
+        let Requests { up_to, request: before } = &self.requests;
+        let counts = failure.attempt > failure.unstarted_attempts && !is_refusal(failure);
+        let follows = failure.attempt > *up_to && failure.attempt <= 1 + (*up_to).max(failure.unstarted_attempts);
+        if follows && (!counts || before.as_ref().is_none_or(|before| before == request)) {
+            self.requests.up_to = failure.attempt;
+            if counts {
+                self.requests.request = Some(request.to_owned());
+            }
+        }
+        self
+    }
+
+    /// Checks whether all attempts of a claim that may have left storage asked for the same as a delete run. `request` is
+    /// the hash of its request; `None` if the run cannot ask for what the last attempt asked for.
+    pub fn are_alike(&self, claim: &Claim, request: Option<&str>) -> bool {
+        let Some(stamp) = claim.own_stamp() else { return false };
+        let unstarted = claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
+        let known = self.requests.up_to.max(unstarted);
+        match (&self.requests.request, request) {
+            (None, _) if known >= stamp.attempt => true,
+            (_, None) => false,
+            (before, Some(request)) => {
+                known + 1 >= stamp.attempt && before.as_ref().is_none_or(|before| before == request)
+            }
+        }
+    }
+
     /// Returns the attempts that are kept.
     pub fn kept(&self) -> &[FailedAttempt] {
         &self.kept
@@ -136,13 +202,18 @@ impl FailedAttempts {
 
     /// Reads the attempts from their annotation; `None` if the orchestrator cannot have written it.
     pub fn read(text: &str) -> Option<Self> {
-        let FailedAttempts { left_out, kept } = serde_json::from_str(text).ok()?;
+        let FailedAttempts { left_out, kept, requests } = serde_json::from_str(text).ok()?;
         let numbers: Vec<_> = kept.iter().map(|attempt| attempt.timeline.attempt).collect();
         let is_valid = text.len() <= limits::FAILED_ATTEMPTS
             && numbers.len() <= FIRST + LAST
+            && requests.is_valid()
             && numbers.is_sorted_by(|one, next| one < next)
             && numbers.iter().all(|number| (1..MAX_ATTEMPTS).contains(number));
-        is_valid.then(|| FailedAttempts { left_out, kept: kept.into_iter().map(FailedAttempt::bounded).collect() })
+        is_valid.then(|| FailedAttempts {
+            left_out,
+            kept: kept.into_iter().map(FailedAttempt::bounded).collect(),
+            requests,
+        })
     }
 }
 

@@ -81,6 +81,50 @@ fn the_last_failure_of_an_older_program_is_an_attempt_without_stages() {
 }
 
 #[test]
+fn attempts_are_alike_if_all_that_may_have_left_storage_asked_for_the_same() {
+    let of = |attempt: u32, annotations: serde_json::Value| {
+        let mut all = annotations;
+        all[names::ATTEMPT] = json!(attempt.to_string());
+        Claim::from(&claim(all, "Pending"))
+    };
+    let with = |attempts: FailedAttempts, (attempt, reaction, request): (u32, Reaction, &str)| {
+        let failure = LastFailure { reaction, ..failure(attempt, "busy") };
+        attempts.with(timeline(attempt), &failure).with_request(&failure, request)
+    };
+    // The stamped attempt may have no record yet.
+    let alike = |attempt, request, recorded: &[(u32, Reaction, &str)]| {
+        let attempts = recorded.iter().copied().fold(FailedAttempts::default(), with);
+        let read = FailedAttempts::read(&attempts.to_string()).unwrap();
+        assert_eq!(read, attempts);
+        read.are_alike(&of(attempt, json!({})), request)
+    };
+    use Reaction::{Never, NoCapacity, Retry};
+    assert!(alike(1, Some("v1"), &[]) && alike(1, Some("v1"), &[(1, Retry, "v1")]));
+    assert!(alike(3, Some("v1"), &[(1, Retry, "v1"), (2, Retry, "v1")]));
+    // The run of the first attempt was killed. Then an admin edited the config, and the driver refused it.
+    assert!(!alike(2, Some("v2"), &[(1, Retry, "v1")]), "the stamped attempt asked for something else");
+    assert!(!alike(2, Some("v2"), &[(1, Retry, "v1"), (2, Never, "v2")]));
+    assert!(!alike(9, Some("v2"), &[(1, Retry, "v1"), (2, Retry, "v2"), (3, Retry, "v2"), (8, Retry, "v2")]));
+    // Attempts that the image refused left nothing, whatever they asked for.
+    assert!(alike(2, Some("v2"), &[(1, Never, "v1")]) && alike(2, None, &[(1, Never, "v1"), (2, NoCapacity, "v2")]));
+    assert!(alike(3, Some("v2"), &[(1, NoCapacity, "v1"), (2, Retry, "v2"), (3, Never, "v3")]));
+    assert!(!alike(2, None, &[(1, Never, "v1")]), "the second attempt may have left storage");
+    assert!(!alike(2, None, &[(1, Never, "v1"), (2, Retry, "v1")]));
+    // Some records are missing.
+    assert!(!alike(2, Some("v1"), &[]) && !alike(3, Some("v1"), &[(1, Retry, "v1")]));
+    assert!(!alike(3, Some("v1"), &[(2, Retry, "v1")]));
+    // The orchestrator refused the volume that an attempt made.
+    let refused = LastFailure { reaction: Never, reason: reason::VOLUME_REFUSED.name.into(), ..failure(1, "small") };
+    let attempts = FailedAttempts::default().with(timeline(1), &refused).with_request(&refused, "v1");
+    assert!(!attempts.are_alike(&of(2, json!({})), Some("v2")));
+    // No container of the first two attempts has run.
+    let unstarted = LastFailure { unstarted_attempts: 2, ..failure(2, "no image") };
+    let attempts = FailedAttempts::default().with(timeline(2), &unstarted).with_request(&unstarted, "v1");
+    assert!(attempts.are_alike(&of(3, json!({})), Some("v2")));
+    assert!(!FailedAttempts::default().are_alike(&of(0, json!({})), Some("v1")), "the claim has no stamp");
+}
+
+#[test]
 fn a_bound_claim_has_its_attempts_in_the_annotation_and_not_in_the_cache() {
     let object = claim(json!({ names::FAILED_ATTEMPTS: failed(1..=2).to_string() }), "Bound");
     let bound = Claim::from(&object);
@@ -104,6 +148,9 @@ fn a_forged_annotation_is_ignored() {
     for attempts in [json!([two, one]), json!([one, one]), json!([zero]), many, json!([{ "attempt": 1 }]), json!(1)] {
         let text = json!({ "attempts": attempts }).to_string();
         assert_eq!(FailedAttempts::read(&text), None, "{text}");
+    }
+    for requests in [json!({ "upTo": MAX_ATTEMPTS }), json!({ "upTo": 1, "hash": "f".repeat(HASH + 1) })] {
+        assert_eq!(FailedAttempts::read(&json!({ "attempts": [], "requests": requests }).to_string()), None);
     }
     let long = json!({ "attempts": [], "x": "x".repeat(limits::FAILED_ATTEMPTS) }).to_string();
     assert_eq!(FailedAttempts::read(&long), None);
@@ -130,7 +177,8 @@ proptest! {
             Stage::iter().zip(&times).for_each(|(stage, at)| timeline.reach(stage, *at));
             let cause = Cause::new(message.clone(), message.clone());
             let failure = LastFailure { reason: cause.reason, message: cause.message, ..failure(number, "") };
-            attempts = attempts.with(timeline, &failure);
+            attempts = attempts.with(timeline, &failure).with_request(&failure, &"f".repeat(HASH));
+            attempts.requests = Requests { up_to: number, request: Some("f".repeat(HASH)) };
             let text = attempts.to_string();
             prop_assert!(text.len() <= limits::FAILED_ATTEMPTS, "{} bytes: {text}", text.len());
             prop_assert_eq!(FailedAttempts::read(&text), Some(attempts.clone()));

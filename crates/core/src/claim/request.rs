@@ -11,6 +11,7 @@ use crate::config::classes::Identity;
 use crate::config::modify::Attributes;
 use crate::limits;
 use crate::model::claim::Claim;
+use crate::object::hash;
 use crate::run::request::{AttemptStart, of_class, with_attributes};
 
 /// The attempt that a request belongs to.
@@ -32,6 +33,19 @@ pub struct Attempt {
     pub snapshot: Option<Snapshot>,
     /// The attributes that the volume gets.
     pub attributes: Attributes,
+    /// All earlier attempts that may have left storage asked for the same.
+    pub alike: bool,
+}
+
+/// Returns a hash of the parts of a request that can differ between the attempts of a claim. The rest of a claim cannot
+/// change before it is bound.
+pub fn request_hash(
+    recipe_version: &str,
+    node: Option<&str>,
+    class_topologies: &str,
+    attributes: &Attributes,
+) -> String {
+    hash(serde_json::json!([recipe_version, node, class_topologies, attributes]).to_string().as_bytes())
 }
 
 /// The words of the claim's user that the image gets.
@@ -87,12 +101,13 @@ pub fn request(
     kube_api: &str,
     attempt: Attempt,
 ) -> RunRequest {
-    let Attempt { number, ts, node, topology, class_topologies, clone_of, snapshot, attributes } = attempt;
+    let Attempt { number, ts, node, topology, class_topologies, clone_of, snapshot, attributes, alike } = attempt;
     let start = AttemptStart { attempt: number, ts };
     let texts = ClaimTexts::of(claim, recipe);
     // Words that became too long after the claim was admitted must not prevent the deletion of its storage.
     let texts = if texts.check().is_ok() { texts } else { ClaimTexts::default() };
     RunRequest {
+        attempts_alike: alike,
         volume_id: claim.volume_id(),
         pv_name: names::pv_name(&claim.volume_id()),
         claim: ClaimRef {

@@ -23,6 +23,7 @@ pub(crate) fn request(recipe: &Recipe) -> RunRequest {
         volume_id: "0d9c2f0e-0000-4000-8000-000000000001".into(),
         provision_ts: "2026-01-01T00:00:00Z".into(),
         attempt: 2,
+        attempts_alike: false,
         pv_name: "pvc-0d9c2f0e-0000-4000-8000-000000000001".into(),
         claim: flex_contract::request::ClaimRef {
             namespace: "team".into(),

@@ -123,11 +123,19 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 
 /// Returns the request of a delete run for what a late run may have made. `own` is the request of the late run, the only
 /// record that is left. Some backends tell which storage they made only to a client that sends the same request again. So
-/// the delete run has the same data source, node and attributes.
-pub fn delete_request(own: RunRequest, recipe: &Recipe, operation: Operation, start: AttemptStart) -> RunRequest {
+/// the delete run has the same data source, node and attributes. `is_only` says that there is no other late run of the id,
+/// which may have asked for something else.
+pub fn delete_request(
+    own: RunRequest,
+    recipe: &Recipe,
+    operation: Operation,
+    start: AttemptStart,
+    is_only: bool,
+) -> RunRequest {
     let class = Some(own.attributes_class.clone()).filter(|class| !class.is_empty());
     let attributes = Attributes { class, parameters: own.attributes.clone() };
-    let request = RunRequest { operation, attempt: start.attempt, provision_ts: start.ts, ..own };
+    let attempts_alike = is_only && operation == Operation::Delete;
+    let request = RunRequest { operation, attempt: start.attempt, provision_ts: start.ts, attempts_alike, ..own };
     with_attributes(request, &attributes, recipe)
 }
 
@@ -233,11 +241,13 @@ mod tests {
             parameters: [("of".to_owned(), "an older image".to_owned())].into(),
             ..of_class(Operation::Provision, &recipe, &Identity::of_tests(), "k", start(1))
         };
-        let again = delete_request(own.clone(), &recipe, Operation::Delete, start(2));
+        let again = delete_request(own.clone(), &recipe, Operation::Delete, start(2), true);
+        assert!(!delete_request(own.clone(), &recipe, Operation::Delete, start(2), false).attempts_alike);
         assert_eq!(again.parameters.get("iops").map(String::as_str), Some("9"), "the attributes are parameters too");
         let expected = RunRequest {
             operation: Operation::Delete,
             attempt: 2,
+            attempts_alike: true,
             provision_ts: start(2).ts,
             parameters: again.parameters.clone(),
             ..own

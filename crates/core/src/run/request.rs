@@ -30,6 +30,7 @@ pub fn of_class(
         volume_id: String::new(),
         provision_ts: start.ts,
         attempt: start.attempt,
+        attempts_alike: false,
         pv_name: String::new(),
         claim: ClaimRef::default(),
         storage_class: recipe.class.clone(),

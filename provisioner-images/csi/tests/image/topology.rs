@@ -41,6 +41,9 @@ fn a_volume_in_the_wrong_topology_is_deleted_and_another_node_is_tried() {
     let stage = stage();
     let run = stage.run(ONE).with("NODE_NAME", "n2");
     stage.driver.is_at(&[&[("zone", "a")]]);
+    // A run that leaves a volume has not been refused.
+    stage.driver.acts("DeleteVolume", vec![Act::Fail(Code::Internal); 5]);
+    run.provision().failed(75, "It could not be deleted again");
     run.provision().failed(69, "and not from n2. It was deleted again");
     stage.driver.is_at(&[]);
     run.provision().failed(75, "csi-topology-optional");
