@@ -9,8 +9,41 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use orchestrator::kubelet::{nfs_volume, request};
-use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, uid};
+use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, annotation, uid};
 use orchestrator::wait::{stays, unexpected, until};
+
+/// A driver may have a backend for each zone: the delete run asks for the volume where the attempts did. A pod that could
+/// run only there would wait for a node that does not matter for the storage.
+#[tokio::test]
+async fn a_delete_run_without_a_volume_asks_as_the_attempts_did() {
+    let ring = Ring::start().await;
+    ring.node("n1").await;
+    ring.class("c", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
+    for (name, zones) in [("alike", ["a", "a"]), ("edited", ["a", "b"])] {
+        ring.config("c", "c", &[("zone", zones[0])]).await;
+        let selected = json!({ "metadata": { "annotations": { names::SELECTED_NODE: "n1" } } });
+        ring.claim_with(name, "c", selected).await;
+        let id = uid(&ring.stamped(name).await);
+        let first = ring.job(ADMIN, "provision", &id, 1).await;
+        assert_eq!(request(&first).node_name, "n1");
+        ring.pod_ends(&first, 75, "busy").await;
+        ring.config("c", "c", &[("zone", zones[1])]).await;
+        let second = ring.job(ADMIN, "provision", &id, 2).await;
+        ring.pod_ends(&second, 75, "busy").await;
+        ring.claim_when(name, "has two failed attempts", |claim| {
+            annotation(claim, names::FAILURE).is_some_and(|failure| failure.contains(r#""attempt":2"#))
+        })
+        .await;
+        ring.delete_claim(name).await;
+        let deletion = ring.job(ADMIN, "delete", &id, 1).await;
+        let asked = request(&deletion);
+        assert_eq!((asked.node_name.as_str(), asked.attempts_alike), ("n1", zones[0] == zones[1]), "{name}");
+        let pod = deletion.spec.clone().unwrap().template.spec.unwrap();
+        assert_eq!((pod.node_name, pod.node_selector), (None, None), "{name}");
+        ring.pod_ends(&deletion, 0, "").await;
+        ring.claim_gone(name).await;
+    }
+}
 
 #[tokio::test]
 async fn a_released_volume_is_deleted_by_its_record() {
