@@ -50,7 +50,7 @@ impl Run {
                 // A driver may refuse a request before it looks for the name.
                 Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted => {
                     return Err(Failure::retry(format!(
-                        "an earlier attempt asked in another way and may have made a volume called {}; the CSI driver answers {} to this                          request ({}), which does not say whether that volume exists: look there and delete it, then annotate the claim                          with {}={}",
+                        "an earlier attempt asked in another way and may have made a volume called {}; the CSI driver answers {} to this request ({}), which does not say whether that volume exists: look there and delete it, then annotate the claim with {}={}",
                         message.name,
                         trouble::name(trouble.status.code()),
                         trouble.status.message(),
