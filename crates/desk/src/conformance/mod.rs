@@ -13,6 +13,7 @@ pub mod leftovers;
 mod listed;
 pub mod mounts;
 mod on_desk;
+pub mod pending;
 pub mod place;
 mod possible;
 mod provision;

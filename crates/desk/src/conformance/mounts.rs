@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use sha2::Digest;
 
-use super::place::Pending;
+use super::pending::Pending;
 
 /// The bytes of each part of the content.
 pub const PART: usize = 64 * 1024;

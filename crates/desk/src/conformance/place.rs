@@ -2,19 +2,16 @@
 
 use std::cell::RefCell;
 
-use futures::future::LocalBoxFuture;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::leftovers::Leftovers;
 use super::mounts::Mounts;
 use super::on_desk::OnDesk;
-use crate::desk::{DeskError, Ended, Stop};
+use super::pending::Pending;
+use crate::desk::{Ended, Stop};
 use crate::order::Order;
 use crate::setting::Setting;
-
-/// The answer of a place, which takes a while.
-pub type Pending<'a, T> = LocalBoxFuture<'a, Result<T, DeskError>>;
 
 /// A place where runs happen.
 pub trait Place {

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use flex_desk::conformance::mounts::{Mounts, Reading};
-use flex_desk::conformance::place::Pending;
+use flex_desk::conformance::pending::Pending;
 use flex_desk::desk::DeskError;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams};
