@@ -19,13 +19,17 @@ use super::conformance::secret;
 pub const SIZE: u64 = 32 << 20;
 
 /// A program of the test in place of each program of the image. It ends all processes of the run before or after the
-/// program with the number that the run names. Programs that only read do not count.
+/// program with the number that the run names. Programs that only read do not count. The programs of a pipeline count
+/// one after the other.
 const COUNTED: &str = "#!PLAIN/sh
 case ${0##*/} in awk | cat | flock | grep | sed | stat | tail) exec PLAIN/${0##*/} \"$@\" ;; esac
-count() { read n <FOLDER/count || :; n=$((${n:-0} + 1)); echo $n >FOLDER/count; [ $n != \"$KILL_AT\" ] || kill -9 0; }
-count
+count() {
+    PLAIN/flock 7
+    read n <FOLDER/count || :; n=$((${n:-0} + 1)); echo $n >FOLDER/count; [ $n != \"$KILL_AT\" ] || kill -9 0
+}
+count 7>FOLDER/count.lock
 PLAIN/${0##*/} \"$@\"; code=$?
-count
+count 7>FOLDER/count.lock
 exit $code
 ";
 
