@@ -1,4 +1,4 @@
-//! No recipe takes a default in place of a parameter whose name is misspelt.
+//! All recipes are short, and no recipe takes a default in place of a parameter whose name is misspelt.
 
 use std::fs;
 use std::path::Path;
@@ -52,6 +52,15 @@ fn a_run_of_each_recipe_refuses_a_misspelt_parameter_as_its_first_act() {
                 assert!(!ended.last_words.contains(&wrong), "{recipe} {operation} {wrong}: {ended:?}");
             }
         }
+    }
+}
+
+#[test]
+fn the_script_of_each_recipe_has_at_most_60_lines() {
+    for recipe in recipes() {
+        let script = fs::read_to_string(Desk::new(&recipe, &[], &[]).path("script")).unwrap();
+        let lines = script.lines().count();
+        assert!(lines <= 60, "{recipe}: {lines}");
     }
 }
 
