@@ -19,19 +19,22 @@ use super::conformance::secret;
 pub const SIZE: u64 = 32 << 20;
 
 /// A program of the test in place of each program of the image. It ends all processes of the run before or after the
-/// program with the number that the run names. Programs that only read do not count. The programs of a pipeline count
-/// one after the other.
+/// program with the number that the run names. Programs that only read do not count.
 const COUNTED: &str = "#!PLAIN/sh
 case ${0##*/} in awk | cat | flock | grep | sed | stat | tail) exec PLAIN/${0##*/} \"$@\" ;; esac
-count() {
-    PLAIN/flock 7
-    read n <FOLDER/count || :; n=$((${n:-0} + 1)); echo $n >FOLDER/count; [ $n != \"$KILL_AT\" ] || kill -9 0
-}
-count 7>FOLDER/count.lock
+POINT
+point before; [ $n != \"$KILL_AT\" ] || kill -9 0
 PLAIN/${0##*/} \"$@\"; code=$?
-count 7>FOLDER/count.lock
+point after; [ $n != \"$KILL_AT\" ] || kill -9 0
 exit $code
 ";
+
+/// Sets `n` to the number of a point of a run. Each point is a line of a file, so that the programs of a pipeline can
+/// count at the same time, and no two points have the same number.
+pub const POINT: &str = "point() {
+    n=0; echo \"$$ $1\" >>FOLDER/count
+    while read -r line; do n=$((n + 1)); [ \"$line\" != \"$$ $1\" ] || break; done <FOLDER/count
+}";
 
 /// The config of a recipe, and the directory with the files of its runs.
 pub struct Desk {
@@ -90,7 +93,7 @@ impl Desk {
         let api = Api::start((0..9999).map(|_| Reply::Echo).collect());
         let replace = replace.iter().map(|(from, to)| ((*from).to_owned(), (*to).to_owned())).collect();
         let desk = Desk { folder, api, recipe: shipped, replace, config, env: Vec::new() };
-        let counted = COUNTED.replace("PLAIN", &path_text(plain.clone()));
+        let counted = COUNTED.replace("PLAIN", &path_text(plain.clone())).replace("POINT", POINT);
         let counted = counted.replace("FOLDER", &path_text(folder_path));
         fs::write(desk.path("counted.sh"), counted).unwrap();
         fs::set_permissions(desk.path("counted.sh"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -196,7 +199,7 @@ impl Desk {
         static RUNS: AtomicUsize = AtomicUsize::new(0);
         let log = self.path(&format!("log-{}", RUNS.fetch_add(1, Ordering::Relaxed)));
         fs::write(&log, "").unwrap();
-        fs::write(self.path("count"), "0\n").unwrap();
+        fs::write(self.path("count"), "").unwrap();
         // The programs of a storage host read it there.
         fs::write(self.path("kill-at"), format!("{at}\n")).unwrap();
         let mut command = self.command(operation, id, more);
@@ -256,7 +259,7 @@ impl Desk {
 
     /// Returns the number of points of the last run of [`Self::run_until`] at which it could have been killed.
     pub fn points(&self) -> usize {
-        fs::read_to_string(self.path("count")).unwrap().trim().parse().unwrap()
+        fs::read_to_string(self.path("count")).unwrap().lines().count()
     }
 }
 

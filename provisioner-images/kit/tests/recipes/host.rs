@@ -7,17 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::api::path_text;
-use super::desk::{Desk, system};
+use super::desk::{Desk, POINT, system};
 
 /// A program on the host in place of the real one. It kills the shell that calls it, before the real program runs.
 const COUNTED: &str = "#!/bin/dash
 PATH=TOOLS:/usr/sbin:/usr/bin:/sbin:/bin
 read at <FOLDER/kill-at
-count() {
-    read n <FOLDER/count || :; n=$((${n:-0} + 1)); echo $n >FOLDER/count
-    [ $n != \"$at\" ] || { kill -9 $PPID; exit 137; }
-}
-[ $at = 0 ] || count
+POINT
+[ $at = 0 ] || point before
+[ \"${n:-none}\" != \"$at\" ] || { kill -9 $PPID; exit 137; }
 exec ${0##*/} \"$@\"
 ";
 
@@ -54,7 +52,10 @@ impl Host {
         fs::create_dir_all(desk.path("secrets/storage-host")).unwrap();
         let bin = desk.path("host/bin");
         fs::create_dir(&bin).unwrap();
-        let text = COUNTED.replace("FOLDER", &path_text(desk.path(""))).replace("TOOLS", &path_text(tools.into()));
+        let text = COUNTED
+            .replace("POINT", POINT)
+            .replace("FOLDER", &path_text(desk.path("")))
+            .replace("TOOLS", &path_text(tools.into()));
         fs::write(desk.path("host/counted.sh"), text).unwrap();
         fs::set_permissions(desk.path("host/counted.sh"), fs::Permissions::from_mode(0o755)).unwrap();
         for name in counted {
