@@ -349,10 +349,8 @@ impl Writes {
     pub async fn vouch(&self, volume: &Volume) -> Result<Volume> {
         let mut kept = volume.clone();
         if kept.was_pooled() {
-            let metadata = json!({
-                "labels": { names::LABEL_POOL: null },
-                "annotations": { names::POOL_SIZE: null },
-            });
+            // The annotation of the size stays: an admin who repeats an interrupted command is asked again.
+            let metadata = json!({ "labels": { names::LABEL_POOL: null } });
             kept = self.patch_volume(&kept, metadata, json!({})).await?;
         }
         if kept.claim_ref.is_none() {

@@ -198,9 +198,9 @@ impl Volume {
         self.pool.as_deref().filter(|_| self.claim_ref_uid().is_none() && self.is_adopted())
     }
 
-    /// Checks whether a restored volume was pooled when it was saved.
+    /// Checks whether a restored volume was pooled when it was saved. Its label may be gone already.
     pub fn was_pooled(&self) -> bool {
-        self.pool.is_some() && !self.is_adopted()
+        self.pool_size.is_some() && self.claim_uid.is_none() && !self.is_adopted()
     }
 
     /// Checks whether the volume was pooled and is drained.
