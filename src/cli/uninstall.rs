@@ -35,7 +35,8 @@ pub(super) struct UninstallArgs {
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     /// Keep the storage of all volumes and snapshots: sets their policies to Retain, once no claim, run or deletion is in
-    /// progress. The orchestrator then removes its finalizers from volumes. --wait waits for both.
+    /// progress. The orchestrator then removes its finalizers from volumes. VolumeSnapshots need the orchestrator until they
+    /// are deleted.
     #[arg(long)]
     retain: bool,
     /// The longest time to wait until nothing needs the orchestrator [default: do not wait].
