@@ -53,7 +53,7 @@ async fn a_copied_or_forged_stamp_is_replaced() {
     assert_eq!(bound.spec.unwrap().volume_name.unwrap(), names::pv_name(&uid(&copy)), "a volume of its own");
 }
 
-/// Who makes a claim cannot say that its attempts never started: the storage that they left is deleted.
+/// The creator of a claim cannot say that the attempts of the claim never started. The storage of these attempts is deleted.
 #[tokio::test]
 async fn a_claim_that_was_made_with_a_failure_leaves_no_storage() {
     let ring = Ring::start().await;

@@ -87,7 +87,7 @@ fn a_failed_attempt_says_why() {
         "operation": "provision", "attempt": 2, "at": CREATED + 80, "kind": "retry", "reason": "ExitCode",
         "message": "exit code 75: the array\nis switched off",
     });
-    let claim = claim(json!({ names::FAILURE: failure.to_string() }), false);
+    let claim = claim(json!({ names::CLAIM_UID: "u", names::FAILURE: failure.to_string() }), false);
     let reached = [(Stage::Stamped, 75_000), (Stage::JobCreated, 75_000), (Stage::Failed, 80_000)];
     insta::assert_snapshot!(text(&trace(claim, timeline(2, &reached)), CREATED + 90));
 }
