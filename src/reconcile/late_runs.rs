@@ -156,7 +156,9 @@ async fn start(
     let Operations { stores, deletes: operation } = leftovers.operations();
     let request = match batch::request_of(job, leftovers.id) {
         Ok(own) => {
-            let is_only = leftovers.jobs.iter().filter(|job| job.run_labels.operation == stores).count() == 1;
+            // The Jobs of earlier attempts may be gone.
+            let is_only =
+                own.attempt <= 1 && leftovers.jobs.iter().filter(|job| job.run_labels.operation == stores).count() == 1;
             let start = AttemptStart { attempt, ts: context.timestamp() };
             late_runs::delete_request(own, recipe, operation, start, is_only)
         }

@@ -1,6 +1,7 @@
 //! Many claims in one run, over one connection. The run waits for the driver once, and asks for its name once. Each
 //! member has its own request, Secrets, patience and outcome.
 
+use std::cell::Cell;
 use std::process::ExitCode;
 use std::rc::Rc;
 
@@ -34,9 +35,13 @@ pub async fn work(members: Vec<MemberVariables>) -> Result<ExitCode, Failure> {
     let turns = Rc::new(Semaphore::new(first.as_ref().map_or(1, |first| first.worker_threads)));
     let work = |_, asked: Asked, mut stop: flex_image_kit::batch::Stop| {
         let run = asked.and_then(|MemberRequest { request, parameters }| match &driver {
-            Some((driver, first)) if parameters.same_driver(first) => {
-                Ok(Run { driver: driver.for_member(), cluster: cluster.clone(), parameters, request })
-            }
+            Some((driver, first)) if parameters.same_driver(first) => Ok(Run {
+                driver: driver.for_member(),
+                cluster: cluster.clone(),
+                parameters,
+                request,
+                may_be_under_way: Cell::default(),
+            }),
             // The member's next attempt has a run of its own.
             _ => Err(Failure::retry("the others of its batch are for another CSI driver: it is tried again by itself")),
         });

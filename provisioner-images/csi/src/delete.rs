@@ -6,6 +6,7 @@ use flex_contract::names;
 use flex_image_kit::Failure;
 use tonic::Code;
 
+use crate::provision::CreateCall;
 use crate::run::{Credentials, DELETION_SECRET, Outcome, Run, Stop};
 use crate::secrets::Kind;
 use crate::trouble;
@@ -39,18 +40,18 @@ impl Run {
         if !self.driver.can(Type::CreateDeleteVolume) {
             return Ok(());
         }
-        let message = self.message().await?.message;
-        let volume = match self.create_again(&message).await {
+        let CreateCall { message, is_in_place, .. } = self.message().await?;
+        let (volume, is_whole) = self.create_again(&message).await;
+        let is_proof = self.request.attempts_alike && is_in_place && is_whole;
+        let volume = match volume {
             Ok(volume) => volume,
             Err(Stop::Trouble(trouble)) => match trouble.status.code() {
                 // The driver refused the same request in each attempt, so that nothing was made.
-                Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted if self.request.attempts_alike => {
-                    return Ok(());
-                }
+                Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted if is_proof => return Ok(()),
                 // A driver may refuse a request before it looks for the name.
                 Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted => {
                     return Err(Failure::retry(format!(
-                        "an earlier attempt asked in another way and may have made a volume called {}; the CSI driver answers {} to this request ({}), which does not say whether that volume exists: look there and delete it, then annotate the claim with {}={}",
+                        "an earlier attempt asked in another way and may have made a volume called {}; the CSI driver answers {} to this request ({}), which does not say whether that volume exists: look there and delete it, then annotate the claim with {}={}, or remove the Job of the attempt if the claim is gone",
                         message.name,
                         trouble::name(trouble.status.code()),
                         trouble.status.message(),
@@ -77,15 +78,16 @@ impl Run {
     }
 
     /// Calls CreateVolume for a volume that may exist. If the driver says that the data source does not exist, calls it
-    /// once more without the data source: the driver then makes an empty volume, or says that the name is used.
-    async fn create_again(&self, message: &CreateVolumeRequest) -> Outcome<Volume> {
+    /// once more without the data source: the driver then makes an empty volume, or says that the name is used. Returns
+    /// also whether the last call had the whole request.
+    async fn create_again(&self, message: &CreateVolumeRequest) -> (Outcome<Volume>, bool) {
         match self.create(message).await {
             Err(Stop::Trouble(trouble))
                 if trouble.status.code() == Code::NotFound && message.volume_content_source.is_some() =>
             {
-                self.create(&CreateVolumeRequest { volume_content_source: None, ..message.clone() }).await
+                (self.create(&CreateVolumeRequest { volume_content_source: None, ..message.clone() }).await, false)
             }
-            other => other,
+            other => (other, true),
         }
     }
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use csi_spec::csi::volume_content_source::{self, SnapshotSource, VolumeSource};
-use csi_spec::csi::{CapacityRange, CreateVolumeRequest, Volume, VolumeContentSource};
+use csi_spec::csi::{CapacityRange, CreateVolumeRequest, TopologyRequirement, Volume, VolumeContentSource};
 use flex_contract::exit::{self, Reaction};
+use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
 use flex_contract::volume::{Made, persistent_volume};
 use flex_image_kit::Failure;
@@ -15,10 +16,10 @@ use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, Pe
 use crate::answer::{Wrong, check};
 use crate::capability::capabilities;
 use crate::parameters::Parameters;
-use crate::run::{Credentials, DELETION_SECRET, MODIFY_SECRET, Outcome, Run};
+use crate::run::{Credentials, DELETION_SECRET, MODIFY_SECRET, Outcome, Run, Stop};
 use crate::secrets::{Kind, PREFIX};
 use crate::topology::{Node, affinity, requirement};
-use crate::trouble::Trouble;
+use crate::trouble::{self, Trouble};
 
 /// The volume attribute of PersistentVolumes that names their maker.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
@@ -32,6 +33,8 @@ pub struct CreateCall {
     pub message: CreateVolumeRequest,
     /// The selected node.
     pub selected: Option<Node>,
+    /// The request is for the place that the run names.
+    pub is_in_place: bool,
 }
 
 impl Run {
@@ -43,7 +46,7 @@ impl Run {
         self.driver.must(Type::CreateDeleteVolume, "make volumes")?;
         // This comes before anything is made, so that problems of the class are reported first.
         let source = self.persistent_source()?;
-        let CreateCall { message, selected } = self.message().await?;
+        let CreateCall { message, selected, .. } = self.message().await?;
         let volume = self.create(&message).await?;
         if let Err(wrong) = check(&volume, &message, selected.as_ref(), self.parameters.topology_optional) {
             return Err(self.take_back(&volume, message.secrets, wrong).await.into());
@@ -63,15 +66,14 @@ impl Run {
         if !request.attributes.is_empty() {
             self.driver.must(Type::ModifyVolume, "give a volume the parameters of a VolumeAttributesClass")?;
         }
-        let nodes = match (self.driver.has_topology(), needed(request, parameters)) {
-            (false, _) | (true, Needed::None) => Vec::new(),
-            (true, Needed::One) => self.cluster.nodes(Some(&request.node_name), &self.driver.name).await?,
-            (true, Needed::All) => self.cluster.nodes(None, &self.driver.name).await?,
+        let (place, is_in_place) = match self.place(request).await {
+            // The selected node says no more where it is, or is not allowed. A claim can be deleted all the same.
+            Err(Stop::Failure(_)) if request.operation == Operation::Delete && request.node().is_some() => {
+                (self.place(&RunRequest { node_name: String::new(), ..request.clone() }).await?, false)
+            }
+            place => (place?, true),
         };
-        let accessibility_requirements = match self.driver.has_topology() {
-            true => requirement(request, parameters, &nodes)?,
-            false => None,
-        };
+        let Place { requirement: accessibility_requirements, nodes } = place;
         let tells_writers_apart = self.driver.can(Type::SingleNodeMultiWriter);
         let secrets = self.credentials(self.reference(Kind::Provisioner)?.as_ref()).await?;
         let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -97,7 +99,21 @@ impl Run {
             mutable_parameters: request.attributes.clone(),
         };
         let selected = nodes.into_iter().find(|node| node.name == request.node_name);
-        Ok(CreateCall { message, selected })
+        Ok(CreateCall { message, selected, is_in_place })
+    }
+
+    /// Returns the place for a request.
+    async fn place(&self, request: &RunRequest) -> Outcome<Place> {
+        let nodes = match (self.driver.has_topology(), needed(request, &self.parameters)) {
+            (false, _) | (true, Needed::None) => Vec::new(),
+            (true, Needed::One) => self.cluster.nodes(Some(&request.node_name), &self.driver.name).await?,
+            (true, Needed::All) => self.cluster.nodes(None, &self.driver.name).await?,
+        };
+        let requirement = match self.driver.has_topology() {
+            true => requirement(request, &self.parameters, &nodes)?,
+            false => None,
+        };
+        Ok(Place { requirement, nodes })
     }
 
     /// Calls CreateVolume.
@@ -108,7 +124,12 @@ impl Run {
         let asked = self.driver.call("CreateVolume", &message.name, async {
             self.driver.controller().create_volume(self.driver.request(message.clone())).await
         });
-        let volume = asked.await?.volume.filter(|volume| !volume.volume_id.is_empty());
+        let asked = asked.await.inspect_err(|trouble| {
+            if trouble.kind() == trouble::Kind::UnderWay {
+                self.may_be_under_way.set(true);
+            }
+        });
+        let volume = asked?.volume.filter(|volume| !volume.volume_id.is_empty());
         Ok(volume.ok_or_else(|| Failure::retry("the CSI driver answers CreateVolume without a volume"))?)
     }
 
@@ -213,12 +234,19 @@ impl Run {
     }
 }
 
-/// Returns the failure of a run that has made a volume. Delete runs rely on the fact that a refused run has made none.
-fn not_refused(failure: Failure) -> Failure {
+/// Returns the failure of a run that has made a volume, or may have made one. Delete runs rely on the fact that a refused
+/// run has made none.
+pub fn not_refused(failure: Failure) -> Failure {
     match exit::reaction(failure.code) {
         Reaction::Retry => failure,
         Reaction::Never | Reaction::NoCapacity => Failure::retry(failure.message),
     }
+}
+
+/// The place of a volume.
+struct Place {
+    requirement: Option<TopologyRequirement>,
+    nodes: Vec<Node>,
 }
 
 /// The nodes that must be known for the volume's topology.

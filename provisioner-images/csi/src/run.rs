@@ -1,5 +1,6 @@
 //! The common part of all operations: the driver, Kubernetes, the request, and patience.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub struct Run {
     pub parameters: Parameters,
     /// The request of the run.
     pub request: RunRequest,
+    /// The driver has not said how a call ended that makes a volume: the volume may exist.
+    pub may_be_under_way: Cell<bool>,
 }
 
 /// The reason why a run cannot continue.

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use crate::driver::Driver;
 use crate::parameters::Parameters;
+use crate::provision::not_refused;
 use crate::run::{Outcome, RETRY_TIMEOUT, Run};
 use crate::trouble::Trouble;
 
@@ -39,7 +40,9 @@ pub async fn carry_out(run: &Run, turns: &Semaphore, told_to_stop: impl Future<O
         operate(run).await
     };
     tokio::select! {
-        outcome = persistently(RETRY_TIMEOUT, attempt, |trouble: Trouble| trouble.failure(elsewhere)) => outcome,
+        outcome = persistently(RETRY_TIMEOUT, attempt, |trouble: Trouble| trouble.failure(elsewhere)) => {
+            outcome.map_err(|failure| if run.may_be_under_way.get() { not_refused(failure) } else { failure })
+        }
         () = told_to_stop => Err(Failure::retry(format!(
             "the CSI driver {} had not ended {} at the end of the config's `timeout`; the next attempt asks for the same again. If \
              that is usual for it, make `timeout` longer",

@@ -253,7 +253,9 @@ pub(super) async fn start_delete(
         node: requested_node.map(str::to_owned),
         topology: topology_of(context, requested_node),
         class_topologies: allowed,
-        alike: are_alike(claim, observation, requested_node, &source),
+        // Without the node's labels, a run may ask for another place.
+        alike: are_alike(claim, observation, requested_node, &source)
+            && requested_node.is_none_or(|node| context.cluster.index().node(node).is_some()),
         clone_of: source.clone_of,
         snapshot: source.snapshot,
         attributes: observation.preconditions.attributes.clone().unwrap_or_default(),

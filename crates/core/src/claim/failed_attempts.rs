@@ -4,10 +4,10 @@
 //! also when the claim is bound. It adds an attempt in the write that records the failure. The annotation is bounded: it
 //! has the first attempts and the last ones.
 
+use flex_contract::cause;
 use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::operation::Operation;
-use flex_contract::reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -69,12 +69,12 @@ pub struct FailedAttempts {
     left_out: u32,
     #[serde(rename = "attempts")]
     kept: Vec<FailedAttempt>,
-    /// What the attempts asked for.
+    /// The request of the first attempts.
     #[serde(default, skip_serializing_if = "Requests::is_unknown")]
     requests: Requests,
 }
 
-/// What the first attempts of a claim asked for, as long as they asked alike.
+/// The request of the first attempts of a claim, as long as they asked alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Requests {
     /// The number of the last attempt up to which all asked alike, or left nothing.
@@ -86,6 +86,14 @@ struct Requests {
 }
 
 impl Requests {
+    /// Forgets the request of attempts of which it has become known that no container has run.
+    fn without_unstarted(self, unstarted: u32) -> Self {
+        match unstarted >= self.up_to {
+            true => Requests { up_to: unstarted, request: None },
+            false => self,
+        }
+    }
+
     fn is_unknown(&self) -> bool {
         self.up_to == 0
     }
@@ -96,10 +104,10 @@ impl Requests {
     }
 }
 
-/// Checks whether the image refused the attempt: the image says that it cannot make the volume, and so left nothing that
-/// it knows of.
+/// Checks whether the image refused the attempt: the image says by its exit code that it cannot make the volume, and so
+/// left nothing that it knows of. A refusal of the Job, of the volume or of the node says nothing about storage.
 fn is_refusal(failure: &LastFailure) -> bool {
-    failure.reaction != Reaction::Retry && failure.reason != reason::VOLUME_REFUSED.name
+    failure.reaction != Reaction::Retry && failure.reason == cause::EXIT_CODE
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -149,9 +157,10 @@ impl FailedAttempts {
     /// not count. Nothing is added after an attempt whose request is not known, or was another.
     #[must_use]
     pub fn with_request(mut self, failure: &LastFailure, request: &str) -> Self {
+        self.requests = self.requests.without_unstarted(failure.unstarted_attempts);
         let Requests { up_to, request: before } = &self.requests;
-        let counts = failure.attempt > failure.unstarted_attempts && !is_refusal(failure);
-        let follows = failure.attempt > *up_to && failure.attempt <= 1 + (*up_to).max(failure.unstarted_attempts);
+        let counts = !is_refusal(failure);
+        let follows = failure.attempt == *up_to + 1;
         if follows && (!counts || before.as_ref().is_none_or(|before| before == request)) {
             self.requests.up_to = failure.attempt;
             if counts {
@@ -166,13 +175,11 @@ impl FailedAttempts {
     pub fn are_alike(&self, claim: &Claim, request: Option<&str>) -> bool {
         let Some(stamp) = claim.own_stamp() else { return false };
         let unstarted = claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
-        let known = self.requests.up_to.max(unstarted);
-        match (&self.requests.request, request) {
-            (None, _) if known >= stamp.attempt => true,
+        let Requests { up_to, request: before } = self.requests.clone().without_unstarted(unstarted);
+        match (before, request) {
+            (None, _) if up_to >= stamp.attempt => true,
             (_, None) => false,
-            (before, Some(request)) => {
-                known + 1 >= stamp.attempt && before.as_ref().is_none_or(|before| before == request)
-            }
+            (before, Some(request)) => up_to + 1 >= stamp.attempt && before.is_none_or(|before| before == request),
         }
     }
 

@@ -1,4 +1,5 @@
 use flex_contract::exit::Reaction;
+use flex_contract::reason;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use proptest::prelude::*;
 use serde_json::json;
@@ -88,7 +89,7 @@ fn attempts_are_alike_if_all_that_may_have_left_storage_asked_for_the_same() {
         Claim::from(&claim(all, "Pending"))
     };
     let with = |attempts: FailedAttempts, (attempt, reaction, request): (u32, Reaction, &str)| {
-        let failure = LastFailure { reaction, ..failure(attempt, "busy") };
+        let failure = LastFailure { reaction, reason: cause::EXIT_CODE.into(), ..failure(attempt, "busy") };
         attempts.with(timeline(attempt), &failure).with_request(&failure, request)
     };
     // The stamped attempt may have no record yet.
@@ -113,14 +114,22 @@ fn attempts_are_alike_if_all_that_may_have_left_storage_asked_for_the_same() {
     // Some records are missing.
     assert!(!alike(2, Some("v1"), &[]) && !alike(3, Some("v1"), &[(1, Retry, "v1")]));
     assert!(!alike(3, Some("v1"), &[(2, Retry, "v1")]));
-    // The orchestrator refused the volume that an attempt made.
-    let refused = LastFailure { reaction: Never, reason: reason::VOLUME_REFUSED.name.into(), ..failure(1, "small") };
-    let attempts = FailedAttempts::default().with(timeline(1), &refused).with_request(&refused, "v1");
-    assert!(!attempts.are_alike(&of(2, json!({})), Some("v2")));
+    // The orchestrator refused the volume that an attempt made, or the API server its repeated Job.
+    for reason in [reason::VOLUME_REFUSED.name, cause::JOB_REFUSED] {
+        let refused = LastFailure { reaction: Never, reason: reason.into(), ..failure(1, "small") };
+        let attempts = FailedAttempts::default().with(timeline(1), &refused).with_request(&refused, "v1");
+        assert!(!attempts.are_alike(&of(2, json!({})), Some("v2")), "{reason}");
+    }
     // No container of the first two attempts has run.
     let unstarted = LastFailure { unstarted_attempts: 2, ..failure(2, "no image") };
     let attempts = FailedAttempts::default().with(timeline(2), &unstarted).with_request(&unstarted, "v1");
     assert!(attempts.are_alike(&of(3, json!({})), Some("v2")));
+    // That is known only after the failure was recorded. The image refused the second attempt.
+    let late = LastFailure { unstarted_attempts: 1, ..failure(1, "no image") };
+    let attempts = FailedAttempts::default().with(timeline(1), &failure(1, "no image"));
+    let attempts = attempts.with_request(&failure(1, "no image"), "v1").with(timeline(1), &late);
+    let attempts = with(attempts.with_request(&late, "v1"), (2, Never, "v2"));
+    assert!(attempts.are_alike(&of(2, json!({})), Some("v2")));
     assert!(!FailedAttempts::default().are_alike(&of(0, json!({})), Some("v1")), "the claim has no stamp");
 }
 

@@ -37,8 +37,8 @@ pub struct Attempt {
     pub alike: bool,
 }
 
-/// Returns a hash of the parts of a request that can differ between the attempts of a claim. The rest of a claim cannot
-/// change before it is bound.
+/// Returns a hash of the parts of a request that admins and the scheduler change between the attempts of a claim. The
+/// hash does not cover the metadata of the claim, Secrets, and the labels of nodes.
 pub fn request_hash(
     recipe_version: &str,
     node: Option<&str>,

@@ -58,6 +58,35 @@ fn a_volume_is_looked_for_in_the_zone_of_the_selected_node() {
     }
 }
 
+/// The claim waits for no driver on a node when it is deleted.
+#[test]
+fn a_node_without_the_driver_does_not_stop_a_deletion() {
+    let stage = Stage::new(Options::default().with_topology());
+    stage.api.put_node("n1", json!({ "zone": "a" }), "csi.test", json!(["zone"]));
+    stage.api.put_node("bare", json!({}), "csi.test", json!([]));
+    let run = stage.run(ONE).with("NODE_NAME", "bare");
+    run.provision().failed(69, "no topology on the selected node bare");
+    run.run("delete").well();
+    assert_eq!(stage.driver.volumes().len(), 0);
+    // No attempt asked for any place at all.
+    stage.driver.acts("CreateVolume", [Act::Fail(Code::InvalidArgument)]);
+    run.with("ATTEMPTS_ALIKE", "true").run("delete").failed(75, "may have made a volume");
+}
+
+/// The refused call comes after one that may have made a volume.
+#[test]
+fn a_run_whose_first_call_may_be_under_way_is_not_refused() {
+    let stage = Stage::new(Options::default().with_topology());
+    stage.api.put_node("n1", json!({ "zone": "a" }), "csi.test", json!(["zone"]));
+    let run = stage.run(ONE).with("NODE_NAME", "n1");
+    for (code, exit) in [(Code::ResourceExhausted, 69), (Code::InvalidArgument, 65)] {
+        stage.driver.acts("CreateVolume", [Act::Fail(code)]);
+        run.provision().failed(exit, "as scripted");
+        stage.driver.acts("CreateVolume", [Act::Fail(Code::Unavailable), Act::Fail(code)]);
+        run.provision().failed(75, "as scripted");
+    }
+}
+
 #[test]
 fn a_copy_without_a_persistent_volume_is_found_by_its_data_source() {
     let stage = Stage::new(Options::default());
@@ -81,6 +110,9 @@ fn a_copy_without_a_persistent_volume_is_found_by_its_data_source() {
     lose();
     stage.driver.acts("CreateVolume", [Act::Fail(Code::NotFound)]);
     copy.run("delete").failed(75, "does not tell which it is");
+    // The driver refuses another request than that of the attempts.
+    stage.driver.acts("CreateVolume", [Act::Fail(Code::NotFound), Act::Fail(Code::InvalidArgument)]);
+    copy.clone().with("ATTEMPTS_ALIKE", "true").run("delete").failed(75, "may have made a volume");
     copy.run("delete").well();
     stage.run(TWO).of_volume().run("delete").well();
     copy.run("delete").well();
