@@ -209,10 +209,12 @@ fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, fil
 }
 
 /// Returns the mount of `/sys` for a privileged container to which a person gave the devices of this machine. A runtime lets
-/// each privileged container write there. Without the devices, `/sys` stays read-only as the rest of this machine.
+/// each privileged container write there. Without the devices, `/sys` stays read-only as the rest of this machine. A mount
+/// at `/sys` or below it is the choice of the config or of a person, and stays as it is.
 fn attributes_of_devices(binds: &[Bind], capabilities: &Capabilities) -> Option<Bind> {
     let is_devices = |bind: &Bind| !bind.read_only && bind.source.as_deref() == Some(Path::new(DEVICES));
-    let is_given = *capabilities == Capabilities::All && binds.iter().any(is_devices);
+    let is_chosen = binds.iter().any(|bind| bind.target.starts_with(ATTRIBUTES));
+    let is_given = *capabilities == Capabilities::All && !is_chosen && binds.iter().any(is_devices);
     let sys = PathBuf::from(ATTRIBUTES);
     is_given.then(|| Bind { target: sys.clone(), source: Some(sys), read_only: false })
 }
@@ -396,14 +398,20 @@ mod tests {
             source: source.map(PathBuf::from),
             read_only,
         };
+        let devices = || bind(Some("/dev"), false);
+        let at = |target: &str, read_only| Bind { target: target.into(), ..bind(Some("/sys"), read_only) };
         let some = Capabilities::Only(vec!["SYS_ADMIN".into()]);
         for (what, binds, capabilities, expected) in [
-            ("devices", vec![bind(Some("/dev"), false)], &Capabilities::All, true),
-            ("not privileged", vec![bind(Some("/dev"), false)], &some, false),
+            ("devices", vec![devices()], &Capabilities::All, true),
+            ("not privileged", vec![devices()], &some, false),
             ("devices to read", vec![bind(Some("/dev"), true)], &Capabilities::All, false),
             ("a directory of the desk", vec![bind(Some("/tmp/desk/dev"), false)], &Capabilities::All, false),
             ("memory", vec![bind(None, false)], &Capabilities::All, false),
             ("nothing", vec![], &Capabilities::All, false),
+            ("attributes to read", vec![devices(), at("/sys", true)], &Capabilities::All, false),
+            ("attributes that somebody chose", vec![at("/sys", false), devices()], &Capabilities::All, false),
+            ("a part of the attributes", vec![devices(), at("/sys/fs/cgroup", true)], &Capabilities::All, false),
+            ("another directory of the machine", vec![devices(), at("/system", true)], &Capabilities::All, true),
         ] {
             let found = attributes_of_devices(&binds, capabilities);
             let sys = Bind { target: "/sys".into(), source: Some("/sys".into()), read_only: false };
