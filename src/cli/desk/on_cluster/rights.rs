@@ -70,7 +70,7 @@ fn attributes(rights: &[(&str, &str, &str, &[&str])], namespace: Option<&str>) -
     rights.iter().flat_map(one).collect()
 }
 
-/// Describes rights for a person, one for each resource and namespace.
+/// Describes rights for a person: a line for each resource and namespace, with the verbs in alphabetical order.
 fn described(rights: &[ResourceAttributes]) -> Vec<String> {
     let mut lines: Vec<(String, Vec<String>)> = Vec::new();
     for right in rights {
@@ -92,7 +92,11 @@ fn described(rights: &[ResourceAttributes]) -> Vec<String> {
             None => lines.push((on, vec![text(&right.verb)])),
         }
     }
-    lines.into_iter().map(|(on, verbs)| format!("{} {on}", verbs.join("/"))).collect()
+    let line = |(on, mut verbs): (String, Vec<String>)| {
+        verbs.sort();
+        format!("{} {on}", verbs.join("/"))
+    };
+    lines.into_iter().map(line).collect()
 }
 
 /// Checks that the user has all these rights.
@@ -134,8 +138,9 @@ mod tests {
         let lines = described(&[of_runs("storage"), of_mounts("storage"), of_config("configs"), of_nodes()].concat());
         for line in [
             "create/delete/get/list jobs.batch in namespace storage",
+            "create/delete/get/list pods in namespace storage",
             "get pods/log in namespace storage",
-            "delete/get/list/patch persistentvolumes in the cluster",
+            "create/delete/get/list/patch persistentvolumes in the cluster",
             "manage volumes.flex-provisioner.io in the cluster",
             "list nodes in the cluster",
             "create/delete/get persistentvolumeclaims in namespace storage",
@@ -145,6 +150,8 @@ mod tests {
             assert!(lines.iter().any(|one| one == line), "{line} is not in {lines:?}");
         }
         let of_runs = described(&of_runs("storage"));
+        let volumes = "delete/get/list/patch persistentvolumes in the cluster";
+        assert!(of_runs.iter().any(|line| line == volumes), "{of_runs:?}");
         assert!(!of_runs.iter().any(|line| line.contains("configmaps") || line.contains("nodes")), "{of_runs:?}");
     }
 }
