@@ -1,4 +1,4 @@
-//! What the attempts of a claim asked for, and whether a delete run asks for the same.
+//! The requests of the attempts of a claim, and whether a delete run asks for the same.
 
 use super::observe::Observation;
 use super::served::served_class;
