@@ -31,6 +31,9 @@ const NAME: &str = "hostpath.csi.k8s.io";
 /// The topology key that the driver reports.
 const TOPOLOGY: &str = "topology.hostpath.csi/node";
 
+/// The line in the log of a driver that the kubelet has registered.
+const REGISTERED: &str = "the kubelet has registered the driver";
+
 /// Only one driver of this name can run at a time.
 static DRIVER: Mutex<()> = Mutex::const_new(());
 
@@ -45,6 +48,7 @@ async fn at_kubelet(ring: &Ring) -> (RealDriver, String) {
     let data = home(ring).join("csi").join(NAME);
     let (log, object) = (ring.cluster().log_dir().join("csi-driver.log"), ring.file("driver.json", ""));
     let (object_file, path) = (object.clone(), object.to_str().unwrap().to_owned());
+    let written = log.clone();
     let start = move || {
         let mut command = Command::new(root().join("testing/csi-driver/at-kubelet.sh"));
         command.args([&cluster::tests_name(), "--name", NAME, "--segment", &segment]);
@@ -53,11 +57,21 @@ async fn at_kubelet(ring: &Ring) -> (RealDriver, String) {
         RealDriver::of(command, data)
     };
     let driver = tokio::task::spawn_blocking(start).await.unwrap();
-    // The script prints the object before it becomes the driver.
+    // The script prints the object before it becomes the driver. The CSINode may still have the driver of an earlier test,
+    // which the kubelet removes only before it registers this one. So only the log of this driver counts first.
+    until("the kubelet has registered this driver", || async {
+        let said = fs::read_to_string(&written).map_err(|error| error.to_string())?;
+        match said.contains(REGISTERED) {
+            true => Ok(()),
+            false => Err(said),
+        }
+    })
+    .await;
     let nodes: Api<CSINode> = Api::all(ring.client.clone());
-    until("the kubelet has registered the driver", || async {
+    until("the CSINode has the driver with its topology key", || async {
         let node = nodes.get(ring.cluster().node_name().unwrap()).await.map_err(|error| error.to_string())?;
-        match node.spec.drivers.iter().any(|driver| driver.name == NAME) {
+        let keys = node.spec.drivers.iter().filter(|driver| driver.name == NAME).flat_map(|one| &one.topology_keys);
+        match keys.flatten().any(|key| key == TOPOLOGY) {
             true => Ok(()),
             false => unexpected(node.spec.drivers),
         }
