@@ -42,7 +42,7 @@ fn a_run_of_each_recipe_refuses_a_misspelt_parameter_as_its_first_act() {
             assert!(ended.code == Some(78) && said.contains(&format!("`{wrong}`")), "{recipe} {wrong}: {ended:?}");
             let meant = right.map(|name| format!("did you mean `{name}`?"));
             assert!(meant.is_none_or(|words| said.contains(&words)), "{recipe} {wrong}: {said}");
-            // It is counted when it begins and when it ends.
+            // The desk counts the begin and the end of the program.
             assert_eq!(desk.points(), 2, "{recipe} {wrong}: another program ran than `flex-pv parameters`");
             // There is no storage, so that these runs end soon. They do not end because of the parameter.
             for operation in ["delete", "list"] {

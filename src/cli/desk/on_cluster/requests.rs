@@ -39,7 +39,7 @@ where
     request.retry(pace).when(passes).await
 }
 
-/// Checks whether the API server refused a request because it is busy. It has done nothing then.
+/// Checks whether the API server refused a request because it is busy. The server has done nothing then.
 pub(super) fn is_busy(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 429)
 }

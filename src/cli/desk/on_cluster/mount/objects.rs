@@ -31,7 +31,7 @@ const VOLUME: &str = "/flex-volume";
 /// The annotations of a volume from which the kubelet takes something.
 const OF_KUBELET: [&str; 2] = ["pv.beta.kubernetes.io/gid", "volume.beta.kubernetes.io/mount-options"];
 
-/// What a mount pod does.
+/// The task of a mount pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act<'a> {
     /// Fills each part of the content with a line.
@@ -50,7 +50,7 @@ impl Act<'_> {
     }
 }
 
-/// What all mount pods have in common.
+/// The common settings of all mount pods.
 #[derive(Clone, Debug)]
 pub(in super::super) struct MountPods {
     /// The image with a shell.
@@ -95,7 +95,8 @@ impl MountPods {
         }
     }
 
-    /// Builds the second PersistentVolume. It has no class, so that no provisioner acts, and no deletion of it deletes storage.
+    /// Builds the second PersistentVolume. Without a class, no provisioner acts on the object. With the reclaim policy
+    /// `Retain`, the deletion of the object deletes no storage.
     pub(super) fn volume(&self, name: &str, id: &str, original: &PersistentVolume) -> PersistentVolume {
         let claim_ref = ObjectReference {
             api_version: Some("v1".into()),
