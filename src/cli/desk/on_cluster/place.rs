@@ -1,6 +1,7 @@
 //! A cluster as the place of runs: each run is a Job, which the orchestrator's own functions have built.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use flex_contract::listing;
@@ -328,11 +329,11 @@ impl OnCluster {
         let mut left = self.remove_jobs().await;
         let runs_ended = left.is_empty();
         let mounts = match &self.mounter {
-            Some(mounter) => mounter.clean().await,
-            None => Vec::new(),
+            Some(mounter) => mounter.clean(&BTreeMap::new()).await,
+            None => BTreeMap::new(),
         };
         let is_mounted = !mounts.is_empty();
-        left.extend(mounts);
+        left.extend(mounts.values().cloned());
         if is_mounted {
             left.push(
                 "the storage of the volumes: a pod may still use one of them, so no delete run was started".into(),
@@ -349,6 +350,9 @@ impl OnCluster {
             if !left.contains(&what) {
                 left.push(what);
             }
+        }
+        if let Some(mounter) = &self.mounter {
+            left.extend(mounter.clean(&mounts).await.into_values());
         }
         left
     }

@@ -29,6 +29,8 @@ struct Server {
     /// Mount pods and their claims, by resource and name.
     mounts: BTreeMap<String, Value>,
     requests: usize,
+    /// A mount whose creations the server carries out after the first removal of its objects.
+    late: Option<String>,
     /// The number of the request that fails, and the code of the answer.
     fails: Option<(usize, u16)>,
     /// The volume whose delete runs fail.
@@ -95,8 +97,15 @@ impl Server {
                     None if is_volume => (&mut self.volumes, name),
                     None => (&mut self.jobs, name),
                 };
+                let is_late = is_volume && verb == "GET" && self.late.as_deref() == Some(name);
                 let found = if verb == "DELETE" { objects.remove(name) } else { objects.get(name).cloned() };
-                found.map_or((404, status(404)), |object| (200, object))
+                let answer = found.map_or((404, status(404)), |object| (200, object));
+                if let Some(name) = self.late.take_if(|_| is_late) {
+                    let object = |kind: &str| json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": name, "labels": { LABEL_MOUNT: "x" } } });
+                    self.mounts.insert(format!("persistentvolumeclaims/{name}"), object("PersistentVolumeClaim"));
+                    self.volumes.insert(name.clone(), object("PersistentVolume"));
+                }
+                answer
             }
         }
     }
@@ -287,4 +296,16 @@ async fn storage_that_a_pod_may_use_is_not_deleted_and_all_that_is_left_is_named
         number += 1;
     }
     assert!(number > 25 && with_mounts >= 1, "{number} requests, {with_mounts} with mounts that are left");
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_appear_after_the_first_removal_of_a_mount_are_removed() {
+    let (server, place) = call().await;
+    let name = format!("mount-{}-1", ids()[0]);
+    place.mounter.as_ref().unwrap().begins(&name);
+    server.lock().unwrap().late = Some(name);
+    assert_eq!(place.clean().await, [""; 0]);
+    let server = server.lock().unwrap();
+    assert_eq!(server.late, None, "the server has carried out the creations");
+    assert!(server.volumes.is_empty() && server.mounts.is_empty(), "{:?} {:?}", server.volumes, server.mounts);
 }

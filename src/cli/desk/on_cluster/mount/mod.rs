@@ -7,7 +7,7 @@ mod objects;
 mod progress;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use flex_desk::conformance::mounts::{Mounts, Reading};
@@ -72,6 +72,10 @@ impl Mounter {
         let reading = self.followed(&name, id, original, act).await;
         // If both fail, the first error says more. The end of the command removes what is left, or names it.
         let removed = self.remove(&name).await;
+        if reading.is_ok() && removed.is_ok() {
+            // Each creation had an answer, so that none of these objects can appear later.
+            self.begun.borrow_mut().remove(&name);
+        }
         reading.and_then(|reading| removed.map(|()| reading))
     }
 
@@ -147,22 +151,25 @@ impl Mounter {
         let usual = DeleteParams::default();
         remove(&self.claims(), name, &format!("the PersistentVolumeClaim {namespace}/{name}"), &usual).await?;
         // An attacher keeps the volume until no node has it any more.
-        remove(&self.volumes(), name, &format!("the PersistentVolume {name}"), &usual).await?;
-        self.begun.borrow_mut().remove(name);
-        Ok(())
+        remove(&self.volumes(), name, &format!("the PersistentVolume {name}"), &usual).await
     }
 
-    /// Removes the objects of all pods whose end the command has not seen. Returns what is left.
-    pub async fn clean(&self) -> Vec<String> {
-        let names: Vec<String> = self.begun.borrow().iter().cloned().collect();
-        let mut left = Vec::new();
+    /// Removes the objects of all mounts whose end the command has not seen, without the mounts that are `stuck`. Returns
+    /// what is left, by the name of the mount. The names stay: the API server may carry out a creation without an answer
+    /// after this removal, so that the call repeats the removal at its end.
+    pub async fn clean(&self, stuck: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let names: Vec<String> =
+            self.begun.borrow().iter().filter(|name| !stuck.contains_key(*name)).cloned().collect();
+        let mut left = BTreeMap::new();
         for name in names {
             let what = |error| {
                 format!(
                     "the pod, the PersistentVolumeClaim and the PersistentVolume {name} of a mount, perhaps: {error}"
                 )
             };
-            left.extend(self.remove(&name).await.err().map(what));
+            if let Some(text) = self.remove(&name).await.err().map(what) {
+                left.insert(name, text);
+            }
         }
         left
     }
