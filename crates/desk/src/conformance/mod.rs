@@ -219,7 +219,10 @@ pub async fn run_on_cluster(
     let mut all = Vec::new();
     for (n, case) in cases.iter().enumerate() {
         let began = Instant::now();
-        let decided = undeclared(setting, *case).or_else(|| not_possible(setting, case.on_cluster()));
+        let without_mounts = case.mounts_on_cluster() && place.mounts().is_none();
+        let decided = undeclared(setting, *case)
+            .or_else(|| not_possible(setting, case.on_cluster()))
+            .or_else(|| without_mounts.then(|| Outcome::NotPossible(NO_MOUNT_IMAGE.into())));
         let outcome = match decided {
             Some(outcome) => outcome,
             None => {
@@ -246,6 +249,10 @@ fn undeclared(setting: &Setting, case: Case) -> Option<Outcome> {
     let capability = case.needs().filter(|capability| !declares(setting, capability))?;
     Some(Outcome::Skipped(format!("the config does not declare the capability {capability}")))
 }
+
+/// The reason for cases whose pods have no image.
+const NO_MOUNT_IMAGE: &str = "the pods that compare the content of volumes need an image with a shell, and the orchestrator has no \
+     image for scripts: name an image with --mount-image";
 
 /// Returns the outcome of a case that cannot be done.
 fn not_possible(setting: &Setting, possible: Possible) -> Option<Outcome> {

@@ -11,7 +11,7 @@ mod source;
 
 use std::rc::Rc;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use flex_desk::conformance::{Case, Done, mount_on_cluster, run_on_cluster};
 use flex_desk::setting::{Inputs, Setting};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
@@ -57,7 +57,7 @@ pub(super) async fn prove(
     let id = random_id();
     let identity = Identity { instance: format!("{INSTANCE}{id}"), ..subject.names.over(found) };
     let mut setting = setting(args, subject, &identity, &client, cases).await?;
-    let pods = mount_pods(args, &setting, cases)?;
+    let pods = mount_pods(args, &setting, cases);
     setting.site = source::site(&client, &setting, args.node.as_deref()).await?;
     let mut signals = Signals::new()?;
     let place = Rc::new(OnCluster::new(client, connection.address, setting.clone(), id.clone(), pods));
@@ -102,12 +102,12 @@ async fn setting(
         inputs.config = Some(source::config(client, name).await?);
         let setting = Setting::read(identity, inputs)?;
         // Only the config says whether its runs need a node, and whether pods mount its volumes.
-        rights::verify(client, [of_site(args, &setting), of_mounts(&setting, cases)].concat()).await?;
+        rights::verify(client, [of_site(args, &setting), of_mounts(args, &setting, cases)].concat()).await?;
         return Ok(setting);
     }
     let setting = Setting::read(identity, inputs)?;
     let of_runs = rights::of_runs(&setting.recipe.config.namespace);
-    rights::verify(client, [of_runs, of_site(args, &setting), of_mounts(&setting, cases)].concat()).await?;
+    rights::verify(client, [of_runs, of_site(args, &setting), of_mounts(args, &setting, cases)].concat()).await?;
     Ok(setting)
 }
 
@@ -119,25 +119,17 @@ fn of_site(args: &OnClusterArgs, setting: &Setting) -> Vec<ResourceAttributes> {
     }
 }
 
-/// Returns the rights for the pods that mount volumes; none if no case needs such pods.
-fn of_mounts(setting: &Setting, cases: &[Case]) -> Vec<ResourceAttributes> {
-    match mount_on_cluster(setting, cases) {
-        true => rights::of_mounts(&setting.recipe.config.namespace),
-        false => Vec::new(),
+/// Returns the rights for the pods that mount volumes; none if there are no such pods.
+fn of_mounts(args: &OnClusterArgs, setting: &Setting, cases: &[Case]) -> Vec<ResourceAttributes> {
+    match mount_pods(args, setting, cases) {
+        Some(_) => rights::of_mounts(&setting.recipe.config.namespace),
+        None => Vec::new(),
     }
 }
 
-/// Returns the pods that mount volumes; `None` if no case needs such pods.
-fn mount_pods(args: &OnClusterArgs, setting: &Setting, cases: &[Case]) -> anyhow::Result<Option<MountPods>> {
-    if !mount_on_cluster(setting, cases) {
-        return Ok(None);
-    }
+/// Returns the pods that mount volumes; `None` if no case needs such pods, or if they have no image.
+fn mount_pods(args: &OnClusterArgs, setting: &Setting, cases: &[Case]) -> Option<MountPods> {
     let image = args.mount_image.clone().or_else(|| setting.identity.shell_image.clone());
-    let image = image.ok_or_else(|| {
-        anyhow!(
-            "cases that compare the content of volumes need pods with a shell, and the orchestrator has no image for scripts: \
-             name an image with --mount-image"
-        )
-    })?;
-    Ok(Some(MountPods::new(setting, image, args.mount_user, args.mount_timeout.as_secs())))
+    let image = image.filter(|_| mount_on_cluster(setting, cases))?;
+    Some(MountPods::new(setting, image, args.mount_user, args.mount_timeout.as_secs()))
 }

@@ -309,3 +309,13 @@ async fn objects_that_appear_after_the_first_removal_of_a_mount_are_removed() {
     assert_eq!(server.late, None, "the server has carried out the creations");
     assert!(server.volumes.is_empty() && server.mounts.is_empty(), "{:?} {:?}", server.volumes, server.mounts);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_case_whose_pods_have_no_image_is_not_possible() {
+    use flex_desk::conformance::{Case, Outcome, run_on_cluster};
+    let (server, setting) = (Arc::new(Mutex::new(Server::default())), setting());
+    let place = OnCluster::new(client(&server), "https://api".into(), setting.clone(), "12345678".into(), None);
+    let done = run_on_cluster(&setting, &Rc::new(place), "12345678", &[Case::SnapshotRestore], |_| {}).await.unwrap();
+    assert!(matches!(&done[0].outcome, Outcome::NotPossible(why) if why.contains("--mount-image")), "{done:?}");
+    assert_eq!(server.lock().unwrap().requests, 0, "no run was started");
+}
