@@ -115,7 +115,7 @@ impl Writes {
         }
         let mut annotations = self.stamp_annotations(stamp);
         annotations[names::NODES] = json!((!nodes.is_empty()).then(|| nodes.join(",")));
-        // Whoever made the claim may have written these, to end its attempts early or to pass for one without storage.
+        // The creator of the claim may have written these annotations, so that the deletion overlooks storage.
         if claim.own_stamp().is_none() {
             merge(
                 &mut annotations,

@@ -80,7 +80,7 @@ struct Requests {
     /// The number of the last attempt up to which all asked alike, or left nothing.
     #[serde(rename = "upTo")]
     up_to: u32,
-    /// The hash of their request; `None` if none of them can have left storage.
+    /// The hash of the request of these attempts; `None` if no attempt can have left storage.
     #[serde(rename = "hash", default, skip_serializing_if = "Option::is_none")]
     request: Option<String>,
 }

@@ -124,7 +124,7 @@ fn attempts_are_alike_if_all_that_may_have_left_storage_asked_for_the_same() {
     let unstarted = LastFailure { unstarted_attempts: 2, ..failure(2, "no image") };
     let attempts = FailedAttempts::default().with(timeline(2), &unstarted).with_request(&unstarted, "v1");
     assert!(attempts.are_alike(&of(3, json!({})), Some("v2")));
-    // That is known only after the failure was recorded. The image refused the second attempt.
+    // The orchestrator learns after its first record that no container has run. The image refused the second attempt.
     let late = LastFailure { unstarted_attempts: 1, ..failure(1, "no image") };
     let attempts = FailedAttempts::default().with(timeline(1), &failure(1, "no image"));
     let attempts = attempts.with_request(&failure(1, "no image"), "v1").with(timeline(1), &late);

@@ -73,7 +73,7 @@ impl Mounter {
         // If both fail, the first error says more. The end of the command removes what is left, or names it.
         let removed = self.remove(&name).await;
         if reading.is_ok() && removed.is_ok() {
-            // Each creation had an answer, so that none of these objects can appear later.
+            // The API server has answered each creation, so that none of these objects can appear later.
             self.begun.borrow_mut().remove(&name);
         }
         reading.and_then(|reading| removed.map(|()| reading))
