@@ -35,6 +35,18 @@ need_root() { # FOR WHAT
     ((EUID == 0)) || fail "$1 needs root: network namespaces, containers and mounts are made" "run it again with sudo"
 }
 
+# Says where less disk space than this is free. It is a warning alone, because a machine that built before needs less.
+warn_of_little_space() { # GIB FOR WHAT
+    local path free
+    for path in "${CARGO_TARGET_DIR:-$root}" "${HOME:-/root}" "${TMPDIR:-/tmp}"; do
+        free=$(df --output=avail --block-size=1G "$path" 2>/dev/null | tail -n 1) || continue
+        ((free < $1)) || continue
+        say "warning: the file system of $path has $((free)) GiB free; $2 about $1 GiB"
+        say "if a program says 'No space left on device', free some space there and run it again"
+        return 0
+    done
+}
+
 # Builds all programs by one call of cargo, which then builds each dependency once and with one set of features. Then
 # builds the images.
 build() { # without=PACKAGE leaves one out
@@ -110,7 +122,10 @@ end_of_tests() {
     # Without the program, no cluster was started.
     if [[ -x $programs/flex-cluster ]]; then flex_cluster --tests down || status=1; fi
     summary
-    if ((status == 0)); then "$words"; else echo "$me FAILED (exit code $status)"; fi
+    if ((status == 0)); then "$words"; else
+        warn_of_little_space 4 'a stage may need'
+        echo "$me FAILED (exit code $status)"
+    fi
     exit "$status"
 }
 

@@ -71,6 +71,10 @@ missing_packages() {
     fail "go is missing: Kubernetes is built from its Go modules" \
         "install Go 1.26 or newer (https://go.dev/dl/) so that 'go version' works, and run it again"
 
+case $scope in
+    demo) warn_of_little_space 10 'the first run writes' ;;
+    test) warn_of_little_space 20 'the first run writes' ;;
+esac
 mapfile -t missing < <(missing_packages)
 if ((${#missing[@]} > 0)); then
     command -v apt-get >/dev/null ||
