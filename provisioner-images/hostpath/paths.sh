@@ -104,7 +104,7 @@ check_found() {
     for one in $bases; do
         use "$one"
         # The run deletes the directory of its id, whatever the source names: a hostile image may have written the source.
-        [ ! -e "$volume" ] && [ ! -e "$one/.deleting-$id" ] && [ "$path" != "$(place "$id")" ] || return 0
+        [ ! -e "$volume" ] && [ ! -e "$one/.deleting-$id" ] && [ "$path" != "${devices:-$one}/$id" ] || return 0
         case $path in "${devices:-$one}"/*) known=$one rest=${path#"${devices:-$one}/"} ;; esac
     done
     [ -n "$known" ] ||

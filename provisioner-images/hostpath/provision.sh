@@ -106,20 +106,29 @@ find() {
 # If runs see only their own volumes, the kubelet makes each missing directory, with the mode of the base path. The
 # directory of a deleted volume stays until the keeper removes it. An empty directory of these modes is unused.
 nobodys() {
+    # Both modes have the sticky bit, which the shell itself can see.
+    [ -k "$1" ] || return 1
     case $(stat -c %a "$1" 2>/dev/null) in
-        1700 | 1000) [ -z "$(ls -A "$1")" ] ;;
+        1700 | 1000) is_empty "$1" ;;
         *) return 1 ;;
     esac
+}
+
+# Checks whether the directory $1 has no entry.
+is_empty() {
+    set +f
+    for entry in "$1"/* "$1"/.[!.]* "$1"/..?*; do
+        if [ -e "$entry" ] || [ -L "$entry" ]; then
+            set -f
+            return 1
+        fi
+    done
+    set -f
 }
 
 # Checks whether $1 exists, and is neither unused nor an unfinished copy.
 has() {
     [ -e "$1" ] && ! nobodys "$1" && [ ! -e "$1/.flex-partial" ]
-}
-
-# Prints the path in the PersistentVolume of $1: the directory, or the link to its device.
-place() {
-    echo "${devices:-$base}/$1"
 }
 
 check() {
@@ -280,8 +289,8 @@ copied() {
 # Copies the volume CLONE_OF.
 copy() {
     case ${CLONE_OF_SOURCE:-} in
-        *"\"path\":\"$(place "$source_name")\""*) ;;
-        *) fail never "the volume to copy is not at $(place "$source_name"): it was made with another base-path (${CLONE_OF_SOURCE:-})" ;;
+        *"\"path\":\"${devices:-$base}/$source_name\""*) ;;
+        *) fail never "the volume to copy is not at ${devices:-$base}/$source_name: it was made with another base-path (${CLONE_OF_SOURCE:-})" ;;
     esac
     flushed "$CLONE_OF"
     copied "$source" "$volume" "$half"
@@ -294,7 +303,10 @@ provision() {
         *) fail never "volumeMode ${VOLUME_MODE:-} is not possible: this class makes directories, not block devices" ;;
     esac
     # An existing volume stays where it is. A copy is made where its blocks can be shared.
-    if find volume || find_record; then
+    found=
+    if find volume; then
+        found=yes
+    elif find_record; then
         :
     elif [ -n "${CLONE_OF:-}" ]; then
         find source || :
@@ -304,7 +316,7 @@ provision() {
         roomiest
     fi
     [ -n "$alone" ] || private
-    if [ ! -d "$volume" ] || ! has "$volume"; then
+    if [ ! -d "$volume" ] || [ -z "$found" ]; then
         room_for "$SIZE_BYTES"
         take_path
         make
@@ -320,8 +332,9 @@ provision() {
         # `chmod` sets the mode, and not `mkdir`, so that a run that died in between leaves no other mode behind.
         why=$(chmod "$mode" "$volume" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
     fi
-    # This run or an earlier one has filled a volume that has a data source.
-    exec flex-pv create --copied --local "$(place "$name")"
+    # This run or an earlier one has filled a volume that has a data source. The path is that of the directory, or of the
+    # link to its device.
+    exec flex-pv create --copied --local "${devices:-$base}/$name"
 }
 
 # Lets only root enter the directory of all volumes. A volume's own mode is for the pods that have the volume.
@@ -378,8 +391,8 @@ snapshot() {
     if [ -z "$alone" ] && find snapshot; then return 0; fi
     find volume || :
     case ${VOLUME_SOURCE:-} in
-        *"\"path\":\"$(place "$name")\""*) ;;
-        *) fail never "the volume is not at $(place "$name"): it was made with another base-path (${VOLUME_SOURCE:-})" ;;
+        *"\"path\":\"${devices:-$base}/$name\""*) ;;
+        *) fail never "the volume is not at ${devices:-$base}/$name: it was made with another base-path (${VOLUME_SOURCE:-})" ;;
     esac
     flushed "$id"
     copied "$volume" "$snapshot" "$base/.copying-$sid"
@@ -461,7 +474,20 @@ capacity() {
     exec flex-pv capacity --bytes "$sum" --maximum-volume-size "$most"
 }
 
-flex-pv parameters base-path node-paths devices mode owner group path-pattern || exit
+# `flex-pv parameters` judges the names of the parameters. If this image knows all of them, no process is needed.
+parameters='base-path node-paths devices mode owner group path-pattern'
+given=${PARAMETER_NAMES:-}
+while [ -n "$given" ]; do
+    case " $parameters " in
+        *" ${given%%,*} "*) ;;
+        *)
+            # shellcheck disable=SC2086  # a list of words
+            flex-pv parameters $parameters || exit
+            break
+            ;;
+    esac
+    case $given in *,*) given=${given#*,} ;; *) given= ;; esac
+done
 check
 case ${OPERATION:-} in
     provision) provision ;;
