@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use flex_contract::names;
 use flex_contract::operation::Operation;
@@ -54,6 +54,10 @@ pub(super) fn logs(args: LogsArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn work(args: &LogsArgs) -> anyhow::Result<ExitCode> {
+    if let Some(bundle) = args.cluster.bundle() {
+        let file = bundle.display();
+        bail!("a support bundle has the logs as files: `tar -xzf {file}`, and look into flex-bundle/logs/");
+    }
     let (Connection { client, namespace, .. }, identity) = args.cluster.open().await?;
     let claim = Claim::from(&args.claim.read(&client, &namespace).await?);
     let name = &claim.name;

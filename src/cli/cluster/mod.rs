@@ -100,6 +100,11 @@ impl Cluster {
         Cluster { instance, ..Cluster::default() }
     }
 
+    /// Returns the support bundle from which the command reads.
+    pub(super) fn bundle(&self) -> Option<&PathBuf> {
+        self.bundle.as_ref()
+    }
+
     /// Returns the kubeconfig that a flag names.
     pub(super) fn kubeconfig(&self) -> Option<&PathBuf> {
         self.login.kubeconfig.as_ref()
