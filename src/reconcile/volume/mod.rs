@@ -18,6 +18,7 @@ use crate::reconcile::drive::{Reconcile, ReplayedDecision, StepOutcome, decided,
 use crate::rules::Decision;
 use crate::rules::NewEvent;
 use crate::run::job;
+use crate::run::view::Job;
 use crate::state::index::WorkItem;
 use crate::volume::decide::decide;
 use crate::volume::rule::{Rule, Step};
@@ -136,10 +137,18 @@ impl Reconcile for VolumeReconciler {
 
 /// Cleans up the Jobs of a volume that is gone.
 async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
-    let jobs = context.cluster.index().jobs_of_volume(name);
-    let jobs_to_remove: Vec<_> = jobs.into_iter().filter(|job| !job.terminating).collect();
+    let (jobs_to_remove, stops_run) = {
+        let index = context.cluster.index();
+        let jobs = index.jobs_of_volume(name).into_iter().filter(|job| !job.terminating).collect::<Vec<_>>();
+        // The pod shows the end of a run before the Job does.
+        let has_pod_at_its_end = |job: &Job| {
+            let pods = index.pods_of(&job.run_labels.id);
+            pods.iter().any(|pod| pod.job_uid == job.uid && (pod.terminated.is_some() || pod.is_over()))
+        };
+        let stops_run = jobs.iter().any(|job| !job.is_over && !has_pod_at_its_end(job));
+        (jobs, stops_run)
+    };
     // The cache may be stale: the API is asked before a run is stopped. A run that is over has nothing to lose.
-    let stops_run = jobs_to_remove.iter().any(|job| !job.is_over);
     if jobs_to_remove.is_empty() || stops_run && context.writes.read_volume(name).await?.is_some() {
         return Ok(Requeue::Done);
     }
