@@ -25,15 +25,18 @@ const LEASE_LIST_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest time for one list.
 const LEASE_LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Lists the Leases again and again, until the process ends. If no config replaces a driver, it reads nothing.
+/// Lists the Leases again and again, until the process ends. If no config replaces a driver, it reads nothing. The first
+/// lists follow the configs, and count for readiness: until then the classes of all these drivers seem to be others'.
 pub async fn follow(client: Client, cluster: ClusterState, clock: Clock) {
     let mut watched: BTreeMap<String, LeaseWatch> = BTreeMap::new();
     let mut known: BTreeMap<String, LeaseCheck> = BTreeMap::new();
+    let mut first = true;
+    cluster.until_others_are_ready().await;
     loop {
         let drivers = cluster.index().replaced_drivers();
         watched.retain(|driver, _| drivers.contains_key(driver));
         known.retain(|driver, _| drivers.contains_key(driver));
-        for (driver, Whereabouts { namespaces, deployments }) in drivers {
+        for (driver, Whereabouts { namespaces, deployments }) in drivers.clone() {
             let both = async {
                 let leases = leases(&client, &driver).await?;
                 Ok((leases, by_deployment(&client, &driver, &deployments).await?))
@@ -65,6 +68,10 @@ pub async fn follow(client: Client, cluster: ClusterState, clock: Clock) {
             }
         }
         cluster.update(|index| index.change_external_provisioners(ExternalProvisioners::new(known.clone())));
+        if first && drivers.keys().all(|driver| known.contains_key(driver)) {
+            first = false;
+            cluster.source_ready();
+        }
         clock.sleep(LEASE_LIST_INTERVAL).await;
     }
 }

@@ -1,6 +1,5 @@
 //! The watches: each updates one part of the cache, and requeues the items that its changes concern.
 
-use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +30,7 @@ use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, Vol
 use crate::object::ObjectName;
 use crate::run::view::{WarningEvent, seconds};
 use crate::state::ClusterState;
-use crate::state::index::{Index, WatchChange, WorkItem};
+use crate::state::index::{Index, Listed, WatchChange, WorkItem};
 
 /// The duration of a watch. Some load balancers cut idle connections after four minutes.
 const WATCH_SECONDS: u32 = 200;
@@ -52,7 +51,8 @@ pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState, metri
     let to = Receivers { cluster, metrics };
     let ours = || ours(identity);
     let namespaces = identity.namespaces();
-    cluster.expect_lists(12 + 3 * namespaces.len() + 2 * identity.config_namespaces.len());
+    // One more source are the external provisioners, which nobody can watch.
+    cluster.expect_sources(13 + 3 * namespaces.len() + 2 * identity.config_namespaces.len());
 
     follow::<PersistentVolumeClaim, _>(to, Api::all(client.clone()), everything(), convert, Index::change_claim);
     follow::<PersistentVolume, _>(to, Api::all(client.clone()), everything(), convert, Index::change_volume);
@@ -93,10 +93,12 @@ pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState, metri
 
 /// Starts the watches of an overview: those of claims, volumes, Jobs, and what decides about classes.
 pub fn start_overview(client: &Client, identity: &Identity, cluster: &ClusterState) {
+    // Nobody takes items from its queue.
+    cluster.queue.pause();
     let metrics = Metrics::default();
     let to = Receivers { cluster, metrics: &metrics };
     let namespaces = identity.namespaces();
-    cluster.expect_lists(4 + namespaces.len() + 2 * identity.config_namespaces.len());
+    cluster.expect_sources(4 + namespaces.len() + 2 * identity.config_namespaces.len());
     let (everything, ours) = (everything(), ours(identity));
     let all = || client.clone();
     follow::<PersistentVolumeClaim, _>(to, Api::all(all()), everything.clone(), convert, Index::change_claim);
@@ -157,7 +159,8 @@ fn follow<K, V>(
         kind,
         namespace: api.namespace().unwrap_or_default().to_owned(),
         change,
-        listed: HashSet::new(),
+        listed: Listed::AllCached,
+        untouched: true,
         first: true,
         absent: 0,
     };
@@ -165,7 +168,7 @@ fn follow<K, V>(
         let mut stream = watcher(api, config).default_backoff().boxed();
         while let Some(event) = stream.next().await {
             match event {
-                Ok(watcher::Event::Init) => watch.listed.clear(),
+                Ok(watcher::Event::Init) => watch.begin_list(),
                 Ok(watcher::Event::InitApply(object)) => watch.list(name_of(&object), view(object.0)),
                 Ok(watcher::Event::InitDone) => watch.end_list(),
                 Ok(watcher::Event::Apply(object)) => {
@@ -192,7 +195,9 @@ struct Watch<V> {
     /// Changes the cache, and returns the items to requeue.
     change: fn(&mut Index, WatchChange<V>) -> Vec<WorkItem>,
     /// The objects of the list in progress.
-    listed: HashSet<ObjectName>,
+    listed: Listed,
+    /// This watch has not shown anything yet, so that the cache has no object of it.
+    untouched: bool,
     /// The first list has not ended.
     first: bool,
     /// The number of consecutive times that the namespace, or the kind itself, was missing.
@@ -204,9 +209,15 @@ impl<V> Watch<V> {
         self.cluster.update(|index| (self.change)(index, change));
     }
 
+    /// Begins a list. Nothing can be missing in the first one.
+    fn begin_list(&mut self) {
+        self.listed = if self.untouched { Listed::AllCached } else { Listed::none() };
+    }
+
     /// Notes an object of a list, and applies it.
     fn list(&mut self, name: ObjectName, view: Option<V>) {
-        self.listed.insert(name);
+        self.untouched = false;
+        self.listed.add(name);
         if let Some(view) = view {
             self.cluster.update(|index| index.list(|index| (self.change)(index, WatchChange::Apply(view))));
         }
@@ -218,14 +229,15 @@ impl<V> Watch<V> {
             tracing::info!(kind, "the cluster has this kind now, and the provisioner serves it from now on");
         }
         self.absent = 0;
-        let listed = std::mem::take(&mut self.listed);
+        self.untouched = false;
+        let listed = std::mem::replace(&mut self.listed, Listed::none());
         self.retain(listed);
         self.cluster.update(Index::end_list);
         self.report_first_list();
     }
 
     /// Removes all other objects from the cache. Watches of other namespaces fill the same cache.
-    fn retain(&self, all: HashSet<ObjectName>) {
+    fn retain(&self, all: Listed) {
         self.apply(match self.namespace.is_empty() {
             true => WatchChange::Retain(all),
             false => WatchChange::RetainIn(self.namespace.clone(), all),
@@ -234,7 +246,7 @@ impl<V> Watch<V> {
 
     fn report_first_list(&mut self) {
         if std::mem::take(&mut self.first) {
-            self.cluster.listed();
+            self.cluster.source_ready();
         }
     }
 
@@ -253,7 +265,8 @@ impl<V> Watch<V> {
             let is_gone = forbidden && is_gone(&self.client, &self.namespace).await;
             let without = self.without.filter(|_| !is_gone);
             log_absence(kind, &self.namespace, without, &error);
-            self.retain(HashSet::new());
+            self.untouched = false;
+            self.retain(Listed::none());
             self.report_first_list();
         }
         // Each try begins again for the watcher, so that its own backoff stays at its first value.

@@ -107,7 +107,7 @@ async fn orchestrate(args: RunArgs, log: Log) -> anyhow::Result<ExitCode> {
     let (client, address) = client::connect(&metrics).await?;
     let clock = Clock::default();
     let cluster = ClusterState::new(identity.clone(), clock.clone());
-    cluster.queue.pause(true);
+    cluster.queue.pause();
     let (events, event_writer) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
     let fence = Fence::default();
     let writes = Writes::new(fence.client(&client), identity.clone(), binding).with_cache(&cluster);
@@ -166,16 +166,14 @@ async fn lead_until_signal(context: &Context, mut leading: watch::Receiver<bool>
                 }
                 let leads = *leading.borrow_and_update();
                 context.metrics.leader.set(i64::from(leads));
-                if !leads {
+                if leads {
+                    context.cluster.begin_term();
+                } else {
+                    context.cluster.queue.pause();
                     context.metrics.forget();
                     context.sweep.forget();
                     context.last_hour.forget();
                 }
-                if leads {
-                    // A new leader reconciles everything, from the cache at that time.
-                    context.cluster.update(|index| index.begin_term());
-                }
-                context.cluster.queue.pause(!leads);
             }
         }
     }
@@ -193,7 +191,7 @@ struct Running {
 
 /// Waits for writes in progress, releases the Lease, and writes the last events.
 async fn shut_down(context: &Context, running: Running) {
-    context.cluster.queue.pause(true);
+    context.cluster.queue.pause();
     let _ = tokio::time::timeout(SHUTDOWN_GRACE, async {
         while context.cluster.queue.is_working() {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -135,12 +135,12 @@ async fn a_replica_that_still_reads_the_cluster_tells_no_overview() {
 /// Asks a replica that knows the cluster of the tests of overviews.
 async fn told(leads: bool, path: &str) -> (StatusCode, String) {
     let (sources, cluster) = sources(leads);
-    cluster.expect_lists(1);
+    cluster.expect_sources(1);
     cluster.update(|index| {
         *index = crate::overview::testing::cluster();
         []
     });
-    cluster.listed();
+    cluster.source_ready();
     let router = router("127.0.0.1:8081".parse().unwrap(), Arc::new(sources));
     let request = axum::http::Request::get(path).header("host", "localhost").body(Body::empty()).unwrap();
     let response = router.oneshot(request).await.unwrap();

@@ -101,6 +101,11 @@ impl<V: Compact> CompactMap<V> {
         })
     }
 
+    /// Returns the keys of the other objects: each of them is bound and settled.
+    pub fn settled_keys(&self) -> impl Iterator<Item = &V::Key> {
+        self.objects.iter().filter(|(_, kept)| matches!(kept, Kept::Compact(..))).map(|(key, _)| key)
+    }
+
     /// Returns all keys.
     pub fn keys(&self) -> impl Iterator<Item = &V::Key> {
         self.objects.keys()

@@ -19,17 +19,16 @@ mod term;
 mod wake;
 mod writes;
 
-use std::collections::HashSet;
-
 pub use self::classes::{ObservedScript, UsedScript};
 pub use self::read::CachedRun;
+pub use self::term::TermItems;
 pub use crate::state::batches::{AttemptToBatch, BatchEntry, ClosedBatch, DeletionToBatch};
 pub use crate::state::expectations::EXPECTATION_TIMEOUT;
 pub use crate::state::pools::PoolObservation;
 pub use crate::state::revisions::REVISION_TTL;
 pub use crate::state::slot_request::SlotRequest;
 pub use crate::state::unseen_writes::CACHE_LAG_MAX;
-pub use crate::state::watch_change::WatchChange;
+pub use crate::state::watch_change::{Listed, WatchChange};
 pub use crate::state::work_item::{Woken, WorkItem};
 
 use crate::clock::Clock;
@@ -103,26 +102,19 @@ impl Index {
         }
     }
 
-    /// Applies a new list: removes the objects that are not in it.
-    fn retain(
+    /// Removes the objects that are not in a new list.
+    fn remove_missing(
         &mut self,
-        known: Vec<ObjectName>,
-        all: &HashSet<ObjectName>,
+        missing: Vec<ObjectName>,
         remove: impl Fn(&mut Index, &ObjectName) -> Vec<WorkItem>,
     ) -> Vec<WorkItem> {
-        let gone: Vec<_> = known.into_iter().filter(|name| !all.contains(name)).collect();
-        gone.iter().flat_map(|name| remove(self, name)).collect()
+        missing.iter().flat_map(|name| remove(self, name)).collect()
     }
 }
 
 /// Selects the names in a namespace.
-fn within<'a>(names: impl Iterator<Item = &'a ObjectName>, namespace: &str) -> Vec<ObjectName> {
-    names.filter(|name| name.namespace == namespace).cloned().collect()
-}
-
-/// Returns the names of objects that have no namespace.
-fn unscoped<N: AsRef<str>>(names: impl Iterator<Item = N>) -> Vec<ObjectName> {
-    names.map(|name| ObjectName::new("", name.as_ref())).collect()
+fn within<'a>(names: impl Iterator<Item = &'a ObjectName>, namespace: &'a str) -> impl Iterator<Item = &'a ObjectName> {
+    names.filter(move |name| name.namespace == namespace)
 }
 
 #[cfg(test)]

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::config::classes::KeptScript;
 use crate::config::script;
-use crate::object::ObjectName;
-use crate::state::watch_change::retain;
+use crate::state::watch_change::{Listed, retain};
 
 /// All kept scripts, by their hashes.
 #[derive(Debug, Default)]
@@ -38,7 +37,8 @@ impl KeptScripts {
     }
 
     /// Keeps the scripts of these objects.
-    pub fn retain(&mut self, all: &HashSet<ObjectName>) {
+    pub fn retain(&mut self, all: &Listed) {
+        let Listed::Names(all) = all else { return };
         let hashes: HashSet<&str> = all.iter().filter_map(|name| script::kept_hash(&name.name)).collect();
         retain(&mut self.kept, |hash| hashes.contains(hash.as_str()));
         self.unnamed_since.retain(|hash, _| hashes.contains(hash.as_str()));

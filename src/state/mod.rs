@@ -33,14 +33,13 @@ mod words;
 mod work_item;
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::config::classes::Identity;
-use index::{Index, WorkItem};
+use index::{Index, TermItems, WorkItem};
 use queue::Queue;
 
 /// The index and the queue, shared between the watches that fill them and the workers.
@@ -49,8 +48,8 @@ pub struct ClusterState {
     index: Arc<Mutex<Index>>,
     /// The work items that wait.
     pub queue: Arc<Queue<WorkItem>>,
-    unready: Arc<AtomicUsize>,
-    ready: watch::Sender<bool>,
+    /// The number of sources that have not told their state yet.
+    unready: watch::Sender<usize>,
 }
 
 /// The locked index, which cannot be changed by this view.
@@ -71,8 +70,7 @@ impl ClusterState {
         ClusterState {
             index: Arc::new(Mutex::new(Index::new(identity, clock))),
             queue: Arc::default(),
-            unready: Arc::new(AtomicUsize::new(0)),
-            ready: watch::Sender::new(false),
+            unready: watch::Sender::new(usize::MAX),
         }
     }
 
@@ -92,27 +90,41 @@ impl ClusterState {
         self.queue.add_all(items);
     }
 
-    /// Sets the number of watches that will list. Call this before any watch starts, so that the first watch cannot
-    /// make the whole seem ready.
-    pub fn expect_lists(&self, count: usize) {
-        self.unready.store(count, Ordering::SeqCst);
+    /// Begins a term as leader: reconciles everything, from the cache at this time.
+    pub fn begin_term(&self) {
+        let TermItems { items, checks } = self.index_mut().begin_term();
+        self.queue.resume(checks);
+        self.queue.add_all(items);
     }
 
-    /// Records that one of the watches has listed for the first time.
-    pub fn listed(&self) {
-        if self.unready.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.ready.send_replace(true);
-        }
+    /// Sets the number of sources that will tell their state: watches with their first lists, and others. Call this before
+    /// any of them starts, so that the first cannot make the whole seem ready.
+    pub fn expect_sources(&self, count: usize) {
+        self.unready.send_replace(count);
     }
 
-    /// Checks whether each watch has listed once.
+    /// Records that one of the sources has told its state for the first time.
+    pub fn source_ready(&self) {
+        self.unready.send_modify(|count| *count = count.saturating_sub(1));
+    }
+
+    /// Checks whether each source has told its state once.
     pub fn is_ready(&self) -> bool {
-        *self.ready.borrow()
+        *self.unready.borrow() == 0
     }
 
-    /// Waits until each watch has listed once.
+    /// Waits until each source has told its state once.
     pub async fn until_ready(&self) {
-        let mut ready = self.ready.subscribe();
-        let _ = ready.wait_for(|ready| *ready).await;
+        self.until_at_most_unready(0).await;
+    }
+
+    /// Waits until each source but the caller has told its state once.
+    pub async fn until_others_are_ready(&self) {
+        self.until_at_most_unready(1).await;
+    }
+
+    async fn until_at_most_unready(&self, most: usize) {
+        let mut unready = self.unready.subscribe();
+        let _ = unready.wait_for(|count| *count <= most).await;
     }
 }

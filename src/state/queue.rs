@@ -1,9 +1,11 @@
 //! The work queue: each item once, one worker for each item, and items that are requeued later.
 //!
 //! Ready items wait in two lanes, and workers take from both in turn. So thousands of volumes that are to be deleted do
-//! not hold up a new claim.
+//! not hold up a new claim. Items that are only checked at the begin of a term are no entries of the queue: an iterator
+//! makes each when its turn comes, because there may be a hundred thousand.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt;
 use std::hash::Hash;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -26,13 +28,31 @@ pub trait InLane {
     fn lane(&self) -> Lane;
 }
 
+/// Items that are made when their turn comes.
+pub type Checks<K> = Box<dyn Iterator<Item = K> + Send>;
+
 /// The ready items, in the order of their arrival in each lane.
-#[derive(Debug)]
 struct Ready<K> {
     awaited: VecDeque<K>,
     bulk: VecDeque<K>,
-    /// The lane from which the next item comes, if both have one.
-    turn: Lane,
+    checks: Checks<K>,
+    turn: Turn,
+}
+
+/// The place from which the next item comes, unless it is empty.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Awaited,
+    Bulk,
+    Checks,
+}
+
+/// An item that leaves its place.
+enum Popped<K> {
+    /// An item of a lane.
+    Added(K),
+    /// An item that is to be checked. It may be in a lane or with a worker, too.
+    Check(K),
 }
 
 impl<K: InLane> Ready<K> {
@@ -43,29 +63,52 @@ impl<K: InLane> Ready<K> {
         }
     }
 
-    fn pop(&mut self) -> Option<K> {
-        match self.turn {
-            Lane::Awaited => {
-                self.turn = Lane::Bulk;
-                self.awaited.pop_front().or_else(|| self.bulk.pop_front())
+    fn pop(&mut self) -> Option<Popped<K>> {
+        // From any place, three turns try all places.
+        (0..3).find_map(|_| match self.turn {
+            Turn::Awaited => {
+                self.turn = Turn::Bulk;
+                self.awaited.pop_front().map(Popped::Added)
             }
-            Lane::Bulk => {
-                self.turn = Lane::Awaited;
-                self.bulk.pop_front().or_else(|| self.awaited.pop_front())
+            Turn::Bulk => {
+                self.turn = Turn::Checks;
+                self.bulk.pop_front().map(Popped::Added)
             }
-        }
+            Turn::Checks => {
+                self.turn = Turn::Awaited;
+                self.checks.next().map(Popped::Check)
+            }
+        })
     }
 }
 
 impl<K> Ready<K> {
     fn len(&self) -> usize {
-        self.awaited.len() + self.bulk.len()
+        self.awaited.len() + self.bulk.len() + self.checks.size_hint().0
     }
 }
 
-impl<K> Default for Ready<K> {
+impl<K: 'static> Default for Ready<K> {
     fn default() -> Self {
-        Ready { awaited: VecDeque::new(), bulk: VecDeque::new(), turn: Lane::Awaited }
+        Ready {
+            awaited: VecDeque::new(),
+            bulk: VecDeque::new(),
+            checks: Box::new(std::iter::empty()),
+            turn: Turn::Awaited,
+        }
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for Ready<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ready { awaited, bulk, checks, turn } = self;
+        let checks = checks.size_hint();
+        f.debug_struct("Ready")
+            .field("awaited", awaited)
+            .field("bulk", bulk)
+            .field("checks", &checks)
+            .field("turn", turn)
+            .finish()
     }
 }
 
@@ -88,13 +131,13 @@ pub struct QueueState<K, T> {
     paused: bool,
 }
 
-impl<K: Clone + Eq + Hash + Ord + InLane> Default for Queue<K> {
+impl<K: 'static> Default for Queue<K> {
     fn default() -> Self {
         Self { state: Mutex::default(), changed: Notify::new() }
     }
 }
 
-impl<K: Clone + Eq + Hash + Ord + InLane> Queue<K> {
+impl<K: Clone + Eq + Hash + Ord + InLane + 'static> Queue<K> {
     fn state(&self) -> std::sync::MutexGuard<'_, QueueState<K, Instant>> {
         self.state.lock().expect("no code panics while it holds the queue")
     }
@@ -117,10 +160,16 @@ impl<K: Clone + Eq + Hash + Ord + InLane> Queue<K> {
         }
     }
 
-    /// Pauses the queue: it hands out no items, and keeps those that are added.
-    pub fn pause(&self, paused: bool) {
-        self.state().pause(paused);
+    /// Pauses the queue: it forgets all items, and those that are added meanwhile. Whoever ends the pause adds the items
+    /// that count then.
+    pub fn pause(&self) {
+        self.state().pause();
         self.changed.notify_waiters();
+    }
+
+    /// Ends a pause. The queue makes an item of `checks` whenever its turn comes.
+    pub fn resume(&self, checks: Checks<K>) {
+        self.state().resume(checks);
         self.changed.notify_one();
     }
 
@@ -169,7 +218,7 @@ impl<K: Clone + Eq + Hash + Ord + InLane> Queue<K> {
     }
 }
 
-impl<K, T> Default for QueueState<K, T> {
+impl<K: 'static, T> Default for QueueState<K, T> {
     fn default() -> Self {
         QueueState {
             ready: Ready::default(),
@@ -183,9 +232,12 @@ impl<K, T> Default for QueueState<K, T> {
     }
 }
 
-impl<K: Clone + Eq + Hash + Ord + InLane, T: Copy + Ord> QueueState<K, T> {
+impl<K: Clone + Eq + Hash + Ord + InLane + 'static, T: Copy + Ord> QueueState<K, T> {
     /// Adds an item for the next free worker.
     pub fn add(&mut self, key: K) {
+        if self.paused {
+            return;
+        }
         if let Some(at) = self.alarm.remove(&key) {
             self.sleeping.remove(&(at, key.clone()));
         }
@@ -198,6 +250,9 @@ impl<K: Clone + Eq + Hash + Ord + InLane, T: Copy + Ord> QueueState<K, T> {
 
     /// Adds an item at a time. Returns whether this time counts: the earliest does.
     pub fn add_at(&mut self, key: K, at: T) -> bool {
+        if self.paused {
+            return false;
+        }
         match self.alarm.get(&key) {
             Some(earlier) if *earlier <= at => return false,
             Some(later) => {
@@ -210,9 +265,16 @@ impl<K: Clone + Eq + Hash + Ord + InLane, T: Copy + Ord> QueueState<K, T> {
         true
     }
 
-    /// Pauses the queue: it hands out no items, and keeps those that are added.
-    pub fn pause(&mut self, paused: bool) {
-        self.paused = paused;
+    /// Pauses the queue: it forgets all items, and those that are added meanwhile.
+    pub fn pause(&mut self) {
+        let running = std::mem::take(&mut self.running);
+        *self = QueueState { running, paused: true, ..QueueState::default() };
+    }
+
+    /// Ends a pause. The queue makes an item of `checks` whenever its turn comes.
+    pub fn resume(&mut self, checks: Checks<K>) {
+        self.paused = false;
+        self.ready.checks = checks;
     }
 
     /// Counts the items that wait for a worker.
@@ -238,8 +300,17 @@ impl<K: Clone + Eq + Hash + Ord + InLane, T: Copy + Ord> QueueState<K, T> {
         if self.paused {
             return None;
         }
-        let key = self.ready.pop()?;
-        self.queued.remove(&key);
+        let key = loop {
+            match self.ready.pop()? {
+                Popped::Added(key) => {
+                    self.queued.remove(&key);
+                    break key;
+                }
+                Popped::Check(key) if self.queued.contains(&key) => {}
+                Popped::Check(key) if self.running.contains(&key) => drop(self.again.insert(key)),
+                Popped::Check(key) => break key,
+            }
+        };
         self.running.insert(key.clone());
         Some(key)
     }
@@ -279,7 +350,7 @@ mod tests {
         assert_eq!(bulk.count(), 50, "nor do the others wait for awaited items");
     }
 
-    async fn nothing<K: Clone + Eq + Hash + Ord + InLane + std::fmt::Debug>(queue: &Queue<K>) {
+    async fn nothing<K: Clone + Eq + Hash + Ord + InLane + fmt::Debug + 'static>(queue: &Queue<K>) {
         let got = tokio::time::timeout(Duration::from_millis(1), queue.next()).await;
         assert!(got.is_err(), "{got:?}");
     }
@@ -313,12 +384,35 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_paused_queue_keeps_the_items_that_are_added() {
+    async fn a_pause_ends_with_the_items_that_count_then() {
         let queue = Queue::default();
-        queue.pause(true);
         queue.add(1);
-        nothing(&queue).await;
-        queue.pause(false);
         assert_eq!(queue.next().await, 1);
+        [1, 2].into_iter().for_each(|key| queue.add(key));
+        queue.add_after(3, Duration::from_secs(1));
+        queue.pause();
+        queue.add(4);
+        queue.add_after(5, Duration::from_secs(1));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        nothing(&queue).await;
+        queue.resume(Box::new([1, 6].into_iter()));
+        assert_eq!(queue.depth(), 3, "one item is with a worker since before the pause");
+        queue.add(8);
+        assert_eq!((queue.next().await, queue.next().await), (8, 6));
+        nothing(&queue).await;
+        queue.done(&1);
+        assert_eq!(queue.next().await, 1, "the worker may have seen the state before the pause");
+    }
+
+    #[test]
+    fn checks_take_turns_with_items_and_repeat_none_that_waits() {
+        let mut state = QueueState::<i32, i64>::default();
+        state.resume(Box::new([10, 12, 14, 2].into_iter()));
+        [1, 3, 2, 4].into_iter().for_each(|key| state.add(key));
+        assert_eq!(state.ready(), 8);
+        let taken: Vec<_> = std::iter::from_fn(|| state.take()).collect();
+        assert_eq!(taken, [1, 2, 10, 3, 4, 12, 14]);
+        assert!(state.again.contains(&2), "a worker has this one");
+        assert_eq!(state.ready(), 0);
     }
 }

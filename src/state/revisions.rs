@@ -9,7 +9,7 @@ use crate::config::classes::Revision;
 use crate::config::effective_config::hash_of;
 use crate::object::ObjectName;
 use crate::state::configs::Configs;
-use crate::state::watch_change::{WatchChange, retain};
+use crate::state::watch_change::{Listed, WatchChange, retain};
 
 /// The time for which a version of a config is kept after an attempt began with it. Its stamp may not be visible yet.
 pub const REVISION_TTL: Duration = Duration::from_secs(60);
@@ -122,7 +122,8 @@ impl Revisions {
                 true
             }
             // Revisions are in one namespace only.
-            WatchChange::Retain(all) | WatchChange::RetainIn(_, all) => {
+            WatchChange::Retain(Listed::AllCached) | WatchChange::RetainIn(_, Listed::AllCached) => false,
+            WatchChange::Retain(Listed::Names(all)) | WatchChange::RetainIn(_, Listed::Names(all)) => {
                 let kept: HashSet<&str> = all.iter().map(hash_in).collect();
                 self.being_deleted.retain(|hash, _| kept.contains(hash.as_str()));
                 self.used.retain(|hash, _| kept.contains(hash.as_str()));

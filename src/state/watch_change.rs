@@ -15,9 +15,58 @@ pub enum WatchChange<V> {
     /// An object is gone.
     Delete(ObjectName),
     /// A new list: all objects that exist.
-    Retain(HashSet<ObjectName>),
+    Retain(Listed),
     /// A new list of one namespace: all objects that exist in it. Objects elsewhere are unchanged.
-    RetainIn(String, HashSet<ObjectName>),
+    RetainIn(String, Listed),
+}
+
+/// The objects of a new list.
+#[derive(Debug)]
+pub enum Listed {
+    /// All that the cache has: the list was the first of its watch. Without names it takes no memory, however many objects
+    /// there are.
+    AllCached,
+    /// These objects.
+    Names(HashSet<ObjectName>),
+}
+
+impl Listed {
+    /// Returns a list of no objects.
+    pub fn none() -> Self {
+        Listed::Names(HashSet::new())
+    }
+
+    /// Adds an object to the list.
+    pub fn add(&mut self, name: ObjectName) {
+        if let Listed::Names(names) = self {
+            names.insert(name);
+        }
+    }
+
+    /// Checks whether an object of the cache is in the list.
+    pub fn contains(&self, name: &ObjectName) -> bool {
+        match self {
+            Listed::AllCached => true,
+            Listed::Names(names) => names.contains(name),
+        }
+    }
+
+    /// Returns those of these names of the cache that are not in the list.
+    pub(super) fn missing<'a>(&self, names: impl Iterator<Item = &'a ObjectName>) -> Vec<ObjectName> {
+        names.filter(|name| !self.contains(name)).cloned().collect()
+    }
+
+    /// Returns those of these names that are not in the list. Objects of their kind have no namespace.
+    pub(super) fn missing_unscoped<N: AsRef<str>>(&self, names: impl Iterator<Item = N>) -> Vec<ObjectName> {
+        let names = names.map(|name| ObjectName::new("", name.as_ref()));
+        names.filter(|name| !self.contains(name)).collect()
+    }
+}
+
+impl FromIterator<ObjectName> for Listed {
+    fn from_iter<N: IntoIterator<Item = ObjectName>>(names: N) -> Self {
+        Listed::Names(names.into_iter().collect())
+    }
 }
 
 /// The effect of a change on one cached object. At least one of the two states exists.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::capacity::{Driver, Published};
 use crate::object::ObjectName;
+use crate::state::watch_change::Listed;
 
 /// All published objects.
 #[derive(Debug, Default)]
@@ -51,7 +52,8 @@ impl CapacityCache {
     }
 
     /// Removes the objects that are not in a new list.
-    pub fn retain(&mut self, all: &HashSet<ObjectName>) {
+    pub fn retain(&mut self, all: &Listed) {
+        let Listed::Names(all) = all else { return };
         let kept: HashSet<&str> = all.iter().map(|kept| kept.name.as_str()).collect();
         self.published.retain(|name, _| kept.contains(name.as_str()));
     }
@@ -62,7 +64,7 @@ impl CapacityCache {
     }
 
     /// Removes the CSIDriver if it is not in a new list.
-    pub fn retain_driver(&mut self, all: &HashSet<ObjectName>) {
+    pub fn retain_driver(&mut self, all: &Listed) {
         self.driver = self.driver.take().filter(|driver| all.contains(&ObjectName::new("", &driver.name)));
     }
 }

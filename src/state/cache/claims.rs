@@ -46,6 +46,11 @@ impl ClaimCache {
         self.by_name.whole()
     }
 
+    /// Returns the names of all other claims, without copies of their texts.
+    pub fn settled_names(&self) -> Vec<Arc<ObjectName>> {
+        self.by_name.settled_keys().cloned().collect()
+    }
+
     /// Returns the names of all claims.
     pub fn names(&self) -> impl Iterator<Item = &ObjectName> {
         self.by_name.keys().map(AsRef::as_ref)

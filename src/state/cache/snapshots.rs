@@ -1,6 +1,6 @@
 //! VolumeSnapshots, their contents and classes.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flex_contract::names;
@@ -10,6 +10,7 @@ use crate::model::snapshot::Snapshot;
 use crate::model::snapshot::SnapshotClass;
 use crate::object::ObjectName;
 use crate::run::view::RunLabels;
+use crate::state::watch_change::Listed;
 
 /// All snapshot objects.
 #[derive(Debug, Default)]
@@ -101,8 +102,7 @@ impl SnapshotCache {
     }
 
     /// Removes the VolumeSnapshotClasses that are not in a new list.
-    pub fn retain_classes(&mut self, all: &HashSet<ObjectName>) {
-        let there: HashSet<&str> = all.iter().map(|name| name.name.as_str()).collect();
-        self.classes.retain(|name, _| there.contains(name.as_str()));
+    pub fn retain_classes(&mut self, all: &Listed) {
+        self.classes.retain(|name, _| all.contains(&ObjectName::new("", name)));
     }
 }

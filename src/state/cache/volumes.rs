@@ -44,6 +44,11 @@ impl VolumeCache {
         self.by_name.whole()
     }
 
+    /// Returns the names of all other volumes, without copies of their texts.
+    pub fn settled_names(&self) -> Vec<Arc<str>> {
+        self.by_name.settled_keys().cloned().collect()
+    }
+
     /// Returns the names of all volumes.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(AsRef::as_ref)

@@ -3,7 +3,7 @@
 use flex_contract::operation::Operation;
 
 use super::wake::{Freed, VolumeNews};
-use super::{Index, WatchChange, WorkItem, unscoped, within};
+use super::{Index, WatchChange, WorkItem, within};
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
@@ -35,12 +35,12 @@ impl Index {
                 self.remove_claim(&name)
             }
             WatchChange::Retain(all) => {
-                let known = claims.names().cloned().collect();
-                self.retain(known, &all, Index::remove_claim)
+                let missing = all.missing(claims.names());
+                self.remove_missing(missing, Index::remove_claim)
             }
             WatchChange::RetainIn(namespace, all) => {
-                let known = within(claims.names(), &namespace);
-                self.retain(known, &all, Index::remove_claim)
+                let missing = all.missing(within(claims.names(), &namespace));
+                self.remove_missing(missing, Index::remove_claim)
             }
         }
     }
@@ -112,9 +112,10 @@ impl Index {
                 }
             },
             WatchChange::Retain(all) => {
-                let known =
-                    unscoped(self.facts.cache.volumes.names().chain(self.sync_probes.probes().map(String::as_str)));
-                self.retain(known, &all, |index, name| index.change_volume(WatchChange::Delete(name.clone())))
+                let missing = all.missing_unscoped(
+                    self.facts.cache.volumes.names().chain(self.sync_probes.probes().map(String::as_str)),
+                );
+                self.remove_missing(missing, |index, name| index.change_volume(WatchChange::Delete(name.clone())))
             }
             // The kind has no namespace.
             WatchChange::RetainIn(..) => Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Index, WatchChange, WorkItem, unscoped, within};
+use super::{Index, WatchChange, WorkItem, within};
 use crate::capacity::{Driver, Published};
 use crate::config::modify;
 use crate::model::grant::Grant;
@@ -25,8 +25,8 @@ impl Index {
                 self.woken_by_node(&name.name, false)
             }
             WatchChange::Retain(all) => {
-                let known = unscoped(nodes.names());
-                self.retain(known, &all, |index, name| index.change_node(WatchChange::Delete(name.clone())))
+                let missing = all.missing_unscoped(nodes.names());
+                self.remove_missing(missing, |index, name| index.change_node(WatchChange::Delete(name.clone())))
             }
             // The kind has no namespace.
             WatchChange::RetainIn(..) => Vec::new(),
@@ -47,8 +47,8 @@ impl Index {
                 self.woken_by_gone_snapshot(&name, gone.as_deref())
             }
             WatchChange::Retain(all) => {
-                let known = snapshots.snapshots().map(|snapshot| snapshot.name.clone()).collect();
-                self.retain(known, &all, |index, name| index.change_snapshot(WatchChange::Delete(name.clone())))
+                let missing = all.missing(snapshots.snapshots().map(|snapshot| &snapshot.name));
+                self.remove_missing(missing, |index, name| index.change_snapshot(WatchChange::Delete(name.clone())))
             }
             // All namespaces are watched together.
             WatchChange::RetainIn(..) => Vec::new(),
@@ -73,8 +73,8 @@ impl Index {
                 self.woken_by_gone_content(&content, turn.as_deref())
             }
             WatchChange::Retain(all) => {
-                let known = unscoped(snapshots.contents().map(|content| &content.name));
-                self.retain(known, &all, |index, name| index.change_content(WatchChange::Delete(name.clone())))
+                let missing = all.missing_unscoped(snapshots.contents().map(|content| &content.name));
+                self.remove_missing(missing, |index, name| index.change_content(WatchChange::Delete(name.clone())))
             }
             // The kind has no namespace.
             WatchChange::RetainIn(..) => Vec::new(),
@@ -110,12 +110,12 @@ impl Index {
                 }
             }
             WatchChange::Retain(all) => {
-                let known = grants.names().cloned().collect();
-                self.retain(known, &all, |index, name| index.change_grant(WatchChange::Delete(name.clone())))
+                let missing = all.missing(grants.names());
+                self.remove_missing(missing, |index, name| index.change_grant(WatchChange::Delete(name.clone())))
             }
             WatchChange::RetainIn(namespace, all) => {
-                let known = within(grants.names(), &namespace);
-                self.retain(known, &all, |index, name| index.change_grant(WatchChange::Delete(name.clone())))
+                let missing = all.missing(within(grants.names(), &namespace));
+                self.remove_missing(missing, |index, name| index.change_grant(WatchChange::Delete(name.clone())))
             }
         }
     }
@@ -136,8 +136,10 @@ impl Index {
                 }
             }
             WatchChange::Retain(all) => {
-                let known = unscoped(classes.names());
-                self.retain(known, &all, |index, name| index.change_attributes_class(WatchChange::Delete(name.clone())))
+                let missing = all.missing_unscoped(classes.names());
+                self.remove_missing(missing, |index, name| {
+                    index.change_attributes_class(WatchChange::Delete(name.clone()))
+                })
             }
             // The kind has no namespace.
             WatchChange::RetainIn(..) => Vec::new(),

@@ -23,12 +23,12 @@ impl Index {
                 self.on_job(&changed)
             }
             WatchChange::Retain(all) => {
-                let known = runs.job_names().cloned().collect();
-                self.retain(known, &all, |index, name| index.change_job(WatchChange::Delete(name.clone())))
+                let missing = all.missing(runs.job_names());
+                self.remove_missing(missing, |index, name| index.change_job(WatchChange::Delete(name.clone())))
             }
             WatchChange::RetainIn(namespace, all) => {
-                let known = within(runs.job_names(), &namespace);
-                self.retain(known, &all, |index, name| index.change_job(WatchChange::Delete(name.clone())))
+                let missing = all.missing(within(runs.job_names(), &namespace));
+                self.remove_missing(missing, |index, name| index.change_job(WatchChange::Delete(name.clone())))
             }
         }
     }
@@ -68,12 +68,12 @@ impl Index {
                 None => Vec::new(),
             },
             WatchChange::Retain(all) => {
-                let known = runs.pod_names().cloned().collect();
-                self.retain(known, &all, |index, name| index.change_pod(WatchChange::Delete(name.clone())))
+                let missing = all.missing(runs.pod_names());
+                self.remove_missing(missing, |index, name| index.change_pod(WatchChange::Delete(name.clone())))
             }
             WatchChange::RetainIn(namespace, all) => {
-                let known = within(runs.pod_names(), &namespace);
-                self.retain(known, &all, |index, name| index.change_pod(WatchChange::Delete(name.clone())))
+                let missing = all.missing(within(runs.pod_names(), &namespace));
+                self.remove_missing(missing, |index, name| index.change_pod(WatchChange::Delete(name.clone())))
             }
         }
     }

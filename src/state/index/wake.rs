@@ -45,6 +45,7 @@ use crate::state::batches::LeftBatches;
 use crate::state::cache::runs::pod_ids;
 use crate::state::cache::volumes::{claims_of, reservation};
 use crate::state::pools::PoolChange;
+use crate::state::queue::Checks;
 
 /// The slots and the quota that a change has set free, as the ledgers report it.
 #[derive(Debug, Default)]
@@ -358,16 +359,26 @@ impl Index {
         items
     }
 
-    /// Returns the items for the begin of a term as leader.
-    pub(super) fn all_items(&self) -> Vec<WorkItem> {
+    /// Returns the items for the begin of a term as leader, but for claims and volumes that are settled.
+    pub(super) fn unsettled_items(&self) -> Vec<WorkItem> {
         let cache = &self.facts.cache;
-        let claims = cache.claims.names().cloned().map(WorkItem::Claim);
-        let volumes = cache.volumes.names().map(|name| WorkItem::Volume(name.to_owned()));
+        let claims = cache.claims.unsettled().map(|claim| WorkItem::Claim(claim.name.clone()));
+        let volumes = cache.volumes.unsettled().map(|volume| WorkItem::Volume(volume.name.clone()));
         let jobs = cache.runs.jobs().flat_map(|job| of_job(job));
         let snapshots = cache.snapshots.snapshots().map(|snapshot| WorkItem::Snapshot(snapshot.name.clone()));
         let contents = cache.snapshots.contents().map(|content| WorkItem::Content(content.name.clone()));
         let items = claims.chain(volumes).chain(jobs).chain(snapshots).chain(contents).chain(self.all_pools());
         items.chain([WorkItem::Configs, WorkItem::SyncProbe, WorkItem::Findings, WorkItem::Capacity]).collect()
+    }
+
+    /// Returns the items of claims and volumes that are settled. They are checked at the begin of a term, because they may
+    /// have changed while nobody led. Each item is made when it is taken.
+    pub(super) fn settled_items(&self) -> Checks<WorkItem> {
+        let cache = &self.facts.cache;
+        let claims = cache.claims.settled_names().into_iter();
+        let volumes = cache.volumes.settled_names().into_iter();
+        let claims = claims.map(|name| WorkItem::Claim(Arc::unwrap_or_clone(name)));
+        Box::new(claims.chain(volumes.map(|name| WorkItem::Volume(name.to_string()))))
     }
 }
 

@@ -13,7 +13,7 @@ use flex_provisioner::metrics::Metrics;
 use flex_provisioner::object::ObjectName;
 use flex_provisioner::reconcile::{self, Context, Requeue};
 use flex_provisioner::state::ClusterState;
-use flex_provisioner::state::index::{WatchChange, WorkItem};
+use flex_provisioner::state::index::{TermItems, WatchChange, WorkItem};
 use flex_provisioner::state::queue::QueueState;
 use futures::FutureExt;
 use tokio::task::JoinHandle;
@@ -86,7 +86,7 @@ impl Replica {
         // Orphans that the sweep would remove must not exist in the first place.
         context.sweep.every(None);
         let mut queue = QueueState::default();
-        queue.pause(true);
+        queue.pause();
         Replica {
             number,
             leads: false,
@@ -111,11 +111,14 @@ impl Replica {
     /// Makes it lead, or stop leading.
     pub fn lead(&mut self, leads: bool) {
         if leads && !self.leads {
-            let keys = self.context.cluster.index_mut().begin_term();
-            keys.into_iter().for_each(|key| self.queue.add(key));
+            let TermItems { items, checks } = self.context.cluster.index_mut().begin_term();
+            self.queue.resume(checks);
+            items.into_iter().for_each(|key| self.queue.add(key));
+        }
+        if !leads {
+            self.queue.pause();
         }
         self.leads = leads;
-        self.queue.pause(!leads);
     }
 
     /// Returns whether a watch has a change to show.

@@ -116,8 +116,8 @@ impl<V> From<Gone> for WatchChange<V> {
     fn from(gone: Gone) -> Self {
         match gone {
             Gone::One(name) => WatchChange::Delete(name),
-            Gone::AllBut(all) => WatchChange::Retain(all),
-            Gone::AllOfBut(namespace, all) => WatchChange::RetainIn(namespace, all),
+            Gone::AllBut(all) => WatchChange::Retain(all.into_iter().collect()),
+            Gone::AllOfBut(namespace, all) => WatchChange::RetainIn(namespace, all.into_iter().collect()),
         }
     }
 }

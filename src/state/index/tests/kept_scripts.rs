@@ -50,7 +50,7 @@ fn a_script_is_stored_until_the_watch_shows_it() {
     assert_eq!(index.scripts_to_store(), due);
     // The same, while the watch is interrupted.
     index.change_stored(WatchChange::Apply(kept(TEXT)));
-    index.change_stored(WatchChange::Retain([object(&hash("other"))].into()));
+    index.change_stored(WatchChange::Retain([object(&hash("other"))].into_iter().collect()));
     assert_eq!(index.scripts_to_store(), due);
 }
 

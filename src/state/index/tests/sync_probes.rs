@@ -5,7 +5,7 @@ use flex_contract::names;
 use super::{ManualClock, timed};
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
-use crate::state::index::{Index, WatchChange, WorkItem};
+use crate::state::index::{Index, Listed, WatchChange, WorkItem};
 use crate::sync_probe::{PROBE_TIMEOUT, Step, decide};
 
 const PROBE: &str = "flex-sync-probe-1";
@@ -116,12 +116,12 @@ fn a_probe_without_phase_is_given_up_and_proves_nothing_later() {
 #[test]
 fn a_new_term_begins_with_a_new_probe() {
     let (_, mut index) = asked();
-    assert!(index.begin_term().contains(&WorkItem::SyncProbe));
+    assert!(index.begin_term().items.contains(&WorkItem::SyncProbe));
     index.change_volume(WatchChange::Apply(sync_probe(&index, "Available")));
     let other = Volume { instance: Some("other".into()), ..sync_probe(&index, "Available") };
     index.change_volume(WatchChange::Apply(Volume { name: "flex-sync-probe-of-another".into(), ..other }));
     assert_eq!(next_probe(&mut index, "flex-sync-probe-2"), Step::DeleteProbe(PROBE.into()), "and not that of another");
     index.change_volume(WatchChange::Delete(ObjectName::new("", "pvc-c")));
-    index.change_volume(WatchChange::Retain(std::collections::HashSet::new()));
+    index.change_volume(WatchChange::Retain(Listed::none()));
     assert_eq!(next_probe(&mut index, "flex-sync-probe-2"), Step::Nothing, "nothing waits, and no marker is there");
 }
