@@ -20,7 +20,7 @@ const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
 /// Reconciles all configs.
 pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
-    let Woken { value: later, items } = context.cluster.index_mut().serve_without_objects();
+    let Woken { value: later, items } = context.cluster.index_mut().serve_without_deleted();
     context.cluster.queue.add_all(items);
     let classes = context.cluster.index().classes();
     // A failure of one config is reported on that config, and does not stop the others.

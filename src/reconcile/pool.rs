@@ -12,7 +12,7 @@ use crate::model::object_ref::ObjectRef;
 use crate::pool::{Decision, Step, decide};
 use crate::reconcile::context::{Context, Requeue};
 use crate::rules::NewEvent;
-use crate::state::index::EXPECTATION_TIMEOUT;
+use crate::state::index::{EXPECTATION_TIMEOUT, UnknownPool};
 
 /// The largest number of steps in a reconcile. The others follow after [`MORE_STEPS_DELAY`].
 const MAX_STEPS: usize = 64;
@@ -27,7 +27,10 @@ const REFUSED_RETRY: Duration = Duration::from_secs(30);
 pub(super) async fn reconcile(context: &Context, class: &str) -> Result<Requeue, WriteError> {
     let observation = context.cluster.index().observe_pool(class);
     context.metrics.ready(context.cluster.index().pooled_counts());
-    let Some(observation) = observation else { return Ok(Requeue::Done) };
+    let observation = match observation {
+        Ok(observation) => observation,
+        Err(UnknownPool { known_after }) => return Ok(known_after.map_or(Requeue::Done, Requeue::After)),
+    };
     // Each step is guarded by its own write, and no other worker has this pool. So the lock is not held until then.
     let decisions = decide(&observation.observed());
     let (claims_wait, recipe) = (observation.waits_for_claims(), observation.recipe);

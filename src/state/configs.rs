@@ -1,7 +1,7 @@
 //! Configs, StorageClasses, ServiceAccounts and the state of external provisioners, and the table of classes that follows
 //! from them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,16 +9,23 @@ use crate::capacity::segment::any_has_capacity;
 use crate::claim::decide::ClassCertainty;
 use crate::config::Recipe;
 use crate::config::accounts::{Account, Accounts};
-use crate::config::classes::{Class, ClassLookup, ClassObject, Classes, Config, Identity, Revision, classes};
+use crate::config::classes::{
+    Class, ClassLookup, ClassObject, Classes, Config, Identity, Revision, Takeover, Takeovers, classes_with,
+};
 use crate::config::external_provisioner::{Drivers, ExternalProvisioners, replaced_drivers};
 use crate::config::{keys, script};
 use crate::model::claim::Claim;
 use crate::object::ObjectName;
 use crate::state::watch_change::{WatchChange, retain};
 
-/// The time after the deletion of a StorageClass for which the label of a config alone does not serve the class. An
-/// admin who replaces a StorageClass must delete it first.
+/// The time after the deletion of a StorageClass or ConfigMap for which nothing takes its place: an admin who replaces an
+/// object must delete it first. In this time the label of a config alone does not serve the class of a StorageClass, no
+/// other config takes the class of a ConfigMap, and the pool of a class without config is not drained.
 pub const CLASS_REPLACE_GRACE: Duration = Duration::from_secs(30);
+
+/// The time after the deletion of a ConfigMap for which its last good version is kept. Somebody may create it again, with
+/// an error.
+pub const VERSION_GRACE: Duration = Duration::from_secs(60 * 60);
 
 /// The time after a label alone has made a class, for which the class serves no claim. Who applies a directory with claim,
 /// config and StorageClass creates the StorageClass last.
@@ -43,6 +50,14 @@ pub struct Configs {
     storage_classes: BTreeMap<String, ClassObject>,
     /// StorageClasses that were deleted a moment ago, with the time.
     deleted_classes: BTreeMap<String, Duration>,
+    /// The classes that another config asks for than their incumbent, with the time since when the incumbent does not.
+    takeovers: BTreeMap<String, Duration>,
+    /// The classes that were served once and are not served now, with the time of that change.
+    unserved: BTreeMap<String, Duration>,
+    /// The configs that were deleted lately, with the time.
+    gone: BTreeMap<ObjectName, Duration>,
+    /// The time when the table was decided first.
+    first_decided: Option<Duration>,
     /// The classes that a label alone makes.
     by_label: BTreeMap<String, ByLabel>,
     external_provisioners: ExternalProvisioners,
@@ -96,7 +111,16 @@ impl Configs {
     }
 
     /// Applies a change of a provisioner ConfigMap.
-    pub fn change_config(&mut self, change: WatchChange<Config>) -> bool {
+    pub fn change_config(&mut self, change: WatchChange<Config>, now: Duration) -> bool {
+        let before: Vec<_> = self.configs.keys().cloned().collect();
+        let is_news = self.apply_config(change);
+        let gone = before.into_iter().filter(|name| !self.configs.contains_key(name));
+        self.gone.extend(gone.map(|name| (name, now)));
+        self.gone.retain(|name, since| !self.configs.contains_key(name) && now.saturating_sub(*since) < VERSION_GRACE);
+        is_news
+    }
+
+    fn apply_config(&mut self, change: WatchChange<Config>) -> bool {
         match change {
             WatchChange::Apply(config) => {
                 // The orchestrator's own verdict on the config is no change.
@@ -109,6 +133,12 @@ impl Configs {
                 retain(&mut self.configs, |name| name.namespace != namespace || all.contains(name))
             }
         }
+    }
+
+    /// Checks whether a config exists, or may be created again. Its last good version is kept until then.
+    pub fn may_exist_again(&self, config: &ObjectName, now: Duration) -> bool {
+        let began_lately = || self.first_decided.is_none_or(|first| now.saturating_sub(first) < VERSION_GRACE);
+        self.configs.contains_key(config) || self.gone.contains_key(config) || began_lately()
     }
 
     /// Applies a change of a ServiceAccount. A config gets a warning if its account does not exist, and claims may wait
@@ -184,17 +214,35 @@ impl Configs {
         news
     }
 
-    /// Forgets the StorageClasses that were not created again in time. Their classes are served by label alone.
-    pub fn forget_deleted_classes(&mut self, now: Duration) -> bool {
+    /// Forgets the StorageClasses and ConfigMaps that were not created again in time. Their classes are served by label
+    /// alone, and by other configs.
+    pub fn forget_deleted(&mut self, now: Duration) -> bool {
         let before = self.deleted_classes.len();
-        self.deleted_classes.retain(|_, since| now.saturating_sub(*since) < CLASS_REPLACE_GRACE);
-        self.deleted_classes.len() < before
+        self.deleted_classes.retain(|_, since| remaining(*since, now) > Duration::ZERO);
+        let is_over = |(_, since): (&str, Duration)| remaining(since, now) == Duration::ZERO;
+        self.deleted_classes.len() < before || self.withheld().any(is_over)
     }
 
-    /// Returns the time until the next deleted StorageClass is forgotten.
+    /// Returns the time until the next deleted StorageClass or ConfigMap is forgotten.
     pub fn next_forgotten(&self, now: Duration) -> Option<Duration> {
-        let remaining = |since: &Duration| CLASS_REPLACE_GRACE.saturating_sub(now.saturating_sub(*since));
-        self.deleted_classes.values().map(remaining).min()
+        let withheld = self.withheld().map(|(_, since)| since);
+        self.deleted_classes.values().copied().chain(withheld).map(|since| remaining(since, now)).min()
+    }
+
+    /// Returns the classes that are withheld because their incumbents may return, each with the time since when.
+    fn withheld(&self) -> impl Iterator<Item = (&str, Duration)> {
+        let withheld = self.classes.takeovers.iter().filter(|(_, takeover)| **takeover == Takeover::Withheld);
+        withheld.filter_map(|(class, _)| Some((class.as_str(), *self.takeovers.get(class)?)))
+    }
+
+    /// Returns how long a class without a config must still be regarded as one that is about to be served again. `None` if
+    /// another provisioner serves it at the moment, and a config asks for it.
+    pub fn may_return_for(&self, class: &str, now: Duration) -> Option<Duration> {
+        if self.classes.is_left_to_other(class) {
+            return None;
+        }
+        let since = self.unserved.get(class).copied().or(self.first_decided).unwrap_or(now);
+        Some(remaining(since, now))
     }
 
     /// Begins or ends a change that is a part of a list. The classes are not derived with each object.
@@ -219,7 +267,16 @@ impl Configs {
             return false;
         }
         let (configs, storage_classes) = (self.configs.values(), self.storage_classes.values());
-        let mut table = classes(identity, configs, storage_classes, revisions, &self.external_provisioners);
+        let over = self.takeovers.iter().filter(|(_, since)| remaining(**since, now) == Duration::ZERO);
+        let over: BTreeSet<String> = over.map(|(class, _)| class.clone()).collect();
+        let external_provisioners = &self.external_provisioners;
+        let takeovers = Takeovers::Of(&over);
+        let mut table = classes_with(identity, configs, storage_classes, revisions, external_provisioners, takeovers);
+        let since = |class: &String| self.takeovers.get(class).copied().unwrap_or(now);
+        self.takeovers = table.takeovers.keys().map(|class| (class.clone(), since(class))).collect();
+        self.unserved.extend(self.classes.iter().map(|class| (class.name.clone(), now)));
+        self.unserved.retain(|class, _| !matches!(table.lookup(class), ClassLookup::Ours(_)));
+        self.first_decided.get_or_insert(now);
         self.deleted_classes.keys().for_each(|class| table.defer_class(class));
         table.warn_of_accounts(self.configs.values(), &self.accounts);
         self.classes = Arc::new(table);
@@ -230,4 +287,9 @@ impl Configs {
         self.has_capacity_class = any_has_capacity(self.classes.iter());
         true
     }
+}
+
+/// Returns how long an object that has been gone since then may still return.
+fn remaining(since: Duration, now: Duration) -> Duration {
+    CLASS_REPLACE_GRACE.saturating_sub(now.saturating_sub(since))
 }

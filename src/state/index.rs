@@ -24,7 +24,7 @@ pub use self::read::CachedRun;
 pub use self::term::TermItems;
 pub use crate::state::batches::{AttemptToBatch, BatchEntry, ClosedBatch, DeletionToBatch};
 pub use crate::state::expectations::EXPECTATION_TIMEOUT;
-pub use crate::state::pools::PoolObservation;
+pub use crate::state::pools::{PoolObservation, UnknownPool};
 pub use crate::state::revisions::REVISION_TTL;
 pub use crate::state::slot_request::SlotRequest;
 pub use crate::state::unseen_writes::CACHE_LAG_MAX;

@@ -66,6 +66,13 @@ pub struct PoolChange {
     pub left: bool,
 }
 
+/// Nobody knows the pool of a class at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownPool {
+    /// The time after which the pool is known at the latest, if no event reports it before.
+    pub known_after: Option<Duration>,
+}
+
 /// The data from which the decision about a pool borrows.
 #[derive(Debug)]
 pub struct PoolObservation {
@@ -80,6 +87,12 @@ pub struct PoolObservation {
 }
 
 impl PoolObservation {
+    /// Returns the names of the ready volumes.
+    #[cfg(test)]
+    pub fn pooled_names(&self) -> Vec<&str> {
+        self.pooled.iter().map(|pooled| pooled.name.as_str()).collect()
+    }
+
     /// Returns the observation for the decision.
     pub fn observed(&self) -> Observed<'_> {
         Observed {

@@ -8,7 +8,6 @@ use crate::config::Recipe;
 use crate::config::classes::Revision;
 use crate::config::effective_config::hash_of;
 use crate::object::ObjectName;
-use crate::state::configs::Configs;
 use crate::state::watch_change::{Listed, WatchChange, retain};
 
 /// The time for which a version of a config is kept after an attempt began with it. Its stamp may not be visible yet.
@@ -54,24 +53,23 @@ impl Revisions {
         self.used.insert(hash.to_owned(), now);
     }
 
-    /// Returns the revisions that are not in use, and are neither young nor the newest of an existing config. `now` is
-    /// in seconds since 1970.
-    pub fn unused(&self, used: &HashSet<&str>, configs: &Configs, now: i64) -> Vec<String> {
+    /// Returns the revisions that are not in use, and are neither young nor the newest of a config that exists or may be
+    /// created again. `now` is in seconds since 1970.
+    pub fn unused(&self, used: &HashSet<&str>, may_exist: impl Fn(&ObjectName) -> bool, now: i64) -> Vec<String> {
         let is_unused = |(hash, revision): &(&String, &Revision)| {
-            !used.contains(hash.as_str()) && now - revision.created > MIN_AGE && !self.is_newest(revision, configs)
+            let is_kept = may_exist(&revision.effective_config.config) && self.is_newest(revision);
+            !used.contains(hash.as_str()) && now - revision.created > MIN_AGE && !is_kept
         };
         self.stored.iter().filter(is_unused).map(|(hash, _)| hash.clone()).collect()
     }
 
-    /// Checks whether a revision is the newest of an existing config. Such a revision is kept even while nothing uses
-    /// it.
-    fn is_newest(&self, revision: &Revision, configs: &Configs) -> bool {
-        configs.get(&revision.effective_config.config).is_some()
-            && !self.stored.values().any(|other| {
-                other.number > revision.number
-                    && other.effective_config.config == revision.effective_config.config
-                    && other.effective_config.class == revision.effective_config.class
-            })
+    /// Checks whether a revision is the newest of its config and class.
+    fn is_newest(&self, revision: &Revision) -> bool {
+        !self.stored.values().any(|other| {
+            other.number > revision.number
+                && other.effective_config.config == revision.effective_config.config
+                && other.effective_config.class == revision.effective_config.class
+        })
     }
 
     /// Begins the deletion of a revision, so that no attempt begins with it any more. Returns false if one may have
@@ -148,7 +146,7 @@ mod tests {
         let revision = Revision { number: 1, effective_config: Default::default(), created: 0 };
         let change = || WatchChange::Apply(("hash".to_owned(), revision.clone()));
         let unused = |revisions: &Revisions, used: &[&str]| {
-            revisions.unused(&used.iter().copied().collect(), &Configs::default(), MIN_AGE + 1)
+            revisions.unused(&used.iter().copied().collect(), |_| false, MIN_AGE + 1)
         };
         let (used, later) = (Duration::from_secs(10), Duration::from_secs(10) + REVISION_TTL);
         let mut revisions = Revisions::default();

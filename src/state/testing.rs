@@ -93,7 +93,7 @@ pub fn config(keys: &[(&str, &str)]) -> Config {
 
 /// Adds a config of [`CLASS`] to the facts. Returns the recipe of the class.
 pub fn serve(facts: &mut Facts, keys: &[(&str, &str)]) -> Arc<Recipe> {
-    facts.configs.change_config(WatchChange::Apply(config(keys)));
+    facts.configs.change_config(WatchChange::Apply(config(keys)), Duration::ZERO);
     facts.configs.derive_classes(&facts.identity, &BTreeMap::new(), Duration::ZERO);
     facts.configs.recipe_of(CLASS).expect("the config is valid").clone()
 }

@@ -163,10 +163,20 @@ async fn creation_deletion_and_conflicts_of_configs_take_effect_at_once() {
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     ring.config("second", "late-class", &[("image", "the/second")]).await;
     let message = verdict(&ring, "second", "refused").await;
-    assert!(message.contains("the older ConfigMap admin/first"), "{message}");
+    assert!(message.contains("the ConfigMap admin/first"), "{message}");
     ring.claim("still-first", "late-class").await;
     let claim = ring.stamped("still-first").await;
     assert!(annotation(&claim, names::RECIPE_VERSION).unwrap().starts_with("admin/first@"));
+    // Somebody replaces the ConfigMap, as `kubectl replace --force` does.
+    ring.api::<ConfigMap>(ADMIN).delete("first", &DeleteParams::default()).await.unwrap();
+    let message = verdict(&ring, "second", "ok").await;
+    assert!(message.contains("the ConfigMap admin/first, which served class `late-class`"), "{message}");
+    ring.config("first", "late-class", &[("image", "the/first")]).await;
+    verdict(&ring, "second", "refused").await;
+    ring.claim("first-again", "late-class").await;
+    let claim = ring.stamped("first-again").await;
+    assert!(annotation(&claim, names::RECIPE_VERSION).unwrap().starts_with("admin/first@"));
+    // Now it is gone for good.
     ring.api::<ConfigMap>(ADMIN).delete("first", &DeleteParams::default()).await.unwrap();
     verdict(&ring, "second", "ok").await;
     ring.claim("now-second", "late-class").await;

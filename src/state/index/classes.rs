@@ -36,7 +36,7 @@ pub struct ObservedScript {
 impl Index {
     /// Applies a change of a provisioner ConfigMap.
     pub fn change_config(&mut self, change: WatchChange<Config>) -> Vec<WorkItem> {
-        let news = self.facts.configs.change_config(change);
+        let news = self.facts.configs.change_config(change, self.facts.now());
         self.decide_classes(news)
     }
 
@@ -150,11 +150,11 @@ impl Index {
         self.kept_scripts.note_unnamed(hash, since);
     }
 
-    /// Serves classes by their label if their StorageClass was not created again in time. Returns the time for which
-    /// others are still waited for.
-    pub fn serve_without_objects(&mut self) -> Woken<Option<Duration>> {
+    /// Serves classes by their label if their StorageClass was not created again in time, and by another config if their
+    /// ConfigMap was not. Returns the time for which others are still waited for.
+    pub fn serve_without_deleted(&mut self) -> Woken<Option<Duration>> {
         let now = self.facts.now();
-        let news = self.facts.configs.forget_deleted_classes(now);
+        let news = self.facts.configs.forget_deleted(now);
         let items = self.decide_classes(news);
         Woken { value: self.facts.configs.next_forgotten(now), items }
     }
@@ -183,7 +183,7 @@ impl Index {
         }
     }
 
-    /// Returns the revisions to which no class and no claim in progress refers any more.
+    /// Returns the revisions to which no class and no claim in progress refers any more. `now` is in seconds since 1970.
     pub fn unused_revisions(&self, now: i64) -> Vec<String> {
         let cache = &self.facts.cache;
         let mut used: HashSet<&str> = HashSet::new();
@@ -194,7 +194,7 @@ impl Index {
         let stamps: HashSet<String> = stamps.collect();
         used.extend(stamps.iter().map(String::as_str));
         used.extend(cache.runs.jobs().filter_map(|job| hash_of(&job.recipe_version)));
-        self.revisions.unused(&used, &self.facts.configs, now)
+        self.revisions.unused(&used, |config| self.facts.configs.may_exist_again(config, self.facts.now()), now)
     }
 
     /// Begins the deletion of a revision, so that no attempt begins with it any more. Returns false if one may have

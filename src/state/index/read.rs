@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flex_contract::operation::Operation;
 
-use super::{Index, PoolObservation, SlotRequest, WorkItem};
+use super::{Index, PoolObservation, SlotRequest, UnknownPool, WorkItem};
 use crate::batch;
 use crate::capacity::{Driver, Published};
 use crate::claim::decide::RemovedJob;
@@ -300,12 +300,23 @@ impl Index {
         (!refused).then_some(found)
     }
 
-    /// Observes the pool of a class. Returns `None` while nobody knows the pool of the class.
-    pub fn observe_pool(&self, class: &str) -> Option<PoolObservation> {
+    /// Observes the pool of a class.
+    ///
+    /// # Errors
+    /// If the pool of the class is not known. A class that nobody serves has no pool, but only after an admin had the time
+    /// to create its ConfigMap or StorageClass again. A class that is left to another provisioner keeps its pool.
+    pub fn observe_pool(&self, class: &str) -> Result<PoolObservation, UnknownPool> {
         let facts = &self.facts;
+        let unknown = || UnknownPool { known_after: None };
         let (found, recipe) = match facts.configs.classes().lookup(class) {
-            ClassLookup::Ours(found) => (Some(found), Some(found.recipe.as_ref().ok()?.clone())),
-            ClassLookup::Foreign | ClassLookup::Unknown => (None, None),
+            ClassLookup::Ours(found) => (Some(found), Some(found.recipe.as_ref().map_err(|_| unknown())?.clone())),
+            ClassLookup::Foreign | ClassLookup::Unknown => {
+                let may_return = facts.configs.may_return_for(class, facts.now()).ok_or_else(unknown)?;
+                if may_return > Duration::ZERO {
+                    return Err(UnknownPool { known_after: Some(may_return) });
+                }
+                (None, None)
+            }
         };
         let ready = || self.pools.ready_of(class, &facts.cache);
         let blocked =
@@ -314,7 +325,7 @@ impl Index {
         let quota = recipe.as_ref().map(|recipe| recipe.quota).unwrap_or_default();
         let remaining =
             |most: u64, used: u128| u64::try_from(u128::from(most).saturating_sub(used)).unwrap_or(u64::MAX);
-        Some(PoolObservation {
+        Ok(PoolObservation {
             pooled: self.pools.stock(class, found, facts),
             requests: self.pools.requests_of(class, facts),
             claims_blocked_by_pool: blocked.saturating_sub(self.pools.count_drained(class)),

@@ -2,7 +2,6 @@
 //! revisions.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::accounts::Accounts;
 use super::checked::Checked;
@@ -10,14 +9,17 @@ use super::class::ServedRecipe;
 pub use super::class::{Class, ClassLookup, ConfigState, Verdict};
 use super::external_provisioner::{self, ExternalProvisioner, ExternalProvisioners, ReplacingConfigs};
 pub use super::identity::Identity;
+pub use super::incumbent::Takeovers;
+use super::incumbent::{incumbent, last_good, newest_of_class};
 pub use super::input::{
     BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, NewRevision, Revision, Stored, effective_config_of,
     effective_config_with,
 };
+use super::named_config::{config_of_parameter, no_config};
 use super::own_verdict::own_verdict;
 use super::problem::ConfigProblem;
 use super::topology::Topologies;
-use super::{Problem, Recipe, capability, common_mistakes, keys};
+use super::{Problem, capability, common_mistakes, keys};
 use crate::object::ObjectName;
 
 /// All classes and all verdicts.
@@ -33,6 +35,20 @@ pub struct Classes {
     pairs: Vec<ConfigProblem>,
     /// The recipes in use whose revision is not stored yet, or not as the newest.
     pub revisions_to_write: Vec<NewRevision>,
+    /// The classes that a label gives to another config than their incumbent. They are withheld, unless the incumbent has
+    /// not returned in time.
+    pub takeovers: BTreeMap<String, Takeover>,
+    /// All classes that a config would serve if another provisioner did not, or perhaps does not.
+    left_to_others: BTreeSet<String>,
+}
+
+/// The change of the config that serves a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takeover {
+    /// The class is withheld, because its incumbent may return.
+    Withheld,
+    /// The new config serves the class.
+    Done,
 }
 
 impl Classes {
@@ -71,6 +87,11 @@ impl Classes {
         self.left_to_external_provisioner.get(class).map(String::as_str)
     }
 
+    /// Checks whether another provisioner serves a class that a config would serve, or may serve it.
+    pub fn is_left_to_other(&self, class: &str) -> bool {
+        self.left_to_others.contains(class)
+    }
+
     /// Returns all classes that are left to others, by name, with the reasons.
     pub fn all_left_to_external_provisioners(&self) -> impl Iterator<Item = (&str, &str)> {
         self.left_to_external_provisioner.iter().map(|(class, why)| (class.as_str(), why.as_str()))
@@ -82,7 +103,7 @@ impl Classes {
     }
 }
 
-/// Decides about all classes again. The inputs are small and change rarely.
+/// Decides about all classes, as [`classes_with`] does. No class is withheld.
 pub fn classes<'a>(
     identity: &Identity,
     configs: impl IntoIterator<Item = &'a Config>,
@@ -90,14 +111,26 @@ pub fn classes<'a>(
     revisions: &BTreeMap<String, Revision>,
     external_provisioners: &ExternalProvisioners,
 ) -> Classes {
+    classes_with(identity, configs, objects, revisions, external_provisioners, Takeovers::All)
+}
+
+/// Decides about all classes again. The inputs are small and change rarely.
+pub fn classes_with<'a>(
+    identity: &Identity,
+    configs: impl IntoIterator<Item = &'a Config>,
+    objects: impl IntoIterator<Item = &'a ClassObject>,
+    revisions: &BTreeMap<String, Revision>,
+    external_provisioners: &ExternalProvisioners,
+    takeovers: Takeovers<'_>,
+) -> Classes {
     let mut table = Classes::default();
     let configs: BTreeMap<&ObjectName, &Config> =
         configs.into_iter().filter(|config| config.is_for(identity)).map(|config| (&config.name, config)).collect();
     for config in configs.values() {
         table.verdicts.insert(config.name.clone(), own_verdict(identity, config));
     }
-    let inputs = Inputs { identity, configs: &configs, revisions, external_provisioners };
-    let Claimants { mut labelled, general } = claimants(&mut table, &configs);
+    let inputs = Inputs { identity, configs: &configs, revisions, external_provisioners, takeovers };
+    let Claimants { mut labelled, general } = claimants(&mut table, &configs, revisions);
     let (own, foreign): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| object.provisioner == identity.provisioner);
     let mut left_to_others: Vec<_> = foreign
@@ -120,7 +153,7 @@ pub fn classes<'a>(
             continue;
         }
         // The code above has removed labels that name a class whose `provisioner-config` names another config.
-        let class = label_only_class(identity, &mut table, config, name, revisions);
+        let class = label_only_class(&mut table, &inputs, config, name);
         table.ours.insert(name.to_owned(), class);
     }
     warn_of_external_provisioners(&mut table, &inputs, left_to_others);
@@ -141,6 +174,7 @@ struct Inputs<'a, 'c> {
     configs: &'a BTreeMap<&'c ObjectName, &'c Config>,
     revisions: &'a BTreeMap<String, Revision>,
     external_provisioners: &'a ExternalProvisioners,
+    takeovers: Takeovers<'a>,
 }
 
 /// The configs that ask for classes.
@@ -151,25 +185,34 @@ struct Claimants<'c> {
     general: BTreeMap<&'c str, &'c Config>,
 }
 
-/// Finds the config for each label and each driver. If several ask for the same, the oldest gets it, and the others are
-/// refused.
-fn claimants<'c>(table: &mut Classes, configs: &BTreeMap<&'c ObjectName, &'c Config>) -> Claimants<'c> {
+/// Finds the config for each label and each driver. If several ask for the same class, its incumbent gets it, else the
+/// oldest; of a driver it is the oldest. The others are refused.
+fn claimants<'c>(
+    table: &mut Classes,
+    configs: &BTreeMap<&'c ObjectName, &'c Config>,
+    revisions: &BTreeMap<String, Revision>,
+) -> Claimants<'c> {
     let mut by_age: Vec<&'c Config> = configs.values().copied().collect();
     by_age.sort_by_key(|config| (&config.created, &config.uid));
     let ReplacingConfigs { serving: general, refused } = external_provisioner::replacing_configs(&by_age);
     refused.into_iter().for_each(|refused| refuse(table, configs[&refused.config], refused.problem));
-    let mut labelled: BTreeMap<&str, &Config> = BTreeMap::new();
+    let mut asking: BTreeMap<&str, Vec<&Config>> = BTreeMap::new();
     for config in by_age {
-        let Some(class) = config.class.as_deref() else { continue };
-        let Some(older) = labelled.get(class) else {
-            labelled.insert(class, config);
-            continue;
-        };
-        let why = format!(
-            "the older ConfigMap {} serves class `{class}` already and stays in use; remove one of the two, or give this one another `storage-class` label",
-            older.name
-        );
-        refuse(table, config, Problem::new("", why));
+        asking.extend(config.class.as_deref().filter(|class| !asking.contains_key(class)).map(|class| (class, vec![])));
+        config.class.as_deref().and_then(|class| asking.get_mut(class)).into_iter().for_each(|all| all.push(config));
+    }
+    let mut labelled: BTreeMap<&str, &Config> = BTreeMap::new();
+    for (class, asking) in asking {
+        let incumbent = incumbent(revisions, class);
+        let serving = asking.iter().find(|config| Some(&config.name) == incumbent).unwrap_or(&asking[0]);
+        for config in asking.iter().filter(|config| config.name != serving.name) {
+            let why = format!(
+                "the ConfigMap {} serves class `{class}` already and stays in use; remove one of the two, or give this one another `storage-class` label",
+                serving.name
+            );
+            refuse(table, config, Problem::new("", why));
+        }
+        labelled.insert(class, serving);
     }
     Claimants { labelled, general }
 }
@@ -201,7 +244,7 @@ fn foreign_class<'c>(
     if let Some(config) = config
         && *inputs.external_provisioners.of(&object.provisioner) == ExternalProvisioner::Gone
     {
-        let class = class_with_object(table, config, object, inputs.revisions);
+        let class = class_with_object(table, inputs, config, object, ChosenBy::Label);
         table.ours.insert(object.name.clone(), class);
         return None;
     }
@@ -211,12 +254,12 @@ fn foreign_class<'c>(
 
 /// Decides about a StorageClass of this provisioner: its parameter names the config, or the config's label names it.
 fn own_class(table: &mut Classes, inputs: &Inputs<'_, '_>, object: &ClassObject, labelled: Option<&Config>) -> Class {
-    let config = match object.parameters.get(CONFIG_PARAMETER) {
-        Some(text) => config_of_parameter(inputs.identity, inputs.configs, text),
-        None => labelled.ok_or_else(|| no_config(inputs.identity, object)),
+    let (config, chosen_by) = match object.parameters.get(CONFIG_PARAMETER) {
+        Some(text) => (config_of_parameter(inputs.identity, inputs.configs, text), ChosenBy::Object),
+        None => (labelled.ok_or_else(|| no_config(inputs.identity, object)), ChosenBy::Label),
     };
     match config {
-        Ok(config) => class_with_object(table, config, object, inputs.revisions),
+        Ok(config) => class_with_object(table, inputs, config, object, chosen_by),
         Err(why) => Class {
             name: object.name.clone(),
             has_object: true,
@@ -234,6 +277,7 @@ fn own_class(table: &mut Classes, inputs: &Inputs<'_, '_>, object: &ClassObject,
 fn warn_of_external_provisioners(table: &mut Classes, inputs: &Inputs<'_, '_>, left_to_others: Vec<LeftToOther<'_>>) {
     let mut by_driver: BTreeMap<(&ObjectName, &str), Vec<&String>> = BTreeMap::new();
     for LeftToOther { config, driver, class } in left_to_others {
+        table.left_to_others.insert(class.clone());
         by_driver.entry((config, driver)).or_default().push(class);
     }
     for ((config, driver), classes) in by_driver {
@@ -258,57 +302,37 @@ fn warn(table: &mut Classes, config: &Config, key: &str, message: String) {
     table.verdicts.entry(config.name.clone()).or_default().warnings.push(Problem::new(key, message));
 }
 
-fn no_config(identity: &Identity, object: &ClassObject) -> String {
-    if let Some(meant) = common_mistakes::meant_as_config(&object.parameters) {
-        return format!(
-            "no provisioner config serves the class, and its parameter `{meant}` names none; did you mean `{CONFIG_PARAMETER}`?"
-        );
-    }
-    format!(
-        "no provisioner config serves the class: create a ConfigMap with the labels `type: provisioner-config` and `storage-class: {}` in the namespace {}",
-        object.name,
-        identity.config_namespaces.join(" or ")
-    )
-}
-
-fn config_of_parameter<'a>(
-    identity: &Identity,
-    configs: &BTreeMap<&ObjectName, &'a Config>,
-    text: &str,
-) -> Result<&'a Config, String> {
-    let name: ObjectName =
-        text.parse().map_err(|error| format!("the StorageClass's parameter {CONFIG_PARAMETER}: {error}"))?;
-    if !identity.config_namespaces.contains(&name.namespace) {
-        return Err(format!(
-            "the StorageClass's parameter {CONFIG_PARAMETER} points to {name}, but configs are only read in {}",
-            identity.config_namespaces.join(", ")
-        ));
-    }
-    configs.get(&name).copied().ok_or_else(|| {
-        format!("the ConfigMap {name}, which the StorageClass names, does not exist, lacks the label `type: provisioner-config`, or is meant for another plugin")
-    })
-}
-
-/// Returns the newest revision that is valid for a class of a config.
-fn last_good(revisions: &BTreeMap<String, Revision>, config: &ObjectName, class: &str) -> Option<Arc<Recipe>> {
-    let newest = newest(revisions, config, class)?;
-    newest.effective_config.checked().ok()
-}
-
-fn newest<'a>(revisions: &'a BTreeMap<String, Revision>, config: &ObjectName, class: &str) -> Option<&'a Revision> {
-    revisions
-        .values()
-        .filter(|revision| revision.effective_config.config == *config && revision.effective_config.class == class)
-        .max_by_key(|revision| revision.number)
+/// How the config of a class was chosen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ChosenBy {
+    /// The StorageClass names the config.
+    Object,
+    /// The config names the class, or the driver of the class.
+    Label,
 }
 
 fn serve(
     table: &mut Classes,
+    inputs: &Inputs<'_, '_>,
     config: &Config,
     class: &str,
     recipe: Checked,
-    revisions: &BTreeMap<String, Revision>,
+    chosen_by: ChosenBy,
 ) -> ServedRecipe {
+    let revisions = inputs.revisions;
+    let another = incumbent(revisions, class).filter(|incumbent| **incumbent != config.name);
+    if let Some(incumbent) = another.filter(|_| chosen_by == ChosenBy::Label) {
+        let may = inputs.takeovers.allow(class);
+        table.takeovers.insert(class.to_owned(), if may { Takeover::Done } else { Takeover::Withheld });
+        if !may {
+            let why = format!(
+                "the ConfigMap {incumbent}, which served class `{class}`, was deleted a moment ago or lost its label; if it does not return soon, {} serves the class",
+                config.name
+            );
+            warn(table, config, "", why.clone());
+            return ServedRecipe { recipe: Err(why), last_good: false };
+        }
+    }
     let refused = table.verdicts.get(&config.name).is_some_and(|verdict| !verdict.problems.is_empty());
     let now = |recipe| ServedRecipe { recipe, last_good: false };
     let before = |recipe| ServedRecipe { recipe: Ok(recipe), last_good: true };
@@ -318,7 +342,7 @@ fn serve(
             None => now(Err(format!("the provisioner config {} has errors; its events name them", config.name))),
         },
         Ok(recipe) => {
-            let newest = newest(revisions, &config.name, class);
+            let newest = newest_of_class(revisions, class);
             if newest.is_none_or(|newest| newest.effective_config != recipe.effective_config) {
                 let number = newest.map_or(1, |newest| newest.number + 1);
                 let effective_config = recipe.effective_config.clone();
@@ -354,9 +378,10 @@ fn serve(
 
 fn class_with_object(
     table: &mut Classes,
+    inputs: &Inputs<'_, '_>,
     config: &Config,
     object: &ClassObject,
-    revisions: &BTreeMap<String, Revision>,
+    chosen_by: ChosenBy,
 ) -> Class {
     let recipe = effective_config_with(config, object).and_then(|effective_config| effective_config.checked());
     let is_ours = config.replaces() != Some(object.provisioner.as_str());
@@ -384,7 +409,7 @@ fn class_with_object(
             ),
         );
     }
-    let ServedRecipe { recipe, last_good } = serve(table, config, &object.name, recipe, revisions);
+    let ServedRecipe { recipe, last_good } = serve(table, inputs, config, &object.name, recipe, chosen_by);
     Class {
         name: object.name.clone(),
         has_object: true,
@@ -397,13 +422,8 @@ fn class_with_object(
     }
 }
 
-fn label_only_class(
-    identity: &Identity,
-    table: &mut Classes,
-    config: &Config,
-    name: &str,
-    revisions: &BTreeMap<String, Revision>,
-) -> Class {
+fn label_only_class(table: &mut Classes, inputs: &Inputs<'_, '_>, config: &Config, name: &str) -> Class {
+    let identity = inputs.identity;
     for key in keys::STORAGE_CLASS_FIELDS.iter().filter(|key| config.data.contains_key(**key)) {
         refuse(
             table,
@@ -440,7 +460,7 @@ fn label_only_class(
             ),
         );
     }
-    let ServedRecipe { recipe, last_good } = serve(table, config, name, recipe, revisions);
+    let ServedRecipe { recipe, last_good } = serve(table, inputs, config, name, recipe, ChosenBy::Label);
     Class {
         name: name.to_owned(),
         has_object: false,

@@ -1,11 +1,14 @@
 #[path = "classes_tests/drivers.rs"]
 mod drivers;
+#[path = "classes_tests/incumbents.rs"]
+mod incumbents;
 
 use flex_contract::names;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::*;
+use crate::config::Recipe;
 
 fn identity() -> Identity {
     Identity {
@@ -208,7 +211,7 @@ fn of_two_configs_for_a_class_the_older_stays() {
         assert_eq!(recipe(&table, "silver").parameters["who"], "older");
         assert_eq!(problems(&table, "z"), "");
         let message = problems(&table, "a");
-        assert!(message.contains("the older ConfigMap admin/z serves class `silver` already"), "{message}");
+        assert!(message.contains("the ConfigMap admin/z serves class `silver` already"), "{message}");
     }
 }
 

@@ -123,7 +123,7 @@ impl From<&StorageClass> for ClassObject {
 /// A stored recipe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Revision {
-    /// The number of the revision. A higher number is newer, within one config and class.
+    /// The number of the revision. A higher number is newer, within one class.
     pub number: i64,
     /// The recipe's data.
     pub effective_config: EffectiveConfig,

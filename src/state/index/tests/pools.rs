@@ -2,19 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use flex_contract::names;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::json;
 
+use super::ManualClock;
 use crate::config::Recipe;
 use crate::config::classes::{Class, ClassLookup, Config};
+use crate::config::external_provisioner::{ExternalProvisioner, ExternalProvisioners, LeaseCheck};
 use crate::model::claim::Claim;
 use crate::model::volume::adoption_mark;
 use crate::object::ObjectName;
 use crate::pool::{Step, decide};
-use crate::state::index::{Index, SlotRequest, WatchChange, WorkItem};
+use crate::state::configs::CLASS_REPLACE_GRACE;
+use crate::state::index::{Index, PoolObservation, SlotRequest, UnknownPool, WatchChange, WorkItem};
 
 const CLASS: &str = "c";
 
@@ -25,7 +29,11 @@ fn data(more: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 fn index(more: &[(&str, &str)]) -> Index {
-    let mut index = super::index();
+    timed_index(more).1
+}
+
+fn timed_index(more: &[(&str, &str)]) -> (ManualClock, Index) {
+    let (clock, mut index) = super::timed();
     let config = Config {
         name: ObjectName::new("own", CLASS),
         class: Some(CLASS.into()),
@@ -36,7 +44,7 @@ fn index(more: &[(&str, &str)]) -> Index {
     let object: StorageClass =
         serde_json::from_value(json!({ "metadata": { "name": CLASS }, "provisioner": "p" })).unwrap();
     index.change_class(WatchChange::Apply((&object).into()));
-    index
+    (clock, index)
 }
 
 fn class(index: &Index) -> (Class, Arc<Recipe>) {
@@ -293,11 +301,48 @@ fn claims_get_slots_before_pool_requests() {
 }
 
 #[test]
-fn a_pool_whose_config_is_gone_takes_no_step() {
-    let mut index = index(&[]);
+fn a_pool_is_drained_some_time_after_nobody_serves_its_class() {
+    let (clock, mut index) = timed_index(&[]);
     add(&mut index, "a");
-    index.change_config(WatchChange::Delete(ObjectName::new("own", CLASS)));
-    assert!(index.observe_pool(CLASS).is_none(), "the class is there, its config is not");
+    clock.pass(CLASS_REPLACE_GRACE);
+    let config = index.config(&ObjectName::new("own", CLASS)).unwrap().clone();
+    index.change_config(WatchChange::Delete(config.name.clone()));
+    let never = UnknownPool { known_after: None };
+    assert_eq!(index.observe_pool(CLASS).unwrap_err(), never, "the class is there, its config is not");
     index.change_class(WatchChange::Delete(ObjectName::new("", CLASS)));
+    let soon = UnknownPool { known_after: Some(CLASS_REPLACE_GRACE) };
+    assert_eq!(index.observe_pool(CLASS).unwrap_err(), soon, "somebody may create both again");
+    let nearly = CLASS_REPLACE_GRACE - Duration::from_secs(1);
+    clock.pass(nearly);
+    index.change_config(WatchChange::Apply(config.clone()));
+    index.serve_without_deleted();
+    assert!(matches!(index.observe_pool(CLASS), Err(_) | Ok(PoolObservation { recipe: Some(_), .. })));
+    index.change_config(WatchChange::Delete(config.name));
+    clock.pass(nearly);
+    assert!(index.observe_pool(CLASS).is_err());
+    clock.pass(Duration::from_secs(1));
     assert_eq!(steps(&mut index), [Step::Drain("pvc-a".into())]);
+}
+
+#[test]
+fn a_pool_is_kept_while_its_class_is_left_to_the_external_provisioner() {
+    let (clock, mut index) = timed_index(&[("replaces-provisioner", "csi.example")]);
+    let theirs = json!({ "metadata": { "name": CLASS }, "provisioner": "csi.example" });
+    index.change_class(WatchChange::Apply((&serde_json::from_value::<StorageClass>(theirs).unwrap()).into()));
+    let state = |provisioner: ExternalProvisioner| {
+        ExternalProvisioners::new([("csi.example".to_owned(), LeaseCheck::from(provisioner))])
+    };
+    index.change_external_provisioners(state(ExternalProvisioner::Gone));
+    add(&mut index, "a");
+    assert_eq!(index.observe_pool(CLASS).unwrap().pooled_names(), ["pvc-a"]);
+    // A new process does not know the state at first, and then the Lease of the old process seems to be held.
+    let lease = ObjectName::new("kube-system", "csi-example");
+    let live = ExternalProvisioner::Live { lease, holder: "h".into() };
+    for unknown in [ExternalProvisioner::Unknown(None), live] {
+        index.change_external_provisioners(state(unknown));
+        clock.pass(CLASS_REPLACE_GRACE * 10);
+        assert_eq!(index.observe_pool(CLASS).unwrap_err(), UnknownPool { known_after: None });
+    }
+    index.change_external_provisioners(state(ExternalProvisioner::Gone));
+    assert_eq!(index.observe_pool(CLASS).unwrap().pooled_names(), ["pvc-a"]);
 }
