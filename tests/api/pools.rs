@@ -1,6 +1,7 @@
 //! Tests of pools.
 
 mod image;
+mod replaced;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

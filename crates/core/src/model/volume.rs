@@ -139,11 +139,13 @@ impl Volume {
         self.claim_ref.as_ref().map(|reference| reference.name.namespace.as_str()).unwrap_or_default()
     }
 
-    /// Checks whether the volume was made for this orchestrator.
+    /// Checks whether the volume was made for this orchestrator. A volume of a class whose own provisioner a config
+    /// replaces has the name of that provisioner; in a pool, or drained from one, it has no claim either.
     pub fn belongs_to(&self, identity: &crate::config::classes::Identity) -> bool {
         let instance = self.instance.as_deref().is_none_or(|instance| instance == identity.instance);
         let ours = self.provisioned_by.as_deref() == Some(identity.provisioner.as_str());
-        instance && (ours || (self.instance.is_some() && self.claim_uid.is_some()))
+        let has_record = self.claim_uid.is_some() || self.provenance.is_some();
+        instance && (ours || (self.instance.is_some() && has_record))
     }
 
     /// Checks whether the orchestrator wrote the provenance. The annotation alone proves nothing, because everybody who

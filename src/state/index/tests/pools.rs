@@ -333,7 +333,10 @@ fn a_pool_is_kept_while_its_class_is_left_to_the_external_provisioner() {
         ExternalProvisioners::new([("csi.example".to_owned(), LeaseCheck::from(provisioner))])
     };
     index.change_external_provisioners(state(ExternalProvisioner::Gone));
-    add(&mut index, "a");
+    let mut pooled = volume(&index, "a");
+    let annotations = pooled.metadata.annotations.as_mut().unwrap();
+    annotations.insert(names::PROVISIONED_BY.into(), "csi.example".into());
+    index.change_volume(WatchChange::Apply((&pooled).into()));
     assert_eq!(index.observe_pool(CLASS).unwrap().pooled_names(), ["pvc-a"]);
     // A new process does not know the state at first, and then the Lease of the old process seems to be held.
     let lease = ObjectName::new("kube-system", "csi-example");
