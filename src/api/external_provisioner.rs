@@ -57,8 +57,12 @@ pub async fn follow(client: Client, cluster: ClusterState, clock: Clock) {
                     }
                     known.insert(driver, found);
                 }
-                Some(Err(kube::Error::Api(status))) if status.code == 403 => {
-                    known.insert(driver, ExternalProvisioner::Unknown(Some(forbidden(&status.message))).into());
+                Some(Err(kube::Error::Api(status))) if status.code == 403 || !known.contains_key(&driver) => {
+                    let why = match status.code {
+                        403 => forbidden(&status.message),
+                        _ => format!("the API server does not list its Leases or Deployments: {}", status.message),
+                    };
+                    known.insert(driver, ExternalProvisioner::Unknown(Some(why)).into());
                 }
                 // While the API server does not answer, it accepts no writes either.
                 Some(Err(error)) => {

@@ -91,14 +91,15 @@ pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState, metri
     }
 }
 
-/// Starts the watches of an overview: those of claims, volumes, Jobs, and what decides about classes.
+/// Starts the watches of an overview: those of claims, volumes, Jobs, and what decides about classes. The external
+/// provisioners are one more source, as for [`start`].
 pub fn start_overview(client: &Client, identity: &Identity, cluster: &ClusterState) {
     // Nobody takes items from its queue.
     cluster.queue.pause();
     let metrics = Metrics::default();
     let to = Receivers { cluster, metrics: &metrics };
     let namespaces = identity.namespaces();
-    cluster.expect_sources(4 + namespaces.len() + 2 * identity.config_namespaces.len());
+    cluster.expect_sources(5 + namespaces.len() + 2 * identity.config_namespaces.len());
     let (everything, ours) = (everything(), ours(identity));
     let all = || client.clone();
     follow::<PersistentVolumeClaim, _>(to, Api::all(all()), everything.clone(), convert, Index::change_claim);

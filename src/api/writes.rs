@@ -221,7 +221,7 @@ impl Writes {
         Api::namespaced(self.client.clone(), &self.identity.namespace)
     }
 
-    /// Stores a recipe as the newest revision of its config and class.
+    /// Stores a recipe as the newest revision of its class.
     pub async fn write_revision(&self, effective_config: &EffectiveConfig, number: i64) -> Result<()> {
         let name = revision_name(&effective_config.hash());
         let what = format!("revision {name}");

@@ -10,7 +10,7 @@ use crate::claim::decide::ClassCertainty;
 use crate::config::Recipe;
 use crate::config::accounts::{Account, Accounts};
 use crate::config::classes::{
-    Class, ClassLookup, ClassObject, Classes, Config, Identity, Revision, Takeover, Takeovers, classes_with,
+    Class, ClassLookup, ClassObject, Classes, Config, Identity, Revision, Takeovers, classes_with,
 };
 use crate::config::external_provisioner::{Drivers, ExternalProvisioners, replaced_drivers};
 use crate::config::{keys, script};
@@ -50,8 +50,8 @@ pub struct Configs {
     storage_classes: BTreeMap<String, ClassObject>,
     /// StorageClasses that were deleted a moment ago, with the time.
     deleted_classes: BTreeMap<String, Duration>,
-    /// The classes that another config asks for than their incumbent, with the time since when the incumbent does not.
-    takeovers: BTreeMap<String, Duration>,
+    /// The classes whose incumbents do not ask for them any more, with these incumbents, and the time since when.
+    absent_incumbents: BTreeMap<String, (ObjectName, Duration)>,
     /// The classes that were served once and are not served now, with the time of that change.
     unserved: BTreeMap<String, Duration>,
     /// The configs that were deleted lately, with the time.
@@ -231,8 +231,8 @@ impl Configs {
 
     /// Returns the classes that are withheld because their incumbents may return, each with the time since when.
     fn withheld(&self) -> impl Iterator<Item = (&str, Duration)> {
-        let withheld = self.classes.takeovers.iter().filter(|(_, takeover)| **takeover == Takeover::Withheld);
-        withheld.filter_map(|(class, _)| Some((class.as_str(), *self.takeovers.get(class)?)))
+        let withheld = self.classes.withheld.iter();
+        withheld.filter_map(|class| Some((class.as_str(), self.absent_incumbents.get(class)?.1)))
     }
 
     /// Returns how long a class without a config must still be regarded as one that is about to be served again. `None` if
@@ -267,13 +267,17 @@ impl Configs {
             return false;
         }
         let (configs, storage_classes) = (self.configs.values(), self.storage_classes.values());
-        let over = self.takeovers.iter().filter(|(_, since)| remaining(**since, now) == Duration::ZERO);
+        let over = self.absent_incumbents.iter().filter(|(_, (_, since))| remaining(*since, now) == Duration::ZERO);
         let over: BTreeSet<String> = over.map(|(class, _)| class.clone()).collect();
         let external_provisioners = &self.external_provisioners;
         let takeovers = Takeovers::Of(&over);
         let mut table = classes_with(identity, configs, storage_classes, revisions, external_provisioners, takeovers);
-        let since = |class: &String| self.takeovers.get(class).copied().unwrap_or(now);
-        self.takeovers = table.takeovers.keys().map(|class| (class.clone(), since(class))).collect();
+        let known = |class: &String, incumbent: &ObjectName| {
+            self.absent_incumbents.get(class).filter(|(before, _)| before == incumbent).map_or(now, |(_, since)| *since)
+        };
+        let absent = table.absent_incumbents.iter();
+        let absent = absent.map(|(class, incumbent)| (class.clone(), (incumbent.clone(), known(class, incumbent))));
+        self.absent_incumbents = absent.collect();
         self.unserved.extend(self.classes.iter().map(|class| (class.name.clone(), now)));
         self.unserved.retain(|class, _| !matches!(table.lookup(class), ClassLookup::Ours(_)));
         self.first_decided.get_or_insert(now);

@@ -92,9 +92,11 @@ impl ClusterState {
 
     /// Begins a term as leader: reconciles everything, from the cache at this time.
     pub fn begin_term(&self) {
+        // From now on the queue loses no item, so that no change of the cache is missed.
+        self.queue.resume();
         let TermItems { items, checks } = self.index_mut().begin_term();
-        self.queue.resume(checks);
         self.queue.add_all(items);
+        self.queue.check_all(checks);
     }
 
     /// Sets the number of sources that will tell their state: watches with their first lists, and others. Call this before

@@ -51,7 +51,7 @@ enum Turn {
 enum Popped<K> {
     /// An item of a lane.
     Added(K),
-    /// An item that is to be checked. It may be in a lane or with a worker, too.
+    /// An item that is to be checked, which may be in a lane or with a worker too.
     Check(K),
 }
 
@@ -167,9 +167,14 @@ impl<K: Clone + Eq + Hash + Ord + InLane + 'static> Queue<K> {
         self.changed.notify_waiters();
     }
 
-    /// Ends a pause. The queue makes an item of `checks` whenever its turn comes.
-    pub fn resume(&self, checks: Checks<K>) {
-        self.state().resume(checks);
+    /// Ends a pause.
+    pub fn resume(&self) {
+        self.state().resume();
+    }
+
+    /// Replaces the items to check. The queue makes one of them whenever its turn comes.
+    pub fn check_all(&self, checks: Checks<K>) {
+        self.state().check_all(checks);
         self.changed.notify_one();
     }
 
@@ -271,9 +276,13 @@ impl<K: Clone + Eq + Hash + Ord + InLane + 'static, T: Copy + Ord> QueueState<K,
         *self = QueueState { running, paused: true, ..QueueState::default() };
     }
 
-    /// Ends a pause. The queue makes an item of `checks` whenever its turn comes.
-    pub fn resume(&mut self, checks: Checks<K>) {
+    /// Ends a pause.
+    pub fn resume(&mut self) {
         self.paused = false;
+    }
+
+    /// Replaces the items to check. The queue makes one of them whenever its turn comes.
+    pub fn check_all(&mut self, checks: Checks<K>) {
         self.ready.checks = checks;
     }
 
@@ -395,7 +404,8 @@ mod tests {
         queue.add_after(5, Duration::from_secs(1));
         tokio::time::sleep(Duration::from_secs(2)).await;
         nothing(&queue).await;
-        queue.resume(Box::new([1, 6].into_iter()));
+        queue.resume();
+        queue.check_all(Box::new([1, 6].into_iter()));
         assert_eq!(queue.depth(), 3, "one item is with a worker since before the pause");
         queue.add(8);
         assert_eq!((queue.next().await, queue.next().await), (8, 6));
@@ -407,7 +417,7 @@ mod tests {
     #[test]
     fn checks_take_turns_with_items_and_repeat_none_that_waits() {
         let mut state = QueueState::<i32, i64>::default();
-        state.resume(Box::new([10, 12, 14, 2].into_iter()));
+        state.check_all(Box::new([10, 12, 14, 2].into_iter()));
         [1, 3, 2, 4].into_iter().for_each(|key| state.add(key));
         assert_eq!(state.ready(), 8);
         let taken: Vec<_> = std::iter::from_fn(|| state.take()).collect();

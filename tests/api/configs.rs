@@ -80,6 +80,18 @@ async fn a_verdict_lists_all_errors_at_once_and_an_edit_fixes_them() {
 }
 
 #[tokio::test]
+async fn a_config_with_an_impossible_driver_keeps_no_replica_from_leading() {
+    let mut ring = Ring::start().await;
+    ring.config("good", "good", &[]).await;
+    let two = [("replaces-provisioner", "rancher.io/local-path, openebs.io/local")];
+    ring.config("two", "two", &two).await;
+    assert!(verdict(&ring, "two", "refused").await.contains("cannot be the name of a CSI driver"));
+    ring.restart().await;
+    ring.claim("a", "good").await;
+    ring.stamped("a").await;
+}
+
+#[tokio::test]
 async fn a_verdict_lists_common_mistakes_and_the_doctor_finds_a_missing_account() {
     let ring = Ring::start().await;
     let data = [("timout", "1m"), ("password", "x"), ("server", "nas "), ("service-account-name", "maker")];
@@ -170,7 +182,7 @@ async fn creation_deletion_and_conflicts_of_configs_take_effect_at_once() {
     // Somebody replaces the ConfigMap, as `kubectl replace --force` does.
     ring.api::<ConfigMap>(ADMIN).delete("first", &DeleteParams::default()).await.unwrap();
     let message = verdict(&ring, "second", "ok").await;
-    assert!(message.contains("the ConfigMap admin/first, which served class `late-class`"), "{message}");
+    assert!(message.contains("the ConfigMap admin/first, which served class `late-class`, was deleted"), "{message}");
     ring.config("first", "late-class", &[("image", "the/first")]).await;
     verdict(&ring, "second", "refused").await;
     ring.claim("first-again", "late-class").await;

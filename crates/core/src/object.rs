@@ -52,6 +52,12 @@ pub fn is_dns_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(label)
 }
 
+/// Checks whether a text can be the name of a CSI driver or of a provisioner. A provisioner that is no CSI driver has one
+/// slash in its name.
+pub fn is_provisioner_name(text: &str) -> bool {
+    text.len() <= 63 && text.splitn(2, '/').all(is_dns_name)
+}
+
 /// Turns a text into the value of a label: the text itself if allowed, else its hash.
 pub fn label_value(text: &str) -> String {
     let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');

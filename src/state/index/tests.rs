@@ -18,7 +18,7 @@ use crate::model::claim::Claim;
 use crate::model::volume::{Reference, Volume};
 use crate::run::node::Node;
 use crate::run::view::{Job, Pod, RunLabels};
-use crate::state::configs::{CLASS_OBJECT_GRACE, VERSION_GRACE};
+use crate::state::configs::{CLASS_OBJECT_GRACE, CLASS_REPLACE_GRACE, VERSION_GRACE};
 use crate::state::testing::{CLASS, ManualClock, claim as shared_claim, config, identity, volume as shared_volume};
 
 /// Returns a recipe with one slot.
@@ -331,4 +331,58 @@ fn an_answer_that_a_class_has_no_object_counts_for_the_claims_before_it() {
     // The object goes again, and what was known before it counts no more.
     index.change_class(WatchChange::Delete(ObjectName::new("", CLASS)));
     assert_eq!(index.class_certainty(&by_label(&index), &at("7")), ClassCertainty::MayFollow);
+}
+
+/// Returns which config serves the class; `None` while it is withheld.
+fn serving(index: &Index) -> Option<String> {
+    let classes = index.classes();
+    let ClassLookup::Ours(class) = classes.lookup(CLASS) else { panic!("it is ours") };
+    class.recipe.as_ref().ok().map(|recipe| recipe.config.name.clone())
+}
+
+#[test]
+fn another_config_takes_a_class_30_seconds_after_its_own_is_gone() {
+    let second = Config { name: ObjectName::new("own", "second"), uid: "2".into(), ..config(&[]) };
+    // Whether the other config asks before or after the first one is gone.
+    for asks_before in [true, false] {
+        let (hands, mut index) = timed();
+        index.change_config(WatchChange::Apply(config(&[])));
+        let effective_config = index.classes().revisions_to_write[0].effective_config.clone();
+        let stored = Stored::Recipe(effective_config.hash(), Revision { number: 1, effective_config, created: 0 });
+        index.change_stored(WatchChange::Apply(stored));
+        hands.pass(CLASS_REPLACE_GRACE);
+        if asks_before {
+            index.change_config(WatchChange::Apply(second.clone()));
+        }
+        assert_eq!(serving(&index).as_deref(), Some(CLASS));
+        index.change_config(WatchChange::Delete(ObjectName::new("own", CLASS)));
+        hands.pass(CLASS_REPLACE_GRACE / 2);
+        index.change_config(WatchChange::Apply(second.clone()));
+        assert_eq!(serving(&index), None);
+        let woken = index.serve_without_deleted();
+        assert_eq!((woken.value, woken.items), (Some(CLASS_REPLACE_GRACE / 2), vec![]));
+        // The first one returns for a moment.
+        index.change_config(WatchChange::Apply(config(&[])));
+        assert_eq!(serving(&index).as_deref(), Some(CLASS));
+        index.change_config(WatchChange::Delete(ObjectName::new("own", CLASS)));
+        hands.pass(CLASS_REPLACE_GRACE / 2);
+        assert!(index.serve_without_deleted().items.is_empty() && serving(&index).is_none());
+        hands.pass(CLASS_REPLACE_GRACE / 2);
+        assert!(index.serve_without_deleted().items.contains(&WorkItem::Configs));
+        assert_eq!(serving(&index).as_deref(), Some("second"));
+        assert_eq!(index.classes().revisions_to_write[0].number, 2);
+    }
+}
+
+#[test]
+fn another_config_need_not_wait_for_one_that_has_been_gone_for_long() {
+    let (hands, mut index) = timed();
+    index.change_config(WatchChange::Apply(config(&[])));
+    let effective_config = index.classes().revisions_to_write[0].effective_config.clone();
+    let stored = Stored::Recipe(effective_config.hash(), Revision { number: 1, effective_config, created: 0 });
+    index.change_stored(WatchChange::Apply(stored));
+    index.change_config(WatchChange::Delete(ObjectName::new("own", CLASS)));
+    hands.pass(CLASS_REPLACE_GRACE);
+    index.change_config(WatchChange::Apply(Config { name: ObjectName::new("own", "second"), ..config(&[]) }));
+    assert_eq!(serving(&index).as_deref(), Some("second"));
 }

@@ -111,8 +111,9 @@ impl Replica {
     /// Makes it lead, or stop leading.
     pub fn lead(&mut self, leads: bool) {
         if leads && !self.leads {
+            self.queue.resume();
             let TermItems { items, checks } = self.context.cluster.index_mut().begin_term();
-            self.queue.resume(checks);
+            self.queue.check_all(checks);
             items.into_iter().for_each(|key| self.queue.add(key));
         }
         if !leads {

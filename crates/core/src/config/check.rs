@@ -21,7 +21,7 @@ use super::values::{backoff, duration, known_yaml, list, map, moment, number, re
 use super::{Backoff, NodeGone, Placement, Problem, Quota, Recipe, Refresh, RunAsUser, SourceRule};
 use crate::config::pool::Pool;
 use crate::limits;
-use crate::object::is_dns_name;
+use crate::object::{is_dns_name, is_provisioner_name};
 
 const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
 const VOLUME_MODES: &[&str] = &["Filesystem", "Block"];
@@ -275,11 +275,9 @@ fn image(text: &str) -> Result<String, String> {
     }
 }
 
-/// Reads the name of a CSI driver, which may be as long as that of a provisioner.
+/// Reads the name of a CSI driver or of a provisioner.
 fn driver(text: &str) -> Result<String, String> {
-    // A provisioner that is no CSI driver has one slash in its name.
-    let is_name = text.len() <= 63 && text.splitn(2, '/').all(is_dns_name);
-    match is_name {
+    match is_provisioner_name(text) {
         true => Ok(text.to_owned()),
         false => Err(format!(
             "`{text}` cannot be the name of a CSI driver or of a provisioner; write for example hostpath.csi.k8s.io"

@@ -10,7 +10,7 @@ pub use super::class::{Class, ClassLookup, ConfigState, Verdict};
 use super::external_provisioner::{self, ExternalProvisioner, ExternalProvisioners, ReplacingConfigs};
 pub use super::identity::Identity;
 pub use super::incumbent::Takeovers;
-use super::incumbent::{incumbent, last_good, newest_of_class};
+use super::incumbent::{Incumbents, last_good};
 pub use super::input::{
     BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, NewRevision, Revision, Stored, effective_config_of,
     effective_config_with,
@@ -35,20 +35,12 @@ pub struct Classes {
     pairs: Vec<ConfigProblem>,
     /// The recipes in use whose revision is not stored yet, or not as the newest.
     pub revisions_to_write: Vec<NewRevision>,
-    /// The classes that a label gives to another config than their incumbent. They are withheld, unless the incumbent has
-    /// not returned in time.
-    pub takeovers: BTreeMap<String, Takeover>,
+    /// The classes whose incumbents do not ask for them any more, with these incumbents.
+    pub absent_incumbents: BTreeMap<String, ObjectName>,
+    /// The classes that wait for their incumbents, although another config asks for them.
+    pub withheld: BTreeSet<String>,
     /// All classes that a config would serve if another provisioner did not, or perhaps does not.
     left_to_others: BTreeSet<String>,
-}
-
-/// The change of the config that serves a class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takeover {
-    /// The class is withheld, because its incumbent may return.
-    Withheld,
-    /// The new config serves the class.
-    Done,
 }
 
 impl Classes {
@@ -129,8 +121,11 @@ pub fn classes_with<'a>(
     for config in configs.values() {
         table.verdicts.insert(config.name.clone(), own_verdict(identity, config));
     }
-    let inputs = Inputs { identity, configs: &configs, revisions, external_provisioners, takeovers };
-    let Claimants { mut labelled, general } = claimants(&mut table, &configs, revisions);
+    let objects: Vec<&ClassObject> = objects.into_iter().collect();
+    let incumbents = Incumbents::of(revisions);
+    table.absent_incumbents = incumbents.absent(&configs, &objects);
+    let Claimants { mut labelled, general } = claimants(&mut table, &configs, &incumbents);
+    let inputs = Inputs { identity, configs: &configs, revisions, incumbents, external_provisioners, takeovers };
     let (own, foreign): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| object.provisioner == identity.provisioner);
     let mut left_to_others: Vec<_> = foreign
@@ -173,6 +168,7 @@ struct Inputs<'a, 'c> {
     identity: &'a Identity,
     configs: &'a BTreeMap<&'c ObjectName, &'c Config>,
     revisions: &'a BTreeMap<String, Revision>,
+    incumbents: Incumbents<'a>,
     external_provisioners: &'a ExternalProvisioners,
     takeovers: Takeovers<'a>,
 }
@@ -185,16 +181,17 @@ struct Claimants<'c> {
     general: BTreeMap<&'c str, &'c Config>,
 }
 
-/// Finds the config for each label and each driver. If several ask for the same class, its incumbent gets it, else the
-/// oldest; of a driver it is the oldest. The others are refused.
+/// Finds the config for each label and each driver. If several ask for the same, the incumbent gets it, else the oldest.
+/// The others are refused.
 fn claimants<'c>(
     table: &mut Classes,
     configs: &BTreeMap<&'c ObjectName, &'c Config>,
-    revisions: &BTreeMap<String, Revision>,
+    incumbents: &Incumbents<'_>,
 ) -> Claimants<'c> {
     let mut by_age: Vec<&'c Config> = configs.values().copied().collect();
     by_age.sort_by_key(|config| (&config.created, &config.uid));
-    let ReplacingConfigs { serving: general, refused } = external_provisioner::replacing_configs(&by_age);
+    let has_served = |config: &Config, driver: &str| incumbents.has_served(config, driver);
+    let ReplacingConfigs { serving: general, refused } = external_provisioner::replacing_configs(&by_age, has_served);
     refused.into_iter().for_each(|refused| refuse(table, configs[&refused.config], refused.problem));
     let mut asking: BTreeMap<&str, Vec<&Config>> = BTreeMap::new();
     for config in by_age {
@@ -203,11 +200,11 @@ fn claimants<'c>(
     }
     let mut labelled: BTreeMap<&str, &Config> = BTreeMap::new();
     for (class, asking) in asking {
-        let incumbent = incumbent(revisions, class);
+        let incumbent = incumbents.of_class(class);
         let serving = asking.iter().find(|config| Some(&config.name) == incumbent).unwrap_or(&asking[0]);
         for config in asking.iter().filter(|config| config.name != serving.name) {
             let why = format!(
-                "the ConfigMap {} serves class `{class}` already and stays in use; remove one of the two, or give this one another `storage-class` label",
+                "the ConfigMap {} has class `{class}` already and stays in use; remove one of the two, or give this one another `storage-class` label",
                 serving.name
             );
             refuse(table, config, Problem::new("", why));
@@ -320,19 +317,22 @@ fn serve(
     chosen_by: ChosenBy,
 ) -> ServedRecipe {
     let revisions = inputs.revisions;
-    let another = incumbent(revisions, class).filter(|incumbent| **incumbent != config.name);
-    if let Some(incumbent) = another.filter(|_| chosen_by == ChosenBy::Label) {
-        let may = inputs.takeovers.allow(class);
-        table.takeovers.insert(class.to_owned(), if may { Takeover::Done } else { Takeover::Withheld });
-        if !may {
-            let why = format!(
-                "the ConfigMap {incumbent}, which served class `{class}`, was deleted a moment ago or lost its label; if it does not return soon, {} serves the class",
-                config.name
-            );
-            warn(table, config, "", why.clone());
-            return ServedRecipe { recipe: Err(why), last_good: false };
-        }
+    let another = inputs.incumbents.of_class(class).filter(|incumbent| **incumbent != config.name);
+    let may_return = chosen_by == ChosenBy::Label && table.absent_incumbents.contains_key(class);
+    if let Some(incumbent) = another.filter(|_| may_return && !inputs.takeovers.allow(class)) {
+        table.withheld.insert(class.to_owned());
+        let what = match inputs.configs.contains_key(incumbent) {
+            true => "does not name it any more",
+            false => "was deleted a moment ago",
+        };
+        let why = format!(
+            "the ConfigMap {incumbent}, which served class `{class}`, {what}; if that does not change soon, {} serves the class",
+            config.name
+        );
+        warn(table, config, "", why.clone());
+        return ServedRecipe { recipe: Err(why), last_good: false };
     }
+    let number = inputs.incumbents.newest(class).map_or(1, |newest| newest.number + 1);
     let refused = table.verdicts.get(&config.name).is_some_and(|verdict| !verdict.problems.is_empty());
     let now = |recipe| ServedRecipe { recipe, last_good: false };
     let before = |recipe| ServedRecipe { recipe: Ok(recipe), last_good: true };
@@ -342,9 +342,8 @@ fn serve(
             None => now(Err(format!("the provisioner config {} has errors; its events name them", config.name))),
         },
         Ok(recipe) => {
-            let newest = newest_of_class(revisions, class);
+            let newest = inputs.incumbents.newest(class);
             if newest.is_none_or(|newest| newest.effective_config != recipe.effective_config) {
-                let number = newest.map_or(1, |newest| newest.number + 1);
                 let effective_config = recipe.effective_config.clone();
                 table.revisions_to_write.push(NewRevision { effective_config, number });
             }
@@ -368,6 +367,11 @@ fn serve(
             ))),
         },
     };
+    // From now on the class is this config's, also with an earlier version.
+    if let (Ok(recipe), true, Some(_)) = (&served.recipe, served.last_good, another) {
+        let effective_config = recipe.effective_config.clone();
+        table.revisions_to_write.push(NewRevision { effective_config, number });
+    }
     let verdict = table.verdicts.entry(config.name.clone()).or_default();
     if served.recipe.is_ok() {
         verdict.classes.push(class.to_owned());

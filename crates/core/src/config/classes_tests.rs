@@ -211,7 +211,7 @@ fn of_two_configs_for_a_class_the_older_stays() {
         assert_eq!(recipe(&table, "silver").parameters["who"], "older");
         assert_eq!(problems(&table, "z"), "");
         let message = problems(&table, "a");
-        assert!(message.contains("the ConfigMap admin/z serves class `silver` already"), "{message}");
+        assert!(message.contains("the ConfigMap admin/z has class `silver` already"), "{message}");
     }
 }
 

@@ -15,7 +15,7 @@ use super::input::Config;
 use super::keys;
 use super::problem::ConfigProblem;
 use super::values::list;
-use crate::object::ObjectName;
+use crate::object::{ObjectName, is_provisioner_name};
 use crate::text::line;
 
 /// The namespace of external provisioners in most clusters. No tenant writes there.
@@ -88,7 +88,8 @@ impl ExternalProvisioner {
 pub fn replaced_drivers<'a>(identity: &Identity, configs: impl IntoIterator<Item = &'a Config>) -> Drivers {
     let mut drivers = Drivers::new();
     for config in configs.into_iter().filter(|config| config.is_for(identity)) {
-        let Some(driver) = config.replaces() else { continue };
+        // The verdict on the config refuses other names, which the API server would refuse too.
+        let Some(driver) = config.replaces().filter(|driver| is_provisioner_name(driver)) else { continue };
         drivers.entry(driver.to_owned()).or_default().add(driver, &config.name.namespace, &config.data);
     }
     drivers
@@ -168,18 +169,23 @@ pub(super) struct ReplacingConfigs<'a> {
 }
 
 /// Returns the configs without a label that replace a driver. Such a config serves all classes of its driver that no
-/// label names. If two configs replace one driver, the older serves.
-pub(super) fn replacing_configs<'a>(by_age: &[&'a Config]) -> ReplacingConfigs<'a> {
+/// label names. If two configs replace one driver, the one that has served a class of it serves, else the older.
+pub(super) fn replacing_configs<'a>(
+    by_age: &[&'a Config],
+    has_served: impl Fn(&Config, &str) -> bool,
+) -> ReplacingConfigs<'a> {
     let (mut serving, mut refused) = (BTreeMap::<&str, &Config>::new(), Vec::new());
-    for config in by_age.iter().copied().filter(|config| config.class.is_none()) {
-        let Some(driver) = config.replaces() else { continue };
-        let Some(older) = serving.get(driver) else {
+    let general = by_age.iter().copied().filter(|config| config.class.is_none());
+    let mut general: Vec<_> = general.filter_map(|config| Some((config, config.replaces()?))).collect();
+    general.sort_by_key(|(config, driver)| !has_served(config, driver));
+    for (config, driver) in general {
+        let Some(other) = serving.get(driver) else {
             serving.insert(driver, config);
             continue;
         };
         let why = format!(
-            "the older ConfigMap {} replaces the provisioner of {driver} already and stays in use; remove one of the two, or give this one the label `storage-class` with one class of that driver",
-            older.name
+            "the ConfigMap {} replaces the provisioner of {driver} already and stays in use; remove one of the two, or give this one the label `storage-class` with one class of that driver",
+            other.name
         );
         let problem = Problem::new(keys::REPLACES_PROVISIONER.name, why);
         refused.push(ConfigProblem { config: config.name.clone(), problem });

@@ -128,7 +128,7 @@ fn only_one_config_replaces_a_driver_s_provisioner_and_none_replaces_this_one() 
     assert_eq!(recipe(&table, "silver").config.name, "older");
     assert!(
         problems(&table, "newer")
-            .contains("the older ConfigMap admin/older replaces the provisioner of csi.example.com already")
+            .contains("the ConfigMap admin/older replaces the provisioner of csi.example.com already")
     );
     assert!(problems(&table, "own").contains("replaces-provisioner: is this provisioner's own name"));
     // A label alone does not make the orchestrator serve a driver's class.
