@@ -163,7 +163,7 @@ reasons! {
     /// A VolumeSnapshot or its content is terminating, and something still needs it.
     SNAPSHOT_IN_USE = "SnapshotInUse", Either on [Snapshot]: "Nothing, or delete what the message names.";
 
-    /// The content of a snapshot was restored without its status, as from a backup.
+    /// The content of a snapshot was restored, as from a backup.
     SNAPSHOT_RESTORED = "SnapshotRestored", Warning on [Snapshot]:
         "Do what the message says: [backup and restore](operations.md#backup-and-restore)";
     /// The volume was restored without the orchestrator's mark, as from a backup.

@@ -66,7 +66,8 @@ pub(super) fn observe(context: &Context, content: &Content, confirmed: &Confirme
             let volume = crate::reconcile::snapshot::source(&index, &context.identity, snapshot)?;
             volume.ok_or_else(|| "the driver of the snapshot's class did not make the claim's volume".to_owned())
         });
-    let source = volume.as_ref().map_err(String::clone).and_then(|volume| provenance_of_source(&index, volume));
+    let source =
+        volume.as_ref().map_err(String::clone).and_then(|volume| provenance_of_source(&index, content, volume));
     let made_by = provenance_of_content(&index, content);
     let (deletes, jobs) = index
         .jobs_of_content(&content.name)
@@ -110,8 +111,8 @@ fn current_recipe(index: &Index, recorded: &EffectiveConfig) -> Result<Recipe, S
     effective_config.recipe().map_err(|problems| joined(&problems))
 }
 
-/// Returns the provenance that a snapshot of this volume gets, with the recipe of its runs.
-fn provenance_of_source(index: &Index, volume: &Volume) -> Result<SnapshotBasis, String> {
+/// Returns the provenance that the content gets for a snapshot of this volume, with the recipe of its runs.
+fn provenance_of_source(index: &Index, content: &Content, volume: &Volume) -> Result<SnapshotBasis, String> {
     let text = volume.provenance.as_deref().unwrap_or_default();
     let made = serde_json::from_str::<crate::model::volume::Provenance>(text)
         .map_err(|error| format!("the provenance of its volume cannot be read: {error}"))?;
@@ -124,6 +125,7 @@ fn provenance_of_source(index: &Index, volume: &Volume) -> Result<SnapshotBasis,
         pv_name: volume.name.clone(),
         size: volume.size.clone()?,
         volume_mode: volume.volume_mode.to_string(),
+        content_uid: Some(content.uid.clone()),
     };
     Ok(SnapshotBasis { provenance, recipe })
 }
@@ -163,5 +165,6 @@ fn provenance_of_class(recipe: &Recipe, content: &Content) -> SnapshotProvenance
         pv_name: String::new(),
         size: content.size.unwrap_or_default(),
         volume_mode: content.volume_mode.as_ref().map(VolumeMode::to_string).unwrap_or_default(),
+        content_uid: None,
     }
 }

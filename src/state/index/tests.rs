@@ -145,6 +145,7 @@ fn a_content_that_is_gone_wakes_its_source_claim_also_without_its_snapshot() {
         pv_name: "pvc-v".into(),
         size: 1,
         volume_mode: "Filesystem".into(),
+        content_uid: None,
     };
     let made_by = serde_json::json!({ names::PROVENANCE: serde_json::json!(made_by).to_string() });
     let content = serde_json::json!({

@@ -42,6 +42,8 @@ pub struct World {
     pub made: BTreeMap<String, StorageKey>,
     /// The storage of each restored volume, by its UID.
     pub restored: BTreeMap<String, StorageKey>,
+    /// The stored snapshots of each restored content that no admin has let go, by its UID.
+    pub restored_snapshots: BTreeMap<String, Vec<StorageKey>>,
     /// The running containers, by the pod's UID.
     pub containers: BTreeMap<String, Container>,
     /// The objects to reconcile.

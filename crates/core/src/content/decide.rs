@@ -104,18 +104,19 @@ fn manual_cleanup(rule: Rule, why: &str) -> Decision {
     rule.warn(reason::SNAPSHOT_DELETION_FAILED, message)
 }
 
-/// Checks whether the content may come from a backup: it has the record of a snapshot, and neither the status nor the
-/// VolumeSnapshot, nor any run.
+/// Checks whether the content may come from a backup: it has the record of another content or no status, and neither its
+/// VolumeSnapshot nor any run is known.
 fn is_restored(o: &Observed<'_>) -> bool {
     let has_no_run = o.jobs.is_empty() && o.run == RunState::NotCached && !o.has_running_pods;
-    let is_gone = o.snapshot == SnapshotState::NotFound;
+    // A tool may lose the UID in the reference to the VolumeSnapshot.
+    let is_gone = matches!(o.snapshot, SnapshotState::NotFound | SnapshotState::Unbound);
     is_gone && has_no_run && o.delete_run == RunState::NotCached && o.content.may_be_restored()
 }
 
 /// Keeps the stored snapshot of a content that may come from a backup.
 fn restored(content: &Content) -> Decision {
     let message = format!(
-        "a backup may have restored VolumeSnapshotContent {}: it has the record of a stored snapshot, and neither a status nor its VolumeSnapshot; the provisioner keeps what is stored: {}",
+        "a backup may have restored VolumeSnapshotContent {}: it has the record of a stored snapshot, but not its VolumeSnapshot; the provisioner keeps what is stored: {}",
         content.name,
         content.remedy_of_restored()
     );
@@ -153,6 +154,12 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 fn finished(o: &Observed<'_>) -> Decision {
     if let Some(unprotect) = unprotect_source(o) {
         return unprotect;
+    }
+    if o.content.may_be_restored() && o.snapshot == SnapshotState::NotCached {
+        return Rule::ConfirmSnapshotGone.step(Step::ConfirmSnapshot);
+    }
+    if is_restored(o) {
+        return restored(o.content);
     }
     match o.jobs.iter().find(|job| job.is_over && !job.terminating) {
         Some(job) => Rule::JobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }),
@@ -195,7 +202,7 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
         let message = format!("the snapshot stays until these claims are filled from it: {}", filling.join(", "));
         return Rule::RestoreInProgress.nothing().with_event(reason::SNAPSHOT_IN_USE, message);
     }
-    if let Some(stop) = stopping(o, now) {
+    if let Some(stop) = stopping(o) {
         return stop;
     }
     if content.provenance.is_none() && content.handle.is_none() {
@@ -207,6 +214,10 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     if content.policy != ReclaimPolicy::Delete && content.ready {
         return Rule::DeletedButRetained.step(Step::RemoveFinalizer);
     }
+    // A script that gets an empty id could delete the directory of all snapshots.
+    if content.id().is_empty() {
+        return manual_cleanup(Rule::ProvenanceUnknown, "nothing names the id of the stored snapshot");
+    }
     match &o.recipe {
         Ok(recipe) => deleting(o, recipe, now),
         Err(why) => manual_cleanup(Rule::ProvenanceUnknown, why),
@@ -214,14 +225,8 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
 }
 
 /// Ends the runs that must end before the snapshot is deleted.
-fn stopping(o: &Observed<'_>, now: i64) -> Option<Decision> {
+fn stopping(o: &Observed<'_>) -> Option<Decision> {
     let has_run = !matches!(o.run, RunState::NotCached) || o.has_running_pods || !o.jobs.is_empty();
-    if has_run && o.snapshot == SnapshotState::NotFound && o.content.may_be_restored() {
-        // When the run is gone, nothing else shows that the orchestrator knew it.
-        let cause = Cause::new("SnapshotDeleted", "the VolumeSnapshot is gone, so the run is stopped");
-        let failure = LastFailure::new(Operation::Snapshot, o.content.attempt, now, &cause, Reaction::Retry);
-        return Some(Rule::RecordStoppedRun.step(Step::RecordFailure(failure)));
-    }
     if let Some(job) = o.jobs.iter().find(|job| !job.terminating) {
         return Some(Rule::StopSnapshotRun.step(Step::RemoveJob { job: job.name.clone() }));
     }

@@ -24,7 +24,7 @@ fn worlds() -> impl Strategy<Value = World> {
         Just(SnapshotState::NotCached),
         Just(SnapshotState::NotFound),
     ];
-    let flags = (any::<[bool; 15]>(), 0u32..3, prop::option::of((any::<bool>(), 1u32..3, any::<bool>())));
+    let flags = (any::<[bool; 17]>(), 0u32..3, prop::option::of((any::<bool>(), 1u32..3, any::<bool>())));
     let filling = prop::collection::vec((any::<bool>(), 0..3u8), 0..3);
     let jobs = prop::collection::vec((1u32..3, any::<bool>(), any::<bool>()), 0..3);
     (snapshots, flags, filling, jobs, states(), states()).prop_map(
@@ -45,6 +45,8 @@ fn worlds() -> impl Strategy<Value = World> {
                 has_running_pods,
                 abandoned,
                 has_slot,
+                named,
+                copied,
             ] = flags;
             let mut world = new();
             let content = &mut world.content;
@@ -53,7 +55,11 @@ fn worlds() -> impl Strategy<Value = World> {
             content.finalizers.extend(held.then(|| names::SNAPSHOT_FINALIZER.to_owned()));
             content.finalizers.extend(theirs.then(|| names::CONTENT_FINALIZER.to_owned()));
             content.provenance = begun.then(|| serde_json::json!(provenance()).to_string());
-            content.handle = handle.then(|| "h".to_owned());
+            content.handle = handle.then(|| if named { "h" } else { "" }.to_owned());
+            // An unbound content has the id in its name, if at all.
+            content.snapshot_uid = (snapshot != SnapshotState::Unbound).then(|| UID.to_owned());
+            content.name = if named { names::content_name(UID) } else { "saved".to_owned() };
+            content.uid = if copied { "copy" } else { "c" }.to_owned();
             content.policy = if retain { "Retain" } else { "Delete" }.into();
             content.last_failure = noted.map(|(deletes, attempt, never)| {
                 let operation = if deletes { Operation::DeleteSnapshot } else { Operation::Snapshot };
@@ -84,6 +90,7 @@ proptest! {
                 prop_assert!(world.is_protected && world.fresh && world.able && !content.terminating && !content.ready);
                 prop_assert!(world.snapshot == SnapshotState::Alive && world.run == RunState::NotCached);
                 prop_assert!(!world.jobs.iter().any(|job| job.run_labels.attempt == content.attempt));
+                prop_assert!(!content.id().is_empty());
             }
             Step::Stamp { attempt, .. } => {
                 prop_assert!(attempt > content.attempt && world.able && !content.terminating && !content.ready);
@@ -97,6 +104,9 @@ proptest! {
                 prop_assert!(content.terminating && world.known && world.delete_run == RunState::NotCached);
                 prop_assert!(!world.has_running_pods && world.jobs.is_empty() && world.run == RunState::NotCached);
                 prop_assert!(world.source_users.is_empty() && world.snapshot != SnapshotState::Alive);
+                prop_assert!(!content.id().is_empty() && !content.run_id().is_empty());
+                let is_gone = matches!(world.snapshot, SnapshotState::NotFound | SnapshotState::Unbound);
+                prop_assert!(!is_gone || !content.may_be_restored());
             }
             _ => {}
         }

@@ -33,6 +33,7 @@ fn provenance() -> SnapshotProvenance {
         pv_name: "pvc-v".into(),
         size: 1 << 30,
         volume_mode: "Filesystem".into(),
+        content_uid: Some("c".into()),
     }
 }
 
@@ -282,46 +283,6 @@ fn a_deletion_follows_the_policy_and_needs_the_provenance() {
     lost.says("cannot be deleted: lost; clean up by hand");
 }
 
-/// A backup has the annotations of a content, and no status. Its VolumeSnapshot has another UID, or is gone.
-#[test]
-fn what_a_restored_content_stores_stays_until_an_admin_decides() {
-    let lost = |world: World| world.with(|w| w.snapshot = SnapshotState::NotFound);
-    for policy in ["Delete", "Retain"] {
-        for world in [begun(), begun().with(|w| w.content.finalizers.clear()), terminating(begun())] {
-            let world = lost(world).with(|w| w.content.policy = policy.into());
-            assert_eq!(world.step(Rule::Restored), Step::Nothing, "{world:?}");
-            world.says(&format!("`snapshotHandle: {UID}`"));
-            let earlier = Some(failure(Operation::Snapshot, 0, Reaction::Retry));
-            assert_eq!(world.with(|w| w.content.last_failure = earlier).step(Rule::Restored), Step::Nothing);
-        }
-    }
-    let abandoned = lost(terminating(begun())).with(|w| w.content.abandoned = true);
-    assert_eq!(abandoned.step(Rule::Abandoned), Step::RemoveFinalizer);
-    // The orchestrator knows what became of the attempt, or deletes already.
-    let proved: [fn(&mut World); 5] = [
-        |w| w.content.ready = true,
-        |w| w.content.last_failure = Some(failure(Operation::Snapshot, 1, Reaction::Retry)),
-        |w| w.content.last_failure = Some(failure(Operation::DeleteSnapshot, 1, Reaction::Retry)),
-        |w| w.delete_run = RunState::MayBeRunning,
-        |w| w.snapshot = SnapshotState::Terminating,
-    ];
-    for proof in proved {
-        assert_ne!(lost(terminating(begun())).with(proof).decide(NOW + 60).rule, Rule::Restored);
-    }
-    // A run that the orchestrator knows is recorded before it is stopped.
-    let runs: [fn(&mut World); 3] =
-        [|w| w.jobs = vec![job(1, false)], |w| w.has_running_pods = true, |w| w.run = RunState::Succeeded];
-    for run in runs {
-        let running = lost(terminating(begun())).with(run);
-        let Step::RecordFailure(failure) = running.step(Rule::RecordStoppedRun) else { panic!("{running:?}") };
-        assert_eq!((failure.operation, failure.attempt, failure.at), (Operation::Snapshot, 1, NOW));
-        let recorded = running.with(|w| w.content.last_failure = Some(failure));
-        assert!(!matches!(recorded.decide(NOW).rule, Rule::RecordStoppedRun | Rule::Restored));
-        let ended = recorded.with(|w| (w.jobs, w.has_running_pods, w.run) = (vec![], false, RunState::NotCached));
-        assert_eq!(ended.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
-    }
-}
-
 #[test]
 fn a_policy_decides_about_a_snapshot_on_a_deleted_node() {
     let world = |state, node_gone| {
@@ -489,3 +450,5 @@ fn a_run_begins_when_its_source_is_protected() {
 
 #[path = "decide_properties.rs"]
 mod properties;
+#[path = "decide_restored_tests.rs"]
+mod restored;

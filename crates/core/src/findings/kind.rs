@@ -221,7 +221,7 @@ kinds! {
         emitted_by_steps: yes, confirm_after: 30,
     }
 
-    /// A content has the record of a snapshot, and neither a status nor its VolumeSnapshot: a backup may have restored it.
+    /// A backup may have restored a content: its VolumeSnapshot is gone, and its record or its status is not its own.
     ContentRestored = "content-restored", Warning {
         meaning: "a backup may have restored this content, and nobody knows whether its snapshot is stored",
         remedy: "See [backup and restore](operations.md#backup-and-restore).",

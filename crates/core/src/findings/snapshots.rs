@@ -34,7 +34,8 @@ pub(super) fn content(w: &Lookups<'_>, content: &Content) -> Option<Finding> {
         );
     }
     let is_its = |snapshot: &&Snapshot| content.snapshot_uid.as_ref() == Some(&snapshot.uid);
-    let bound = content.snapshot_uid.is_some();
+    // A content that the orchestrator has begun was bound, even if a backup tool has lost the reference.
+    let bound = content.snapshot_uid.is_some() || content.may_be_restored();
     if bound && w.snapshots.get(&content.snapshot).copied().filter(is_its).is_none() {
         let detail = format!("its VolumeSnapshot {} does not exist", content.snapshot);
         if content.may_be_restored() {

@@ -3,7 +3,6 @@
 
 pub mod api;
 
-use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::volume_mode::VolumeMode;
 use flex_contract::{names, quantity};
@@ -13,6 +12,7 @@ use crate::config::classes::Identity;
 use crate::config::effective_config::EffectiveConfig;
 use crate::limits;
 use crate::model::metadata::{self, Finalizers};
+use crate::model::volume::is_run_id;
 use crate::object::ObjectName;
 use crate::run::failure::{LastFailure, MAX_ATTEMPTS};
 use crate::run::view::seconds;
@@ -115,6 +115,10 @@ pub struct SnapshotProvenance {
     pub size: u64,
     /// The mode of that volume; empty if nobody knows it.
     pub volume_mode: String,
+    /// The UID of the content that got this provenance; `None` in records of earlier versions. A content that a backup
+    /// tool creates again has another UID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_uid: Option<String>,
 }
 
 /// A VolumeSnapshotContent, with the fields that the orchestrator needs.
@@ -187,9 +191,17 @@ impl Content {
         self.has_finalizer() || self.finalizers.iter().any(|finalizer| finalizer == names::CONTENT_FINALIZER)
     }
 
-    /// Returns the snapshot id. For a snapshot that the orchestrator made, this is the UID of the VolumeSnapshot.
+    /// Returns the snapshot id; empty if nothing names it. For a snapshot that the orchestrator made, this is the UID of
+    /// the VolumeSnapshot.
     pub fn id(&self) -> &str {
-        self.handle.as_deref().or(self.snapshot_uid.as_deref()).unwrap_or_default()
+        self.handle.as_deref().unwrap_or(self.made_for())
+    }
+
+    /// Returns the UID of the VolumeSnapshot for which the content was made; empty if nothing names it. Some backup tools
+    /// lose the UID in the reference. Then the name of the content has it.
+    fn made_for(&self) -> &str {
+        let named = || self.name.strip_prefix(names::CONTENT_PREFIX).filter(|uid| is_run_id(uid));
+        self.snapshot_uid.as_deref().or_else(named).unwrap_or_default()
     }
 
     /// Returns the id with which a restore finds the snapshot. For a snapshot of another driver this is the handle in
@@ -203,7 +215,7 @@ impl Content {
     pub fn run_id(&self) -> &str {
         match self.handle {
             Some(_) => &self.uid,
-            None => self.snapshot_uid.as_deref().unwrap_or_default(),
+            None => self.made_for(),
         }
     }
 
@@ -212,22 +224,28 @@ impl Content {
         serde_json::from_str(self.provenance.as_deref()?).ok()
     }
 
-    /// Checks whether the snapshot may be stored, though the content does not say so. An attempt has begun, its failure is
-    /// not recorded, and the content is not ready. A backup tool restores annotations, and no status.
+    /// Checks whether a backup tool may have created the content, as it was saved. The provenance names the content that
+    /// got it, and a content that is created again has another UID, whatever else the tool restores. A record of an
+    /// earlier version names no content. Then only a status and a bound VolumeSnapshot prove something. A recorded failure
+    /// proves nothing: a later attempt may have succeeded after the backup.
     pub fn may_be_restored(&self) -> bool {
-        let proves =
-            |failure: &LastFailure| failure.operation != Operation::Snapshot || failure.attempt >= self.attempt;
-        self.provenance.is_some()
-            && self.handle.is_none()
-            && !self.ready
-            && !self.last_failure.as_ref().is_some_and(proves)
+        if self.provenance.is_none() || self.handle.is_some() {
+            return false;
+        }
+        match self.made_by().and_then(|made_by| made_by.content_uid) {
+            Some(uid) => uid != self.uid,
+            None => !self.ready || self.snapshot_uid.is_none(),
+        }
     }
 
     /// Returns what to do with a content that may be restored.
     pub fn remedy_of_restored(&self) -> String {
+        let handle = match self.id() {
+            "" => "the id by which the storage knows it",
+            id => id,
+        };
         format!(
-            "to use the stored snapshot, create a VolumeSnapshotContent with `snapshotHandle: {}`; if nobody needs it, delete what is stored by hand; then annotate VolumeSnapshotContent {} with {}={}, and delete it",
-            self.id(),
+            "to use the stored snapshot, create a VolumeSnapshotContent with `snapshotHandle: {handle}`; if nobody needs it, delete what is stored by hand; then annotate VolumeSnapshotContent {} with {}={}, and delete it",
             self.name,
             names::ABANDON,
             names::ABANDON_YES

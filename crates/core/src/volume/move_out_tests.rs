@@ -200,6 +200,7 @@ fn a_volume_with_snapshots_stays() {
         pv_name: names::pv_name(ID),
         size: 1,
         volume_mode: String::new(),
+        content_uid: None,
     };
     let content = json!({
         "metadata": { "name": "content", "annotations": { names::PROVENANCE: json!(made_by).to_string() } },

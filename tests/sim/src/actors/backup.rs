@@ -21,7 +21,7 @@ pub struct Lost {
 }
 
 /// Returns an object without the fields that the API server drops when it is created again.
-fn saved(object: &Value) -> Value {
+pub(super) fn saved(object: &Value) -> Value {
     let mut saved = object.clone();
     saved["status"] = json!({ "phase": "Pending" });
     for key in ["uid", "resourceVersion", "creationTimestamp"] {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Actors, claim, is_local};
 use crate::profile::Profile;
 use crate::rng::Rng;
-use crate::store::{Kind, Store, annotation, document, is_deleting, text, uid};
+use crate::store::{Kind, Store, annotation, document, finalizers, is_deleting, text, uid};
 use crate::trace::{count, line};
 use crate::world::World;
 use crate::{PROVISIONER, SYSTEM, TEAM};
@@ -64,6 +64,7 @@ impl Actors {
             4 | 5 => Actors::delete_snapshot(store, rng),
             6 | 7 => self.restore(store, world, rng),
             8 if !is_local(profile.classes[0]) => Actors::import(store, world),
+            9 if profile.restores => Actors::restore_content(store, world),
             9 => Actors::remove_finalizers(store, rng),
             _ => {
                 let contents = all(store, Kind::Content);
@@ -112,6 +113,40 @@ impl Actors {
             count("snapshots forced away");
             store.delete(Kind::Snapshot, &name);
             store.update(Kind::Snapshot, &name, |snapshot| snapshot["metadata"]["finalizers"] = json!([]));
+        }
+    }
+
+    /// Loses a content with its VolumeSnapshot, while the stored snapshot stays, and restores the content from a backup:
+    /// with or without its status, and with or without the UID of the VolumeSnapshot. The version of the store decides,
+    /// so that the histories of earlier seeds stay as they are.
+    fn restore_content(store: &mut Store, world: &mut World) {
+        let whole = |content: &Value| {
+            let id = text(content, "/spec/volumeSnapshotRef/uid");
+            let keys: Vec<_> = world.snapshots.iter().filter(|((of, _), whole)| of == id && **whole).collect();
+            let is_used = finalizers(content).any(|of| of.starts_with(names::CLONE_FINALIZER));
+            let is_there = content["status"]["readyToUse"] == true && !is_deleting(content) && !is_used;
+            let begun = !annotation(content, names::PROVENANCE).is_empty();
+            let keys: Vec<_> = keys.into_iter().map(|(key, _)| key.clone()).collect();
+            (is_there && begun && !keys.is_empty()).then_some(keys)
+        };
+        let found =
+            all(store, Kind::Content).into_iter().find_map(|(name, of)| whole(&of).map(|keys| (name, of, keys)));
+        let Some((name, content, keys)) = found else { return };
+        line(|| format!("mishap: loses content {} and its snapshot; a backup restores the content", name.name));
+        count("contents restored");
+        let mut saved = super::backup::saved(&content);
+        match store.version() % 2 {
+            0 => saved["status"] = content["status"].clone(),
+            _ => saved["status"] = json!({}),
+        }
+        if (store.version() / 2).is_multiple_of(2) {
+            saved["spec"]["volumeSnapshotRef"].as_object_mut().map(|of| of.remove("uid"));
+        }
+        let of = ObjectName::new(TEAM, text(&content, "/spec/volumeSnapshotRef/name"));
+        store.remove(Kind::Content, &name);
+        store.remove(Kind::Snapshot, &of);
+        if let Some(created) = store.create(Kind::Content, saved) {
+            world.restored_snapshots.insert(uid(&created).to_owned(), keys);
         }
     }
 
@@ -170,6 +205,18 @@ impl Actors {
             let (lost, ready) = (world.lost.contains(&node_of(&content)), content["status"]["readyToUse"] == true);
             let bound = !text(&content, "/spec/volumeSnapshotRef/uid").is_empty();
             let stays = text(&content, "/spec/deletionPolicy") == "Retain";
+            if let Some(keys) = world.restored_snapshots.remove(uid(&content)) {
+                line(|| format!("admin: deletes what content {} stores, abandons it, and deletes it", name.name));
+                for key in keys {
+                    world.snapshots.remove(&key);
+                    world.let_go.insert(key.0);
+                }
+                store.update(Kind::Content, &name, |content| {
+                    content["metadata"]["annotations"][names::ABANDON] = json!(names::ABANDON_YES);
+                });
+                store.delete(Kind::Content, &name);
+                continue;
+            }
             match of {
                 // This includes contents that are terminating, which an event tells the admin to delete. A
                 // VolumeSnapshot without the orchestrator's finalizer says nothing about the stored snapshot.

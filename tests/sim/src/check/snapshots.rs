@@ -17,10 +17,10 @@ fn is_ready(object: &Value) -> bool {
 
 /// Returns the id of the stored snapshot of a content.
 fn id(content: &Value) -> &str {
-    match text(content, "/spec/source/snapshotHandle") {
-        "" => text(content, "/spec/volumeSnapshotRef/uid"),
-        handle => handle,
-    }
+    let names = |at| Some(text(content, at)).filter(|id| !id.is_empty());
+    let of_name = || text(content, "/metadata/name").strip_prefix(names::CONTENT_PREFIX);
+    let id = names("/spec/source/snapshotHandle").or_else(|| names("/spec/volumeSnapshotRef/uid"));
+    id.or_else(of_name).unwrap_or_default()
 }
 
 /// Returns the content of a VolumeSnapshot.
@@ -47,12 +47,19 @@ fn stored<'w>(world: &'w World, content: &'w Value) -> impl Iterator<Item = (&'w
     world.snapshots.iter().filter(move |((of, _), _)| of == id(content)).map(|(location, whole)| (location, *whole))
 }
 
-/// Checks after a step that each ready snapshot is stored as a whole.
+/// Checks after a step that each ready snapshot is stored as a whole, and that restored contents keep theirs.
 pub fn check_step(store: &Store, world: &World) -> Option<String> {
     for (name, snapshot) in store.all(Kind::Snapshot).filter(|(_, s)| is_ready(s) && !is_deleting(s)) {
         let content = content_of(store, snapshot);
         if !content.is_some_and(|content| stored(world, content).any(|(_, whole)| whole)) {
             return Some(format!("snapshot {name} says that it is ready, and is not stored"));
+        }
+    }
+    // Snapshots that a restored content stores may not be deleted before an admin has let them go.
+    for (name, content) in store.all(Kind::Content) {
+        let keys = world.restored_snapshots.get(uid(content)).into_iter().flatten();
+        if let Some(lost) = keys.into_iter().find(|key| !world.snapshots.contains_key(key)) {
+            return Some(format!("the snapshot {lost:?} of the restored content {} is gone", name.name));
         }
     }
     None

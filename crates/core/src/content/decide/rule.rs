@@ -93,21 +93,18 @@ pub enum Rule {
     SnapshotExists,
     /// The content is terminating, and claims are being restored from it. Waits for them, and emits an event.
     RestoreInProgress,
-    /// The content is terminating without its VolumeSnapshot, and a run for it is known. Records that the run did not end,
-    /// so that the content does not look restored without the run.
-    RecordStoppedRun,
     /// The content is terminating, and a snapshot Job is left. Deletes it.
     StopSnapshotRun,
     /// The content is terminating, and a snapshot run is ending. Waits, and emits an event if its node does not answer.
     SnapshotRunEnding,
     /// The content is terminating, and no attempt has begun for it. Removes the finalizers.
     NothingStored,
-    /// The content has the record of a snapshot, and neither a status nor its VolumeSnapshot, as after a restore from a
-    /// backup. Emits an event: what is stored stays until an admin decides.
+    /// The content has the record of another content, or no status, and its VolumeSnapshot is gone, as after a restore
+    /// from a backup. Emits an event: what is stored stays until an admin decides.
     Restored,
     /// The content is terminating and ready, and its policy is Retain. Removes the finalizers.
     DeletedButRetained,
-    /// The content is terminating, and the recipe of its snapshot is not known. Emits an event.
+    /// The content is terminating, and the recipe or the id of its snapshot is not known. Emits an event.
     ProvenanceUnknown,
     /// The last delete-snapshot run failed, and the next is not due. Waits.
     DeleteRunNotDue,

@@ -78,8 +78,15 @@ fn contents_without_a_snapshot_are_findings() {
         let record = json!({ "metadata": { "annotations": { names::PROVENANCE: "{}" } } });
         merge(&mut restored, record);
         merge(&mut restored, json!({ "spec": { "deletionPolicy": policy } }));
-        let found = only(&Cluster::new().content(restored), FindingKind::ContentRestored);
-        assert!(found.detail.contains(says) && found.remedy.contains("snapshotHandle"), "{found:?}");
+        let mut unbound = restored.clone();
+        merge(&mut unbound, json!({ "spec": { "volumeSnapshotRef": { "uid": "" } } }));
+        let mut failed = restored.clone();
+        merge(&mut failed, json!({ "metadata": { "annotations": { names::FAILURE: failure("snapshot") } } }));
+        for restored in [restored, unbound, failed] {
+            let found = only(&Cluster::new().content(restored), FindingKind::ContentRestored);
+            assert!(found.detail.contains(says), "{found:?}");
+            assert!(found.remedy.contains(&format!("snapshotHandle: {SNAPSHOT}")), "{found:?}");
+        }
     }
 }
 
