@@ -16,7 +16,7 @@ use crate::config::keys;
 use crate::config::script::kept_prefix;
 use crate::model::volume::Provenance;
 use crate::volume::place::verify_alone;
-use crate::volume::vouch::{ClassConfigs, Vouchable, vouchable};
+use crate::volume::vouch::{ClassConfigs, ReferredClaim, Vouchable, vouchable};
 
 #[derive(Debug, Args)]
 pub(super) struct VouchArgs {
@@ -59,7 +59,10 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
             let held = volume.volume_id().and_then(|id| index.claim_by_id(id)).filter(|claim| claim.has_finalizer());
             let checked = match held {
                 Some(claim) => Err(format!("claim {} is adopting it", claim.name)),
-                None => vouchable(&volume, &configs, args.also_released),
+                None => {
+                    let referred = ReferredClaim::of(&volume, |uid| index.claim_by_id(uid).is_some());
+                    vouchable(&volume, &configs, referred, args.also_released)
+                }
             };
             let Vouchable { provenance, untrusted_difference } = match checked {
                 Ok(vouchable) => vouchable,

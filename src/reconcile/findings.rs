@@ -11,9 +11,11 @@ use flex_contract::reason;
 use crate::api::writes::{WriteError, Writes};
 use crate::findings::{Finding, Removal, Searched, Severity, find};
 use crate::model::phase::VolumePhase;
+use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue};
 use crate::rules::NewEvent;
 use crate::state::index::WorkItem;
+use crate::volume::vouch::{ReferredClaim, is_deleted_at_once};
 
 /// The delay before a new finding is checked again.
 const CONFIRM_AFTER: Duration = Duration::from_secs(30);
@@ -115,7 +117,10 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
             writes.remove_pod(name, uid).await?;
         }
         Some(Removal::Vouch) => match writes.read_volume(&name.name).await? {
-            Some(volume) if volume.uid == *uid && volume.is_restored() => drop(writes.vouch(&volume).await?),
+            // The PV controller may have bound the volume meanwhile, and its claim may be gone since the search.
+            Some(volume) if volume.uid == *uid && volume.is_restored() && !would_delete(&volume, claims) => {
+                writes.vouch(&volume).await?;
+            }
             _ => return Ok(false),
         },
         Some(Removal::OldJob | Removal::StalledJob) => writes.remove_job(name, uid).await?,
@@ -132,9 +137,14 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
     Ok(true)
 }
 
+/// Checks whether the storage of a volume would be deleted at once if somebody vouched for it.
+fn would_delete(volume: &Volume, claims: &HashSet<String>) -> bool {
+    is_deleted_at_once(volume, ReferredClaim::of(volume, |uid| claims.contains(uid)))
+}
+
 /// Checks whether a claim is settled and bound to the volume of its id. Nobody needs its finished runs then.
 async fn is_settled(writes: &Writes, claim: &str) -> Result<bool, WriteError> {
     let volume = writes.read_volume(&flex_contract::names::pv_name(claim)).await?;
-    let is_its = |volume: &crate::model::volume::Volume| volume.is_adopted() && volume.volume_id() == Some(claim);
+    let is_its = |volume: &Volume| volume.is_adopted() && volume.volume_id() == Some(claim);
     Ok(volume.is_some_and(|volume| volume.phase == VolumePhase::Bound && is_its(&volume)))
 }

@@ -20,7 +20,7 @@ use crate::model::volume::Volume;
 use crate::run::backoff;
 use crate::run::view::Job;
 use crate::volume::restored::may_adopt;
-use crate::volume::vouch::{ClassConfigs, Vouchable, is_deleted_at_once, reserve_command, vouchable};
+use crate::volume::vouch::{ClassConfigs, ReferredClaim, Vouchable, is_deleted_at_once, reserve_command, vouchable};
 
 /// The relation of a volume to its claim.
 enum Owner {
@@ -138,8 +138,9 @@ fn restored(
 ) -> Option<Finding> {
     let known = ClassConfigs { identity: &w.s.identity, classes: &w.s.classes, recipes: &w.s.recipes };
     let command = format!("flex-provisioner vouch {}", volume.name);
-    match vouchable(volume, &known, true) {
-        Ok(Vouchable { untrusted_difference, .. }) if is_deleted_at_once(volume) => {
+    let claim = ReferredClaim::of(volume, |uid| w.objects.claim_by_id(uid).is_some());
+    match vouchable(volume, &known, claim, true) {
+        Ok(Vouchable { untrusted_difference, .. }) if is_deleted_at_once(volume, claim) => {
             let why = untrusted_difference.map(|why| format!("; {why}")).unwrap_or_default();
             let detail = format!(
                 "its claim is gone and its policy is Delete, so the orchestrator would delete its storage at once if somebody vouched for it{why}"
@@ -161,7 +162,7 @@ fn restored(
         Err(why) => finding(
             FindingKind::VolumeRestored,
             format!("nobody can vouch for it: {why}"),
-            match volume.phase.is_claim_gone() {
+            match claim == ReferredClaim::Gone {
                 true => keep_or_let_go(volume),
                 false => format!(
                     "pods can use the volume as it is, so there is nothing to do; only when its claim is gone and nobody needs its data: {}",

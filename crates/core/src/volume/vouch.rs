@@ -37,11 +37,37 @@ pub struct Vouchable {
     pub untrusted_difference: Option<String>,
 }
 
-/// Checks whether an admin can vouch for a volume; `also_released` says that its storage may be deleted at once.
+/// The claim to which a volume refers, as the cluster shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReferredClaim {
+    /// The claim is gone: no claim has the UID in the claimRef, or the PV controller says so.
+    Gone,
+    /// The claim exists, or the volume is reserved by name, or it refers to no claim.
+    NotGone,
+}
+
+impl ReferredClaim {
+    /// Finds out whether the claim of a volume is gone; `exists` says whether any claim has a UID. The phase alone does
+    /// not say so: the volume has just been created, and the PV controller writes the phase later.
+    pub fn of(volume: &Volume, exists: impl FnOnce(&str) -> bool) -> Self {
+        match volume.phase.is_claim_gone() || volume.claim_ref_uid().is_some_and(|uid| !exists(uid)) {
+            true => ReferredClaim::Gone,
+            false => ReferredClaim::NotGone,
+        }
+    }
+}
+
+/// Checks whether an admin can vouch for a volume with this claim; `also_released` says that its storage may be deleted at
+/// once.
 ///
 /// # Errors
 /// If an admin cannot vouch for it. The text is for the admin.
-pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: bool) -> Result<Vouchable, String> {
+pub fn vouchable(
+    volume: &Volume,
+    configs: &ClassConfigs<'_>,
+    claim: ReferredClaim,
+    also_released: bool,
+) -> Result<Vouchable, String> {
     if !volume.belongs_to(configs.identity) {
         return Err("it belongs to another orchestrator".to_owned());
     }
@@ -80,7 +106,7 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
         Some(moved_in) => verify_moved_in_source(volume, &recipe, &moved_in.path)?,
         None => verify_volume_source(volume, &recipe)?,
     }
-    if !also_released && is_deleted_at_once(volume) {
+    if !also_released && is_deleted_at_once(volume, claim) {
         return Err(format!(
             "its claim is gone and its policy is Delete, so the orchestrator would delete its storage at once; to keep it for a claim of the same name: {}; to delete it: vouch --also-released",
             reserve_command(&volume.name)
@@ -102,9 +128,9 @@ pub fn vouchable(volume: &Volume, configs: &ClassConfigs<'_>, also_released: boo
     })
 }
 
-/// Checks whether the storage of a volume is deleted as soon as an admin vouches for it.
-pub fn is_deleted_at_once(volume: &Volume) -> bool {
-    volume.phase.is_claim_gone() && volume.reclaim_policy == ReclaimPolicy::Delete
+/// Checks whether the storage of a volume with this claim is deleted as soon as an admin vouches for it.
+pub fn is_deleted_at_once(volume: &Volume, claim: ReferredClaim) -> bool {
+    claim == ReferredClaim::Gone && volume.reclaim_policy == ReclaimPolicy::Delete
 }
 
 /// Writes the command that reserves a volume for the claim in its claimRef, whatever the UID of that claim is.

@@ -10,6 +10,9 @@ use crate::object::ObjectName;
 
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
 
+/// The UID of the only claim that exists.
+const LIVING: &str = "c0ffee00-0000-4000-8000-00000000000a";
+
 fn data(more: &[(&str, &str)]) -> BTreeMap<String, String> {
     let base = [("image", "vendor/image:1"), ("volume-sources", "nfs"), ("base-path", "/exports")];
     base.iter().chain(more).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -63,7 +66,7 @@ fn said(volume: &Volume, now: Option<&[(&str, &str)]>, kept: &[String]) -> Resul
     let (identity, recipes) = (Identity::of_tests(), kept.iter().cloned().collect());
     let classes = classes(&identity, config.iter(), [], &BTreeMap::new(), &ExternalProvisioners::none());
     let known = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };
-    vouchable(volume, &known, false).map(|vouchable| vouchable.untrusted_difference)
+    vouchable(volume, &known, ReferredClaim::of(volume, |uid| uid == LIVING), false).map(|vouchable| vouchable.untrusted_difference)
 }
 
 #[test]
@@ -71,6 +74,26 @@ fn a_record_that_agrees_with_the_class_is_confirmed_in_spite_of_other_parameters
     let volume = restored(&effective_config(&[]), |_| {});
     assert_eq!(said(&volume, Some(&[]), &[]), Ok(None));
     assert_eq!(said(&volume, Some(&[("base-path", "/others")]), &[]), Ok(None), "a parameter of the image");
+}
+
+/// A tool may restore the UID of the former claim. The PV controller sets the phase of a new volume some time later.
+#[test]
+fn a_volume_whose_claim_is_gone_needs_an_admin_before_its_phase_says_so() {
+    let of = |uid: Option<&str>, phase: &str, policy: &str| {
+        restored(&effective_config(&[]), |object| {
+            object["spec"]["claimRef"]["uid"] = json!(uid);
+            object["spec"]["persistentVolumeReclaimPolicy"] = json!(policy);
+            object["status"]["phase"] = json!(phase);
+        })
+    };
+    for phase in ["", "Pending", "Available", "Bound", "Released", "Failed"] {
+        let why = said(&of(Some("former"), phase, "Delete"), Some(&[]), &[]).unwrap_err();
+        assert!(why.contains("delete its storage at once") && why.contains("--also-released"), "{phase}: {why}");
+        assert_eq!(said(&of(Some("former"), phase, "Retain"), Some(&[]), &[]), Ok(None), "{phase}");
+    }
+    for uid in [None, Some(LIVING)] {
+        assert_eq!(said(&of(uid, "Pending", "Delete"), Some(&[]), &[]), Ok(None), "{uid:?}");
+    }
 }
 
 /// The class does not say which directory moved in, and another volume may have it.

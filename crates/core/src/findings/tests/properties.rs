@@ -88,7 +88,12 @@ proptest! {
                 }
                 Removal::OldJob => prop_assert!(cluster.0.jobs[0].is_over && NOW - cluster.0.jobs[0].created > 3600),
                 Removal::Pod { .. } => prop_assert!(cluster.0.pods[0].is_over() && claim.is_none()),
-                Removal::Vouch => prop_assert!(cluster.1.volumes[0].is_restored()),
+                Removal::Vouch => {
+                    let volume = &cluster.1.volumes[0];
+                    let is_gone = claim.is_none() || volume.phase.is_claim_gone();
+                    prop_assert!(volume.is_restored());
+                    prop_assert!(!is_gone || volume.reclaim_policy == "Retain".into(), "nothing is deleted at once");
+                }
                 Removal::Revision { .. } => prop_assert!(false, "the cluster has no revision"),
             }
         }

@@ -23,7 +23,6 @@ fn volumes_that_nothing_will_delete_are_findings() {
     let unrecorded = |v: &mut Volume| (v.adoption_mark, v.provenance) = (None, None);
     Cluster::new().bound().volume(unrecorded).finds(FindingKind::VolumeNotAdopted, "has no record", false);
     let restored = |v: &mut Volume| (v.adoption_mark, v.source_kind) = (None, Some("nfs"));
-    Cluster::new().volume(restored).finds(FindingKind::VolumeRestored, "its record agrees with its class", true);
     Cluster::new().bound().volume(restored).finds(FindingKind::VolumeRestored, "its record agrees", true);
     let mut other = Cluster::with(&[("secret-env", "s")]);
     other.0.recipes.clear();
@@ -72,6 +71,18 @@ fn volumes_that_nothing_will_delete_are_findings() {
     let refused =
         |v: &mut Volume| (v.adoption_mark, v.provenance, v.quarantine) = (None, None, Some("too small".into()));
     Cluster::new().bound().volume(refused).finds(FindingKind::VolumeQuarantined, "too small", false);
+}
+
+/// The phase of a volume that was just created does not say yet that its claim is gone.
+#[test]
+fn a_restored_volume_is_vouched_for_only_if_its_claim_may_come() {
+    let restored = |v: &mut Volume| (v.adoption_mark, v.source_kind) = (None, Some("nfs"));
+    let by_name = |v: &mut Volume| {
+        restored(v);
+        v.claim_ref.as_mut().unwrap().uid = None;
+    };
+    Cluster::new().volume(by_name).finds(FindingKind::VolumeRestored, "its record agrees with its class", true);
+    Cluster::new().volume(restored).finds(FindingKind::VolumeRestored, "delete its storage at once", false);
 }
 
 #[test]
