@@ -78,15 +78,6 @@ impl<V: Compact> CompactMap<V> {
         self.objects.get_key_value(key).map(|(key, kept)| kept.object(key))
     }
 
-    /// Checks whether there is an object.
-    pub fn contains<Q>(&self, key: &Q) -> bool
-    where
-        V::Key: Borrow<Q>,
-        Q: Ord + ?Sized,
-    {
-        self.objects.contains_key(key)
-    }
-
     /// Returns all objects, in the order of their keys.
     pub fn values(&self) -> impl Iterator<Item = Arc<V>> + Clone {
         self.objects.iter().map(|(key, kept)| kept.object(key))

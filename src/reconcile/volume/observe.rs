@@ -197,9 +197,7 @@ fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
         }
         Some(_) => ClaimState::Alive,
         // The phase `Released` proves nothing: it stays for a moment when the volume is bound to another claim.
-        None if volume.claim_ref.as_ref().is_some_and(|claim| index.is_claim_gone(&volume.name, claim)) => {
-            ClaimState::NotFound
-        }
+        None if index.is_claim_gone(volume) => ClaimState::NotFound,
         None => ClaimState::NotCached,
     }
 }
@@ -243,9 +241,16 @@ mod tests {
     use crate::state::testing::default_identity;
 
     fn volume(phase: &str, uid: &str) -> Volume {
+        versioned(phase, uid, "1")
+    }
+
+    fn versioned(phase: &str, uid: &str, version: &str) -> Volume {
         let reference = json!({ "namespace": "team", "name": "data", "uid": uid });
         let object = json!({
-            "metadata": { "name": "pvc-a", "uid": "v", "annotations": { "flex-provisioner.io/claim-uuid": "a" } },
+            "metadata": {
+                "name": "pvc-a", "uid": "v", "resourceVersion": version,
+                "annotations": { "flex-provisioner.io/claim-uuid": "a" },
+            },
             "spec": { "claimRef": reference }, "status": { "phase": phase },
         });
         Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap())
@@ -267,5 +272,36 @@ mod tests {
             ClaimState::NotCached,
             "the phase is of the old claim"
         );
+    }
+
+    /// An admin restores etcd while this process goes on. The claim is back with its UID, and the watch of volumes may be
+    /// faster than that of claims.
+    #[test]
+    fn a_claim_that_was_gone_may_be_back_when_its_volume_is_in_use_again() {
+        let of = |uid: &str| Reference { name: ObjectName::new("team", "data"), uid: Some(uid.to_owned()) };
+        let known = || {
+            let mut index = Index::new(default_identity(), Clock::default());
+            index.change_volume(WatchChange::Apply(versioned("Bound", "a", "7")));
+            index.note_claim_gone("pvc-a", &of("a"));
+            index
+        };
+        let mut index = known();
+        let (bound, released) = (versioned("Bound", "a", "7"), versioned("Released", "a", "8"));
+        assert_eq!(claim_state(&index, &bound), ClaimState::NotFound, "its claim was just deleted");
+        assert_eq!(claim_state(&index, &released), ClaimState::NotFound);
+        let deleted = Volume { terminating: true, ..versioned("Bound", "a", "8") };
+        assert_eq!(claim_state(&index, &deleted), ClaimState::NotCached, "its claim may use it");
+        assert_eq!(claim_state(&index, &versioned("Bound", "a", "3")), ClaimState::NotCached, "an older state is back");
+        assert_eq!(claim_state(&index, &versioned("Pending", "a", "9")), ClaimState::NotCached);
+        index.change_volume(WatchChange::Apply(released.clone()));
+        index.change_volume(WatchChange::Apply(bound.clone()));
+        assert_eq!(claim_state(&index, &bound), ClaimState::NotCached, "the same state is back");
+        assert_eq!(claim_state(&index, &released), ClaimState::NotCached);
+        let mut index = known();
+        index.begin_term();
+        assert_eq!(claim_state(&index, &bound), ClaimState::NotCached, "an earlier term may be long ago");
+        let mut index = known();
+        index.change_volume(WatchChange::Apply(Volume { uid: "another".into(), ..bound }));
+        assert_eq!(claim_state(&index, &versioned("Released", "a", "8")), ClaimState::NotCached, "another volume");
     }
 }

@@ -24,7 +24,15 @@ pub struct VolumeCache {
     /// Volumes that are reserved for a claim by its name, except for those with the placeholder of a run.
     reserved: HashMap<ObjectName, BTreeSet<String>>,
     /// Claims that are gone by the API, by the names of the volumes that refer to them.
-    gone_claims: HashMap<String, Reference>,
+    gone_claims: HashMap<String, GoneClaim>,
+}
+
+/// A claim that is gone by the API.
+#[derive(Debug)]
+struct GoneClaim {
+    claim: Reference,
+    /// The resourceVersion that its volume had then.
+    version: String,
 }
 
 impl VolumeCache {
@@ -82,11 +90,17 @@ impl VolumeCache {
         by_name.chain(half_bound).find(|volume| satisfies_reservation(volume, claim))
     }
 
-    /// Records that the claim of a volume is gone by the API. Its UID never returns, so that nobody has to ask again.
+    /// Records that the claim of a volume is gone by the API, so that nobody has to ask again.
     pub fn note_claim_gone(&mut self, volume: &str, claim: &Reference) {
-        if self.by_name.contains(volume) && claim.uid.is_some() {
-            self.gone_claims.insert(volume.to_owned(), claim.clone());
+        if let Some(known) = self.get(volume).filter(|_| claim.uid.is_some()) {
+            let version = known.resource_version.clone();
+            self.gone_claims.insert(volume.to_owned(), GoneClaim { claim: claim.clone(), version });
         }
+    }
+
+    /// Forgets which claims are gone.
+    pub fn forget_gone_claims(&mut self) {
+        self.gone_claims.clear();
     }
 
     /// Records that a watch has shown the deletion of a claim. No volume has to ask the API for it any more.
@@ -100,9 +114,14 @@ impl VolumeCache {
         }
     }
 
-    /// Checks whether the API has said that the claim is gone.
-    pub fn is_claim_gone(&self, volume: &str, claim: &Reference) -> bool {
-        self.gone_claims.get(volume) == Some(claim)
+    /// Checks whether the API has said that the claim of this volume is gone. The answer counts only for the volume as it
+    /// was then, or as Kubernetes has released it since. A UID returns if somebody restores etcd, and then the volume is
+    /// in use again before a watch has shown its claim.
+    pub fn is_claim_gone(&self, volume: &Volume) -> bool {
+        self.gone_claims.get(&volume.name).is_some_and(|gone| {
+            let is_same = || gone.version == volume.resource_version;
+            volume.claim_ref.as_ref() == Some(&gone.claim) && (volume.phase.is_claim_gone() || is_same())
+        })
     }
 
     /// Adds a volume, or its new state.
@@ -111,6 +130,10 @@ impl VolumeCache {
         let (name, before) = self.by_name.insert(volume.name.as_str().into(), &volume);
         if let Some(before) = &before {
             self.forget(before);
+            let is_back = before.phase.is_claim_gone() && !volume.phase.is_claim_gone();
+            if before.uid != volume.uid || is_back {
+                self.gone_claims.remove(&volume.name);
+            }
         }
         for uid in claims_of(&volume) {
             let names = self.by_claim.entry(Id::from(uid.as_str())).or_default();

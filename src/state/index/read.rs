@@ -20,7 +20,6 @@ use crate::model::claim::Claim;
 use crate::model::snapshot;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
-use crate::model::volume::Reference;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::run::node::{Node, NodeStates};
@@ -110,9 +109,9 @@ impl Index {
         self.facts.cache.volumes.reserved_for(claim)
     }
 
-    /// Checks whether the API has said that the claim of a volume is gone.
-    pub fn is_claim_gone(&self, volume: &str, claim: &Reference) -> bool {
-        self.facts.cache.volumes.is_claim_gone(volume, claim)
+    /// Checks whether the API has said that the claim of this volume is gone.
+    pub fn is_claim_gone(&self, volume: &Volume) -> bool {
+        self.facts.cache.volumes.is_claim_gone(volume)
     }
 
     /// Checks whether the PV controller has seen the volume with the claim in its claimRef.

@@ -14,7 +14,7 @@ pub struct TermItems {
 
 impl Index {
     /// Begins a term as leader, and returns all work items. Forgets the state of an earlier term: open batches,
-    /// the current sync probe, and assignments that are not yet visible.
+    /// the current sync probe, assignments that are not yet visible, and answers of the API about claims.
     pub fn begin_term(&mut self) -> TermItems {
         self.batches.forget_open(self.slots.expectations_mut());
         self.sync_probes.give_up();
@@ -22,6 +22,7 @@ impl Index {
         self.pools.forget_writes(&self.facts.cache);
         self.unseen_writes.clear();
         self.unmarked.clear();
+        self.facts.cache.volumes.forget_gone_claims();
         TermItems { items: self.unsettled_items(), checks: self.settled_items() }
     }
 }

@@ -220,20 +220,23 @@ fn the_index_remembers_that_a_claim_is_gone_until_its_volume_is_gone() {
     let volume = shared_volume(&shared_claim("team", "a", true), "1Gi");
     let claim = volume.claim_ref.clone().unwrap();
     index.note_claim_gone(&volume.name, &claim);
-    assert!(!index.is_claim_gone(&volume.name, &claim), "there is no such volume");
+    assert!(!index.is_claim_gone(&volume), "there is no such volume");
     index.change_volume(WatchChange::Apply(volume.clone()));
     index.note_claim_gone(&volume.name, &claim);
-    assert!(index.is_claim_gone(&volume.name, &claim));
-    let other = Reference { uid: Some("another".into()), ..claim.clone() };
-    assert!(!index.is_claim_gone(&volume.name, &other), "it is another's now");
+    assert!(index.is_claim_gone(&volume));
+    let of = |uid: Option<&str>| {
+        let claim_ref = Some(Reference { uid: uid.map(str::to_owned), ..claim.clone() });
+        Volume { claim_ref, ..volume.clone() }
+    };
+    assert!(!index.is_claim_gone(&of(Some("another"))), "it is another's now");
     index.change_volume(WatchChange::Apply(volume.clone()));
-    assert!(index.is_claim_gone(&volume.name, &claim), "its volume is still there");
+    assert!(index.is_claim_gone(&volume), "its volume is still there");
     index.change_volume(WatchChange::Delete(ObjectName::new("", &volume.name)));
-    assert!(!index.is_claim_gone(&volume.name, &claim), "nothing is kept of a volume that is gone");
-    let reserved = Reference { uid: None, ..claim };
-    index.change_volume(WatchChange::Apply(volume.clone()));
-    index.note_claim_gone(&volume.name, &reserved);
-    assert!(!index.is_claim_gone(&volume.name, &reserved), "a claim of that name may come");
+    assert!(!index.is_claim_gone(&volume), "nothing is kept of a volume that is gone");
+    let reserved = of(None);
+    index.change_volume(WatchChange::Apply(reserved.clone()));
+    index.note_claim_gone(&reserved.name, reserved.claim_ref.as_ref().unwrap());
+    assert!(!index.is_claim_gone(&reserved), "a claim of that name may come");
 }
 
 #[test]

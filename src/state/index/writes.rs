@@ -30,7 +30,7 @@ impl Index {
         self.unseen_writes.record_end(item, &self.facts.cache, self.facts.now());
     }
 
-    /// Records that the claim of a volume is gone by the API. Its UID never returns, so that nobody has to ask again.
+    /// Records that the claim of a volume is gone by the API, so that nobody has to ask again.
     pub fn note_claim_gone(&mut self, volume: &str, claim: &Reference) {
         self.facts.cache.volumes.note_claim_gone(volume, claim);
     }
