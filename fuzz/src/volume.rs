@@ -289,7 +289,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     let forged = draw.chance();
     if !forged {
         let text = json!(provenance).to_string();
-        volume.adoption_mark = Some(flex_provisioner::model::volume::adoption_mark(&text));
+        volume.adoption_mark = Some(flex_provisioner::model::volume::adoption_mark(&text, &volume.uid));
         volume.provenance = Some(text);
     }
     let known =

@@ -54,7 +54,7 @@ pub(crate) fn one_class(data: Value) -> Classes {
 /// Returns an adopted volume of a class that was made at that time.
 pub(crate) fn made(class: &str, created: i64) -> Arc<Volume> {
     let provenance = "{}";
-    let adoption_mark = Some(crate::model::volume::adoption_mark(provenance));
+    let adoption_mark = Some(crate::model::volume::adoption_mark(provenance, ""));
     let object = json!({ "metadata": { "name": "pvc-a" }, "spec": { "storageClassName": class } });
     let volume = Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap());
     Arc::new(Volume { created, provenance: Some(provenance.into()), adoption_mark, ..volume })

@@ -17,7 +17,7 @@ fn ready(name: &str) -> Volume {
         pool: Some("kind".into()),
         pool_size: Some(GI),
         provenance: Some("x".into()),
-        adoption_mark: Some(adoption_mark("x")),
+        adoption_mark: Some(adoption_mark("x", &made.uid)),
         reclaim_policy: "Delete".into(),
         ..made
     }

@@ -16,15 +16,16 @@ impl Unmarked {
     /// Records a volume as this process has just adopted it.
     pub fn record(&mut self, adopted: &Volume) {
         if let Some(provenance) = &adopted.provenance {
-            self.0.insert(adopted.name.clone(), (adopted.uid.clone(), adoption_mark(provenance)));
+            let mark = adoption_mark(provenance, &adopted.uid);
+            self.0.insert(adopted.name.clone(), (adopted.uid.clone(), mark));
         }
     }
 
-    /// Applies a change of a volume: forgets the volume if it is gone, has a mark, or was replaced by another volume.
+    /// Applies a change of a volume: forgets the volume if it is gone, has its mark, or was replaced by another volume.
     pub fn on_volume(&mut self, changed: &Changed<Volume>) {
         let name = &changed.last().name;
-        let is_other = |now: &Volume| self.0.get(name).is_some_and(|(uid, _)| *uid != now.uid);
-        if changed.now.as_ref().is_none_or(|now| now.adoption_mark.is_some() || is_other(now)) {
+        let Some((uid, _)) = self.0.get(name) else { return };
+        if changed.now.as_ref().is_none_or(|now| now.is_adopted() || *uid != now.uid) {
             self.0.remove(name);
         }
     }
@@ -33,9 +34,10 @@ impl Unmarked {
     /// changed since is not adopted.
     pub fn marked(&self, volume: &Volume) -> Option<Arc<Volume>> {
         let (_, mark) = self.0.get(&volume.name).filter(|(uid, _)| *uid == volume.uid)?;
-        let is_same = volume.provenance.as_deref().is_some_and(|provenance| adoption_mark(provenance) == *mark);
+        let provenance = volume.provenance.as_deref();
+        let is_same = provenance.is_some_and(|provenance| adoption_mark(provenance, &volume.uid) == *mark);
         let adoption_mark = Some(mark.clone());
-        let lacks_it = is_same && volume.adoption_mark.is_none();
+        let lacks_it = is_same && !volume.is_adopted();
         lacks_it.then(|| Arc::new(Volume { adoption_mark, foreign_metadata: None, ..volume.clone() }))
     }
 
@@ -65,6 +67,9 @@ mod tests {
         assert!(unmarked.marked(&Volume { name: "other".into(), ..volume("{}") }).is_none());
         assert!(unmarked.marked(&Volume { uid: "restored".into(), ..volume("{}") }).is_none(), "it was restored");
         assert!(unmarked.marked(&marked).is_none(), "it has its mark");
+        let of_another = Volume { adoption_mark: Some(adoption_mark("{}", "another")), ..volume("{}") };
+        unmarked.on_volume(&Changed { before: None, now: Some(Arc::new(of_another.clone())) });
+        assert!(unmarked.marked(&of_another).is_some_and(|marked| marked.is_adopted()), "it has the mark of another");
     }
 
     #[test]

@@ -117,7 +117,7 @@ fn volume() -> Value {
             "storageClassName": "gold", "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "1Gi" },
             "persistentVolumeReclaimPolicy": "Delete", "claimRef": claim, "nfs": { "server": "nas", "path": "/data" },
         },
-        "status": { "phase": "Bound", "reason": adoption_mark(&provenance) },
+        "status": { "phase": "Bound", "reason": adoption_mark(&provenance, "v") },
     })
 }
 

@@ -268,7 +268,7 @@ impl Setting {
         let record = serde_json::json!(provenance).to_string();
         let status = PersistentVolumeStatus {
             phase: Some("Bound".into()),
-            reason: Some(adoption_mark(&record)),
+            reason: Some(adoption_mark(&record, volume.metadata.uid.as_deref().unwrap_or_default())),
             ..PersistentVolumeStatus::default()
         };
         let annotations = volume.metadata.annotations.get_or_insert_default();

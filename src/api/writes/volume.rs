@@ -167,7 +167,7 @@ impl Writes {
 
     /// Writes on an adopted volume that it is bound, as the PV controller knows, and its adoption mark.
     pub async fn complete_volume(&self, volume: &Volume) -> Result<()> {
-        let mark = volume.provenance.as_deref().filter(|_| volume.is_adopted()).map(adoption_mark);
+        let mark = volume.adoption_mark.as_ref().filter(|_| volume.is_adopted());
         let mut status = json!({ "phase": "Bound" });
         if let Some(mark) = mark {
             status["reason"] = json!(mark);
@@ -309,7 +309,7 @@ impl Writes {
     /// Writes the adoption mark into the status, where no image can write. Never writes the phase: it shows that the PV
     /// controller has seen the volume.
     pub async fn write_adoption_mark(&self, volume: &Volume) -> Result<Volume> {
-        let adoption_mark = adoption_mark(volume.provenance.as_deref().unwrap_or_default());
+        let adoption_mark = adoption_mark(volume.provenance.as_deref().unwrap_or_default(), &volume.uid);
         self.patch_volume_status(volume, json!({ "reason": adoption_mark })).await
     }
 

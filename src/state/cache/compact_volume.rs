@@ -17,6 +17,8 @@ pub struct OwnVolume {
     created: i64,
     claim: Id,
     claim_name: Box<str>,
+    /// The adoption mark, which depends on the UID.
+    mark: Option<Box<str>>,
     foreign_metadata_bytes: usize,
 }
 
@@ -45,6 +47,7 @@ impl Compact for Volume {
             created: self.created,
             claim: claim_uid.as_str().into(),
             claim_name: claim.name.name.as_str().into(),
+            mark: self.adoption_mark.as_deref().map(Into::into),
             foreign_metadata_bytes: self.foreign_metadata_bytes,
         };
         let template = Volume {
@@ -52,6 +55,7 @@ impl Compact for Volume {
             uid: String::new(),
             resource_version: String::new(),
             created: 0,
+            adoption_mark: None,
             claim_uid: named(&self.claim_uid),
             volume_id_annotation: named(&self.volume_id_annotation),
             claim_ref: Some(Reference { name: ObjectName::new(&claim.name.namespace, ""), uid: None }),
@@ -74,6 +78,7 @@ impl Compact for Volume {
             uid: own.uid.to_string(),
             resource_version: own.version.to_string(),
             created: own.created,
+            adoption_mark: own.mark.as_deref().map(str::to_owned),
             foreign_metadata_bytes: own.foreign_metadata_bytes,
             claim_uid: named(&template.claim_uid),
             volume_id_annotation: named(&template.volume_id_annotation),
@@ -137,6 +142,7 @@ mod tests {
             volume_id_annotation: Some(UID.into()),
             path: Some(format!("/srv/{UID}")),
             provenance: Some("{}".into()),
+            adoption_mark: Some("Adopted-of-this".into()),
             nodes_with_storage: vec!["n".into()],
             ..volume
         }
@@ -164,6 +170,7 @@ mod tests {
             volume.uid = text(3);
             volume.resource_version = version.into();
             volume.foreign_metadata_bytes = bytes;
+            volume.adoption_mark = texts[0].clone();
             volume.former_claim = other[0].then(|| ObjectName::new("team", "b"));
             volume.abandoned = other[1];
             let reference = Reference { name: ObjectName::new(text(4), text(5)), uid: Some(text(6)).filter(|uid| !uid.is_empty()) };
@@ -184,6 +191,7 @@ mod tests {
             uid: "33333333-d9cb-469f-a165-70867728950e".into(),
             resource_version: "13".into(),
             created: 7,
+            adoption_mark: Some("Adopted-of-another".into()),
             foreign_metadata_bytes: 99,
             claim_uid: Some(uid.clone()),
             volume_id_annotation: Some(uid.clone()),

@@ -391,11 +391,13 @@ fn volumes_of_usual_images_match() {
     };
     assert_eq!([sized("11Gi", 1), sized("200Gi", 100), sized("100Gi", 100)], [const { Vec::<String>::new() }; 3]);
     assert!(sized("12Gi", 1).len() == 1 && sized("201Gi", 100).len() == 1);
-    // An adopted volume was checked before.
-    assert_eq!(
-        with(json!({ "spec": { "mountOptions": ["suid"] }, "status": { "reason": "Adopted-x" } })).foreign_metadata,
-        None
-    );
+    // An adopted volume was checked before. The mark of another volume says nothing.
+    let marked = |uid: &str| {
+        let metadata = json!({ "uid": "v", "annotations": { names::PROVENANCE: "x" } });
+        let status = json!({ "reason": crate::model::volume::adoption_mark("x", uid) });
+        with(json!({ "metadata": metadata, "spec": { "mountOptions": ["suid"] }, "status": status })).foreign_metadata
+    };
+    assert!(marked("v").is_none() && marked("another").is_some());
 }
 
 /// A run may make a link to `/` in its own directory.

@@ -145,9 +145,10 @@ impl Cluster {
         let provenance =
             json!(Provenance { effective_config: recipe().effective_config, origin_node: None, moved_in: None })
                 .to_string();
+        let uid = format!("v{}", self.1.volumes.len());
         let volume = json!({
             "metadata": {
-                "name": names::pv_name(UID), "uid": format!("v{}", self.1.volumes.len()), "creationTimestamp": at(NOW - 5000),
+                "name": names::pv_name(UID), "uid": uid, "creationTimestamp": at(NOW - 5000),
                 "labels": { names::LABEL_INSTANCE: "default" },
                 "finalizers": [names::VOLUME_FINALIZER],
                 "annotations": {
@@ -159,7 +160,7 @@ impl Cluster {
                 "storageClassName": "c", "persistentVolumeReclaimPolicy": "Delete", "capacity": { "storage": "1Gi" },
                 "claimRef": { "namespace": "team", "name": "data", "uid": UID },
             },
-            "status": { "phase": "Bound", "reason": adoption_mark(&provenance) },
+            "status": { "phase": "Bound", "reason": adoption_mark(&provenance, &uid) },
         });
         let volume: k8s_openapi::api::core::v1::PersistentVolume = serde_json::from_value(volume).unwrap();
         let mut volume = Volume::from(&volume);

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, PersistentVolume, PersistentVolum
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::failed_run::FailedRun;
+use super::foreign_metadata::ForeignMetadata;
 use super::moved_in::MovedIn;
 use super::node_list::nodes;
 use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_ids};
@@ -125,7 +126,7 @@ pub struct Volume {
     /// The bytes of the fields that the image wrote and the orchestrator does not overwrite.
     pub foreign_metadata_bytes: usize,
     /// The fields on which other programs would act, until the volume is adopted.
-    pub foreign_metadata: Option<Box<super::foreign_metadata::ForeignMetadata>>,
+    pub foreign_metadata: Option<Box<ForeignMetadata>>,
 }
 
 impl Volume {
@@ -148,12 +149,11 @@ impl Volume {
         instance && (ours || (self.instance.is_some() && has_record))
     }
 
-    /// Checks whether the orchestrator wrote the provenance. The annotation alone proves nothing, because everybody who
-    /// may create volumes can write one. Only the orchestrator can write the status.
+    /// Checks whether the orchestrator wrote the provenance on this volume. The annotation alone proves nothing, because
+    /// everybody who may create volumes can write one. Only the orchestrator can write the status. The mark of another
+    /// volume, which a backup tool restores, proves nothing either.
     pub fn is_adopted(&self) -> bool {
-        self.provenance
-            .as_deref()
-            .is_some_and(|provenance| self.adoption_mark.as_deref() == Some(&adoption_mark(provenance)))
+        has_own_mark(self.provenance.as_deref(), self.adoption_mark.as_deref(), &self.uid)
     }
 
     /// Returns the place of the storage, if the volume has moved in. Provenance on a volume that was never adopted does
@@ -255,9 +255,15 @@ pub fn is_run_id(id: &str) -> bool {
     id.len() <= UID && !id.contains('.') && is_dns_name(id)
 }
 
-/// Returns the adoption mark of a provenance.
-pub fn adoption_mark(provenance: &str) -> String {
-    format!("{MARK}{}", crate::object::hash(provenance.as_bytes()))
+/// Returns the adoption mark of a provenance on the volume with a UID. A volume that is created again has another UID, so
+/// that no mark can be restored.
+pub fn adoption_mark(provenance: &str, uid: &str) -> String {
+    format!("{MARK}{}", crate::object::hash(format!("{uid}\n{provenance}").as_bytes()))
+}
+
+/// Checks whether a mark is that of a provenance on the volume with a UID.
+fn has_own_mark(provenance: Option<&str>, mark: Option<&str>, uid: &str) -> bool {
+    provenance.zip(mark).is_some_and(|(provenance, mark)| mark == adoption_mark(provenance, uid))
 }
 
 /// The annotations that the orchestrator writes over any earlier value.
@@ -289,6 +295,17 @@ fn foreign_metadata_bytes(metadata: &ObjectMeta, spec: &PersistentVolumeSpec) ->
     pairs.chain(finalizers).sum::<usize>() + source
 }
 
+/// Returns the fields on which other programs would act; `None` for an adopted volume, and if there are none.
+fn foreign_metadata(volume: &PersistentVolume) -> Option<Box<ForeignMetadata>> {
+    let provenance = volume.metadata.annotations.as_ref().and_then(|all| all.get(names::PROVENANCE));
+    let mark = volume.status.as_ref().and_then(|status| status.reason.as_deref());
+    let uid = volume.metadata.uid.as_deref().unwrap_or_default();
+    if has_own_mark(provenance.map(String::as_str), mark, uid) {
+        return None;
+    }
+    Some(ForeignMetadata::on(volume)).filter(|written| *written != ForeignMetadata::default()).map(Box::new)
+}
+
 /// Returns the time since when no claim needs a volume. If a volume has no time of its release, it was released before
 /// Kubernetes recorded such times.
 fn unneeded_since(volume: &PersistentVolume) -> Option<i64> {
@@ -314,7 +331,6 @@ impl From<&PersistentVolume> for Volume {
         };
         let foreign_metadata_bytes = foreign_metadata_bytes(metadata, &spec);
         let adoption_mark = volume.status.as_ref().and_then(|status| status.reason.clone());
-        let adopted = adoption_mark.as_deref().is_some_and(|adoption_mark| adoption_mark.starts_with(MARK));
         let path =
             spec.host_path.as_ref().map(|s| s.path.clone()).or_else(|| spec.local.as_ref().map(|s| s.path.clone()));
         let last_failure = annotation(names::FAILURE).and_then(|text| LastFailure::read(&text));
@@ -371,9 +387,7 @@ impl From<&PersistentVolume> for Volume {
             path,
             affinity: spec.node_affinity.and_then(|affinity| affinity.required).map(Box::new),
             foreign_metadata_bytes,
-            foreign_metadata: Some(super::foreign_metadata::ForeignMetadata::on(volume))
-                .filter(|written| !adopted && *written != super::foreign_metadata::ForeignMetadata::default())
-                .map(Box::new),
+            foreign_metadata: foreign_metadata(volume),
         }
     }
 }

@@ -29,7 +29,7 @@ fn volume(policy: &str) -> Volume {
     }
     text.push_str(&format!("}}, finalizers: ['{}']}}\n", names::VOLUME_FINALIZER));
     text.push_str(&format!("spec: {{persistentVolumeReclaimPolicy: {policy}}}\n"));
-    text.push_str(&format!("status: {{reason: {}}}\n", crate::model::volume::adoption_mark("x")));
+    text.push_str(&format!("status: {{reason: {}}}\n", crate::model::volume::adoption_mark("x", "pv")));
     Volume::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::PersistentVolume>(&text).unwrap())
 }
 

@@ -24,7 +24,7 @@ fn volume(source: &str) -> Volume {
              status: {{reason: {}}}\n",
             annotations.join(", "),
             names::VOLUME_FINALIZER,
-            crate::model::volume::adoption_mark("x")
+            crate::model::volume::adoption_mark("x", "pv")
         ))
         .unwrap(),
     )

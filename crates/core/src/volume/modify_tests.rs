@@ -36,7 +36,7 @@ fn volume(class: &str, note: Option<PendingModification>) -> Volume {
             },
         },
         "spec": { "capacity": { "storage": "1Gi" }, "nfs": { "server": "s", "path": "/p" } },
-        "status": { "reason": crate::model::volume::adoption_mark("x") },
+        "status": { "reason": crate::model::volume::adoption_mark("x", "pv") },
     }))
     .unwrap();
     Volume::from(&volume)

@@ -351,6 +351,7 @@ fn a_move_that_was_interrupted_is_finished() {
     assert_eq!(again(other), Err(Refusal::OtherRecord(Some("other".into()))));
     let mut done = half(&|_| {});
     let record = done["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap().to_owned();
-    done["status"]["reason"] = json!(crate::model::volume::adoption_mark(&record));
+    let uid = done["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    done["status"]["reason"] = json!(crate::model::volume::adoption_mark(&record, &uid));
     assert_eq!(again(done), Err(Refusal::Moved));
 }

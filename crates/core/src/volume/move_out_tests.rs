@@ -40,7 +40,7 @@ fn volume(from: &str) -> Value {
             "storageClassName": "c", "capacity": { "storage": "1Gi" }, "hostPath": { "path": "/a/b" },
             "claimRef": { "namespace": "team", "name": "data", "uid": ID },
         },
-        "status": { "phase": "Bound", "reason": adoption_mark(&provenance) },
+        "status": { "phase": "Bound", "reason": adoption_mark(&provenance, "") },
     })
 }
 

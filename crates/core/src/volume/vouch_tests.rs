@@ -165,10 +165,15 @@ fn a_record_that_contradicts_its_volume_is_refused() {
     let why = said(&restored(&elsewhere, |_| {}), Some(&[]), &[]).unwrap_err();
     assert!(why.contains("not a config namespace"), "{why}");
     refused(&|o| o["status"]["phase"] = json!("Released"), "delete its storage at once");
-    let marked = restored(&effective_config(&[]), |o| {
-        let mark =
-            crate::model::volume::adoption_mark(o["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap());
-        o["status"]["reason"] = json!(mark);
-    });
-    assert!(said(&marked, Some(&[]), &[]).unwrap_err().contains("already"));
+    let marked = |uid: &str| {
+        restored(&effective_config(&[]), |o| {
+            let record = o["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap().to_owned();
+            o["status"]["reason"] = json!(crate::model::volume::adoption_mark(&record, "v"));
+            o["metadata"]["uid"] = json!(uid);
+        })
+    };
+    assert!(said(&marked("v"), Some(&[]), &[]).unwrap_err().contains("already"));
+    // A backup tool has restored the status, too.
+    assert!(marked("another").is_restored() && !marked("v").is_restored());
+    assert_eq!(said(&marked("another"), Some(&[]), &[]), Ok(None));
 }

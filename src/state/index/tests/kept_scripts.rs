@@ -93,7 +93,7 @@ fn a_script_is_named_by_configs_their_versions_and_storage() {
             .to_string();
     let annotations = serde_json::json!({ names::PROVENANCE: provenance });
     let volume = serde_json::json!({ "metadata": { "name": "pv", "annotations": annotations }, "spec": {},
-        "status": { "reason": adoption_mark(&provenance) } });
+        "status": { "reason": adoption_mark(&provenance, "") } });
     let volume: k8s_openapi::api::core::v1::PersistentVolume = serde_json::from_value(volume).unwrap();
     index.change_volume(WatchChange::Apply(Volume::from(&volume)));
     assert_eq!(named(&index), (false, true));

@@ -71,7 +71,7 @@ fn volume(index: &Index, id: &str) -> PersistentVolume {
             "persistentVolumeReclaimPolicy": "Delete", "nfs": { "server": "s", "path": "/x" },
             "claimRef": { "namespace": "own", "name": id },
         },
-        "status": { "reason": adoption_mark(&provenance) },
+        "status": { "reason": adoption_mark(&provenance, "") },
     }))
     .unwrap()
 }

@@ -30,9 +30,10 @@ pub(super) fn saved(object: &Value) -> Value {
     saved
 }
 
-/// Returns whether a volume has provenance, and no mark.
+/// Returns whether a volume has provenance, and not its own mark.
 pub fn is_restored(volume: &Value) -> bool {
-    !annotation(volume, names::PROVENANCE).is_empty() && text(volume, "/status/reason").is_empty()
+    let provenance = annotation(volume, names::PROVENANCE);
+    !provenance.is_empty() && text(volume, "/status/reason") != adoption_mark(provenance, uid(volume))
 }
 
 impl Actors {
@@ -69,6 +70,10 @@ impl Actors {
         let (mut new_claim, mut new_volume) = (saved(&claim), saved(&volume));
         // Without its claimRef any claim could take the volume for a moment, which may not be short enough.
         new_volume["spec"]["claimRef"].as_object_mut().map(|of| of.remove("uid"));
+        // Some tools restore the status, too. The version decides, so that histories of earlier seeds stay as they are.
+        if store.version().is_multiple_of(2) {
+            new_volume["status"]["reason"] = volume["status"]["reason"].clone();
+        }
         if rng.permille(500) {
             for key in [names::BIND_COMPLETED, names::BOUND_BY_CONTROLLER] {
                 new_claim["metadata"]["annotations"].as_object_mut().map(|annotations| annotations.remove(key));
@@ -185,7 +190,7 @@ impl Actors {
                 if let Some(reference) = reference.filter(|_| volume["spec"]["claimRef"].is_null()) {
                     store.update(Kind::Volume, &name, |volume| volume["spec"]["claimRef"] = reference);
                 }
-                let adoption_mark = adoption_mark(annotation(&volume, names::PROVENANCE));
+                let adoption_mark = adoption_mark(annotation(&volume, names::PROVENANCE), uid(&volume));
                 store.update(Kind::Volume, &name, |volume| volume["status"]["reason"] = json!(adoption_mark));
             }
         }

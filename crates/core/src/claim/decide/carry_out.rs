@@ -164,6 +164,6 @@ impl World {
 /// Writes the provenance, and the mark that belongs to it.
 fn mark(volume: &mut Volume, provenance: &Provenance) {
     let text = serde_json::json!(provenance).to_string();
-    volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
+    volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text, &volume.uid));
     volume.provenance = Some(text);
 }

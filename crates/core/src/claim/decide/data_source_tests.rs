@@ -64,7 +64,7 @@ fn a_source_that_leads_elsewhere_than_its_record_is_not_copied() {
             serde_json::json!(crate::model::volume::Provenance { effective_config, origin_node: None, moved_in })
                 .to_string();
         let volume = source(&mut world).volume.as_mut().unwrap();
-        volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text));
+        volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text, &volume.uid));
         (volume.provenance, volume.path) = (Some(text), Some(path.into()));
         world
     };

@@ -362,8 +362,8 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     assert!(matches!(half_way.step(Rule::TransferToOtherClaim), Step::TransferToOtherClaim { .. }));
 
     let text = serde_json::to_string(&provenance).unwrap();
-    let theirs =
-        Volume { adoption_mark: Some(crate::model::volume::adoption_mark(&text)), provenance: Some(text), ..half };
+    let adoption_mark = Some(crate::model::volume::adoption_mark(&text, &half.uid));
+    let theirs = Volume { adoption_mark, provenance: Some(text), ..half };
     robbed.volumes = vec![(theirs.clone(), vec!["claimRef".into()])];
     robbed.run = RunState::Succeeded;
     robbed.jobs = vec![Job { is_over: true, ..job(1) }];

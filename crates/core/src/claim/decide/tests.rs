@@ -381,7 +381,7 @@ fn adopted_volume() -> Volume {
         instance: Some("default".into()),
         provisioned_by: Some(names::DEFAULT_PROVISIONER.into()),
         volume_id_annotation: Some(UID.into()),
-        adoption_mark: Some(crate::model::volume::adoption_mark(&serde_json::to_string(&provenance).unwrap())),
+        adoption_mark: Some(crate::model::volume::adoption_mark(&serde_json::to_string(&provenance).unwrap(), "")),
         provenance: Some(serde_json::to_string(&provenance).unwrap()),
         claim_ref: Some(Reference { name: ObjectName::new("team", "data"), uid: Some(UID.into()) }),
         ..volume()

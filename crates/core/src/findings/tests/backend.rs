@@ -37,7 +37,7 @@ fn made_by(volume: &mut Volume, data: &[(&str, &str)], node: Option<&str>) {
         moved_in: None
     })
     .to_string();
-    (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance)), Some(provenance));
+    (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance, &volume.uid)), Some(provenance));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn storage_that_moved_in_is_missed_only_if_the_list_could_name_it() {
             let moved_in = Some(MovedIn { path: format!("/srv/{name}"), from: Some("x".into()), ..MovedIn::default() });
             let data = effective_config(&[("placement", "any")]);
             let provenance = json!(Provenance { effective_config: data, origin_node: None, moved_in }).to_string();
-            (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance)), Some(provenance));
+            (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance, &volume.uid)), Some(provenance));
             volume.source_kind = Some(kind);
         });
         kinds(&compare(&cluster, &cluster, &[listing(None, &[], &cluster)]))

@@ -42,7 +42,7 @@ fn volumes_that_nothing_will_delete_are_findings() {
     };
     Cluster::new().volume(anonymous).finds(FindingKind::VolumeNotAdopted, "names no claim", false);
     let unreadable = |v: &mut Volume| {
-        (v.provenance, v.adoption_mark) = (Some("x".into()), Some(adoption_mark("x")));
+        (v.provenance, v.adoption_mark) = (Some("x".into()), Some(adoption_mark("x", &v.uid)));
     };
     Cluster::new().bound().volume(unreadable).finds(FindingKind::VolumeUnreadable, "cannot be read", false);
     Cluster::new()
