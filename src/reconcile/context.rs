@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use flex_contract::cause;
 use flex_contract::exit::Reaction;
+use flex_contract::names;
 use flex_contract::operation::Operation;
 use k8s_openapi::api::batch::v1 as api;
 
@@ -167,7 +168,7 @@ impl Context {
         }
     }
 
-    /// Creates the Job of a run, with the text of its script. Until the watch shows the Job, the run counts as one that may
+    /// Creates the Job of a run, with the text of its script and the time of the request. Until the watch shows the Job, the run counts as one that may
     /// be running.
     pub(super) async fn create_job(&self, recipe: &Recipe, mut job: api::Job) -> Result<(), WriteError> {
         let script = recipe.script.as_deref().and_then(|hash| self.cluster.index().script(hash));
@@ -176,6 +177,8 @@ impl Context {
             let what = format!("Job {}", job.metadata.name.as_deref().unwrap_or_default());
             WriteError::Incomplete { what, message }
         })?;
+        let annotations = job.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::JOB_REQUESTED.to_owned(), self.timestamp());
         let name = job.metadata.name.as_deref().unwrap_or_default();
         // The expectation begins before the Job exists, because the watch may be faster than the answer.
         self.cluster.index_mut().begin_creation(name);

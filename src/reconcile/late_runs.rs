@@ -120,6 +120,7 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
             volume: leftovers.volume,
             // A snapshot run creates no object.
             made_volume: leftovers.content.is_none() && stored.iter().any(succeeded),
+            is_of_snapshot: leftovers.content.is_some(),
             recipe: recipe.as_deref(),
             deletes: &cleared,
         },
@@ -127,6 +128,10 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
     );
     context.decided(&leftovers.id, rule, &step);
     if let (Some(event), Some(run)) = (event, stored.first()) {
+        // The event goes with its Job, after an hour.
+        if step == Step::Clear {
+            tracing::warn!(id = leftovers.id, job = %run.name, "late run: {}", event.message);
+        }
         let event = NewEvent { message: format!("volume id {}: {}", leftovers.id, event.message), ..event };
         context.emit(ObjectRef { kind: "Job", name: run.real_name().clone(), uid: run.uid.clone() }, event);
     }

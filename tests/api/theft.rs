@@ -99,6 +99,43 @@ async fn a_volume_that_appears_after_its_claim_was_deleted_is_deleted() {
     assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
 }
 
+/// Returns a Job as somebody creates it again.
+fn created_again(job: &Job) -> Job {
+    let mut again = job.clone();
+    again.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+        name: job.metadata.name.clone(),
+        namespace: job.metadata.namespace.clone(),
+        labels: job.metadata.labels.clone(),
+        annotations: job.metadata.annotations.clone(),
+        ..Default::default()
+    };
+    again.status = None;
+    let spec = again.spec.as_mut().unwrap();
+    spec.selector = None;
+    let labels = spec.template.metadata.as_mut().unwrap().labels.as_mut().unwrap();
+    labels.retain(|key, _| !key.contains("controller-uid") && !key.contains("job-name"));
+    again
+}
+
+/// A backup tool copies Jobs, too. The id of such a Job may be that of storage that somebody keeps.
+#[tokio::test]
+async fn a_restored_run_deletes_nothing() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s..2s")]).await;
+    let (id, job) = all_gone(&ring).await;
+    let mut restored = created_again(&job);
+    let annotations = restored.metadata.annotations.as_mut().unwrap();
+    let requested = annotations.get(names::JOB_REQUESTED).expect("the Job has the time of its request");
+    let requested: jiff::Timestamp = requested.parse().unwrap();
+    let earlier = requested - jiff::SignedDuration::from_hours(1);
+    annotations.insert(names::JOB_REQUESTED.into(), earlier.to_string());
+    let name = restored.metadata.name.clone().unwrap();
+    ring.api::<Job>(ADMIN).create(&PostParams::default(), &restored).await.unwrap();
+    ring.event(ADMIN, &name, reason::FINDING_REPORTED, "a backup tool may have created this run again").await;
+    ring.nothing_left().await;
+    assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
+}
+
 #[tokio::test]
 async fn a_late_run_leaves_nothing() {
     let ring = Ring::start().await;
@@ -106,19 +143,7 @@ async fn a_late_run_leaves_nothing() {
     let (id, job) = all_gone(&ring).await;
 
     // The request of a killed process reaches the API server late.
-    let mut late = job.clone();
-    late.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-        name: job.metadata.name.clone(),
-        namespace: job.metadata.namespace.clone(),
-        labels: job.metadata.labels.clone(),
-        annotations: job.metadata.annotations.clone(),
-        ..Default::default()
-    };
-    late.status = None;
-    let spec = late.spec.as_mut().unwrap();
-    spec.selector = None;
-    let labels = spec.template.metadata.as_mut().unwrap().labels.as_mut().unwrap();
-    labels.retain(|key, _| !key.contains("controller-uid") && !key.contains("job-name"));
+    let late = created_again(&job);
     let jobs = ring.api::<Job>(ADMIN);
     let late = jobs.create(&PostParams::default(), &late).await.unwrap();
     ring.pod_of(&late).await;

@@ -94,6 +94,9 @@ pub const CREATED_BY_GROUPS: &str = "flex-provisioner.io/created-by-groups";
 pub const VERDICT: &str = "flex-provisioner.io/verdict";
 /// On Jobs, and on volumes that were adopted: the namespace and name of the claim, as `namespace/name`.
 pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
+/// On Jobs: the time at which the orchestrator asked the API server for the Job, RFC 3339. A Job that is much younger was
+/// created by somebody else, such as a backup tool.
+pub const JOB_REQUESTED: &str = "flex-provisioner.io/requested-at";
 /// On Jobs of provision runs and their pods: the Job is certainly the first of its attempt. Its only value is [`FIRST_JOB_YES`].
 pub const FIRST_JOB: &str = "flex-provisioner.io/first-job";
 /// The only value of [`FIRST_JOB`].

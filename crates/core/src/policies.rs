@@ -305,9 +305,8 @@ mod tests {
         assert_eq!(summary(&states(&shipped)), "the admission policies are installed");
     }
 
-    /// Names of the contract that are neither annotations nor labels of claims and volumes, and `retry`, which each user
-    /// of a claim may write.
-    const ELSEWHERE: [&str; 20] = [
+    /// Names of the contract that claims and volumes do not bear, and `retry`, which each user of a claim may write.
+    const ELSEWHERE: [&str; 21] = [
         "capacity",
         "capacity-fingerprint",
         "claim",
@@ -318,6 +317,7 @@ mod tests {
         "operation",
         "p",
         "policy",
+        "requested-at",
         "retry",
         "revision-of",
         "script",

@@ -170,7 +170,13 @@ pub const UNREACHED: &[Unreached] = &[
     impossible("content", "Unbound", "only contents of existing snapshots are not bound, and they are ready"),
     rare("content", "EarlierRunEnding", "a pod of a failed snapshot run must outlive the delay of the next"),
     // Late runs.
+    impossible("late-run", "RunRestored", "no backup of a history has Jobs"),
     rare("late-run", "RecipeUnknown", "the stored recipe must be lost before the late run ends"),
+    rare(
+        "late-run",
+        "MayBeKept",
+        "the Job of a later attempt must be created after a claim with the policy Retain is gone",
+    ),
     rare("late-run", "RunInProgress", "a Job must be created after its claim is gone"),
     impossible("late-run", "StorageDeleted", NO_ENVIRONMENT),
     impossible("late-run", "DeleteRunStuck", NO_ENVIRONMENT),

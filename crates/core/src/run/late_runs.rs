@@ -7,6 +7,7 @@
 //! The [rules](Rule) say when it takes which step.
 
 use flex_contract::operation::Operation;
+use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
 use flex_contract::request::RunRequest;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
@@ -33,6 +34,8 @@ pub struct Observed<'a> {
     pub volume: bool,
     /// A run of the id has succeeded, and such runs create a volume as their last act.
     pub made_volume: bool,
+    /// The runs are for a snapshot, whose policy nobody knows any more.
+    pub is_of_snapshot: bool,
     /// The recipe of the Jobs.
     pub recipe: Option<&'a Recipe>,
     /// The delete runs of [`SCOPE`], with their numbers.
@@ -61,6 +64,9 @@ pub enum Rule {
     VolumeExists,
     /// No Job of a late run is left. Deletes the Jobs of delete runs.
     NoRunLeft,
+    /// A backup tool may have created the Job of the late run again. Deletes all Jobs, and emits an event: what is stored
+    /// stays.
+    RunRestored,
     /// The recipe of the late run is not known. Deletes all Jobs, and emits an event.
     RecipeUnknown,
     /// The late run is in progress or ending. Waits for its end.
@@ -68,6 +74,9 @@ pub enum Rule {
     /// The run has made a volume, and the volume is gone. Deletes all Jobs: the storage was deleted with the volume, or
     /// somebody keeps it.
     VolumeRemoved,
+    /// The policy keeps what somebody has had, and the late run is not certainly the only run of its id. Deletes all Jobs,
+    /// and emits an event: what is stored stays.
+    MayBeKept,
     /// The storage of the late run was deleted. Deletes all Jobs.
     StorageDeleted,
     /// A delete run cannot progress. Emits an event.
@@ -85,11 +94,27 @@ rules::table!(Rule, Step, "late-run");
 /// A decision about a late run.
 pub type Decision = rules::Decision<Rule>;
 
+/// Checks whether somebody may have had what the runs stored, and keeps it by the policy. Before a run begins, all earlier
+/// runs of its id have failed, and the Job of the last run is removed last. So nobody has had the storage if there is one
+/// Job, of the first attempt.
+fn may_be_kept(o: &Observed<'_>, recipe: &Recipe) -> bool {
+    let keeps = o.is_of_snapshot || recipe.reclaim_policy != ReclaimPolicy::Delete;
+    let is_only_run = match o.creating_jobs {
+        [job] => job.run_labels.attempt == 1 && (o.is_of_snapshot || job.is_first),
+        _ => false,
+    };
+    keeps && !is_only_run
+}
+
 /// Decides the next step. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let recipe = match o.recipe {
         _ if o.volume => return Rule::VolumeExists.step(Step::Clear),
         _ if o.creating_jobs.is_empty() => return Rule::NoRunLeft.step(Step::Clear),
+        _ if o.creating_jobs.iter().any(|job| job.may_be_restored()) => {
+            let what = "a backup tool may have created this run again, so nothing is deleted: exclude Jobs from backups; if nobody uses what has this id on the storage, delete it by hand";
+            return Rule::RunRestored.step(Step::Clear).with_warning(reason::FINDING_REPORTED, what);
+        }
         None => {
             let what = "the config version of this run is lost, so nothing can delete what the run may have made: look on the storage";
             return Rule::RecipeUnknown.step(Step::Clear).with_warning(reason::FINDING_REPORTED, what);
@@ -102,7 +127,12 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     if o.made_volume {
         return Rule::VolumeRemoved.step(Step::Clear);
     }
-    match o.deletes.iter().max_by_key(|(attempt, _)| *attempt) {
+    let last = o.deletes.iter().max_by_key(|(attempt, _)| *attempt);
+    if !matches!(last, Some((_, RunState::Succeeded))) && may_be_kept(o, recipe) {
+        let what = "this run has failed, and an earlier one may have stored what somebody keeps by its policy, so nothing is deleted: if nobody uses what has this id on the storage, delete it by hand";
+        return Rule::MayBeKept.step(Step::Clear).with_warning(reason::FINDING_REPORTED, what);
+    }
+    match last {
         None => Rule::DeleteRunDue.step(Step::StartDelete { attempt: 1 }),
         Some((_, RunState::Succeeded)) => Rule::StorageDeleted.step(Step::Clear),
         Some((attempt, RunState::Failed { at, pods_ended: true, .. })) => {
@@ -150,11 +180,17 @@ mod tests {
     use crate::object::ObjectName;
     use crate::run::request::of_class;
     use crate::run::state::Cause;
+    use crate::run::view::RunLabels;
 
     const NOW: i64 = 1_000_000;
 
     fn recipe() -> Recipe {
-        let data = [("image".to_owned(), "x".to_owned()), ("backoff".into(), "10s..60s".into())].into();
+        recipe_of(&[])
+    }
+
+    fn recipe_of(more: &[(&str, &str)]) -> Recipe {
+        let all = [("image", "x"), ("backoff", "10s..60s")].iter().chain(more);
+        let data = all.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let config = ObjectName::new("admin", "silver");
         EffectiveConfig { config, class: "silver".into(), data, ..EffectiveConfig::default() }.recipe().unwrap()
     }
@@ -171,6 +207,7 @@ mod tests {
             has_running_pods: false,
             volume: false,
             made_volume: false,
+            is_of_snapshot: false,
             recipe: Some(&recipe),
             deletes,
         };
@@ -213,6 +250,7 @@ mod tests {
                 has_running_pods: false,
                 volume: false,
                 made_volume: true,
+                is_of_snapshot: false,
                 recipe: Some(&recipe),
                 deletes,
             };
@@ -220,6 +258,69 @@ mod tests {
             let ending = Observed { has_running_pods: true, ..gone.clone() };
             assert_eq!(decide(&ending, NOW).rule, Rule::RunInProgress);
             assert_eq!(decide(&Observed { volume: true, ..gone }, NOW).rule, Rule::VolumeExists);
+        }
+    }
+
+    /// The volume of a class with the policy Retain may have had an owner, and an admin may have deleted its object.
+    #[test]
+    fn what_a_policy_may_keep_is_not_deleted_unless_the_run_is_the_only_one() {
+        let retain = recipe_of(&[("reclaim-policy", "Retain")]);
+        let job = |attempt: u32| {
+            let run_labels = RunLabels { attempt, ..RunLabels::default() };
+            Job { is_over: true, is_first: true, run_labels, ..Job::default() }
+        };
+        let decided = |recipe: &Recipe, jobs: &[Job], is_of_snapshot: bool, deletes: &[(u32, RunState)]| {
+            let creating_jobs: Vec<&Job> = jobs.iter().collect();
+            let observed = Observed {
+                creating_jobs: &creating_jobs,
+                has_running_pods: false,
+                volume: false,
+                made_volume: false,
+                is_of_snapshot,
+                recipe: Some(recipe),
+                deletes,
+            };
+            decide(&observed, NOW)
+        };
+        let repeated = Job { is_first: false, ..job(1) };
+        for jobs in [vec![job(2)], vec![job(1), job(2)], vec![repeated.clone()]] {
+            for deletes in [&[][..], &[(1, RunState::MayBeRunning)], &[(1, failed(true))]] {
+                let decision = decided(&retain, &jobs, false, deletes);
+                assert_eq!((decision.rule, decision.step), (Rule::MayBeKept, Step::Clear), "{jobs:?}");
+                assert!(
+                    decision.event.is_some_and(|event| event.warning && event.message.contains("nothing is deleted"))
+                );
+            }
+            assert_eq!(decided(&recipe(), &jobs, false, &[]), start(1), "the policy is Delete");
+        }
+        assert_eq!(decided(&retain, &[job(1)], false, &[]), start(1), "nobody has had the storage");
+        // The policy of a content that is gone is not known.
+        assert_eq!(decided(&recipe(), &[repeated], true, &[]), start(1));
+        assert_eq!(decided(&recipe(), &[job(2)], true, &[]).rule, Rule::MayBeKept);
+        let done = [(1, RunState::Succeeded)];
+        assert_eq!(decided(&retain, &[job(2)], false, &done).rule, Rule::StorageDeleted);
+    }
+
+    /// Backup tools copy Jobs, and Kubernetes runs the copies.
+    #[test]
+    fn a_restored_run_deletes_nothing_whatever_its_policy() {
+        let recipe = recipe();
+        let job = Job { created: NOW, requested: Some(NOW - 3600), is_first: true, ..Job::default() };
+        for (is_over, recipe) in [(true, Some(&recipe)), (false, Some(&recipe)), (true, None)] {
+            let job = Job { is_over, ..job.clone() };
+            let creating_jobs = [&job];
+            let observed = Observed {
+                creating_jobs: &creating_jobs,
+                has_running_pods: !is_over,
+                volume: false,
+                made_volume: false,
+                is_of_snapshot: false,
+                recipe,
+                deletes: &[],
+            };
+            let decision = decide(&observed, NOW);
+            assert_eq!((decision.rule, decision.step), (Rule::RunRestored, Step::Clear));
+            assert!(decision.event.is_some_and(|event| event.message.contains("exclude Jobs from backups")));
         }
     }
 
@@ -273,6 +374,7 @@ mod tests {
             has_running_pods: true,
             volume: true,
             made_volume: false,
+            is_of_snapshot: false,
             recipe: Some(&recipe),
             deletes: &[],
         };

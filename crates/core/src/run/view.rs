@@ -126,6 +126,9 @@ pub struct JobEnd {
     pub at: i64,
 }
 
+/// The longest time between the request for a Job and its creation, in seconds. Clocks may differ, too.
+const LONGEST_REQUEST: i64 = 600;
+
 /// A Job of the orchestrator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
@@ -161,6 +164,8 @@ pub struct Job {
     pub had_pods: bool,
     /// The time of the Job's creation, in seconds since 1970.
     pub created: i64,
+    /// The time at which the orchestrator asked for the Job, in seconds since 1970; `None` for Jobs of earlier versions.
+    pub requested: Option<i64>,
     /// The time after which Kubernetes ends the Job, in seconds; `None` for never.
     pub deadline: Option<i64>,
     /// The node to which the pod is bound.
@@ -177,6 +182,12 @@ impl Job {
     /// Returns the name of the existing Job.
     pub fn real_name(&self) -> &ObjectName {
         self.batch.as_ref().unwrap_or(&self.name)
+    }
+
+    /// Checks whether a backup tool may have created the Job again: the Job is much younger than the request for it. No
+    /// request is on its way for so long.
+    pub fn may_be_restored(&self) -> bool {
+        self.requested.is_some_and(|requested| self.created.saturating_sub(requested) > LONGEST_REQUEST)
     }
 
     /// Checks whether the run is for a claim without a volume.
@@ -217,6 +228,8 @@ impl From<&batch::Job> for Job {
             view.content = annotations.get(names::JOB_CONTENT).cloned();
             view.attributes = annotations.get(names::ATTRIBUTES).and_then(|text| serde_json::from_str(text).ok());
             view.size = annotations.get(names::JOB_SIZE).and_then(|size| size.parse().ok());
+            let requested = annotations.get(names::JOB_REQUESTED);
+            view.requested = requested.and_then(|at| at.parse::<jiff::Timestamp>().ok()).map(|at| at.as_second());
         }
         for condition in conditions.filter(|condition| condition.status == "True") {
             match condition.type_.as_str() {

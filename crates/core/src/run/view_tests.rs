@@ -1,5 +1,21 @@
 use super::*;
 
+#[test]
+fn a_job_that_is_much_younger_than_its_request_may_be_restored() {
+    let may_be_restored = |created: &str, requested: Option<&str>| {
+        let annotations = requested.map(|at| serde_json::json!({ names::JOB_REQUESTED: at }));
+        let job = serde_json::json!({ "metadata": { "creationTimestamp": created, "annotations": annotations } });
+        Job::from(&serde_json::from_value::<batch::Job>(job).unwrap()).may_be_restored()
+    };
+    let requested = Some("2026-01-01T00:00:00.123456Z");
+    assert!(!may_be_restored("2026-01-01T00:00:00Z", requested));
+    assert!(!may_be_restored("2026-01-01T00:10:00Z", requested), "the request was on its way");
+    assert!(may_be_restored("2026-01-01T00:10:01Z", requested));
+    assert!(may_be_restored("2026-02-01T00:00:00Z", requested));
+    assert!(!may_be_restored("2025-12-31T23:00:00Z", requested), "clocks differ");
+    assert!(!may_be_restored("2026-02-01T00:00:00Z", None), "a Job of an earlier version");
+}
+
 /// These are the statuses of Kubernetes 1.36 for deleted pods, by the reason why they had not started.
 #[test]
 fn the_statuses_of_kubernetes_show_whether_a_container_has_run() {
