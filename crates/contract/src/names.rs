@@ -202,6 +202,8 @@ pub const DELETION_SECRET_NAME: &str = "volume.kubernetes.io/provisioner-deletio
 pub const DELETION_SECRET_NAMESPACE: &str = "volume.kubernetes.io/provisioner-deletion-secret-namespace";
 /// On Jobs, pods and published capacities: the program that manages the object.
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// On Jobs and their pods: Velero leaves out objects with this label and the value `true`. A restored Job would run again.
+pub const LABEL_NO_BACKUP: &str = "velero.io/exclude-from-backup";
 /// Prefix of the names of pool requests.
 pub const POOL_REQUEST_PREFIX: &str = "pool-";
 /// The finalizer that Kubernetes adds to every claim, and removes when no pod uses the claim.

@@ -63,6 +63,7 @@ pub(crate) fn labels(request: &RunRequest, id: &str) -> BTreeMap<String, String>
         (names::LABEL_VOLUME_ID, id.to_owned()),
         (names::LABEL_ATTEMPT, request.attempt.to_string()),
         (names::LABEL_MANAGED_BY, names::FIELD_MANAGER.to_owned()),
+        (names::LABEL_NO_BACKUP, "true".to_owned()),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))

@@ -65,6 +65,22 @@ pub(crate) fn run_target(node: Option<&str>) -> RunTarget {
     RunTarget { namespace: "admin".into(), node: node.map(str::to_owned), ..RunTarget::default() }
 }
 
+/// A restored Job runs again, with the id of a volume that may have another owner by then.
+#[test]
+fn backup_tools_leave_out_each_run_and_its_pod() {
+    let data = [("image", "x"), ("pod-template", "metadata: {labels: {velero.io/exclude-from-backup: 'false'}}")];
+    let recipe = recipe(&data);
+    let identity = crate::config::classes::Identity::of_tests();
+    let single = job(&recipe, &request(&recipe), &RunTarget { namespace: "admin".into(), ..RunTarget::default() });
+    let listing = crate::run::list::list(&recipe, None, &identity, "https://api", "1");
+    for job in [single, listing] {
+        let of_pod = job.spec.unwrap().template.metadata.and_then(|metadata| metadata.labels);
+        for labels in [job.metadata.labels, of_pod] {
+            assert_eq!(labels.unwrap().get(names::LABEL_NO_BACKUP).map(String::as_str), Some("true"));
+        }
+    }
+}
+
 #[test]
 fn the_first_example_makes_this_job() {
     let recipe = recipe(&[
