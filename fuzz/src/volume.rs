@@ -285,6 +285,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         effective_config: recipe.effective_config.clone(),
         origin_node: draw.pick(&[None, Some("node-1")]).map(str::to_owned),
         moved_in: None,
+        cluster: None,
     };
     let forged = draw.chance();
     if !forged {

@@ -35,6 +35,7 @@ pub fn identity() -> Identity {
         config_namespaces: vec!["admin".into()],
         namespace: "admin".into(),
         shell_image: None,
+        cluster: String::new(),
     }
 }
 

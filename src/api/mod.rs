@@ -3,12 +3,13 @@
 //! - Connecting: [`client`] makes the client, and `measure` measures its requests.
 //! - Reading: [`watch`] follows the objects, and `trimmed`, `read` and `pages` read them.
 //! - Writing: [`writes`] and [`events`] use the client of a leader ([`lease`], [`fence`]).
-//! - Others: [`policies`] reads the admission policies, and [`external_provisioner`] the Leases of external
-//!   provisioners.
+//! - Others: [`policies`] reads the admission policies, [`external_provisioner`] the Leases of external provisioners,
+//!   and [`cluster_uid`] the UID by which clusters are told apart.
 
 pub mod bundle;
 pub mod claim_events;
 pub mod client;
+pub mod cluster_uid;
 mod discard_reply;
 pub mod events;
 pub mod external_provisioner;

@@ -9,6 +9,7 @@ mod pool;
 mod run;
 mod snapshot;
 mod volume;
+mod vouch;
 
 use std::time::Duration;
 

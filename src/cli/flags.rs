@@ -112,6 +112,7 @@ impl Names {
             config_namespaces,
             namespace,
             shell_image: shell_image.or_else(|| Some(SHIPPED_SHELL.into())),
+            cluster: String::new(),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::api::events::EventRecorder;
 use crate::api::fence::Fence;
 use crate::api::lease::LeaderElector;
 use crate::api::writes::{Binding, Writes};
-use crate::api::{client, external_provisioner, watch as watches};
+use crate::api::{client, cluster_uid, external_provisioner, watch as watches};
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::log::{Log, LogFormat};
@@ -106,6 +106,7 @@ async fn orchestrate(args: RunArgs, log: Log) -> anyhow::Result<ExitCode> {
     let metrics = Metrics::of(&identity.instance);
     let (client, address) = client::connect(&metrics).await?;
     let clock = Clock::default();
+    let identity = Identity { cluster: cluster_uid::until_known(&client, &clock).await, ..identity };
     let cluster = ClusterState::new(identity.clone(), clock.clone());
     cluster.queue.pause();
     let (events, event_writer) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());

@@ -12,6 +12,7 @@ fn identity(namespaces: &[&str]) -> Identity {
         config_namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
         namespace: "flex-provisioner".into(),
         shell_image: Some("example/shell".into()),
+        cluster: String::new(),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::config::keys;
 use crate::config::script::kept_prefix;
 use crate::model::volume::Provenance;
 use crate::volume::place::verify_alone;
-use crate::volume::vouch::{ClassConfigs, ReferredClaim, Vouchable, vouchable};
+use crate::volume::vouch::{ClassConfigs, ReferredClaim, Vouchable, explain_other_cluster, vouchable};
 
 #[derive(Debug, Args)]
 pub(super) struct VouchArgs {
@@ -34,6 +34,9 @@ pub(super) struct VouchArgs {
     /// Confirm also volumes whose claim is gone and whose policy is Delete: their storage is deleted at once.
     #[arg(long)]
     also_released: bool,
+    /// Confirm also volumes that the cluster with this UID has adopted: it must not use their storage any more.
+    #[arg(long, value_name = "UID")]
+    from_cluster: Option<String>,
     /// Print what would be confirmed, and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -64,7 +67,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
                     vouchable(&volume, &configs, referred, args.also_released)
                 }
             };
-            let Vouchable { provenance, untrusted_difference } = match checked {
+            let Vouchable { provenance, untrusted_difference, other_cluster } = match checked {
                 Ok(vouchable) => vouchable,
                 Err(why) => {
                     say!("{name}: refused: {why}");
@@ -76,6 +79,12 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
             let place = places.get(&name).filter(|_| provenance.moved_in.is_some());
             if let Some(why) = place.and_then(|place| verify_alone(&places, &name, place).err()) {
                 say!("{name}: refused: {why}");
+                refused += 1;
+                continue;
+            }
+            if let Some(cluster) = other_cluster.filter(|other| args.from_cluster.as_ref() != Some(other)) {
+                let why = explain_other_cluster(&cluster);
+                say!("{name}: refused: {why}; if it does not, add --from-cluster {cluster}");
                 refused += 1;
                 continue;
             }
@@ -97,8 +106,11 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints a record, for the admin to check.
-fn show(name: &str, Provenance { effective_config, origin_node: node, moved_in }: &Provenance) {
+fn show(name: &str, Provenance { effective_config, origin_node: node, moved_in, cluster }: &Provenance) {
     say!("{name}: class {}, config {}", effective_config.class, effective_config.config);
+    if let Some(cluster) = cluster {
+        say!("    adopted in the cluster: {}", crate::text::printable(cluster, 400));
+    }
     if let Some(node) = node {
         say!("    made on node: {node}");
     }

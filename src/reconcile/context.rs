@@ -168,7 +168,7 @@ impl Context {
         }
     }
 
-    /// Creates the Job of a run, with the text of its script and the time of the request. Until the watch shows the Job, the run counts as one that may
+    /// Creates the Job of a run, with the text of its script, the time of the request and the cluster. Until the watch shows the Job, the run counts as one that may
     /// be running.
     pub(super) async fn create_job(&self, recipe: &Recipe, mut job: api::Job) -> Result<(), WriteError> {
         let script = recipe.script.as_deref().and_then(|hash| self.cluster.index().script(hash));
@@ -179,6 +179,9 @@ impl Context {
         })?;
         let annotations = job.metadata.annotations.get_or_insert_default();
         annotations.insert(names::JOB_REQUESTED.to_owned(), self.timestamp());
+        if !self.identity.cluster.is_empty() {
+            annotations.insert(names::CLUSTER.to_owned(), self.identity.cluster.clone());
+        }
         let name = job.metadata.name.as_deref().unwrap_or_default();
         // The expectation begins before the Job exists, because the watch may be faster than the answer.
         self.cluster.index_mut().begin_creation(name);

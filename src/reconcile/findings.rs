@@ -52,6 +52,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
             context.metrics.orphan_removed(finding.kind);
             let why = match finding.removal {
                 Some(Removal::StalledJob) => "the provisioner has removed it, so the run starts again",
+                Some(Removal::CopiedJob) => "the provisioner has removed it, and deletes nothing because of it",
                 _ => "it was the provisioner's and nothing needed it, so the provisioner has removed it",
             };
             let message = format!("{}; {why}", finding.detail);
@@ -123,7 +124,7 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
             }
             _ => return Ok(false),
         },
-        Some(Removal::OldJob | Removal::StalledJob) => writes.remove_job(name, uid).await?,
+        Some(Removal::OldJob | Removal::StalledJob | Removal::CopiedJob) => writes.remove_job(name, uid).await?,
         Some(Removal::Revision { hash }) => {
             if writes.is_stamped_with(hash).await? {
                 return Ok(false);

@@ -62,6 +62,7 @@ pub fn identity() -> Identity {
         namespace: "own".into(),
         config_namespaces: vec!["own".into()],
         shell_image: None,
+        cluster: String::new(),
     }
 }
 
@@ -74,6 +75,7 @@ pub fn default_identity() -> Identity {
         namespace: "own".into(),
         config_namespaces: vec!["admin".into()],
         shell_image: None,
+        cluster: String::new(),
     }
 }
 

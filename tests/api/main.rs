@@ -34,6 +34,7 @@ mod move_in;
 mod nodes;
 mod page;
 mod pools;
+mod restored;
 mod retry;
 mod scripts;
 mod snapshots;

@@ -194,6 +194,7 @@ async fn a_script_is_removed_some_time_after_the_last_volume_that_names_it() {
         config_namespaces: vec![ADMIN.into()],
         namespace: OWN.into(),
         shell_image: None,
+        cluster: String::new(),
     };
     let hands = Hands(Arc::new(Mutex::new(jiff::Timestamp::now().as_second())));
     let clock = Clock::new(hands.clone());

@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::PostParams;
 use serde_json::json;
 
+use orchestrator::commands::doctor;
 use orchestrator::kubelet::{nfs_volume, request};
 use orchestrator::ring::{ADMIN, Ring, WHILE, annotation, uid};
-use orchestrator::wait::stays;
+use orchestrator::wait::{stays, until};
 
 #[tokio::test]
 async fn a_claim_whose_volume_was_stolen_gets_another() {
@@ -133,6 +134,37 @@ async fn a_restored_run_deletes_nothing() {
     ring.api::<Job>(ADMIN).create(&PostParams::default(), &restored).await.unwrap();
     ring.event(ADMIN, &name, reason::FINDING_REPORTED, "a backup tool may have created this run again").await;
     ring.nothing_left().await;
+    assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
+}
+
+/// The objects of another cluster, with their records and runs, are copied into this one.
+#[tokio::test]
+async fn a_copied_run_of_another_cluster_counts_for_nothing() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s..2s")]).await;
+    let (id, job) = all_gone(&ring).await;
+    let mut copy = created_again(&job);
+    let annotations = copy.metadata.annotations.as_mut().unwrap();
+    assert!(
+        annotations.insert(names::CLUSTER.into(), "another-cluster".into()).is_some(),
+        "each Job names its cluster"
+    );
+    let name = copy.metadata.name.clone().unwrap();
+    let jobs = ring.api::<Job>(ADMIN);
+    jobs.create(&PostParams::default(), &copy).await.unwrap();
+    stays("no delete run begins", WHILE, || async {
+        let deletes = ring.jobs(ADMIN, "delete", &id).await;
+        if deletes.is_empty() { Ok(()) } else { Err(format!("{} delete runs", deletes.len())) }
+    })
+    .await;
+    let (_, message) = doctor(&ring, ADMIN, &["--fix"]);
+    let text = message.to_string();
+    assert!(text.contains("job-copied") && text.contains("another-cluster"), "{message}");
+    until("the copy is removed", || async {
+        let there = jobs.get_opt(&name).await.unwrap().filter(|job| job.metadata.deletion_timestamp.is_none());
+        if there.is_none() { Ok(()) } else { Err("it is there".to_owned()) }
+    })
+    .await;
     assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
 }
 

@@ -94,6 +94,8 @@ pub const CREATED_BY_GROUPS: &str = "flex-provisioner.io/created-by-groups";
 pub const VERDICT: &str = "flex-provisioner.io/verdict";
 /// On Jobs, and on volumes that were adopted: the namespace and name of the claim, as `namespace/name`.
 pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
+/// On Jobs: the UID of the cluster whose orchestrator created the Job. A Job of another cluster is a copy.
+pub const CLUSTER: &str = "flex-provisioner.io/cluster";
 /// On Jobs: the time at which the orchestrator asked the API server for the Job, RFC 3339. A Job that is much younger was
 /// created by somebody else, such as a backup tool.
 pub const JOB_REQUESTED: &str = "flex-provisioner.io/requested-at";

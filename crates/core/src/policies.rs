@@ -306,12 +306,13 @@ mod tests {
     }
 
     /// Names of the contract that claims and volumes do not bear, and `retry`, which each user of a claim may write.
-    const ELSEWHERE: [&str; 21] = [
+    const ELSEWHERE: [&str; 22] = [
         "capacity",
         "capacity-fingerprint",
         "claim",
         "class",
         "clone-",
+        "cluster",
         "first-job",
         "log",
         "operation",

@@ -264,6 +264,7 @@ impl Setting {
             effective_config: self.recipe.effective_config.clone(),
             origin_node: self.recipe.required_node(self.node()).map(str::to_owned),
             moved_in: None,
+            cluster: None,
         };
         let record = serde_json::json!(provenance).to_string();
         let status = PersistentVolumeStatus {

@@ -10,6 +10,7 @@ pub(crate) fn identity() -> Identity {
         config_namespaces: vec!["flex-provisioner".into()],
         namespace: "flex-provisioner".into(),
         shell_image: Some("shell".into()),
+        cluster: String::new(),
     }
 }
 

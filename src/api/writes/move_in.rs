@@ -147,7 +147,7 @@ fn annotations(set: &[(&str, &str)]) -> Value {
 
 /// Returns the metadata of a volume that moves in.
 fn recorded(mapping: &Mapping, identity: &Identity) -> Value {
-    let provenance = &mapping.provenance;
+    let provenance = &mapping.provenance.of_cluster(identity);
     json!({
         "labels": { names::LABEL_INSTANCE: identity.instance, names::LABEL_POOL: null },
         "annotations": annotations(&[
@@ -181,6 +181,7 @@ mod tests {
                 effective_config,
                 origin_node: Some("n".into()),
                 moved_in: Some(MovedIn::default()),
+                cluster: None,
             },
             finalizers: vec![names::VOLUME_FINALIZER.into()],
         };

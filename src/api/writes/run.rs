@@ -117,7 +117,10 @@ impl Writes {
         let same = [names::LABEL_INSTANCE, names::LABEL_VOLUME_ID, names::LABEL_ATTEMPT]
             .iter()
             .all(|key| label(&there, key) == label(job, key));
-        match same {
+        // A copy of another cluster's Job does not do this cluster's work.
+        let cluster = |job: &Job| job.metadata.annotations.as_ref().and_then(|all| all.get(names::CLUSTER).cloned());
+        let is_copy = cluster(&there).is_some() && cluster(job).is_some() && cluster(&there) != cluster(job);
+        match same && !is_copy {
             true if there.metadata.deletion_timestamp.is_some() => Err(WriteError::Conflict(what())),
             true => Ok(()),
             false => Err(WriteError::Foreign(what())),

@@ -286,7 +286,7 @@ impl Writes {
                 names::POOL_SIZE: size,
                 names::JOB_CLAIM: former_claim,
                 names::VOLUME_ID: id,
-                names::PROVENANCE: json!(provenance).to_string(),
+                names::PROVENANCE: json!(provenance.of_cluster(&self.identity)).to_string(),
                 names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
                 names::PROVISIONED_BY: provenance.effective_config.provisioner(&self.identity.provisioner),
                 names::BOUND_BY_CONTROLLER: "yes",
@@ -341,22 +341,6 @@ impl Writes {
             "uid": uid,
         });
         self.patch_volume(volume, json!({}), json!({ "spec": { "claimRef": reference } })).await
-    }
-
-    /// Writes the adoption mark of a restored volume, by its provenance. A volume without a claimRef is reserved first:
-    /// adopted, any claim could take it. A volume that was pooled when it was saved leaves the pool first, because a
-    /// claim may have used it since.
-    pub async fn vouch(&self, volume: &Volume) -> Result<Volume> {
-        let mut kept = volume.clone();
-        if kept.was_pooled() {
-            // The annotation of the size stays: an admin who repeats an interrupted command is asked again.
-            let metadata = json!({ "labels": { names::LABEL_POOL: null } });
-            kept = self.patch_volume(&kept, metadata, json!({})).await?;
-        }
-        if kept.claim_ref.is_none() {
-            kept = self.reserve(&kept, &kept.reservation(&self.identity.namespace), None).await?;
-        }
-        self.write_adoption_mark(&kept).await
     }
 
     /// Records the batch of the volume's delete run. Returns the written volume.

@@ -20,6 +20,7 @@ use super::flags::{Names, Namespaces, instance_id, provisioner_name};
 use super::rights::has_right;
 use crate::api::bundle::Recording;
 use crate::api::client::{self, Access, Connection};
+use crate::api::cluster_uid;
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::object::ObjectName;
@@ -141,6 +142,13 @@ impl Cluster {
         if let Some(file) = &self.bundle {
             return Ok(archive::read(file)?.0.identity);
         }
+        let identity = self.orchestrator(client).await?;
+        let cluster = cluster_uid::read(client).await.context("the UID of the cluster cannot be read")?;
+        Ok(Identity { cluster, ..identity })
+    }
+
+    /// Returns the names of the orchestrator, without the UID of the cluster.
+    async fn orchestrator(&self, client: &Client) -> anyhow::Result<Identity> {
         match orchestrators(client, self.namespace.as_deref()).await {
             Ok(found) => self.chosen(found),
             Err(kube::Error::Api(status)) if status.code == 403 => {

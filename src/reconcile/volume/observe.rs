@@ -215,7 +215,7 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
         .ok_or("how the volume was made is not known: it was never adopted, no Job of it exists, and its class does not make and delete such volumes")?;
     let host = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).filter(|host| !host.is_empty());
     let origin_node = host.filter(|_| recipe.placement != Placement::Any).map(str::to_owned);
-    Ok(Provenance { effective_config: recipe.effective_config.clone(), origin_node, moved_in: None })
+    Ok(Provenance { effective_config: recipe.effective_config.clone(), origin_node, moved_in: None, cluster: None })
 }
 
 /// Returns the recipe for a volume that appeared when claim and Jobs were gone. It is that of the class, if the class

@@ -15,6 +15,8 @@ const MAX_WARNINGS: usize = 10_000;
 #[derive(Debug, Default)]
 pub struct RunCache {
     jobs: BTreeMap<ObjectName, Arc<Job>>,
+    /// The copies of Jobs of other clusters, which nothing else knows.
+    copied_jobs: BTreeMap<ObjectName, Arc<Job>>,
     jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
     pods: BTreeMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
@@ -32,9 +34,25 @@ impl RunCache {
         self.jobs.values()
     }
 
-    /// Returns the names of all Jobs.
+    /// Returns the names of all Jobs, and of all copies.
     pub fn job_names(&self) -> impl Iterator<Item = &ObjectName> {
-        self.jobs.keys()
+        self.jobs.keys().chain(self.copied_jobs.keys())
+    }
+
+    /// Returns the copies of Jobs of other clusters.
+    pub fn copied_jobs(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.copied_jobs.values()
+    }
+
+    /// Adds a copy of another cluster's Job. Returns whether it is new.
+    pub fn add_copied_job(&mut self, job: Job) -> bool {
+        let before = self.copied_jobs.insert(job.name.clone(), Arc::new(job));
+        before.is_none()
+    }
+
+    /// Forgets a copy. Returns whether there was one.
+    pub fn remove_copied_job(&mut self, name: &ObjectName) -> bool {
+        self.copied_jobs.remove(name).is_some()
     }
 
     /// Returns the Jobs with a volume id. A batch has also the ids of its members.

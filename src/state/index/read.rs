@@ -480,6 +480,7 @@ impl Index {
             identity: identity.clone(),
             classes: self.classes(),
             jobs: self.jobs().cloned().collect(),
+            copied_jobs: self.facts.cache.runs.copied_jobs().cloned().collect(),
             pods: self.pods().cloned().collect(),
             snapshots: self.snapshots().cloned().collect(),
             contents: self.contents().cloned().collect(),

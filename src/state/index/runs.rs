@@ -9,13 +9,16 @@ impl Index {
     pub fn change_job(&mut self, change: WatchChange<Job>) -> Vec<WorkItem> {
         let runs = &self.facts.cache.runs;
         match change {
+            WatchChange::Apply(job) if job.is_copy(&self.facts.identity) => self.add_copied_job(job),
             WatchChange::Apply(job) if self.shows_nothing_new(&job) => Vec::new(),
             WatchChange::Apply(job) => {
+                self.facts.cache.runs.remove_copied_job(&job.name);
                 self.slots.expectations_mut().remove(&job.name.name);
                 let changed = self.facts.cache.runs.apply_job(job);
                 self.on_job(&changed)
             }
             WatchChange::Delete(name) => {
+                self.facts.cache.runs.remove_copied_job(&name);
                 let Some(changed) = self.facts.cache.runs.remove_job(&name) else { return Vec::new() };
                 let (job, cache) = (changed.last(), &self.facts.cache);
                 self.removed_jobs.on_deleted_job(job, &cache.claims, self.facts.clock.now());
@@ -31,6 +34,19 @@ impl Index {
                 self.remove_missing(missing, |index, name| index.change_job(WatchChange::Delete(name.clone())))
             }
         }
+    }
+
+    /// Keeps a copy of another cluster's Job apart, so that it counts for nothing. The search for findings removes it.
+    fn add_copied_job(&mut self, job: Job) -> Vec<WorkItem> {
+        // Somebody may have created it in place of a Job of this cluster.
+        let mut items = match self.facts.cache.runs.job(&job.name).is_some() {
+            true => self.change_job(WatchChange::Delete(job.name.clone())),
+            false => Vec::new(),
+        };
+        if self.facts.cache.runs.add_copied_job(job) {
+            items.push(WorkItem::Findings);
+        }
+        items
     }
 
     fn on_job(&mut self, changed: &Changed<Job>) -> Vec<WorkItem> {

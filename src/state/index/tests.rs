@@ -239,6 +239,39 @@ fn the_index_remembers_that_a_claim_is_gone_until_its_volume_is_gone() {
     assert!(!index.is_claim_gone(&reserved), "a claim of that name may come");
 }
 
+/// A backup of another cluster has its Jobs, with labels of this instance.
+#[test]
+fn a_copied_job_counts_for_nothing_and_wakes_the_search_for_findings() {
+    let identity = crate::config::classes::Identity { cluster: "here".into(), ..identity() };
+    let mut index = Index::new(identity, Clock::default());
+    let name = ObjectName::new("own", "provision-u-1");
+    let job = |cluster: Option<&str>, uid: &str| Job {
+        name: name.clone(),
+        uid: uid.into(),
+        cluster: cluster.map(str::to_owned),
+        run_labels: RunLabels { operation: "provision".into(), id: "u".into(), attempt: 1, class: CLASS.into() },
+        ..Job::default()
+    };
+    let copies = |index: &Index| index.observe(&index.facts.identity.clone(), 0, false).copied_jobs.len();
+    assert_eq!(index.change_job(WatchChange::Apply(job(Some("there"), "a"))), [WorkItem::Findings]);
+    assert_eq!(index.change_job(WatchChange::Apply(job(Some("there"), "a"))), [], "it is known");
+    assert!(index.jobs_of("u").is_empty() && index.jobs().next().is_none());
+    assert_eq!(copies(&index), 1);
+    index.change_job(WatchChange::Retain([].into()));
+    assert_eq!(copies(&index), 0, "a list does not have it");
+    for own in [Some("here"), None] {
+        index.change_job(WatchChange::Apply(job(own, "b")));
+        assert_eq!((index.jobs_of("u").len(), copies(&index)), (1, 0));
+        assert!(index.change_job(WatchChange::Apply(job(Some("there"), "c"))).contains(&WorkItem::Findings));
+        assert_eq!((index.jobs_of("u").len(), copies(&index)), (0, 1), "the copy has taken its name");
+    }
+    index.change_job(WatchChange::Apply(job(None, "d")));
+    assert_eq!((index.jobs_of("u").len(), copies(&index)), (1, 0), "and a Job of this cluster that of the copy");
+    index.change_job(WatchChange::Apply(job(Some("there"), "e")));
+    index.change_job(WatchChange::Delete(name.clone()));
+    assert_eq!((index.jobs_of("u").len(), copies(&index)), (0, 0));
+}
+
 #[test]
 fn classes_are_decided_once_at_the_end_of_a_list() {
     let is_known = |index: &Index| !matches!(index.classes().lookup(CLASS), ClassLookup::Unknown);

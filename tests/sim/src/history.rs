@@ -162,6 +162,7 @@ impl History {
             config_namespaces: vec![SYSTEM.into(), VENDOR.into()],
             namespace: SYSTEM.into(),
             shell_image: None,
+            cluster: String::new(),
         };
         History {
             rng,

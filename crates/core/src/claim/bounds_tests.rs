@@ -77,6 +77,7 @@ fn a_claim_that_became_too_long_still_gets_its_delete_run() {
         config_namespaces: vec![],
         namespace: "n".into(),
         shell_image: None,
+        cluster: String::new(),
     };
     let asked = |text: &str| {
         let claim = claim(&[("a", text), (names::CREATED_BY, "tom")]);

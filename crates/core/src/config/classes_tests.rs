@@ -18,6 +18,7 @@ fn identity() -> Identity {
         config_namespaces: vec!["admin".into(), "storage".into()],
         namespace: "flex-provisioner".into(),
         shell_image: None,
+        cluster: String::new(),
     }
 }
 

@@ -91,6 +91,7 @@ fn a_lease_counts_only_in_a_namespace_that_an_admin_names() {
         config_namespaces: vec!["admin".into()],
         namespace: "n".into(),
         shell_image: None,
+        cluster: String::new(),
     };
     let config = |keys: &[(&str, &str)]| Config {
         name: ObjectName::new("admin", "c"),

@@ -19,9 +19,17 @@ pub struct Identity {
     pub namespace: String,
     /// The image for scripts whose config names none; `None` refuses such configs.
     pub shell_image: Option<String>,
+    /// The UID of the namespace `kube-system`, by which clusters are told apart; empty if it is not known.
+    #[serde(default)]
+    pub cluster: String,
 }
 
 impl Identity {
+    /// Checks whether a UID is that of another cluster. Without the own UID nobody knows, so each one counts as another.
+    pub fn is_other_cluster(&self, cluster: &str) -> bool {
+        !cluster.is_empty() && cluster != self.cluster
+    }
+
     /// Returns the Lease by which the replicas elect a leader.
     pub fn lease(&self) -> ObjectName {
         ObjectName::new(&self.namespace, format!("flex-provisioner-{}", self.instance))
@@ -46,6 +54,7 @@ impl Identity {
             config_namespaces: vec!["admin".into()],
             namespace: "own".into(),
             shell_image: None,
+            cluster: String::new(),
         }
     }
 }

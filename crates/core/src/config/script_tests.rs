@@ -14,6 +14,7 @@ fn identity(shell_image: Option<&str>) -> Identity {
         config_namespaces: vec!["own".into()],
         namespace: "own".into(),
         shell_image: shell_image.map(str::to_owned),
+        cluster: String::new(),
     }
 }
 

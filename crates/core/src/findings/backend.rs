@@ -207,7 +207,7 @@ fn missing(before: Searched<'_>, after: Searched<'_>, listings: &[Listing]) -> V
         .volumes()
         .filter(in_use)
         .filter_map(|volume| {
-            let Provenance { effective_config, origin_node: node, moved_in } = provenance(&volume)?;
+            let Provenance { effective_config, origin_node: node, moved_in, .. } = provenance(&volume)?;
             if moved_in.is_some_and(|moved_in| !is_listed(&volume, &moved_in)) {
                 return None;
             }

@@ -34,6 +34,8 @@ pub enum Removal {
     OldJob,
     /// Deletes a stuck Job. The reconciler that created the run begins it again.
     StalledJob,
+    /// Deletes a copy of another cluster's Job, whatever exists.
+    CopiedJob,
     /// Gives a restored volume its adoption mark again. Only at the request of an admin.
     Vouch,
     /// Deletes a revision.

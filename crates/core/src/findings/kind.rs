@@ -249,6 +249,13 @@ kinds! {
         emitted_by_steps: no, confirm_after: 30,
     }
 
+    /// The orchestrator of another cluster created this Job: a backup tool has copied it.
+    JobCopied = "job-copied", Warning {
+        meaning: "a copy of another cluster's run, which may change the storage of that cluster",
+        remedy: "The sweep and `--fix` remove it; exclude Jobs from backups.",
+        emitted_by_steps: no, confirm_after: 1,
+    }
+
     /// The claim, volume or content of a Job is gone.
     JobWithoutOwner = "job-without-owner", Warning {
         meaning: "a run for a claim or volume that does not exist any more",

@@ -50,6 +50,8 @@ pub struct ClusterObservation {
     pub classes: Arc<Classes>,
     /// The Jobs of this orchestrator.
     pub jobs: Vec<Arc<Job>>,
+    /// The copies of Jobs of other clusters.
+    pub copied_jobs: Vec<Arc<Job>>,
     /// The pods of this orchestrator.
     pub pods: Vec<Arc<Pod>>,
     /// All VolumeSnapshots of the cluster.
@@ -98,7 +100,7 @@ impl<'a> Lookups<'a> {
             now,
             snapshots: s.snapshots.iter().map(|snapshot| (&snapshot.name, snapshot.as_ref())).collect(),
             contents: s.contents.iter().map(|content| (content.name.as_str(), content.as_ref())).collect(),
-            jobs: s.jobs.iter().map(|job| &job.name).collect(),
+            jobs: s.jobs.iter().chain(&s.copied_jobs).map(|job| &job.name).collect(),
             jobs_by_id,
             ended,
         }

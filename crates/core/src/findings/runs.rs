@@ -4,12 +4,14 @@ use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER};
 use super::kind::FindingKind;
 use super::observation::Lookups;
 use crate::config::effective_config::{hash_of, revision_name};
+use crate::limits::NAME;
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
 use crate::run::job::JOB_TTL;
 use crate::run::member::Member;
 use crate::run::view::LabelledOperation;
 use crate::run::view::{Job, Pod};
+use crate::text::cut;
 
 /// The time after its deadline for which a Job may be without an end, in seconds.
 const STALLED_AFTER: i64 = 120;
@@ -80,6 +82,18 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
         return Some(finding(FindingKind::JobFinished, "its claim is bound".to_owned()).since(at).removed_by(removal));
     }
     None
+}
+
+/// Returns the finding about a copy of another cluster's Job.
+pub(super) fn copied_job(job: &Job) -> Option<Finding> {
+    let cluster = job.cluster.as_deref().filter(|_| !job.terminating)?;
+    let detail = format!(
+        "the cluster {} created it (the UID of its namespace kube-system), so it is a copy, as from a backup; its run may change the storage of that cluster",
+        cut(cluster, NAME)
+    );
+    let remedy = format!("kubectl -n {} delete job {}", job.name.namespace, job.name.name);
+    let finding = Finding::new(FindingKind::JobCopied, object_ref("Job", &job.name, &job.uid), detail, remedy);
+    Some(finding.since(job.created).removed_by(Removal::CopiedJob))
 }
 
 /// Checks whether the volume of a Job exists, or a claim or volume of its runs. A run of no volume needs none.

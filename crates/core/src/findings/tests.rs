@@ -110,6 +110,7 @@ impl Cluster {
                 identity,
                 classes: Arc::new(table),
                 jobs: vec![],
+                copied_jobs: vec![],
                 pods: vec![],
                 snapshots: vec![],
                 contents: vec![],
@@ -142,9 +143,13 @@ impl Cluster {
     }
 
     fn volume(mut self, change: impl FnOnce(&mut Volume)) -> Self {
-        let provenance =
-            json!(Provenance { effective_config: recipe().effective_config, origin_node: None, moved_in: None })
-                .to_string();
+        let provenance = json!(Provenance {
+            effective_config: recipe().effective_config,
+            origin_node: None,
+            moved_in: None,
+            cluster: None
+        })
+        .to_string();
         let uid = format!("v{}", self.1.volumes.len());
         let volume = json!({
             "metadata": {
@@ -321,6 +326,21 @@ fn jobs_that_kubernetes_has_forgotten_are_stuck() {
     stays(|job| job.complete = true);
     // If there is a pod, the pod's end is awaited.
     Cluster::new().claim(stamped(&recipe().version())).job("provision", forgotten).pod(|_| ()).clean();
+}
+
+/// A backup of another cluster has its Jobs. Kubernetes runs them here, too.
+#[test]
+fn a_copy_of_another_cluster_s_job_is_removed() {
+    let mut cluster = Cluster::new().bound().volume(|_| ()).job("provision", |job| job.cluster = Some("there".into()));
+    let copy = cluster.0.jobs.pop().unwrap();
+    cluster.0.copied_jobs.push(copy.clone());
+    cluster = cluster.pod(|pod| pod.job = copy.name.name.clone());
+    let found = only(&cluster, FindingKind::JobCopied);
+    assert_eq!(found.removal, Some(Removal::CopiedJob));
+    assert!(found.detail.contains("the cluster there created it"), "{found:#?}");
+    assert!(cluster.found().iter().all(|found| found.kind != FindingKind::PodWithoutJob), "{:#?}", cluster.found());
+    cluster.0.copied_jobs = vec![Arc::new(Job { terminating: true, ..Job::clone(&copy) })];
+    cluster.clean();
 }
 
 #[test]

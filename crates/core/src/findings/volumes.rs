@@ -20,7 +20,9 @@ use crate::model::volume::Volume;
 use crate::run::backoff;
 use crate::run::view::Job;
 use crate::volume::restored::may_adopt;
-use crate::volume::vouch::{ClassConfigs, ReferredClaim, Vouchable, is_deleted_at_once, reserve_command, vouchable};
+use crate::volume::vouch::{
+    ClassConfigs, ReferredClaim, Vouchable, explain_other_cluster, is_deleted_at_once, reserve_command, vouchable,
+};
 
 /// The relation of a volume to its claim.
 enum Owner {
@@ -140,8 +142,10 @@ fn restored(
     let command = format!("flex-provisioner vouch {}", volume.name);
     let claim = ReferredClaim::of(volume, |uid| w.objects.claim_by_id(uid).is_some());
     match vouchable(volume, &known, claim, true) {
-        Ok(Vouchable { untrusted_difference, .. }) if is_deleted_at_once(volume, claim) => {
+        Ok(Vouchable { untrusted_difference, other_cluster, .. }) if is_deleted_at_once(volume, claim) => {
+            let elsewhere = other_cluster.map(|cluster| format!("; {}", explain_other_cluster(&cluster)));
             let why = untrusted_difference.map(|why| format!("; {why}")).unwrap_or_default();
+            let why = elsewhere.unwrap_or_default() + &why;
             let detail = format!(
                 "its claim is gone and its policy is Delete, so the orchestrator would delete its storage at once if somebody vouched for it{why}"
             );
@@ -150,6 +154,15 @@ fn restored(
                 reserve_command(&volume.name)
             );
             finding(FindingKind::VolumeRestored, detail, remedy)
+        }
+        // No option of doctor takes over the storage of another cluster.
+        Ok(Vouchable { other_cluster: Some(cluster), untrusted_difference, .. }) => {
+            let trust = if untrusted_difference.is_some() { " --trust-record" } else { "" };
+            let also = untrusted_difference.map(|why| format!("; {why}")).unwrap_or_default();
+            let remedy = format!(
+                "look at its record: {command} --dry-run; if that cluster does not use the storage any more: {command} --from-cluster {cluster}{trust}"
+            );
+            finding(FindingKind::VolumeRestored, format!("{}{also}", explain_other_cluster(&cluster)), remedy)
         }
         Ok(Vouchable { untrusted_difference: None, .. }) => {
             let found = finding(FindingKind::VolumeRestored, "its record agrees with its class".into(), command)?;

@@ -14,6 +14,7 @@ use super::moved_in::MovedIn;
 use super::node_list::nodes;
 use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_ids};
 use super::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
+use crate::config::classes::Identity;
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::modify::Attributes;
 use crate::object::{ObjectName, is_dns_name};
@@ -32,6 +33,19 @@ pub struct Provenance {
     /// The place of the storage, if the volume has moved in.
     #[serde(default, rename = "moved-in", skip_serializing_if = "Option::is_none")]
     pub moved_in: Option<MovedIn>,
+    /// The UID of the cluster that has adopted the volume; `None` in records of earlier versions, and if it is not known.
+    /// The writes set it, so that no decision depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+}
+
+impl Provenance {
+    /// Returns the provenance of a volume that the cluster of an orchestrator adopts.
+    #[must_use]
+    pub fn of_cluster(&self, identity: &Identity) -> Self {
+        let cluster = Some(identity.cluster.clone()).filter(|cluster| !cluster.is_empty());
+        Provenance { cluster, ..self.clone() }
+    }
 }
 
 /// The claim to which a volume refers.
@@ -142,7 +156,7 @@ impl Volume {
 
     /// Checks whether the volume was made for this orchestrator. A volume of a class whose own provisioner a config
     /// replaces has the name of that provisioner; in a pool, or drained from one, it has no claim either.
-    pub fn belongs_to(&self, identity: &crate::config::classes::Identity) -> bool {
+    pub fn belongs_to(&self, identity: &Identity) -> bool {
         let instance = self.instance.as_deref().is_none_or(|instance| instance == identity.instance);
         let ours = self.provisioned_by.as_deref() == Some(identity.provisioner.as_str());
         let has_record = self.claim_uid.is_some() || self.provenance.is_some();

@@ -17,6 +17,7 @@ fn identity() -> Identity {
         config_namespaces: vec!["admin".into()],
         namespace: "storage".into(),
         shell_image: None,
+        cluster: String::new(),
     }
 }
 

@@ -62,6 +62,7 @@ mod tests {
             config_namespaces: vec![],
             namespace: "own".into(),
             shell_image: None,
+            cluster: String::new(),
         };
         let recipe = effective_config.recipe().unwrap();
         let made = |node, ts| list(&recipe, node, &identity, "https://api", ts);

@@ -18,6 +18,7 @@ fn made(recipe: &Recipe) -> Job {
         config_namespaces: vec!["admin".into()],
         namespace: "admin".into(),
         shell_image: None,
+        cluster: String::new(),
     };
     list(recipe, None, &identity, "https://api", "1")
 }

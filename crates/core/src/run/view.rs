@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::member::{self, Member};
 use super::phase::PodPhase;
 use super::pod::required_node;
+use crate::config::classes::Identity;
 use crate::config::modify::Attributes;
 use crate::object::ObjectName;
 use crate::status_reason::StatusReason;
@@ -164,6 +165,8 @@ pub struct Job {
     pub had_pods: bool,
     /// The time of the Job's creation, in seconds since 1970.
     pub created: i64,
+    /// The UID of the cluster whose orchestrator created the Job; `None` for Jobs of earlier versions.
+    pub cluster: Option<String>,
     /// The time at which the orchestrator asked for the Job, in seconds since 1970; `None` for Jobs of earlier versions.
     pub requested: Option<i64>,
     /// The time after which Kubernetes ends the Job, in seconds; `None` for never.
@@ -188,6 +191,13 @@ impl Job {
     /// request is on its way for so long.
     pub fn may_be_restored(&self) -> bool {
         self.requested.is_some_and(|requested| self.created.saturating_sub(requested) > LONGEST_REQUEST)
+    }
+
+    /// Checks whether the orchestrator of another cluster created the Job, so that this is a copy. If an orchestrator
+    /// does not know its own cluster, each Job is its own.
+    pub fn is_copy(&self, identity: &Identity) -> bool {
+        !identity.cluster.is_empty()
+            && self.cluster.as_deref().is_some_and(|cluster| identity.is_other_cluster(cluster))
     }
 
     /// Checks whether the run is for a claim without a volume.
@@ -228,6 +238,7 @@ impl From<&batch::Job> for Job {
             view.content = annotations.get(names::JOB_CONTENT).cloned();
             view.attributes = annotations.get(names::ATTRIBUTES).and_then(|text| serde_json::from_str(text).ok());
             view.size = annotations.get(names::JOB_SIZE).and_then(|size| size.parse().ok());
+            view.cluster = annotations.get(names::CLUSTER).cloned();
             let requested = annotations.get(names::JOB_REQUESTED);
             view.requested = requested.and_then(|at| at.parse::<jiff::Timestamp>().ok()).map(|at| at.as_second());
         }

@@ -1,6 +1,20 @@
 use super::*;
 
 #[test]
+fn a_job_of_another_cluster_is_a_copy() {
+    let is_copy = |cluster: Option<&str>, own: &str| {
+        let annotations = cluster.map(|cluster| serde_json::json!({ names::CLUSTER: cluster }));
+        let job = serde_json::json!({ "metadata": { "annotations": annotations } });
+        let identity = Identity { cluster: own.to_owned(), ..Identity::of_tests() };
+        Job::from(&serde_json::from_value::<batch::Job>(job).unwrap()).is_copy(&identity)
+    };
+    assert!(is_copy(Some("there"), "here"));
+    assert!(!is_copy(Some("here"), "here"));
+    assert!(!is_copy(None, "here") && !is_copy(Some(""), "here"), "a Job of an earlier version");
+    assert!(!is_copy(Some("there"), ""), "the orchestrator does not know its cluster");
+}
+
+#[test]
 fn a_job_that_is_much_younger_than_its_request_may_be_restored() {
     let may_be_restored = |created: &str, requested: Option<&str>| {
         let annotations = requested.map(|at| serde_json::json!({ names::JOB_REQUESTED: at }));

@@ -96,8 +96,13 @@ pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<I
     let id = id(&format!("{}\0{at}\0{}", recipe.config, of.path));
     let origin_node = node.filter(|_| on_node).map(|node| node.node.to_owned());
     let moved_in = MovedIn { path: of.path.to_owned(), size: of.size, ..MovedIn::default() };
-    let provenance =
-        Provenance { effective_config: recipe.effective_config.clone(), origin_node, moved_in: Some(moved_in) };
+    let provenance = Provenance {
+        effective_config: recipe.effective_config.clone(),
+        origin_node,
+        moved_in: Some(moved_in),
+        cluster: None,
+    };
+    let provenance = provenance.of_cluster(identity);
     let storage = StorageSpec { source, affinity };
     let ObjectTexts { volume, claim } = objects(of, recipe, identity, &id, &provenance, storage);
     let checked: PersistentVolume = serde_json::from_value(volume.clone()).map_err(|error| error.to_string())?;

@@ -155,7 +155,12 @@ pub fn map(of: &Candidate<'_>, former: &FormerProvisioner<'_>, identity: &Identi
         id: id.to_owned(),
         claim: claim.name.clone(),
         claim_uid: claim.uid.clone(),
-        provenance: Provenance { effective_config: recipe.effective_config.clone(), origin_node: node, moved_in },
+        provenance: Provenance {
+            effective_config: recipe.effective_config.clone(),
+            origin_node: node,
+            moved_in,
+            cluster: None,
+        },
         finalizers: volume.finalizers.iter().filter(kept).cloned().chain(added).collect(),
     })
 }

@@ -27,9 +27,13 @@ fn volume(from: &str) -> Value {
         size: 1 << 30,
         finalizers: vec![],
     };
-    let provenance =
-        json!(Provenance { effective_config: effective_config(), origin_node: None, moved_in: Some(moved_in) })
-            .to_string();
+    let provenance = json!(Provenance {
+        effective_config: effective_config(),
+        origin_node: None,
+        moved_in: Some(moved_in),
+        cluster: None
+    })
+    .to_string();
     json!({
         "metadata": {
             "name": names::pv_name(ID),

@@ -35,6 +35,8 @@ pub struct Vouchable {
     pub provenance: Provenance,
     /// The reason why an admin must check the provenance first; `None` if it contains nothing new about its class.
     pub untrusted_difference: Option<String>,
+    /// The UID of the cluster that has adopted the volume, if that is another one. It may still use the storage.
+    pub other_cluster: Option<String>,
 }
 
 /// The claim to which a volume refers, as the cluster shows it.
@@ -123,6 +125,7 @@ pub fn vouchable(
         })
     };
     Ok(Vouchable {
+        other_cluster: provenance.cluster.clone().filter(|cluster| configs.identity.is_other_cluster(cluster)),
         untrusted_difference: place.or_else(pool).or_else(|| untrusted_difference(effective_config, configs)),
         provenance,
     })
@@ -131,6 +134,13 @@ pub fn vouchable(
 /// Checks whether the storage of a volume with this claim is deleted as soon as an admin vouches for it.
 pub fn is_deleted_at_once(volume: &Volume, claim: ReferredClaim) -> bool {
     claim == ReferredClaim::Gone && volume.reclaim_policy == ReclaimPolicy::Delete
+}
+
+/// Writes why an admin must say that another cluster does not use the storage of a volume any more.
+pub fn explain_other_cluster(cluster: &str) -> String {
+    format!(
+        "the cluster {cluster} has adopted the volume (the UID of its namespace kube-system), and a deletion here would destroy the data there if that cluster still uses the storage"
+    )
 }
 
 /// Writes the command that reserves a volume for the claim in its claimRef, whatever the UID of that claim is.

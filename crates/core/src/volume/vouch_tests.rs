@@ -29,7 +29,8 @@ fn effective_config(more: &[(&str, &str)]) -> EffectiveConfig {
 
 /// Returns a volume as a backup tool restores it, with this provenance.
 fn restored(effective_config: &EffectiveConfig, change: impl FnOnce(&mut Value)) -> Volume {
-    let provenance = Provenance { effective_config: effective_config.clone(), origin_node: None, moved_in: None };
+    let provenance =
+        Provenance { effective_config: effective_config.clone(), origin_node: None, moved_in: None, cluster: None };
     let mut object = json!({
         "metadata": {
             "name": format!("pvc-{ID}"),
@@ -66,7 +67,8 @@ fn said(volume: &Volume, now: Option<&[(&str, &str)]>, kept: &[String]) -> Resul
     let (identity, recipes) = (Identity::of_tests(), kept.iter().cloned().collect());
     let classes = classes(&identity, config.iter(), [], &BTreeMap::new(), &ExternalProvisioners::none());
     let known = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };
-    vouchable(volume, &known, ReferredClaim::of(volume, |uid| uid == LIVING), false).map(|vouchable| vouchable.untrusted_difference)
+    vouchable(volume, &known, ReferredClaim::of(volume, |uid| uid == LIVING), false)
+        .map(|vouchable| vouchable.untrusted_difference)
 }
 
 #[test]
@@ -94,6 +96,32 @@ fn a_volume_whose_claim_is_gone_needs_an_admin_before_its_phase_says_so() {
     for uid in [None, Some(LIVING)] {
         assert_eq!(said(&of(uid, "Pending", "Delete"), Some(&[]), &[]), Ok(None), "{uid:?}");
     }
+}
+
+/// "I trust this image" and "the other cluster is gone" are two decisions.
+#[test]
+fn a_record_of_another_cluster_is_a_question_of_its_own() {
+    let of = |cluster: Option<&str>, own: &str| {
+        let volume = restored(&effective_config(&[]), |object| {
+            let text = object["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap().to_owned();
+            let mut record: Value = serde_json::from_str(&text).unwrap();
+            if let Some(cluster) = cluster {
+                record["cluster"] = json!(cluster);
+            }
+            object["metadata"]["annotations"][names::PROVENANCE] = json!(record.to_string());
+        });
+        let identity = Identity { cluster: own.into(), ..Identity::of_tests() };
+        let recipes = [effective_config(&[]).hash()].into();
+        let classes = classes(&identity, [], [], &BTreeMap::new(), &ExternalProvisioners::none());
+        let known = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };
+        let vouchable = vouchable(&volume, &known, ReferredClaim::NotGone, false).unwrap();
+        assert_eq!(vouchable.untrusted_difference, None, "the image is known");
+        vouchable.other_cluster
+    };
+    assert_eq!(of(Some("here"), "here"), None);
+    assert_eq!(of(None, "here"), None, "a record of an earlier version");
+    assert_eq!(of(Some("there"), "here").as_deref(), Some("there"));
+    assert_eq!(of(Some("there"), "").as_deref(), Some("there"), "this cluster has no name");
 }
 
 /// The class does not say which directory moved in, and another volume may have it.

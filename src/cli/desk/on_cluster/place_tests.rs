@@ -139,6 +139,7 @@ fn setting() -> Setting {
         config_namespaces: vec!["admin".into()],
         namespace: "admin".into(),
         shell_image: None,
+        cluster: String::new(),
     };
     Setting::read(&identity, Inputs { config: Some(CONFIG.into()), ..Inputs::default() }).unwrap()
 }

@@ -87,6 +87,7 @@ mod tests {
             config_namespaces: vec!["admin".into()],
             namespace: "admin".into(),
             shell_image: None,
+            cluster: String::new(),
         };
         let config = format!(
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c, namespace: admin, labels: {{type: provisioner-config, storage-class: c}}}}\ndata: {{plugin-name: {}, image: i{data}}}\n---\n{more}",

@@ -88,9 +88,13 @@ fn a_script_is_named_by_configs_their_versions_and_storage() {
         .change_stored(WatchChange::Delete(ObjectName::new("own", format!("flex-config-{}", effective_config.hash()))));
     assert_eq!(named(&index), (false, false));
 
-    let provenance =
-        serde_json::json!(crate::model::volume::Provenance { effective_config, origin_node: None, moved_in: None })
-            .to_string();
+    let provenance = serde_json::json!(crate::model::volume::Provenance {
+        effective_config,
+        origin_node: None,
+        moved_in: None,
+        cluster: None
+    })
+    .to_string();
     let annotations = serde_json::json!({ names::PROVENANCE: provenance });
     let volume = serde_json::json!({ "metadata": { "name": "pv", "annotations": annotations }, "spec": {},
         "status": { "reason": adoption_mark(&provenance, "") } });

@@ -162,6 +162,7 @@ fn origin(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> Origin {
         effective_config: recipe.effective_config.clone(),
         origin_node: node,
         moved_in: volume.moved_in(),
+        cluster: None,
     };
     let nodes = leftover_nodes(o, volume, &provenance);
     Origin { provenance, nodes }

@@ -60,9 +60,13 @@ fn a_source_that_leads_elsewhere_than_its_record_is_not_copied() {
         let mut world = copy(new(), None);
         let moved_in = Some(crate::model::moved_in::MovedIn { path: "/a/b".into(), ..Default::default() });
         let effective_config = recipe_with(&[]).effective_config;
-        let text =
-            serde_json::json!(crate::model::volume::Provenance { effective_config, origin_node: None, moved_in })
-                .to_string();
+        let text = serde_json::json!(crate::model::volume::Provenance {
+            effective_config,
+            origin_node: None,
+            moved_in,
+            cluster: None
+        })
+        .to_string();
         let volume = source(&mut world).volume.as_mut().unwrap();
         volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text, &volume.uid));
         (volume.provenance, volume.path) = (Some(text), Some(path.into()));

@@ -44,6 +44,7 @@ fn a_forged_provenance_is_replaced() {
         effective_config: recipe_with(&[("image", "theirs")]).effective_config,
         origin_node: None,
         moved_in: None,
+        cluster: None,
     };
     let forged = Volume { provenance: serde_json::to_string(&provenance).ok(), ..adopted_volume() };
     assert_eq!(

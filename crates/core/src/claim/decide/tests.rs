@@ -375,6 +375,7 @@ fn adopted_volume() -> Volume {
         effective_config: recipe_with(&[]).effective_config,
         origin_node: Some("home".into()),
         moved_in: None,
+        cluster: None,
     };
     Volume {
         finalizers: vec![names::VOLUME_FINALIZER.into()],

@@ -110,6 +110,7 @@ fn each_documented_error_is_reported_in_these_words() {
                         config_namespaces: vec![config.name.namespace.clone()],
                         namespace: config.name.namespace.clone(),
                         shell_image: None,
+                        cluster: String::new(),
                     };
                     let mut table =
                         classes(&identity, [&config], [], &BTreeMap::new(), &ExternalProvisioners::default());

@@ -86,6 +86,7 @@ proptest! {
                     prop_assert!(job.deadline.is_some_and(|deadline| NOW - job.created > deadline) && !job.is_over);
                     prop_assert!(pods.iter().all(|pod| pod.job != job.name.name), "the Job has a pod");
                 }
+                Removal::CopiedJob => prop_assert!(false, "the cluster has no copies"),
                 Removal::OldJob => prop_assert!(cluster.0.jobs[0].is_over && NOW - cluster.0.jobs[0].created > 3600),
                 Removal::Pod { .. } => prop_assert!(cluster.0.pods[0].is_over() && claim.is_none()),
                 Removal::Vouch => {
@@ -124,6 +125,7 @@ fn the_clusters_have_each_removal() {
                 Removal::Job { volume: None, .. } => "job of a claim",
                 Removal::Job { volume: Some(_), .. } => "job of a volume",
                 Removal::StalledJob => "stalled job",
+                Removal::CopiedJob => "copied job",
                 Removal::OldJob => "old job",
                 Removal::Pod { .. } => "pod",
                 Removal::Vouch => "vouch",

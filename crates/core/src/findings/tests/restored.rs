@@ -34,6 +34,25 @@ fn a_restored_volume_reserved_for_a_former_uid_is_a_finding() {
     assert!(claim.detail.contains("has not bound the claim again yet"), "{claim:#?}");
 }
 
+/// A copy of a cluster's objects has its records. Both clusters would delete the same storage.
+#[test]
+fn a_volume_of_another_cluster_is_not_vouched_for_by_the_doctor() {
+    let of = |cluster: &'static str| {
+        let mut searched = Cluster::new().bound().volume(move |v: &mut Volume| {
+            let mut record: Provenance = serde_json::from_str(v.provenance.as_ref().unwrap()).unwrap();
+            record.cluster = Some(cluster.to_owned());
+            (v.provenance, v.adoption_mark, v.source_kind) = (Some(json!(record).to_string()), None, Some("nfs"));
+        });
+        searched.0.identity.cluster = "here".to_owned();
+        only(&searched, FindingKind::VolumeRestored)
+    };
+    assert_eq!(of("here").removal, Some(Removal::Vouch));
+    let elsewhere = of("there");
+    assert_eq!(elsewhere.removal, None, "{elsewhere:#?}");
+    assert!(elsewhere.detail.contains("the cluster there has adopted the volume"), "{elsewhere:#?}");
+    assert!(elsewhere.remedy.ends_with("--from-cluster there"), "{elsewhere:#?}");
+}
+
 #[test]
 fn a_volume_that_only_an_admin_can_delete_is_cleaned_up_only_when_unused() {
     let text =
