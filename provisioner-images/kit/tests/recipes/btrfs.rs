@@ -114,13 +114,13 @@ fn a_btrfs_volume_takes_its_size_and_no_more() {
 #[test]
 fn a_btrfs_snapshot_takes_less_than_a_second_and_no_bytes_are_promised_twice() {
     let btrfs = Btrfs::new();
-    let large = (700_u64 << 20).to_string();
+    let large = (600_u64 << 20).to_string();
     assert_eq!(btrfs.desk.run("provision", &id(1), &[("SIZE_BYTES", &large)]).code, Some(0));
     // A second one does not fit, though nothing is written yet.
     let ended = btrfs.desk.run("provision", &id(2), &[("SIZE_BYTES", &large)]);
     assert!(ended.code == Some(69) && ended.last_words.contains("node-1 has"), "{ended:?}");
     assert!(!btrfs.volume(&id(2)).exists());
-    fill(&btrfs.volume(&id(1)).join("file"), 400).unwrap();
+    fill(&btrfs.volume(&id(1)).join("file"), 300).unwrap();
     let begun = std::time::Instant::now();
     let source = btrfs.desk.source(&id(1));
     let of = [("SNAPSHOT_ID", id(90)), ("VOLUME_SOURCE", source)];
@@ -130,6 +130,50 @@ fn a_btrfs_snapshot_takes_less_than_a_second_and_no_bytes_are_promised_twice() {
     let stored = btrfs.base().join(format!(".snapshot-{}", id(90)));
     assert!(fs::File::create(stored.join("x")).is_err(), "a snapshot cannot be written");
     assert!(fs::read(stored.join("file")).unwrap() == fs::read(btrfs.volume(&id(1)).join("file")).unwrap());
+}
+
+/// A volume needs the blocks that it shares with a snapshot once more, as soon as it writes others.
+#[test]
+fn a_btrfs_snapshot_takes_no_bytes_that_volumes_were_promised() {
+    let btrfs = Btrfs::new();
+    let size = (400_u64 << 20).to_string();
+    for n in [1, 2] {
+        assert_eq!(btrfs.desk.run("provision", &id(n), &[("SIZE_BYTES", &size)]).code, Some(0));
+    }
+    let file = btrfs.volume(&id(1)).join("file");
+    fill(&file, 380).unwrap();
+    let snapshot = || btrfs.desk.run("snapshot", &id(1), &[("SNAPSHOT_ID", &id(90)), ("SIZE_BYTES", &size)]);
+    let ended = snapshot();
+    assert!(ended.code == Some(69) && ended.last_words.contains("no volume was promised"), "{ended:?}");
+    assert!(!btrfs.base().join(format!(".snapshot-{}", id(90))).exists());
+    // A smaller one fits. After it each volume can still take all that it was promised.
+    fill(&file, 100).unwrap();
+    for _ in 0..2 {
+        let ended = snapshot();
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    fill(&file, 390).expect("the volume with the snapshot was promised these bytes");
+    fill(&btrfs.volume(&id(2)).join("file"), 390).expect("the other volume was promised these bytes");
+}
+
+/// A copy shares its blocks with its source, and both may write others. So the copy leaves few bytes to promise.
+#[test]
+fn a_repeated_run_finds_room_for_the_copy_that_it_has_made() {
+    let btrfs = Btrfs::new();
+    let size = (500_u64 << 20).to_string();
+    assert_eq!(btrfs.desk.run("provision", &id(1), &[("SIZE_BYTES", &size)]).code, Some(0));
+    fill(&btrfs.volume(&id(1)).join("file"), 480).unwrap();
+    let source = btrfs.desk.source(&id(1));
+    let of = [("CLONE_OF", id(1)), ("CLONE_OF_SOURCE", source), ("SIZE_BYTES", size.clone())];
+    let of: Vec<_> = of.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    for _ in 0..2 {
+        let ended = btrfs.desk.run("provision", &id(2), &of);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+    }
+    let ended = btrfs.desk.run("expand", &id(2), &[("SIZE_BYTES", &size), ("OLD_SIZE_BYTES", &size)]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = btrfs.desk.run("snapshot", &id(1), &[("SNAPSHOT_ID", &id(90))]);
+    assert_eq!(ended.code, Some(69), "all bytes are promised: {ended:?}");
 }
 
 #[test]
