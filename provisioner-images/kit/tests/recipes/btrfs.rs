@@ -230,18 +230,32 @@ fn subvolumes_of_a_pod_do_not_hinder_its_deletion_and_name_no_others() {
     }
 }
 
+/// Checks that no run succeeds on a node without its storage.
+#[track_caller]
+fn no_run_succeeds(btrfs: &Btrfs) {
+    for operation in ["provision", "delete", "expand", "snapshot", "delete-snapshot", "list", "capacity"] {
+        let ended = btrfs.desk.run(operation, &id(1), &[("SNAPSHOT_ID", &id(90))]);
+        assert!(ended.code == Some(75) && ended.output.contains("mount its disk"), "{operation}: {ended:?}");
+    }
+}
+
 #[test]
 fn without_its_file_system_no_run_of_btrfs_succeeds() {
     let btrfs = Btrfs::new();
     assert_eq!(btrfs.desk.run("provision", &id(1), &[]).code, Some(0));
-    system(&format!("umount {}", path_text(btrfs.base())));
-    for operation in ["provision", "delete", "expand", "snapshot", "delete-snapshot", "list", "capacity"] {
-        let ended = btrfs.desk.run(operation, &id(1), &[("SNAPSHOT_ID", &id(90))]);
-        assert!(ended.code == Some(78) && ended.last_words.contains("needs Btrfs"), "{operation}: {ended:?}");
-    }
+    let folder = path_text(btrfs.folder.path().into());
+    system(&format!("cd {folder}; umount base"));
+    no_run_succeeds(&btrfs);
+    // The directory below the mount is on the machine's own Btrfs, which has quotas, too.
     system(&format!(
-        "cd {}; mount -o loop image base; btrfs quota disable base",
-        path_text(btrfs.folder.path().into())
+        "cd {folder}; truncate -s 300M other; mkfs.btrfs -q other; mkdir machine; mount -o loop other machine
+        btrfs quota enable machine; mkdir machine/base; mount --bind machine/base base"
     ));
-    assert_eq!(btrfs.desk.run("provision", &id(2), &[]).code, Some(78), "sizes would not hold");
+    no_run_succeeds(&btrfs);
+    assert_eq!(system(&format!("ls -A {folder}/base")), "");
+    system(&format!("cd {folder}; umount base machine; mount -o loop image base"));
+    assert_eq!(btrfs.desk.run("delete", &id(1), &[]).code, Some(0));
+    system(&format!("btrfs quota disable {folder}/base"));
+    let ended = btrfs.desk.run("provision", &id(2), &[]);
+    assert!(ended.code == Some(78) && ended.last_words.contains("needs Btrfs"), "sizes would not hold: {ended:?}");
 }

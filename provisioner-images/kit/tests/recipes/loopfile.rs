@@ -36,7 +36,8 @@ impl Loops {
     fn with(folder: tempfile::TempDir, links: PathBuf, file_system: &'static str) -> Self {
         let path = path_text(folder.path().to_owned());
         system(&format!(
-            "cd {path}; truncate -s 2G image; mkfs.ext4 -q image; mkdir base mounted; mount -o loop image base"
+            "cd {path}; truncate -s 2G image; mkfs.ext4 -q image; mkdir base mounted; mount -o loop image base
+            touch base/.flex"
         ));
         let (base, in_place) = (format!("{path}/base"), path_text(links.clone()));
         // Busybox has a `losetup` of its own.
@@ -233,5 +234,25 @@ fn a_file_that_has_no_room_or_a_strange_file_system_is_refused() {
     assert!(ended.code == Some(69) && ended.last_words.contains("free bytes"), "{ended:?}");
     let ended = loops.desk.run("provision", &id(1), &[("FS_TYPE", "ntfs")]);
     assert_eq!(ended.code, Some(78), "{ended:?}");
+    assert_eq!(loops.objects(), before);
+}
+
+#[test]
+fn an_unmounted_directory_of_loopfile_is_no_storage() {
+    let loops = Loops::new("ext4");
+    let before = loops.objects();
+    assert_eq!(loops.desk.run("provision", &id(1), &[]).code, Some(0));
+    loops.write(&id(1), "content");
+    loops.detach();
+    let base = path_text(loops.path("base"));
+    system(&format!("umount {base}"));
+    cases::without_its_storage_nothing_succeeds(&loops, "touch");
+    let ended = loops.desk.run("attach", "", &[]);
+    assert!(ended.code == Some(75) && ended.output.contains("touch"), "{ended:?}");
+    assert_eq!(system(&format!("ls -A {base}")), "");
+    system(&format!("mount -o loop {} {base}", path_text(loops.path("image"))));
+    assert_eq!(loops.desk.run("attach", "", &[]).code, Some(0));
+    assert_eq!(loops.read(&id(1)), "content");
+    assert_eq!(loops.desk.run("delete", &id(1), &[]).code, Some(0));
     assert_eq!(loops.objects(), before);
 }
