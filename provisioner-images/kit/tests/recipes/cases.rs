@@ -89,6 +89,7 @@ fn capacity(backend: &impl Backend) -> u64 {
 /// Runs all cases of a recipe.
 pub fn all(backend: &impl Backend) {
     a_volume_lives_and_each_run_can_be_repeated(backend);
+    a_volume_may_have_any_size(backend);
     eight_volumes_are_made_at_one_time(backend);
     wrong_requests_change_nothing(backend);
     a_run_may_be_killed_at_any_point(backend);
@@ -180,6 +181,21 @@ fn snapshot(backend: &impl Backend, source: &str, size: &str) {
     }
     assert_eq!(backend.read(&copy), "as it was", "a volume outlives the snapshot that it was made of");
     done(backend, "delete", &copy, &[]);
+}
+
+/// Sizes such as `100M` are no multiples of a block.
+fn a_volume_may_have_any_size(backend: &impl Backend) {
+    let (desk, before, id) = (backend.desk(), backend.objects(), id(5));
+    let (size, larger) = (SIZE + 100_001, 2 * SIZE + 100_003);
+    let (old, new) = (size.to_string(), larger.to_string());
+    done(backend, "provision", &id, &[("SIZE_BYTES", &old)]);
+    has_size(backend, &id, size);
+    if desk.declares("expand") {
+        done(backend, "expand", &id, &[("SIZE_BYTES", &new), ("OLD_SIZE_BYTES", &old)]);
+        has_size(backend, &id, larger);
+    }
+    done(backend, "delete", &id, &[]);
+    nothing_left(backend, &before, "after a volume of an odd size");
 }
 
 fn eight_volumes_are_made_at_one_time(backend: &impl Backend) {
