@@ -11,11 +11,10 @@ use super::conformance;
 use super::desk::{Desk, SIZE, system, unmount};
 use super::host::Host;
 
-/// Runs `exportfs` where the machine's own lists are hidden.
+/// Runs `exportfs` where the machine's own lists are hidden. As on a new server, `/etc` has no directory `exports.d`.
 const EXPORTFS: &str = r#"#!/bin/sh
 exec unshare --mount sh -c '
-mount --bind FOLDER/exports.d /etc/exports.d && mount --bind FOLDER/state /var/lib/nfs &&
-    mount --bind FOLDER/exports /etc/exports && exec /usr/sbin/exportfs "$@"' sh "$@"
+mount --bind FOLDER/etc /etc && mount --bind FOLDER/state /var/lib/nfs && exec /usr/sbin/exportfs "$@"' sh "$@"
 "#;
 
 struct Server {
@@ -29,13 +28,13 @@ impl Server {
         let folder = tempfile::tempdir().unwrap();
         let of = |name: &str| path_text(folder.path().join(name));
         system(&format!(
-            "cd {}; mkdir data exports.d state tools; touch exports state/etab; truncate -s 1G image; mkfs.ext4 -q image
-            mount -o loop image data; touch data/.flex; mkdir -p /etc/exports.d",
+            "cd {}; mkdir data etc state tools; touch etc/exports state/etab; truncate -s 1G image; mkfs.ext4 -q image
+            mount -o loop image data; touch data/.flex",
             path_text(folder.path().into())
         ));
         fs::write(of("tools/exportfs"), EXPORTFS.replace("FOLDER", &path_text(folder.path().into()))).unwrap();
         fs::set_permissions(of("tools/exportfs"), fs::Permissions::from_mode(0o755)).unwrap();
-        let (data, exports) = (of("data"), of("exports.d"));
+        let (data, exports) = (of("data"), of("etc/exports.d"));
         let replace = [("/srv/nfs", data.as_str()), ("/etc/exports.d", &exports)];
         let mut desk = Desk::new("nfs-kernel", &replace, &[Path::new("/usr/bin/ssh")]);
         let counted = ["mkdir", "chmod", "mv", "exportfs", "sync", "rm"];
@@ -68,7 +67,8 @@ impl Backend for Server {
     }
 
     fn objects(&self) -> Vec<String> {
-        let files = system(&format!("cd {}; ls -A data exports.d", path_text(self.folder.path().into())));
+        let folder = path_text(self.folder.path().into());
+        let files = system(&format!("cd {folder}; ls -A data; [ ! -e etc/exports.d ] || ls -A etc/exports.d"));
         files.lines().map(str::to_owned).chain(self.exported()).collect()
     }
 
@@ -113,7 +113,7 @@ fn a_directory_is_exported_to_the_clients_of_the_config_alone() {
     assert_eq!(spec["nfs"], serde_json::json!({ "server": "192.0.2.10", "path": path }));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&server.volume(&id(1))), mode(&server.folder.path().join("data"))), (0o777, 0o711));
-    let conf = server.folder.path().join(format!("exports.d/flex-{}.exports", id(1)));
+    let conf = server.folder.path().join(format!("etc/exports.d/flex-{}.exports", id(1)));
     assert_eq!(mode(&conf), 0o600);
     let ended = server.desk.run("provision", &id(2), &[("EXPORT_OPTIONS", "rw,nonsense")]);
     assert!(ended.code == Some(75) && ended.last_words.contains("unknown keyword"), "{ended:?}");
