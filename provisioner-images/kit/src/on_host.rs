@@ -5,6 +5,7 @@
 //! - The host runs one program at a time. It waits for a lock, and only then asks for the program. So a run that was
 //!   killed while it waited does nothing later.
 //! - The whole program arrives before its first command runs.
+//! - A tool of the host may print a command line with a secret of the run. Standard error reaches the log without secrets.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -17,7 +18,8 @@ use flex_contract::parameter::{self, NameError};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 
-use crate::{Failure, secrets};
+use crate::Failure;
+use crate::secrets::{self, Secrets};
 
 /// The line by which the host says that it has the lock.
 const READY: &str = "flex-ready";
@@ -142,7 +144,7 @@ fn values(names: &[String], get: impl Fn(&str) -> Option<String>) -> Result<Vec<
 }
 
 /// Runs the program on standard input on the host, with these variables of the environment. Its output becomes that of
-/// this process.
+/// this process; its errors do, too, without the secrets of the run.
 ///
 /// # Errors
 /// If the host cannot be reached or is another one, and if the program fails: with its exit code and last words.
@@ -220,7 +222,7 @@ struct Talked {
 fn talk(mut ssh: Child, program: &str) -> io::Result<Talked> {
     let pipes = (ssh.stdin.take(), ssh.stdout.take(), ssh.stderr.take());
     let (Some(mut input), Some(output), Some(errors)) = pipes else { return Err(io::Error::other("no pipes")) };
-    let said = std::thread::spawn(move || hand_on(errors));
+    let said = std::thread::spawn(move || hand_on(errors, io::stderr(), &Secrets::of_this_run()));
     let mut output = BufReader::new(output);
     let ready = is_ready(&mut output)?;
     if ready {
@@ -248,18 +250,22 @@ fn is_ready(output: &mut impl BufRead) -> io::Result<bool> {
     }
 }
 
-/// Copies everything to standard error, and returns its end.
-fn hand_on(mut errors: impl Read) -> io::Result<String> {
-    let (mut tail, mut part) = (Vec::new(), [0; TAIL]);
-    loop {
-        let count = errors.read(&mut part)?;
-        if count == 0 {
-            return Ok(String::from_utf8_lossy(&tail).into_owned());
-        }
-        io::stderr().write_all(&part[..count])?;
-        tail.extend_from_slice(&part[..count]);
+/// Copies everything to the log without the secrets of the run, and returns the end of that.
+fn hand_on(mut errors: impl Read, mut log: impl Write, secrets: &Secrets) -> io::Result<String> {
+    let (mut masked, mut tail, mut part) = (secrets.in_parts(), Vec::new(), [0; TAIL]);
+    let mut add = |text: &[u8]| {
+        tail.extend_from_slice(text);
         tail.drain(..tail.len().saturating_sub(TAIL));
+        log.write_all(text)
+    };
+    loop {
+        match errors.read(&mut part)? {
+            0 => break,
+            count => add(&masked.part(&part[..count]))?,
+        }
     }
+    add(&masked.end())?;
+    Ok(String::from_utf8_lossy(&tail).into_owned())
 }
 
 /// Turns the end of a conversation into the outcome of the command.

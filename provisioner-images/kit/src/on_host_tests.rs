@@ -112,6 +112,29 @@ fn the_text_of_a_login_is_not_the_sign() {
     }
 }
 
+/// Gives each byte alone, as a slow connection may.
+struct Slow<'a>(&'a [u8]);
+
+impl Read for Slow<'_> {
+    fn read(&mut self, part: &mut [u8]) -> io::Result<usize> {
+        let Some((first, rest)) = self.0.split_first() else { return Ok(0) };
+        (part[0], self.0) = (*first, rest);
+        Ok(1)
+    }
+}
+
+#[test]
+fn the_log_and_the_last_words_have_no_secret() {
+    let known = Secrets::of(vec![("CHAP_PASSWORD".into(), "secret-of-16.chars".into())], Vec::new());
+    let noise = "noise\n".repeat(TAIL);
+    let said = format!("{noise}Command:\n\ttgtadm --user=flex --password=secret-of-16.chars\n{LAST_WORDS}\nthe end");
+    let mut log = Vec::new();
+    let end = hand_on(Slow(said.as_bytes()), &mut log, &known).unwrap();
+    let masked = said.replace("secret-of-16.chars", "***");
+    assert_eq!(String::from_utf8(log).unwrap(), masked);
+    assert_eq!(end, masked[masked.len() - TAIL..]);
+}
+
 #[test]
 fn each_end_has_its_code_and_words() {
     for (code, ready, said, expected, words) in [

@@ -1,4 +1,5 @@
-//! The mask that keeps the secrets of a run out of its last words. These become an event that many can read.
+//! The mask that keeps the secrets of a run out of its last words, and out of the text that it hands on to its log. The last
+//! words become an event that many can read, and a log becomes a part of a bundle for support.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -62,10 +63,58 @@ impl Secrets {
 
     /// Masks the secrets in a text.
     pub fn mask(&self, text: &str) -> String {
-        self.values.iter().fold(text.to_owned(), |text, value| match text.contains(value) {
-            true => text.replace(value, MASK),
-            false => text,
-        })
+        String::from_utf8_lossy(&self.masked(text.as_bytes(), true).0).into_owned()
+    }
+
+    /// Masks the secrets in a text that arrives in parts.
+    pub fn in_parts(&self) -> InParts<'_> {
+        InParts { secrets: self, held: Vec::new() }
+    }
+
+    /// Masks the secrets in a text, and returns the number of bytes that were read. The bytes after them may be the beginning
+    /// of a secret, unless the text is at its end.
+    fn masked(&self, text: &[u8], is_end: bool) -> (Vec<u8>, usize) {
+        let (mut masked, mut at) = (Vec::with_capacity(text.len()), 0);
+        while at < text.len() {
+            let rest = &text[at..];
+            let begins = |value: &String| value.len() > rest.len() && value.as_bytes().starts_with(rest);
+            if !is_end && self.values.iter().any(begins) {
+                break;
+            }
+            match self.values.iter().find(|value| rest.starts_with(value.as_bytes())) {
+                Some(value) => {
+                    masked.extend_from_slice(MASK.as_bytes());
+                    at += value.len();
+                }
+                None => {
+                    masked.push(text[at]);
+                    at += 1;
+                }
+            }
+        }
+        (masked, at)
+    }
+}
+
+/// A text that arrives in parts. Bytes that may be the beginning of a secret are kept until more arrive, and no others.
+#[derive(Debug)]
+pub struct InParts<'a> {
+    secrets: &'a Secrets,
+    held: Vec<u8>,
+}
+
+impl InParts<'_> {
+    /// Takes the next part, and returns the masked text up to which no secret can have begun.
+    pub fn part(&mut self, part: &[u8]) -> Vec<u8> {
+        self.held.extend_from_slice(part);
+        let (masked, read) = self.secrets.masked(&self.held, false);
+        self.held.drain(..read);
+        masked
+    }
+
+    /// Returns the end of the text.
+    pub fn end(self) -> Vec<u8> {
+        self.secrets.masked(&self.held, true).0
     }
 }
 
@@ -181,6 +230,46 @@ mod tests {
         // A part of another secret is masked with it.
         let known = secrets(&[("A", "abcdef"), ("B", "abcdefghi")], &[]);
         assert_eq!(known.mask("abcdefghi abcdef"), "*** ***");
+    }
+
+    #[test]
+    fn a_text_in_parts_is_masked_as_a_whole_one_wherever_it_is_cut() {
+        let known = secrets(
+            &[
+                ("A", "abcdef"),
+                ("B", "abcdefghi"),
+                ("C", "xyzabc"),
+                ("D", "two words\nand two lines"),
+                ("E", "gr\u{fc}n und blau"),
+            ],
+            &[],
+        );
+        let texts = [
+            "abcdef abcdefghi abcdefgh",
+            "abcabcdef",
+            "xyzabcdef",
+            "a two words\nand two lines, two words\nand",
+            "gr\u{fc}n und blau, gr\u{fc}n",
+            "--password=abcdef\n",
+            "abcde",
+            "",
+        ];
+        for text in texts {
+            let whole = known.mask(text);
+            for size in 1..=text.len().max(1) {
+                let mut parts = known.in_parts();
+                let mut masked: Vec<u8> = text.as_bytes().chunks(size).flat_map(|part| parts.part(part)).collect();
+                assert!(parts.held.len() < 23, "no more is kept than the longest secret: {:?}", parts.held);
+                masked.extend(parts.end());
+                assert_eq!(String::from_utf8(masked).unwrap(), whole, "{text} in parts of {size} bytes");
+            }
+        }
+        assert_eq!(known.mask(texts[0]), "*** *** ***gh");
+        assert_eq!(known.mask(texts[3]), "a ***, two words\nand");
+        // A line leaves as soon as it is there, and bytes that are no text leave as they are.
+        let mut parts = known.in_parts();
+        assert_eq!(parts.part(b"a line\n"), b"a line\n");
+        assert_eq!(parts.part(b"\xff\xfe abcdef\xff"), b"\xff\xfe ***\xff");
     }
 
     #[test]

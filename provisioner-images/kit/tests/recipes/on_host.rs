@@ -144,6 +144,22 @@ fn no_command_line_has_a_value() {
     kill(run);
 }
 
+/// `tgt-admin` prints the command line that has failed, with the password in it.
+#[test]
+fn a_secret_in_the_words_of_a_tool_reaches_neither_the_log_nor_the_claim() {
+    let pair = Pair::new();
+    let secret = "a-secret-4711";
+    let tool = "tool() { echo \"Command: tgtadm --password=$VALUE\"; return 107; }";
+    for program in [format!("{tool}; try tool"), format!("{tool}; tool >&2")] {
+        let ended = pair.run(secret, &program);
+        assert!(!matches!(ended.code, Some(0) | None), "{ended:?}");
+        assert!(ended.output.contains("tgtadm --password=***"), "{ended:?}");
+        assert!(!ended.output.contains(secret) && !ended.last_words.contains(secret), "{ended:?}");
+    }
+    let ended = pair.run(secret, "printf %s \"$VALUE\"");
+    assert_eq!(ended.output, secret, "a script gets what it asks for");
+}
+
 /// The host ends a program whose run was killed, before it begins the next. A killed run that waited does nothing.
 #[test]
 fn programs_of_a_host_never_overlap_and_none_begins_after_its_run() {
