@@ -36,10 +36,7 @@ impl Target {
         let portal = format!("127.0.0.1:{}", host::free_port());
         let replace = [("/srv/iscsi", disks.as_str()), ("/etc/tgt", &tgt), ("192.0.2.10:3260", &portal)];
         let mut desk = Desk::new("iscsi", &replace, &[Path::new("/usr/bin/ssh")]);
-        for (name, text) in [("username", "user"), ("password", PASSWORD)] {
-            fs::create_dir_all(desk.path("secrets/iscsi-chap")).unwrap();
-            fs::write(desk.path(&format!("secrets/iscsi-chap/node.session.auth.{name}")), text).unwrap();
-        }
+        fs::create_dir_all(desk.path("secrets/iscsi-chap")).unwrap();
         let counted = ["tgt-admin", "fallocate", "mv", "rm", "sync"];
         let host = Host::start(&mut desk, &counted, Path::new("/nonexistent"), &[("TGT_IPC_SOCKET", &socket)]);
         let log = fs::File::create(of("log")).unwrap();
@@ -48,7 +45,9 @@ impl Target {
         let tgtd = tgtd.stdin(Stdio::null()).stderr(log.try_clone().unwrap()).stdout(log).spawn();
         let tgtd = tgtd.expect("tgtd is missing: see scripts/setup.sh");
         host::answers(portal.rsplit_once(':').unwrap().1.parse().unwrap());
-        Target { desk, tgtd, portal, socket, _host: host }
+        let target = Target { desk, tgtd, portal, socket, _host: host };
+        target.secret("user", PASSWORD);
+        target
     }
 
     fn folder(&self) -> &Path {
@@ -57,9 +56,21 @@ impl Target {
 
     /// Returns the address of a disk for a client that knows the password, from the PersistentVolume of the claim.
     fn url(&self, id: &str) -> String {
+        self.url_for(id, "user", PASSWORD)
+    }
+
+    /// Returns the address of a disk for a client with another user name or password.
+    fn url_for(&self, id: &str, user: &str, password: &str) -> String {
         let source = &self.desk.volume(id)["spec"]["iscsi"];
         let text = |name: &str| source[name].as_str().unwrap().to_owned();
-        format!("iscsi://user%{PASSWORD}@{}/{}/{}", text("targetPortal"), text("iqn"), source["lun"])
+        format!("iscsi://{user}%{password}@{}/{}/{}", text("targetPortal"), text("iqn"), source["lun"])
+    }
+
+    /// Writes the Secret of the class.
+    fn secret(&self, user: &str, password: &str) {
+        for (name, text) in [("username", user), ("password", password)] {
+            fs::write(self.desk.path(&format!("secrets/iscsi-chap/node.session.auth.{name}")), text).unwrap();
+        }
     }
 }
 
@@ -168,6 +179,47 @@ fn a_password_that_the_target_would_misread_is_refused_and_stays_secret() {
     let ended = target.desk.run("provision", &id(1), &[("SIZE_BYTES", &(u64::MAX / 4).to_string())]);
     assert_ne!(ended.code, Some(0));
     assert_eq!(target.objects(), before);
+}
+
+/// `tgtd` has one password for each user name, and keeps the first.
+#[test]
+fn a_target_opens_to_the_password_of_its_own_secret_or_is_not_made() {
+    const OTHER: &str = "other-of-16.chars";
+    let target = Target::new();
+    let opens = |n, user, password| {
+        let url = target.url_for(&id(n), user, password);
+        Command::new("iscsi-inq").arg(url).output().unwrap().status.success()
+    };
+    assert_eq!(target.desk.run("provision", &id(1), &[]).code, Some(0));
+    // The Secret of another tenant, or a new password: it is that of a target that is there already, or of a new one.
+    target.secret("user", OTHER);
+    let before = target.objects();
+    for n in [1, 2] {
+        let ended = target.desk.run("provision", &id(n), &[]);
+        assert!(ended.code == Some(78) && ended.last_words.contains("a new password needs a new name"), "{ended:?}");
+        assert!(!ended.output.contains(OTHER) && !ended.output.contains(PASSWORD), "{ended:?}");
+    }
+    assert_eq!(target.objects(), before);
+    assert!(opens(1, "user", PASSWORD) && !opens(1, "user", OTHER));
+    target.secret("tenant", OTHER);
+    assert_eq!(target.desk.run("provision", &id(2), &[]).code, Some(0));
+    assert!(opens(2, "tenant", OTHER) && !opens(2, "user", PASSWORD) && !opens(1, "tenant", OTHER));
+    // When the last target of a name is gone, the name may get another password.
+    assert_eq!(target.desk.run("delete", &id(1), &[]).code, Some(0));
+    target.secret("user", OTHER);
+    assert_eq!(target.desk.run("provision", &id(3), &[]).code, Some(0));
+    assert!(opens(3, "user", OTHER) && !opens(3, "user", PASSWORD));
+    // A target that somebody has made by hand keeps its user name.
+    system(&format!(
+        "export TGT_IPC_SOCKET={}; tgtadm --op new --mode target --tid 99 --targetname {IQN}:by-hand
+        tgtadm --op new --mode account --user hand --password by-hand-16.chars
+        tgtadm --op bind --mode account --tid 99 --user hand",
+        target.socket
+    ));
+    target.secret("hand", OTHER);
+    assert_eq!(target.desk.run("provision", &id(4), &[]).code, Some(78));
+    let shown = system(&format!("TGT_IPC_SOCKET={} tgtadm --op show --mode target", target.socket));
+    assert!(shown.lines().any(|line| line.trim() == "hand"), "{shown}");
 }
 
 #[test]
