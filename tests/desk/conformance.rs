@@ -29,6 +29,8 @@ const FLAGS: [&str; 10] = [
 const CREATE: &str = "exec flex-pv create --copied --local \"$volume\"";
 /// Its delete run.
 const DELETE: &str = "delete) exec flex-pv remove \"$volume\" \"$half\" ;;";
+/// Its check of ids.
+const CHECK: &str = "case $id${CLONE_OF:-}$sid in *[!0-9a-f-]*) exec flex-pv fail never \"an id is no UUID\" ;; esac\n";
 /// The beginning of its provision run.
 const PROVISION: &str = "provision)\n";
 
@@ -56,8 +58,23 @@ fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
         (Case::UnknownOperation, "*) exec flex-pv fail never \"this program cannot $OPERATION\" ;;", "*) ;;"),
         (Case::Sizes, PROVISION, "provision)\n    [ \"$SIZE_BYTES\" -gt 1 ] || exit 134\n"),
         (Case::HostileTexts, PROVISION, "provision)\n    eval \"echo $USERNAME\" >/dev/null 2>&1 || :\n"),
+        // `flex-pv` refuses a path with `..`, and other programs do not.
+        (
+            Case::HostileTexts,
+            CHECK,
+            "case $OPERATION:$sid in provision:?*) cp -r \"$base/.snapshot-$sid\" \"$volume\" && exec flex-pv create --copied --local \"$volume\" ;; esac\n",
+        ),
+        (
+            Case::HostileTexts,
+            CHECK,
+            "case $OPERATION in delete-snapshot) rm -rf \"$base/.snapshot-$sid\"; exit ;; esac\n",
+        ),
         (Case::LastWords, CREATE, "flex-pv create --copied --local \"$volume\" || :"),
-        (Case::NoSecretInWords, "*) exec flex-pv fail", "*) env >/dev/termination-log; exit 64; exec flex-pv fail"),
+        (
+            Case::NoSecretInWords,
+            "*) exec flex-pv fail never \"this",
+            "*) env >/dev/termination-log; exit 64; echo \"this",
+        ),
         (Case::EndsAfterSigterm, PROVISION, "provision)\n    trap 'sleep 20' TERM\n    sleep 0.4\n    sleep 0.4\n"),
         (Case::DeleteGone, DELETE, "delete) ;;"),
         (Case::DeleteTwice, DELETE, "delete) exec rmdir \"$volume\" ;;"),

@@ -5,12 +5,13 @@ use flex_contract::listing;
 use flex_contract::names::pv_name;
 use flex_contract::operation::Operation;
 use flex_core::batch::{Member, MemberObject, MemberRun, job as batch_job};
+use flex_core::config::capability;
 use flex_core::config::modify::Attributes;
 use flex_core::model::claim::Claim;
 
 use super::bench::{Bench, Halt, Step, check, shown};
 use super::content::{LATER, TEXT, has_text, write};
-use super::listed::unlisted;
+use super::listed::{list, unlisted};
 use super::provision::{good, order};
 use crate::desk::Stop;
 use crate::order::{Content, Made, Order};
@@ -86,6 +87,35 @@ pub(super) async fn snapshot_again(bench: &Bench) -> Step<()> {
     }
     bench.check_no_trace(&snapshot)?;
     unlisted(bench, &snapshot).await
+}
+
+/// Runs get the id of a snapshot as a person may have written it. As a part of a path, the id leads from a snapshot to a
+/// volume.
+pub(super) async fn hostile_ids(bench: &Bench) -> Step<()> {
+    if !bench.setting.recipe.can(capability::SNAPSHOT) {
+        return Ok(());
+    }
+    let (claim, snapshot) = (bench.numbered(0), bench.ids.snapshot());
+    let made = bench.provision(&claim).await?;
+    bench.succeed(&Order::Snapshot(made.clone(), snapshot.clone())).await?;
+    let (id, before) = (claim.volume_id(), bench.tree());
+    for hostile in [format!("{snapshot}/../{id}"), format!("../{id}")] {
+        let content = Content::Snapshot(Box::new(made.clone()), hostile.clone());
+        let ended = bench.run(&Order::Provision { claim: bench.numbered(1), content }).await?;
+        check(!ended.is_success(), || format!("a run has made a volume from the snapshot {hostile}, which is none"))?;
+        bench.run(&Order::DeleteSnapshot(made.clone(), hostile.clone())).await?;
+        let changes = before.changes(&bench.tree());
+        let of_others = changes.iter().filter(|path| path.contains(&id) || path.contains(&snapshot));
+        let lost = of_others.map(String::as_str).collect::<Vec<_>>().join(", ");
+        check(lost.is_empty(), || {
+            format!("the deletion of the snapshot {hostile}, which is none, has changed {lost}")
+        })?;
+        let listed = list(bench).await?.is_none_or(|entries| entries.iter().any(|entry| entry.id == id));
+        check(listed, || {
+            format!("the deletion of the snapshot {hostile}, which is none, has deleted the volume {id}")
+        })?;
+    }
+    Ok(())
 }
 
 pub(super) async fn modify(bench: &Bench) -> Step<()> {

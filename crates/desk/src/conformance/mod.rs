@@ -289,7 +289,10 @@ async fn one(case: Case, bench: &Bench) -> Step<()> {
         Case::EightAtOnce => provision::eight_at_once(bench).await,
         Case::UnknownOperation => provision::unknown_operation(bench).await,
         Case::Sizes => provision::sizes(bench).await,
-        Case::HostileTexts => provision::hostile_texts(bench).await,
+        Case::HostileTexts => {
+            provision::hostile_texts(bench).await?;
+            capabilities::hostile_ids(bench).await
+        }
         Case::LastWords => provision::last_words(bench).await,
         Case::NoSecretInWords => provision::no_secret_in_words(bench).await,
         Case::EndsAfterSigterm => provision::ends_after_sigterm(bench).await,
