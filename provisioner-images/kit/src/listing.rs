@@ -36,7 +36,10 @@ pub fn read(lines: impl BufRead) -> Result<Vec<Entry>, Failure> {
             _ if ended => return Err(Failure::usage(format!("`{line}` stands after `{END}`"))),
             END => ended = true,
             text => entries.push(Entry::parse(text).ok_or_else(|| {
-                Failure::usage(format!("`{line}` is not `volume|kept|rubbish ID [BYTES|- [PLACE]]`"))
+                Failure::usage(format!(
+                    "`{line}` is not `volume|kept|rubbish ID [BYTES|- [PLACE]]`: an ID has letters, digits, `-`, `_` and \
+                     `.`, and begins with a letter or a digit; list only the names of volumes"
+                ))
             })?),
         }
     }
@@ -64,6 +67,7 @@ mod tests {
             ("volume a\nend\nvolume b\n", 64, "after `end`"),
             ("a\nend\n", 64, "`a` is not"),
             ("volume ../a\nend\n", 64, "is not"),
+            ("volume lost+found - /x\nend\n", 64, "list only the names of volumes"),
         ] {
             let failure = read(text).expect_err(text);
             assert_eq!(failure.code, code, "{text:?}");

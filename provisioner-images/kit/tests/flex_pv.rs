@@ -5,6 +5,8 @@
 mod api;
 #[path = "flex_pv/batch.rs"]
 mod batch;
+#[path = "flex_pv/contract.rs"]
+mod contract;
 #[path = "flex_pv/create.rs"]
 mod create;
 #[path = "flex_pv/dry_run.rs"]
