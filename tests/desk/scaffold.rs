@@ -7,11 +7,12 @@ use std::process::Command;
 use crate::{Answer, Files, PROGRAMS, call, command};
 
 /// The cases that a compiled program runs; the shell script runs all.
-const SOME: [&str; 8] = [
+const SOME: [&str; 9] = [
     "volume-fits",
     "called-again",
     "killed-at-create",
     "unknown-operation",
+    "hostile-texts",
     "delete-half-made",
     "clone-content",
     "snapshot-again",
@@ -57,6 +58,25 @@ fn refuses_a_misspelt_parameter(folder: &str, program: &str) {
     assert_eq!(fs::read_dir(node).unwrap().count(), 0, "{answer:?}");
 }
 
+/// Checks that the program, which was built, lists its volumes where the directory is the root of an ext4.
+fn lists_volumes_beside_other_names(folder: &str, program: &str) {
+    let (config, program) = (format!("{folder}/config.yaml"), format!("{folder}/{program}"));
+    let state = format!("{folder}/state-of-list");
+    let run = |operation| {
+        let answer: Answer = call(&["try", "--config", &config, "--state", &state, "--operation", operation, &program]);
+        assert_eq!(answer.code, Some(0), "{operation}: {answer:?}");
+        answer.out
+    };
+    run("provision");
+    let node = Path::new(&state).join("node/local/var/lib/flex-mine");
+    for other in ["lost+found", ".half-c0ffee00-0000-4000-8000-000000000009"] {
+        fs::create_dir(node.join(other)).unwrap();
+    }
+    let said = run("list");
+    assert!(said.contains("flex-list end 1"), "{said}");
+    assert!(said.contains("/var/lib/flex-mine/c0ffee00-0000-4000-8000-000000000001"), "{said}");
+}
+
 fn some_cases() -> Vec<&'static str> {
     SOME.iter().flat_map(|id| ["--only", *id]).collect()
 }
@@ -67,6 +87,7 @@ fn the_shell_script_passes_all_cases() {
     let folder = written(&files, "shell");
     test(&folder, &[]);
     refuses_a_misspelt_parameter(&folder, "provision.sh");
+    lists_volumes_beside_other_names(&folder, "provision.sh");
 }
 
 #[test]
@@ -75,6 +96,7 @@ fn the_python_program_passes() {
     let folder = written(&files, "python");
     test(&folder, &some_cases());
     refuses_a_misspelt_parameter(&folder, "provision.py");
+    lists_volumes_beside_other_names(&folder, "provision.py");
 }
 
 #[test]
@@ -83,6 +105,7 @@ fn the_go_program_compiles_and_passes() {
     let folder = written(&files, "go");
     test(&folder, &some_cases());
     refuses_a_misspelt_parameter(&folder, "build/provision");
+    lists_volumes_beside_other_names(&folder, "build/provision");
 }
 
 #[test]
@@ -91,6 +114,7 @@ fn the_rust_program_compiles_and_passes() {
     let folder = written(&files, "rust");
     test(&folder, &some_cases());
     refuses_a_misspelt_parameter(&folder, "build/bin/mine");
+    lists_volumes_beside_other_names(&folder, "build/bin/mine");
 }
 
 #[test]
