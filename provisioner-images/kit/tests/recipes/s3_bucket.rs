@@ -263,6 +263,22 @@ fn a_server_that_refuses_or_is_away_is_named_and_the_key_is_not() {
     assert!(s3.bucket(&id).is_dir());
 }
 
+/// A delete run starts without its Secret, too.
+#[test]
+fn a_missing_secret_is_named() {
+    let s3 = S3::new();
+    let id = id(1);
+    assert_eq!(s3.desk.run("provision", &id, &[]).code, Some(0));
+    for operation in ["provision", "delete", "list"] {
+        for (name, _) in KEY {
+            let ended = s3.desk.run(operation, &id, &[(name, "")]);
+            let words = format!("the Secret s3-bucket is not there, or lacks {} or {}", KEY[0].0, KEY[1].0);
+            assert_eq!((ended.code, ended.last_words.trim()), (Some(75), words.as_str()), "{operation}: {ended:?}");
+        }
+    }
+    assert!(s3.bucket(&id).is_dir());
+}
+
 #[test]
 fn a_server_that_knows_nothing_of_buckets_has_not_deleted_one() {
     let s3 = S3::new();
