@@ -1,6 +1,7 @@
 //! The recipe `smb` with a real Samba, which the tests use by its own client.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +13,12 @@ use super::desk::{Desk, system};
 use super::host::{self, Host};
 
 const PASSWORD: &str = "secret-of-the-test";
+
+/// Notes what is written to the disk.
+const SYNC: &str = "#!/bin/sh
+echo \"$*\" >>FOLDER/synced
+exec /usr/bin/sync \"$@\"
+";
 
 struct Samba {
     desk: Desk,
@@ -25,7 +32,7 @@ impl Samba {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = path_text(folder.path().into());
-        for name in ["data", "shares", "private", "state", "log"] {
+        for name in ["data", "shares", "private", "state", "log", "tools"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
         fs::write(folder.path().join("data/.flex"), "").unwrap();
@@ -48,7 +55,10 @@ impl Samba {
         let replace = [("/srv/smb", data.as_str()), ("smb-user: flex", "smb-user: root")];
         let mut desk = Desk::new("smb", &replace, &[Path::new("/usr/bin/ssh")]);
         let counted = ["mkdir", "chmod", "chown", "net", "sync", "mv", "rm"];
-        let host = Host::start(&mut desk, &counted, Path::new("/nonexistent"), &[("SMB_CONF_PATH", &file)]);
+        let tools = folder.path().join("tools");
+        fs::write(tools.join("sync"), SYNC.replace("FOLDER", &root)).unwrap();
+        fs::set_permissions(tools.join("sync"), fs::Permissions::from_mode(0o755)).unwrap();
+        let host = Host::start(&mut desk, &counted, &tools, &[("SMB_CONF_PATH", &file)]);
         let smbd = Command::new("/usr/sbin/smbd")
             .args(["-F", "--no-process-group", "-s", &file])
             // At its end it ends all processes of its group.
@@ -158,6 +168,17 @@ fn a_share_opens_to_its_user_alone_and_the_volume_names_a_secret() {
     }
     let ended = samba.desk.run("provision", &super::cases::id(2), &[("SMB_USER", "nobody-of-this-host")]);
     assert!(ended.code == Some(75) && ended.last_words.contains("nobody-of-this-host"), "{ended:?}");
+}
+
+/// A host that loses its power after the PersistentVolume exists still has the share.
+#[test]
+fn a_share_is_on_the_disk_before_its_volume_exists() {
+    let samba = Samba::new();
+    assert_eq!(samba.desk.run("provision", &id(1), &[]).code, Some(0));
+    let share = samba.folder.path().join(format!("shares/flex-{}", id(1)));
+    assert!(share.is_file());
+    let synced = fs::read_to_string(samba.folder.path().join("synced")).unwrap();
+    assert_eq!(synced, format!("{} {}\n", path_text(samba.volume(&id(1))), path_text(share)));
 }
 
 #[test]
