@@ -1,9 +1,9 @@
 //! The command line, as it was typed.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 
-use clap::builder::FalseyValueParser;
+use clap::builder::{FalseyValueParser, PathBufValueParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 /// Creates the PersistentVolume of a provisioner image, and reports failures.
@@ -41,8 +41,10 @@ pub enum Command {
     /// The source may be in use: no link in it is followed.
     Copy {
         /// The directory to copy.
+        #[arg(value_parser = straight())]
         from: PathBuf,
         /// The place of the copy. Nothing may exist there, except for a directory of STORAGE_MOUNTS, which is filled.
+        #[arg(value_parser = straight())]
         to: PathBuf,
     },
     /// Remove files and directories with all their contents; a missing one is a success.
@@ -52,14 +54,16 @@ pub enum Command {
     /// marked as unused.
     Remove {
         /// The paths to remove. The parent directory of each must exist.
-        #[arg(required = true)]
+        #[arg(required = true, value_parser = straight())]
         path: Vec<PathBuf>,
     },
     /// Rename a file or directory. A link is renamed itself, and nothing at the new place is touched.
     Rename {
         /// The present name.
+        #[arg(value_parser = straight())]
         from: PathBuf,
         /// The new name, on the same file system. Nothing may exist there.
+        #[arg(value_parser = straight())]
         to: PathBuf,
     },
     /// Refuse parameters that the image does not read; the beginning of each run of a script.
@@ -161,6 +165,15 @@ pub enum PathCommand {
 
 fn size(text: &str) -> Result<u64, String> {
     flex_contract::quantity::bytes(text).map_err(|error| error.to_string())
+}
+
+/// Reads a path without `..`. A part of the path may be an id that a person wrote, such as the handle of a snapshot, and
+/// would lead to the storage of another.
+fn straight() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path.components().any(|part| part == Component::ParentDir) {
+        true => Err("the path contains `..`, and may lead to the storage of another: refuse an id that is no UUID"),
+        false => Ok(path),
+    })
 }
 
 /// The reaction of the flex provisioner to a failure.

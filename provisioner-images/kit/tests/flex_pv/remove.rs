@@ -33,6 +33,32 @@ fn several_paths_are_removed_and_a_missing_one_is_a_success() {
     assert!(ended.code == 75 && ended.termination_message.contains("No such file"), "{ended:?}");
 }
 
+/// A part of a path may be the handle of a snapshot, which a person wrote.
+#[test]
+fn a_path_does_not_lead_from_a_snapshot_to_a_volume() {
+    let folder = tempfile::tempdir().unwrap();
+    let (volume, snapshot) = (folder.path().join("volume"), folder.path().join(".snapshot-1"));
+    fs::create_dir(&volume).unwrap();
+    fs::create_dir(&snapshot).unwrap();
+    let (other, hostile) = (folder.path().join("other"), snapshot.join("../volume"));
+    for arguments in [
+        &["remove", text(&hostile)][..],
+        &["remove", text(&snapshot.join("..")), text(&hostile)],
+        &["copy", text(&hostile), text(&other)],
+        &["copy", text(&volume), text(&snapshot.join("../other"))],
+        &["rename", text(&hostile), text(&other)],
+        &["rename", text(&volume), text(&snapshot.join("../other"))],
+    ] {
+        let ended = flex_pv(arguments, &[], "");
+        assert!(ended.code == 64 && ended.termination_message.contains("contains `..`"), "{arguments:?}: {ended:?}");
+        assert!(volume.exists() && !other.exists(), "{arguments:?}");
+    }
+    // Two dots in a name lead nowhere.
+    let name = folder.path().join("a..b");
+    fs::create_dir(&name).unwrap();
+    assert!(flex_pv(&["remove", text(&name)], &[], "").code == 0 && !name.exists());
+}
+
 #[test]
 fn a_removal_killed_half_way_is_continued() {
     let folder = tempfile::tempdir().unwrap();
