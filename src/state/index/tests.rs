@@ -257,7 +257,7 @@ fn a_copied_job_counts_for_nothing_and_wakes_the_search_for_findings() {
     assert_eq!(index.change_job(WatchChange::Apply(job(Some("there"), "a"))), [], "it is known");
     assert!(index.jobs_of("u").is_empty() && index.jobs().next().is_none());
     assert_eq!(copies(&index), 1);
-    index.change_job(WatchChange::Retain([].into()));
+    index.change_job(WatchChange::Retain(Listed::none()));
     assert_eq!(copies(&index), 0, "a list does not have it");
     for own in [Some("here"), None] {
         index.change_job(WatchChange::Apply(job(own, "b")));
