@@ -21,7 +21,12 @@ async fn neither_a_restored_mark_nor_a_record_of_another_cluster_counts() {
     ring.claim("a", "c").await;
     ring.provision("a").await;
     let id = uid(&ring.get_claim("a").await);
-    let volume = ring.volume_of("a").await;
+    let has_mark = until("the volume has its mark", || async {
+        let volume = ring.volume_of("a").await;
+        let mark = volume.status.as_ref().and_then(|status| status.reason.clone());
+        mark.map_or_else(|| unexpected(&volume.status), |mark| Ok((volume.clone(), mark)))
+    });
+    let (volume, mark) = has_mark.await;
     let name = volume.name_any();
     let record: Value = serde_json::from_str(&volume.annotations()[names::PROVENANCE]).unwrap();
     let namespaces: Api<Namespace> = Api::all(ring.client.clone());
@@ -31,7 +36,7 @@ async fn neither_a_restored_mark_nor_a_record_of_another_cluster_counts() {
     let backup = Backup::of(&ring, "a").await;
     backup.lose(&ring).await;
     Backup::create(&ring, &backup.volume);
-    let status = json!({ "status": { "reason": volume.status.unwrap().reason.expect("it had the mark") } });
+    let status = json!({ "status": { "reason": mark } });
     ring.volumes().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     ring.event("", &name, reason::VOLUME_RESTORED, "flex-provisioner vouch").await;
     assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
