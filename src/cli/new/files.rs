@@ -137,6 +137,6 @@ mod tests {
         };
         assert!(text(&["list", "clone"], "config.yaml").contains("capabilities: clone, list\n"));
         assert!(!text(&[], "config.yaml").contains("\n  capabilities:"));
-        assert!(!text(&["list"], "provision.sh").contains("CLONE_OF"));
+        assert!(!text(&["list"], "provision.sh").contains("flex-pv copy"));
     }
 }
