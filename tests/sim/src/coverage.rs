@@ -164,6 +164,7 @@ pub const UNREACHED: &[Unreached] = &[
     impossible("content", "NotOurs", "all contents belong to the driver of the orchestrator"),
     rare("content", "KeptByOtherFinalizers", "another finalizer must outlive that of the orchestrator"),
     rare("content", "RestoreInProgress", "a user must delete the VolumeSnapshot while a claim is restored from it"),
+    rare("content", "Restored", "a ready content must be lost and restored from a backup"),
     rare("content", "DeletedButRetained", "an admin must delete the content of a retained snapshot"),
     rare("content", "NodeGoneRunElsewhere", "the node of a snapshot must be lost in a history with this `node-gone`"),
     rare("content", "NodeGoneForget", "the node of a snapshot must be lost in a history with this `node-gone`"),

@@ -64,7 +64,7 @@ impl Actors {
             4 | 5 => Actors::delete_snapshot(store, rng),
             6 | 7 => self.restore(store, world, rng),
             8 if !is_local(profile.classes[0]) => Actors::import(store, world),
-            9 if profile.restores => Actors::restore_content(store, world),
+            9 if store.version().is_multiple_of(3) => Actors::restore_content(store, world),
             9 => Actors::remove_finalizers(store, rng),
             _ => {
                 let contents = all(store, Kind::Content);
