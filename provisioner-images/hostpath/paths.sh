@@ -1,13 +1,30 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154,SC2034  # provision.sh sets and uses the variables
-# Directories with names by a pattern of the admin, and the owner of new directories. `provision.sh` reads this file, and
-# sets the variables `alone`, `base`, `bases`, `devices`, `dir`, `id` and `volume`.
+# The names of the parameters, directories with names by a pattern of the admin, and the owner of new directories.
+# `provision.sh` reads this file, and sets the variables `alone`, `base`, `bases`, `devices`, `dir`, `id` and `volume`.
 
 pattern=${PATH_PATTERN:-}
 owner=${OWNER:-}
 group=${GROUP:-}
 eol='
 '
+
+# Checks the names of the parameters. `flex-pv parameters` judges them. If this image knows all, no process is needed.
+check_parameters() {
+    parameters='base-path node-paths devices mode owner group path-pattern'
+    given=${PARAMETER_NAMES:-}
+    while [ -n "$given" ]; do
+        case " $parameters " in
+            *" ${given%%,*} "*) ;;
+            *)
+                # shellcheck disable=SC2086  # a list of words
+                flex-pv parameters $parameters || exit
+                return 0
+                ;;
+        esac
+        case $given in *,*) given=${given#*,} ;; *) given= ;; esac
+    done
+}
 
 check_paths() {
     for number in "$owner" "$group"; do

@@ -474,20 +474,7 @@ capacity() {
     exec flex-pv capacity --bytes "$sum" --maximum-volume-size "$most"
 }
 
-# `flex-pv parameters` judges the names of the parameters. If this image knows all of them, no process is needed.
-parameters='base-path node-paths devices mode owner group path-pattern'
-given=${PARAMETER_NAMES:-}
-while [ -n "$given" ]; do
-    case " $parameters " in
-        *" ${given%%,*} "*) ;;
-        *)
-            # shellcheck disable=SC2086  # a list of words
-            flex-pv parameters $parameters || exit
-            break
-            ;;
-    esac
-    case $given in *,*) given=${given#*,} ;; *) given= ;; esac
-done
+check_parameters
 check
 case ${OPERATION:-} in
     provision) provision ;;
