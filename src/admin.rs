@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -58,11 +58,11 @@ pub const READERS: Limits = Limits {
 /// The delay after an error that would also hit the next `accept`, such as too many open files.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// Serves until the process ends. Returns the address, with the port that the system chose if the flag has none.
+/// Serves until the process ends, also before there is a context. Returns the address, with the port that the system chose if the flag has none.
 ///
 /// # Errors
 /// If the server cannot listen on the address. The message names the flag.
-pub async fn serve(address: SocketAddr, context: Arc<Context>) -> anyhow::Result<SocketAddr> {
+pub async fn serve(address: SocketAddr, context: Arc<OnceLock<Arc<Context>>>) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address} for health and metrics; choose another with --admin-address")
     })?;
@@ -76,16 +76,19 @@ pub fn answer_all(listener: TcpListener, router: Router, limits: Limits) {
     tokio::spawn(answer(listener, router, limits));
 }
 
-fn router(context: Arc<Context>) -> Router {
+fn router(context: Arc<OnceLock<Arc<Context>>>) -> Router {
     let ready = context.clone();
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route(
             "/readyz",
             get(move || async move {
-                match ready.cluster.is_ready() {
-                    true => (StatusCode::OK, "ready\n"),
-                    false => (StatusCode::SERVICE_UNAVAILABLE, "the first lists are not complete\n"),
+                match ready.get().map(|context| context.cluster.is_ready()) {
+                    Some(true) => (StatusCode::OK, "ready\n"),
+                    Some(false) => (StatusCode::SERVICE_UNAVAILABLE, "the first lists are not complete\n"),
+                    None => {
+                        (StatusCode::SERVICE_UNAVAILABLE, "the API server has not said the UID of the cluster yet\n")
+                    }
                 }
             }),
         )
@@ -94,7 +97,7 @@ fn router(context: Arc<Context>) -> Router {
             get(move || async move {
                 (
                     [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")],
-                    gauges::text(&context),
+                    context.get().map(|context| gauges::text(context)).unwrap_or_default(),
                 )
             }),
         )

@@ -12,8 +12,9 @@ use crate::clock::Clock;
 const KUBE_SYSTEM: &str = "kube-system";
 /// The delay before the next question, while the API server does not say the UID.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// The number of answers without a UID after which nobody asks again. A new API server makes the namespace soon.
-const MAX_EMPTY: u32 = 5;
+/// The number of answers without a UID after which nobody asks again. A new API server makes the namespace soon, and may
+/// refuse reads until it knows all rights.
+const MAX_EMPTY: u32 = 20;
 
 /// Returns the UID of the cluster; empty if the user may not read it, or if the cluster has no such namespace.
 ///

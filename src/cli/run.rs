@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -106,6 +107,9 @@ async fn orchestrate(args: RunArgs, log: Log) -> anyhow::Result<ExitCode> {
     let metrics = Metrics::of(&identity.instance);
     let (client, address) = client::connect(&metrics).await?;
     let clock = Clock::default();
+    // Kubernetes ends a process that does not answer, also while this one waits for the API server.
+    let served = Arc::default();
+    let admin_address = crate::admin::serve(admin_address, Arc::clone(&served)).await?;
     let identity = Identity { cluster: cluster_uid::until_known(&client, &clock).await, ..identity };
     let cluster = ClusterState::new(identity.clone(), clock.clone());
     cluster.queue.pause();
@@ -115,7 +119,7 @@ async fn orchestrate(args: RunArgs, log: Log) -> anyhow::Result<ExitCode> {
     let kube_api = kube_api.unwrap_or(address);
     let context = Context::new(identity.clone(), cluster.clone(), writes, events, metrics, kube_api, clock);
     context.sweep.every(sweep_interval.0);
-    let admin_address = crate::admin::serve(admin_address, context.clone()).await?;
+    let _ = served.set(context.clone());
     watches::start(&client, &identity, &cluster, &context.metrics);
     tokio::spawn(external_provisioner::follow(client.clone(), cluster.clone(), context.clock.clone()));
     reconcile::start(&context);

@@ -10,13 +10,10 @@ use crate::model::volume::Volume;
 impl Writes {
     /// Writes the adoption mark of a restored volume, by its provenance. A volume without a claimRef is reserved first:
     /// adopted, any claim could take it. A volume that was pooled when it was saved leaves the pool first, because a
-    /// claim may have used it since. A record of another cluster becomes that of this cluster.
+    /// claim may have used it since. A record of another cluster becomes that of this cluster by the last write: an admin
+    /// who repeats an interrupted command is asked for the cluster again.
     pub async fn vouch(&self, volume: &Volume) -> Result<Volume> {
         let mut kept = volume.clone();
-        if let Some(record) = volume.provenance.as_deref().and_then(|record| record_here(record, &self.identity)) {
-            let metadata = json!({ "annotations": { names::PROVENANCE: record } });
-            kept = self.patch_volume(&kept, metadata, json!({})).await?;
-        }
         if kept.was_pooled() {
             // The annotation of the size stays: an admin who repeats an interrupted command is asked again.
             let metadata = json!({ "labels": { names::LABEL_POOL: null } });
@@ -25,7 +22,11 @@ impl Writes {
         if kept.claim_ref.is_none() {
             kept = self.reserve(&kept, &kept.reservation(&self.identity.namespace), None).await?;
         }
-        self.write_adoption_mark(&kept).await
+        let Some(record) = kept.provenance.as_deref().and_then(|record| record_here(record, &self.identity)) else {
+            return self.write_adoption_mark(&kept).await;
+        };
+        let marked = self.write_adoption_mark(&Volume { provenance: Some(record.clone()), ..kept }).await?;
+        self.patch_volume(&marked, json!({ "annotations": { names::PROVENANCE: record } }), json!({})).await
     }
 }
 
