@@ -29,8 +29,10 @@ const FLAGS: [&str; 10] = [
 const CREATE: &str = "exec flex-pv create --copied --local \"$volume\"";
 /// Its delete run.
 const DELETE: &str = "delete) exec flex-pv remove \"$volume\" \"$half\" ;;";
+/// Its choice of the ids to check.
+const IDS: &str = "case $OPERATION in delete) ids=$id ;; *) ids=$id${CLONE_OF:-}$sid ;; esac\n";
 /// Its check of ids.
-const CHECK: &str = "case $id${CLONE_OF:-}$sid in *[!0-9a-f-]*) exec flex-pv fail never \"an id is no UUID\" ;; esac\n";
+const CHECK: &str = "case $ids in *[!0-9a-f-]*) exec flex-pv fail never \"an id is no UUID\" ;; esac\n";
 /// The beginning of its provision run.
 const PROVISION: &str = "provision)\n";
 
@@ -68,6 +70,13 @@ fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
             Case::HostileTexts,
             CHECK,
             "case $OPERATION in delete-snapshot) rm -rf \"$base/.snapshot-$sid\"; exit ;; esac\n",
+        ),
+        // A claim that was refused for its snapshot could never be deleted.
+        (Case::HostileTexts, IDS, "ids=$id${CLONE_OF:-}$sid\n"),
+        (
+            Case::HostileTexts,
+            DELETE,
+            "delete) rm -rf \"${sid:+$base/.snapshot-$sid}\"; exec flex-pv remove \"$volume\" \"$half\" ;;",
         ),
         (Case::LastWords, CREATE, "flex-pv create --copied --local \"$volume\" || :"),
         (

@@ -7,7 +7,8 @@ id=${CLAIM_UUID:-}
 sid=${SNAPSHOT_ID:-}
 volume=$base/$id
 half=$base/.half-$id
-case $id${CLONE_OF:-}$sid in *[!0-9a-f-]*) exec flex-pv fail never "an id is no UUID" ;; esac
+case $OPERATION in delete) ids=$id ;; *) ids=$id${CLONE_OF:-}$sid ;; esac
+case $ids in *[!0-9a-f-]*) exec flex-pv fail never "an id is no UUID" ;; esac
 case $OPERATION in
 provision)
     if [ ! -d "$volume" ]; then

@@ -13,7 +13,8 @@ use super::bench::{Bench, Halt, Step, check, shown};
 use super::content::{LATER, TEXT, has_text, write};
 use super::listed::{list, unlisted};
 use super::provision::{good, order};
-use crate::desk::Stop;
+use super::variable::with_variable;
+use crate::desk::{Ended, Stop};
 use crate::order::{Content, Made, Order};
 
 pub(super) async fn expand(bench: &Bench) -> Step<()> {
@@ -50,7 +51,7 @@ pub(super) async fn clone_killed(bench: &Bench) -> Step<()> {
     let copy = bench.numbered(1);
     let content = || Content::CloneOf(Box::new(made.clone()));
     let order = Order::Provision { claim: copy.clone(), content: content() };
-    let after = async |_, _: &crate::desk::Ended| {
+    let after = async |_, _: &Ended| {
         if let Some(volume) = bench.volume(&copy).await? {
             has_text(bench, &volume, &copy.volume_id()).await?;
         }
@@ -99,23 +100,36 @@ pub(super) async fn hostile_ids(bench: &Bench) -> Step<()> {
     let made = bench.provision(&claim).await?;
     bench.succeed(&Order::Snapshot(made.clone(), snapshot.clone())).await?;
     let (id, before) = (claim.volume_id(), bench.tree());
-    for hostile in [format!("{snapshot}/../{id}"), format!("../{id}")] {
-        let content = Content::Snapshot(Box::new(made.clone()), hostile.clone());
-        let ended = bench.run(&Order::Provision { claim: bench.numbered(1), content }).await?;
-        check(!ended.is_success(), || format!("a run has made a volume from the snapshot {hostile}, which is none"))?;
-        bench.run(&Order::DeleteSnapshot(made.clone(), hostile.clone())).await?;
+    let untouched = async |what: String| {
         let changes = before.changes(&bench.tree());
         let of_others = changes.iter().filter(|path| path.contains(&id) || path.contains(&snapshot));
         let lost = of_others.map(String::as_str).collect::<Vec<_>>().join(", ");
-        check(lost.is_empty(), || {
-            format!("the deletion of the snapshot {hostile}, which is none, has changed {lost}")
-        })?;
+        check(lost.is_empty(), || format!("{what} has changed {lost}"))?;
         let listed = list(bench).await?.is_none_or(|entries| entries.iter().any(|entry| entry.id == id));
-        check(listed, || {
-            format!("the deletion of the snapshot {hostile}, which is none, has deleted the volume {id}")
-        })?;
+        check(listed, || format!("{what} has deleted the volume {id}"))
+    };
+    for hostile in [format!("{snapshot}/../{id}"), format!("../{id}")] {
+        let refused = bench.numbered(1);
+        let content = Content::Snapshot(Box::new(made.clone()), hostile.clone());
+        let ended = bench.run(&Order::Provision { claim: refused.clone(), content }).await?;
+        check(!ended.is_success(), || format!("a run has made a volume from the snapshot {hostile}, which is none"))?;
+        bench.run(&Order::DeleteSnapshot(made.clone(), hostile.clone())).await?;
+        untouched(format!("the deletion of the snapshot {hostile}, which is none,")).await?;
+        let what = format!("the delete run of a claim from the snapshot {hostile}, which is none,");
+        let ended = undo(bench, &refused, &hostile).await?;
+        check(ended.is_success(), || format!("{what} {}", shown(&ended)))?;
+        bench.check_no_trace(&refused.volume_id())?;
+        untouched(what).await?;
     }
     Ok(())
+}
+
+/// Deletes what the attempts of a claim have left. The run has the id of the claim's snapshot, as its provision runs had.
+async fn undo(bench: &Bench, claim: &Claim, snapshot: &str) -> Step<Ended> {
+    let order = Order::Undo { claim: claim.clone() };
+    let mut job = bench.job(&order)?;
+    with_variable(&mut job, "SNAPSHOT_ID", snapshot);
+    bench.run_job(job, &[order], Stop::Never).await
 }
 
 pub(super) async fn modify(bench: &Bench) -> Step<()> {
@@ -168,7 +182,7 @@ pub(super) async fn list_whole(bench: &Bench) -> Step<()> {
 
 pub(super) async fn list_or_nothing(bench: &Bench) -> Step<()> {
     let ids = two(bench).await?;
-    let after = async |_, ended: &crate::desk::Ended| match listing::read(&ended.log) {
+    let after = async |_, ended: &Ended| match listing::read(&ended.log) {
         Ok(entries) if entries.len() < ids.len() => Err(Halt::Failed("half a list looks like a whole one".into())),
         _ => Ok(()),
     };

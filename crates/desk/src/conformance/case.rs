@@ -89,10 +89,10 @@ cases! {
         "Compute with 64 bits, and end with 69 where the storage has no room.";
     /// The user and the annotations of the claim have texts such as `../x` and `$(touch x)`. No such text becomes a path or a command.
     /// With the capability `snapshot`, runs get a `SNAPSHOT_ID` that leads from a snapshot to a volume, such as `ID/../ID`. No
-    /// volume is made from it, and nothing is deleted.
+    /// volume is made from it, and nothing is deleted. The delete run of the claim, with the same `SNAPSHOT_ID`, succeeds.
     HostileTexts = "hostile-texts", None,
         "Users write these texts. A person may have written the handle of a snapshot.",
-        "Quote each variable, name nothing by texts of users, and refuse an id that is no UUID.";
+        "Quote each variable, name nothing by texts of users, and refuse an id that is no UUID. In a delete run, check `CLAIM_UUID` alone.";
     /// The API refuses the volume. The run fails, and says why in at most 4096 bytes.
     LastWords = "last-words", None,
         "The last words are the event that the user reads. The kubelet cuts longer ones.",
