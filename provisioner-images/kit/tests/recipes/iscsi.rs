@@ -13,6 +13,16 @@ use super::host::{self, Host};
 const PASSWORD: &str = "secret-of-16.chars";
 const IQN: &str = "iqn.2026-01.example.storage";
 
+/// A client, which ends with the value.
+struct Client(Child);
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 struct Target {
     desk: Desk,
     tgtd: Child,
@@ -66,6 +76,24 @@ impl Target {
         format!("iscsi://{user}%{password}@{}/{}/{}", text("targetPortal"), text("iqn"), source["lun"])
     }
 
+    /// Returns what `tgtd` says about its targets.
+    fn shown(&self) -> String {
+        system(&format!("TGT_IPC_SOCKET={} tgtadm --op show --mode target", self.socket))
+    }
+
+    /// Returns a client that is connected to a disk, as a node is.
+    fn client(&self, id: &str) -> Client {
+        let mut client = Command::new("qemu-io");
+        client.args(["-r", "-f", "raw", "-c", "sleep 600000", &self.url(id)]);
+        let client = Client(client.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("qemu-io is missing"));
+        let begun = std::time::Instant::now();
+        while !self.shown().contains("Connection:") {
+            assert!(begun.elapsed().as_secs() < 30, "no client is connected: {}", self.shown());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        client
+    }
+
     /// Writes the Secret of the class.
     fn secret(&self, user: &str, password: &str) {
         for (name, text) in [("username", user), ("password", password)] {
@@ -91,8 +119,7 @@ impl Backend for Target {
     fn objects(&self) -> Vec<String> {
         let folder = path_text(self.folder().into());
         let files = system(&format!("cd {folder}; ls disks tgt/conf.d"));
-        let show = format!("TGT_IPC_SOCKET={} tgtadm --op show --mode target", self.socket);
-        let targets = system(&show);
+        let targets = self.shown();
         let mut targets: Vec<_> = targets.lines().filter(|line| line.starts_with("Target ")).collect();
         // The number of a target is of no interest.
         targets.iter_mut().for_each(|line| *line = line.split_once(": ").unwrap().1);
@@ -191,14 +218,17 @@ fn a_target_opens_to_the_password_of_its_own_secret_or_is_not_made() {
         Command::new("iscsi-inq").arg(url).output().unwrap().status.success()
     };
     assert_eq!(target.desk.run("provision", &id(1), &[]).code, Some(0));
-    // The Secret of another tenant, or a new password: it is that of a target that is there already, or of a new one.
+    // The Secret of another tenant, or a new password: it is that of a target that a node uses, or of a new one.
     target.secret("user", OTHER);
     let before = target.objects();
+    let client = target.client(&id(1));
     for n in [1, 2] {
         let ended = target.desk.run("provision", &id(n), &[]);
-        assert!(ended.code == Some(78) && ended.last_words.contains("a new password needs a new name"), "{ended:?}");
+        let words = format!("conf.d/flex-{}.conf has another password", id(1));
+        assert!(ended.code == Some(78) && ended.last_words.contains(&words), "{ended:?}");
         assert!(!ended.output.contains(OTHER) && !ended.output.contains(PASSWORD), "{ended:?}");
     }
+    drop(client);
     assert_eq!(target.objects(), before);
     assert!(opens(1, "user", PASSWORD) && !opens(1, "user", OTHER));
     target.secret("tenant", OTHER);
@@ -217,9 +247,64 @@ fn a_target_opens_to_the_password_of_its_own_secret_or_is_not_made() {
         target.socket
     ));
     target.secret("hand", OTHER);
-    assert_eq!(target.desk.run("provision", &id(4), &[]).code, Some(78));
-    let shown = system(&format!("TGT_IPC_SOCKET={} tgtadm --op show --mode target", target.socket));
+    let ended = target.desk.run("provision", &id(4), &[]);
+    assert!(ended.code == Some(78) && ended.last_words.contains("a target without a file in"), "{ended:?}");
+    let shown = target.shown();
     assert!(shown.lines().any(|line| line.trim() == "hand"), "{shown}");
+    // Other names are not this one, also where they look alike to a pattern or as numbers.
+    for (n, user, password) in [(5, "h.nd", OTHER), (6, "1.0", PASSWORD), (7, "1", OTHER)] {
+        target.secret(user, password);
+        let ended = target.desk.run("provision", &id(n), &[]);
+        assert!(ended.code == Some(0) && opens(n, user, password), "{user}: {ended:?}");
+    }
+}
+
+/// The Secret had a typo when an attempt began, and the attempt was killed at any point.
+#[test]
+fn a_corrected_password_reaches_the_volume_of_the_failed_attempt_and_all_others() {
+    const TYPO: &str = "secret-of-16-chars";
+    let target = Target::new();
+    let opens = |n, password| {
+        let url = target.url_for(&id(n), "user", password);
+        Command::new("iscsi-inq").arg(url).output().unwrap().status.success()
+    };
+    let before = target.objects();
+    assert_eq!(target.desk.run_until("provision", &id(1), &[], usize::MAX).code, Some(0));
+    let points = target.desk.points();
+    assert_eq!(target.desk.run("delete", &id(1), &[]).code, Some(0));
+    for at in 1..=points {
+        target.secret("user", TYPO);
+        target.desk.run_until("provision", &id(1), &[], at);
+        target.secret("user", PASSWORD);
+        for n in [1, 2] {
+            let ended = target.desk.run("provision", &id(n), &[]);
+            assert_eq!(ended.code, Some(0), "killed at {at} of {points}, volume {n}: {ended:?}");
+            assert!(opens(n, PASSWORD) && !opens(n, TYPO), "killed at {at} of {points}, volume {n}");
+        }
+        for n in [1, 2] {
+            assert_eq!(target.desk.run("delete", &id(n), &[]).code, Some(0));
+        }
+        assert_eq!(target.objects(), before);
+    }
+}
+
+#[test]
+fn an_empty_user_name_or_password_is_refused() {
+    let target = Target::new();
+    let before = target.objects();
+    let refused = || {
+        let ended = target.desk.run("provision", &id(1), &[]);
+        let words = "iscsi-chap needs a user name and a password";
+        assert!(ended.code == Some(78) && ended.last_words.contains(words), "{ended:?}");
+    };
+    for (user, password) in [("", PASSWORD), ("user", "")] {
+        target.secret(user, password);
+        refused();
+    }
+    target.secret("user", PASSWORD);
+    fs::remove_file(target.desk.path("secrets/iscsi-chap/node.session.auth.username")).unwrap();
+    refused();
+    assert_eq!(target.objects(), before);
 }
 
 #[test]
