@@ -62,7 +62,9 @@ impl Actors {
             }
         }
         for (name, volume) in Actors::volumes(store) {
-            if !annotation(&volume, names::QUARANTINE).is_empty() && !is_deleting(&volume) {
+            // A restored volume was vouched for. To delete it before its claim has it would leave it to the admin.
+            let is_restored = world.restored.contains_key(uid(&volume));
+            if !annotation(&volume, names::QUARANTINE).is_empty() && !is_deleting(&volume) && !is_restored {
                 line(|| format!("admin: deletes volume {}, which was refused", name.name));
                 store.delete(Kind::Volume, &name);
             }
