@@ -62,7 +62,7 @@ impl Args {
 /// The number of histories in which each rule must be reached that can be.
 const ENOUGH: u64 = 20_000;
 /// The number of histories within which a bug must be found.
-const FOUND_WITHIN: u64 = 2_000;
+const FOUND_WITHIN: u64 = 10_000;
 
 #[derive(Default)]
 struct Sum {
