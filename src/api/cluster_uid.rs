@@ -1,4 +1,4 @@
-//! Reads the UID by which clusters are told apart: that of the namespace `kube-system`, which no cluster is without and
+//! Reads the UID that identifies a cluster: that of the namespace `kube-system`, which no cluster is without and
 //! which nobody can choose. A restored copy of etcd has the UID of its original.
 
 use std::time::Duration;

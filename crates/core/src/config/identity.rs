@@ -19,7 +19,7 @@ pub struct Identity {
     pub namespace: String,
     /// The image for scripts whose config names none; `None` refuses such configs.
     pub shell_image: Option<String>,
-    /// The UID of the namespace `kube-system`, by which clusters are told apart; empty if it is not known.
+    /// The UID of the namespace `kube-system`, which identifies the cluster; empty if it is not known.
     #[serde(default)]
     pub cluster: String,
 }
