@@ -58,7 +58,8 @@ pub const READERS: Limits = Limits {
 /// The delay after an error that would also hit the next `accept`, such as too many open files.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// Serves until the process ends, also before there is a context. Returns the address, with the port that the system chose if the flag has none.
+/// Serves until the process ends, also before there is a context. Returns the address, with the port that the system
+/// chose if the flag has none.
 ///
 /// # Errors
 /// If the server cannot listen on the address. The message names the flag.

@@ -168,8 +168,8 @@ impl Context {
         }
     }
 
-    /// Creates the Job of a run, with the text of its script, the time of the request and the cluster. Until the watch shows the Job, the run counts as one that may
-    /// be running.
+    /// Creates the Job of a run, with the text of its script, the time of the request and the cluster. Until the watch
+    /// shows the Job, the run counts as one that may be running.
     pub(super) async fn create_job(&self, recipe: &Recipe, mut job: api::Job) -> Result<(), WriteError> {
         let script = recipe.script.as_deref().and_then(|hash| self.cluster.index().script(hash));
         let texts = Texts { script: script.as_deref(), shell_image: self.identity.shell_image.as_deref() };

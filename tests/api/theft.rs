@@ -63,8 +63,10 @@ async fn a_claim_whose_volume_was_stolen_gets_another() {
     ring.nothing_left().await;
 }
 
-/// Deletes a claim half-way until nothing of it is left, and returns its id and its former Job.
-async fn all_gone(ring: &Ring) -> (String, Job) {
+/// Deletes a claim half-way until nothing of it is left. Returns its ring, its id and its former Job.
+async fn all_gone() -> (Ring, String, Job) {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s..2s")]).await;
     let id = uid(&ring.claim("a", "c").await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
     ring.pod_of(&job).await;
@@ -73,14 +75,12 @@ async fn all_gone(ring: &Ring) -> (String, Job) {
     ring.pod_ends(&delete, 0, "").await;
     ring.claim_gone("a").await;
     ring.nothing_left().await;
-    (id, job)
+    (ring, id, job)
 }
 
 #[tokio::test]
 async fn a_volume_that_appears_after_its_claim_was_deleted_is_deleted() {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[]).await;
-    let (id, job) = all_gone(&ring).await;
+    let (ring, id, job) = all_gone().await;
     // A process that counted as dead makes the volume after all.
     let late = nfs_volume(&job);
     ring.create_volume(&late).await;
@@ -121,9 +121,7 @@ fn created_again(job: &Job) -> Job {
 /// A backup tool copies Jobs, too. The id of such a Job may be that of storage that somebody keeps.
 #[tokio::test]
 async fn a_restored_run_deletes_nothing() {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[("backoff", "1s..2s")]).await;
-    let (id, job) = all_gone(&ring).await;
+    let (ring, id, job) = all_gone().await;
     let mut restored = created_again(&job);
     let annotations = restored.metadata.annotations.as_mut().unwrap();
     let requested = annotations.get(names::JOB_REQUESTED).expect("the Job has the time of its request");
@@ -140,9 +138,7 @@ async fn a_restored_run_deletes_nothing() {
 /// The objects of another cluster, with their records and runs, are copied into this one.
 #[tokio::test]
 async fn a_copied_run_of_another_cluster_counts_for_nothing() {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[("backoff", "1s..2s")]).await;
-    let (id, job) = all_gone(&ring).await;
+    let (ring, id, job) = all_gone().await;
     let mut copy = created_again(&job);
     let annotations = copy.metadata.annotations.as_mut().unwrap();
     assert!(
@@ -170,9 +166,7 @@ async fn a_copied_run_of_another_cluster_counts_for_nothing() {
 
 #[tokio::test]
 async fn a_late_run_leaves_nothing() {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[("backoff", "1s..2s")]).await;
-    let (id, job) = all_gone(&ring).await;
+    let (ring, id, job) = all_gone().await;
 
     // The request of a killed process reaches the API server late.
     let late = created_again(&job);
