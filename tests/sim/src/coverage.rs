@@ -168,10 +168,14 @@ pub const UNREACHED: &[Unreached] = &[
     rare("content", "DeletedButRetained", "an admin must delete the content of a retained snapshot"),
     rare("content", "NodeGoneRunElsewhere", "the node of a snapshot must be lost in a history with this `node-gone`"),
     rare("content", "NodeGoneForget", "the node of a snapshot must be lost in a history with this `node-gone`"),
-    impossible("content", "Unbound", "only contents of existing snapshots are not bound, and they are ready"),
+    rare("content", "Unbound", "a content must be restored without the UID of its VolumeSnapshot, and not be ready"),
     rare("content", "EarlierRunEnding", "a pod of a failed snapshot run must outlive the delay of the next"),
     // Late runs.
-    impossible("late-run", "RunRestored", "no backup of a history has Jobs"),
+    rare(
+        "late-run",
+        "RunRestored",
+        "the clock of a replica must be ten minutes behind that of the API server when it asks for a late run's Job",
+    ),
     rare("late-run", "RecipeUnknown", "the stored recipe must be lost before the late run ends"),
     rare(
         "late-run",
