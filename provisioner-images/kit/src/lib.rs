@@ -8,7 +8,7 @@
 //! - [`copy`] copies a directory that is in use, and [`remove`] removes one that somebody still holds open. [`mounted`]
 //!   does both for a run that sees only its own volume.
 //! - [`pattern`] makes the path of a volume from a pattern of the admin, and [`named`] keeps records of such directories.
-//! - [`parameters`] refuses names of parameters that the image does not read.
+//! - [`parameters`] refuses names of parameters that the image does not read, and [`ids`] texts that are no ids.
 //! - [`batch`] is the frame around the claims of a batch, and [`each`](each::each) runs a program for each of them.
 //!   [`handover`] lets these programs share one connection.
 //! - [`on_host`] runs a program on a storage host by ssh.
@@ -28,6 +28,7 @@ pub mod each;
 mod failure;
 pub mod flex_pv;
 pub mod handover;
+pub mod ids;
 mod links;
 pub mod listing;
 pub mod mounted;

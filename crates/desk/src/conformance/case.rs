@@ -92,7 +92,7 @@ cases! {
     /// volume is made from it, and nothing is deleted. The delete run of the claim, with the same `SNAPSHOT_ID`, succeeds.
     HostileTexts = "hostile-texts", None,
         "Users write these texts. A person may have written the handle of a snapshot.",
-        "Quote each variable, name nothing by texts of users, and refuse an id that is no UUID. In a delete run, check `CLAIM_UUID` alone.";
+        "Quote each variable, name nothing by texts of users, and refuse an id that is no UUID, as `flex-pv ids` does. In a delete run, check `CLAIM_UUID` alone.";
     /// The API refuses the volume. The run fails, and says why in at most 4096 bytes.
     LastWords = "last-words", None,
         "The last words are the event that the user reads. The kubelet cuts longer ones.",

@@ -74,6 +74,11 @@ pub enum Command {
         /// The names of the parameters that the image reads.
         name: Vec<String>,
     },
+    /// Refuse an id that is no UUID, and a run without its id; before a script makes an id a part of a path.
+    ///
+    /// A person may have written `SNAPSHOT_ID`, with `/../` in it. A delete run checks only `CLAIM_UUID`, so that a claim
+    /// that was refused for its snapshot can be deleted.
+    Ids,
     /// Work on the records of directories that have names by a pattern.
     #[command(subcommand)]
     Path(PathCommand),

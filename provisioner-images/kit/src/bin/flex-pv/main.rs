@@ -15,7 +15,7 @@ use flex_image_kit::each::{Each, each};
 use flex_image_kit::flex_pv::args::{Cli, Command, Create, Kind, PathCommand};
 use flex_image_kit::flex_pv::made;
 use flex_image_kit::mounted::{self, Mounts};
-use flex_image_kit::{Failure, cluster, handover, named, parameters};
+use flex_image_kit::{Failure, cluster, handover, ids, named, parameters};
 
 /// The largest file for `--from`. The API accepts no larger PersistentVolume.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Remove { path } => remove(path),
         Command::Keep { every, age, path } => keep(every, age, &path),
         Command::Parameters { name } => parameters::check(|name| std::env::var(name).ok(), &name),
+        Command::Ids => ids::check(|name| std::env::var(name).ok()),
         Command::Path(command) => path(command),
         Command::Rename { from, to } => flex_image_kit::remove::rename(&from, &to),
         Command::Each { jobs, timeout, command } => {
