@@ -19,13 +19,14 @@ pub fn check(env: impl Fn(&str) -> Option<String>) -> Result<(), Failure> {
     let all = [&CLAIM_UUID, &CLONE_OF, &SNAPSHOT_ID];
     let checked = if operation == Some(Operation::Delete) { &all[..1] } else { &all[..] };
     let needed = match operation {
-        None | Some(Operation::List | Operation::Capacity) => None,
-        Some(Operation::DeleteSnapshot) => Some(&SNAPSHOT_ID),
-        Some(_) => Some(&CLAIM_UUID),
+        None | Some(Operation::List | Operation::Capacity) => vec![],
+        Some(Operation::Snapshot) => vec![CLAIM_UUID.name, SNAPSHOT_ID.name],
+        Some(Operation::DeleteSnapshot) => vec![SNAPSHOT_ID.name],
+        Some(_) => vec![CLAIM_UUID.name],
     };
     for &variable in checked {
         let (name, id) = (variable.name, text(variable));
-        if id.is_empty() && needed.is_some_and(|needed| needed.name == name) {
+        if id.is_empty() && needed.contains(&name) {
             return Err(Failure::usage(format!("{name} is empty: nothing is done")));
         }
         if !id.is_empty() && !is_uuid(&id) {
@@ -84,10 +85,14 @@ mod tests {
     #[test]
     fn an_operation_without_its_id_is_refused() {
         // Without an id, a path would be that of all volumes.
-        for (operation, name) in
-            [("provision", "CLAIM_UUID"), ("delete", "CLAIM_UUID"), ("delete-snapshot", "SNAPSHOT_ID")]
-        {
-            assert_eq!(checked(operation, "", "", ""), Err(format!("{name} is empty: nothing is done")));
+        for (operation, claim, name) in [
+            ("provision", "", "CLAIM_UUID"),
+            ("delete", "", "CLAIM_UUID"),
+            ("snapshot", "", "CLAIM_UUID"),
+            ("snapshot", ID, "SNAPSHOT_ID"),
+            ("delete-snapshot", ID, "SNAPSHOT_ID"),
+        ] {
+            assert_eq!(checked(operation, claim, "", ""), Err(format!("{name} is empty: nothing is done")));
         }
     }
 }
