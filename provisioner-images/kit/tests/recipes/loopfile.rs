@@ -256,3 +256,26 @@ fn an_unmounted_directory_of_loopfile_is_no_storage() {
     assert_eq!(loops.desk.run("delete", &id(1), &[]).code, Some(0));
     assert_eq!(loops.objects(), before);
 }
+
+#[test]
+fn a_file_stays_while_nobody_knows_its_devices() {
+    let loops = Loops::new("ext4");
+    let before = loops.objects();
+    assert_eq!(loops.desk.run("provision", &id(1), &[]).code, Some(0));
+    let made = loops.objects();
+    let losetup = loops.desk.path("plain/losetup-of-mount");
+    let real = fs::read_link(&losetup).unwrap();
+    fs::remove_file(&losetup).unwrap();
+    fs::copy("/bin/false", &losetup).unwrap();
+    for operation in ["delete", "expand", "provision"] {
+        let ended = loops.desk.run(operation, &id(1), &[]);
+        assert!(ended.code == Some(75) && ended.last_words.contains("cannot be listed"), "{operation}: {ended:?}");
+        assert_eq!(loops.devices().len(), 1, "{operation}");
+    }
+    fs::remove_file(&losetup).unwrap();
+    std::os::unix::fs::symlink(real, &losetup).unwrap();
+    assert_eq!(loops.desk.run("provision", &id(1), &[]).code, Some(0));
+    assert_eq!(loops.objects(), made);
+    assert_eq!(loops.desk.run("delete", &id(1), &[]).code, Some(0));
+    assert_eq!(loops.objects(), before);
+}

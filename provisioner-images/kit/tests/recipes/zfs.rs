@@ -122,3 +122,23 @@ fn nothing_is_listed_or_called_deleted_while_the_pool_is_away_or_the_dataset_is_
     assert_eq!(pool.desk.run("delete", &id(1), &[]).code, Some(0));
     assert_eq!(pool.objects(), ["tank", "tank/volumes"]);
 }
+
+#[test]
+fn a_volume_that_was_made_once_more_is_deleted_while_a_snapshot_keeps_the_first() {
+    let pool = Pool::new();
+    let run = |operation: &str, snapshot: &str| {
+        let ended = pool.desk.run(operation, &id(1), &[("SNAPSHOT_ID", snapshot)]);
+        assert_eq!(ended.code, Some(0), "{operation}: {ended:?}");
+    };
+    run("provision", "");
+    run("snapshot", &id(90));
+    run("delete", "");
+    let kept = pool.objects();
+    for _ in 0..2 {
+        run("provision", "");
+        run("delete", "");
+        assert_eq!(pool.objects(), kept);
+    }
+    run("delete-snapshot", &id(90));
+    assert_eq!(pool.objects(), ["tank", "tank/volumes"]);
+}
