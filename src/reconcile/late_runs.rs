@@ -176,7 +176,11 @@ async fn start(
         namespace: recipe.config.namespace.clone(),
         scope: SCOPE.to_owned(),
         node: recipe.required_node(request.node()).map(str::to_owned),
-        content: leftovers.content.map(|name| ContentRef { name: name.to_owned(), id: leftovers.id.to_owned() }),
+        content: leftovers.content.map(|name| ContentRef {
+            name: name.to_owned(),
+            id: leftovers.id.to_owned(),
+            policy: None,
+        }),
         ..RunTarget::default()
     };
     let name = job::name(operation, leftovers.id, attempt, SCOPE);

@@ -107,6 +107,8 @@ pub const FIRST_JOB_YES: &str = "true";
 pub const JOB_VOLUME: &str = "flex-provisioner.io/volume";
 /// On Jobs: the name of the VolumeSnapshotContent that the run is for.
 pub const JOB_CONTENT: &str = "flex-provisioner.io/snapshot-content";
+/// On Jobs of snapshot runs: the deletion policy of the VolumeSnapshotContent. A late run has no other record of the policy.
+pub const JOB_DELETION_POLICY: &str = "flex-provisioner.io/deletion-policy";
 /// On Jobs: the size in bytes that an expand run must give its volume.
 pub const JOB_SIZE: &str = "flex-provisioner.io/size";
 /// On Jobs of capacity runs: the fingerprint of the segment when the run was created. A different fingerprint shows a

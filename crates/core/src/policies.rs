@@ -306,13 +306,14 @@ mod tests {
     }
 
     /// Names of the contract that claims and volumes do not bear, and `retry`, which each user of a claim may write.
-    const ELSEWHERE: [&str; 22] = [
+    const ELSEWHERE: [&str; 23] = [
         "capacity",
         "capacity-fingerprint",
         "claim",
         "class",
         "clone-",
         "cluster",
+        "deletion-policy",
         "first-job",
         "log",
         "operation",

@@ -302,7 +302,11 @@ fn run_target(content: &Content, recipe: &Recipe, node: Option<&str>) -> RunTarg
     RunTarget {
         namespace: recipe.config.namespace.clone(),
         node: recipe.required_node(node).map(str::to_owned),
-        content: Some(ContentRef { name: content.name.clone(), id: content.run_id().to_owned() }),
+        content: Some(ContentRef {
+            name: content.name.clone(),
+            id: content.run_id().to_owned(),
+            policy: Some(content.policy.clone()),
+        }),
         ..RunTarget::default()
     }
 }

@@ -177,11 +177,7 @@ pub const UNREACHED: &[Unreached] = &[
         "the clock of a replica must be ten minutes behind that of the API server when it asks for a late run's Job",
     ),
     rare("late-run", "RecipeUnknown", "the stored recipe must be lost before the late run ends"),
-    rare(
-        "late-run",
-        "MayBeKept",
-        "the Job of a later attempt must be created after a claim with the policy Retain is gone",
-    ),
+    rare("late-run", "MayBeKept", "a Job must be created after a claim with the policy Retain is gone"),
     rare("late-run", "RunInProgress", "a Job must be created after its claim is gone"),
     impossible("late-run", "StorageDeleted", NO_ENVIRONMENT),
     impossible("late-run", "DeleteRunStuck", NO_ENVIRONMENT),

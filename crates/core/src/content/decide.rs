@@ -178,6 +178,10 @@ fn unprotect_source(o: &Observed<'_>) -> Option<Decision> {
 fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if content.abandoned {
+        // A Job that outlives the content would be a late run, whose storage is deleted.
+        if let Some(stop) = stop_run(o) {
+            return stop;
+        }
         let message = "abandoned by annotation: the provisioner does not delete the stored snapshot";
         let decision = Rule::Abandoned.step(Step::RemoveFinalizer);
         return decision.with_warning(reason::STORAGE_ABANDONED, message);
@@ -227,10 +231,13 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
 /// Ends the runs that must end before the snapshot is deleted.
 fn stopping(o: &Observed<'_>) -> Option<Decision> {
     let has_run = !matches!(o.run, RunState::NotCached) || o.has_running_pods || !o.jobs.is_empty();
-    if let Some(job) = o.jobs.iter().find(|job| !job.terminating) {
-        return Some(Rule::StopSnapshotRun.step(Step::RemoveJob { job: job.name.clone() }));
-    }
-    has_run.then(|| waiting(o, Rule::SnapshotRunEnding, reason::SNAPSHOT_DELETION_FAILED))
+    stop_run(o).or_else(|| has_run.then(|| waiting(o, Rule::SnapshotRunEnding, reason::SNAPSHOT_DELETION_FAILED)))
+}
+
+/// Deletes a Job of a snapshot run.
+fn stop_run(o: &Observed<'_>) -> Option<Decision> {
+    let job = o.jobs.iter().find(|job| !job.terminating)?;
+    Some(Rule::StopSnapshotRun.step(Step::RemoveJob { job: job.name.clone() }))
 }
 
 /// Waits. Emits an event if a pod is on a node that does not answer.

@@ -242,6 +242,9 @@ fn contents_of_others_are_left_alone() {
 fn a_terminating_content_waits_for_its_snapshot_and_for_restores() {
     let abandoned = terminating(ready()).with(|w| w.content.abandoned = true);
     assert_eq!(abandoned.step(Rule::Abandoned), Step::RemoveFinalizer);
+    // Without its content, the Job would be a late run, and the stored snapshot would be deleted.
+    let running = abandoned.clone().with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::MayBeRunning));
+    assert_eq!(running.step(Rule::StopSnapshotRun), Step::RemoveJob { job: job(1, false).name });
     let missing = terminating(ready()).with(|w| w.snapshot = SnapshotState::NotCached);
     assert_eq!(missing.step(Rule::ConfirmSnapshotGone), Step::ConfirmSnapshot);
     let alive = terminating(ready()).with(|w| w.snapshot = SnapshotState::Alive);

@@ -30,6 +30,8 @@ pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
     let claim = ObjectName::new(&request.claim.namespace, &request.claim.name).to_string();
     let volume = target.volume.clone().map(|volume| (names::JOB_VOLUME, volume));
     let content = target.content.clone().map(|content| (names::JOB_CONTENT, content.name));
+    let policy = target.content.as_ref().and_then(|content| content.policy.as_ref());
+    let policy = policy.map(|policy| (names::JOB_DELETION_POLICY, policy.to_string()));
     let size = (request.operation == Operation::Expand).then(|| (names::JOB_SIZE, request.size_bytes.to_string()));
     let attributes =
         target.attributes.as_ref().map(|attributes| (names::ATTRIBUTES, serde_json::json!(attributes).to_string()));
@@ -38,6 +40,7 @@ pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
         .into_iter()
         .chain(volume)
         .chain(content)
+        .chain(policy)
         .chain(size)
         .chain(attributes)
         .chain(first)

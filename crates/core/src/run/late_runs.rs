@@ -34,7 +34,7 @@ pub struct Observed<'a> {
     pub volume: bool,
     /// A run of the id has succeeded, and such runs create a volume as their last act.
     pub made_volume: bool,
-    /// The runs are for a snapshot, whose policy nobody knows any more.
+    /// The runs are for a snapshot.
     pub is_of_snapshot: bool,
     /// The recipe of the Jobs.
     pub recipe: Option<&'a Recipe>,
@@ -74,8 +74,7 @@ pub enum Rule {
     /// The run has made a volume, and the volume is gone. Deletes all Jobs: the storage was deleted with the volume, or
     /// somebody keeps it.
     VolumeRemoved,
-    /// The policy keeps what somebody has had, and the late run is not certainly the only run of its id. Deletes all Jobs,
-    /// and emits an event: what is stored stays.
+    /// The policy keeps what somebody has had, or is not known. Deletes all Jobs, and emits an event: what is stored stays.
     MayBeKept,
     /// The storage of the late run was deleted. Deletes all Jobs.
     StorageDeleted,
@@ -94,16 +93,14 @@ rules::table!(Rule, Step, "late-run");
 /// A decision about a late run.
 pub type Decision = rules::Decision<Rule>;
 
-/// Checks whether somebody may have had what the runs stored, and keeps it by the policy. Before a run begins, all earlier
-/// runs of its id have failed, and the Job of the last run is removed last. So nobody has had the storage if there is one
-/// Job, of the first attempt.
+/// Checks whether somebody may keep what the runs stored. No Job shows that nobody has had it: a run can fail after it has
+/// made its volume, and a repeated request can have made the snapshot. An object with the policy Delete has a finalizer
+/// until its storage is deleted, so a late run finds only what nobody has.
 fn may_be_kept(o: &Observed<'_>, recipe: &Recipe) -> bool {
-    let keeps = o.is_of_snapshot || recipe.reclaim_policy != ReclaimPolicy::Delete;
-    let is_only_run = match o.creating_jobs {
-        [job] => job.run_labels.attempt == 1 && (o.is_of_snapshot || job.is_first),
-        _ => false,
-    };
-    keeps && !is_only_run
+    match o.is_of_snapshot {
+        true => o.creating_jobs.iter().any(|job| job.deletion_policy != Some(ReclaimPolicy::Delete)),
+        false => recipe.reclaim_policy != ReclaimPolicy::Delete,
+    }
 }
 
 /// Decides the next step. `now` is in seconds since 1970.
@@ -129,7 +126,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     }
     let last = o.deletes.iter().max_by_key(|(attempt, _)| *attempt);
     if !matches!(last, Some((_, RunState::Succeeded))) && may_be_kept(o, recipe) {
-        let what = "this run has failed, and an earlier one may have stored what somebody keeps by its policy, so nothing is deleted: if nobody uses what has this id on the storage, delete it by hand";
+        let what = "this run or an earlier one may have stored what somebody keeps by its policy, so nothing is deleted: if nobody uses what has this id on the storage, delete it by hand";
         return Rule::MayBeKept.step(Step::Clear).with_warning(reason::FINDING_REPORTED, what);
     }
     match last {
@@ -261,14 +258,16 @@ mod tests {
         }
     }
 
-    /// The volume of a class with the policy Retain may have had an owner, and an admin may have deleted its object.
+    /// The volume of a class with the policy Retain may have had an owner, and an admin may have deleted its object. The
+    /// run that made the volume may have failed afterwards.
     #[test]
-    fn what_a_policy_may_keep_is_not_deleted_unless_the_run_is_the_only_one() {
+    fn what_a_policy_may_keep_is_never_deleted() {
         let retain = recipe_of(&[("reclaim-policy", "Retain")]);
         let job = |attempt: u32| {
             let run_labels = RunLabels { attempt, ..RunLabels::default() };
-            Job { is_over: true, is_first: true, run_labels, ..Job::default() }
+            Job { is_over: true, is_first: attempt == 1, run_labels, ..Job::default() }
         };
+        let of_snapshot = |attempt: u32, policy| Job { deletion_policy: policy, ..job(attempt) };
         let decided = |recipe: &Recipe, jobs: &[Job], is_of_snapshot: bool, deletes: &[(u32, RunState)]| {
             let creating_jobs: Vec<&Job> = jobs.iter().collect();
             let observed = Observed {
@@ -282,8 +281,7 @@ mod tests {
             };
             decide(&observed, NOW)
         };
-        let repeated = Job { is_first: false, ..job(1) };
-        for jobs in [vec![job(2)], vec![job(1), job(2)], vec![repeated.clone()]] {
+        for jobs in [vec![job(1)], vec![job(2)], vec![job(1), job(2)]] {
             for deletes in [&[][..], &[(1, RunState::MayBeRunning)], &[(1, failed(true))]] {
                 let decision = decided(&retain, &jobs, false, deletes);
                 assert_eq!((decision.rule, decision.step), (Rule::MayBeKept, Step::Clear), "{jobs:?}");
@@ -293,10 +291,17 @@ mod tests {
             }
             assert_eq!(decided(&recipe(), &jobs, false, &[]), start(1), "the policy is Delete");
         }
-        assert_eq!(decided(&retain, &[job(1)], false, &[]), start(1), "nobody has had the storage");
-        // The policy of a content that is gone is not known.
-        assert_eq!(decided(&recipe(), &[repeated], true, &[]), start(1));
-        assert_eq!(decided(&recipe(), &[job(2)], true, &[]).rule, Rule::MayBeKept);
+        // The policy of a snapshot is that of its content, whatever the class has for volumes.
+        for recipe in [&recipe(), &retain] {
+            for attempt in [1, 2] {
+                let deletes = [of_snapshot(attempt, Some(ReclaimPolicy::Delete))];
+                assert_eq!(decided(recipe, &deletes, true, &[]), start(1));
+                for policy in [Some(ReclaimPolicy::Retain), None] {
+                    let keeps = [of_snapshot(attempt, policy.clone())];
+                    assert_eq!(decided(recipe, &keeps, true, &[]).rule, Rule::MayBeKept, "{policy:?}");
+                }
+            }
+        }
         let done = [(1, RunState::Succeeded)];
         assert_eq!(decided(&retain, &[job(2)], false, &done).rule, Rule::StorageDeleted);
     }

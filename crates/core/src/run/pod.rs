@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use flex_contract::names::CONTAINER;
 use flex_contract::operation::Operation;
+use flex_contract::policy::ReclaimPolicy;
 use flex_contract::request::Property;
 use flex_contract::{names, storage, variable};
 use k8s_openapi::api::core::v1::{
@@ -67,6 +68,8 @@ pub struct ContentRef {
     pub name: String,
     /// The id by which the Jobs of the content are found.
     pub id: String,
+    /// The deletion policy of the content; `None` if the content is gone.
+    pub policy: Option<ReclaimPolicy>,
 }
 
 /// A property that is only a file.

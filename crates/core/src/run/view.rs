@@ -7,6 +7,7 @@ use std::sync::Arc;
 use flex_contract::names;
 use flex_contract::names::CONTAINER;
 use flex_contract::operation::Operation;
+use flex_contract::policy::ReclaimPolicy;
 use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -147,6 +148,8 @@ pub struct Job {
     pub volume: Option<String>,
     /// The VolumeSnapshotContent of the run.
     pub content: Option<String>,
+    /// The deletion policy of that content when the run began; `None` for Jobs of earlier versions.
+    pub deletion_policy: Option<ReclaimPolicy>,
     /// The size that the run must give its volume, in bytes.
     pub size: Option<u64>,
     /// The attributes that the run must give its volume.
@@ -236,6 +239,7 @@ impl From<&batch::Job> for Job {
             view.volume = annotations.get(names::JOB_VOLUME).cloned();
             view.fingerprint = annotations.get(names::CAPACITY_FINGERPRINT).cloned().unwrap_or_default();
             view.content = annotations.get(names::JOB_CONTENT).cloned();
+            view.deletion_policy = annotations.get(names::JOB_DELETION_POLICY).map(|policy| policy.as_str().into());
             view.attributes = annotations.get(names::ATTRIBUTES).and_then(|text| serde_json::from_str(text).ok());
             view.size = annotations.get(names::JOB_SIZE).and_then(|size| size.parse().ok());
             view.cluster = annotations.get(names::CLUSTER).cloned();

@@ -135,6 +135,8 @@ fn a_claim_deletes_the_storage_of_a_bound_volume_without_finalizer() {
     world.jobs = vec![job(1)];
     assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
     world.claim.abandoned = true;
+    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
+    world.jobs.clear();
     assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
     world.claim.abandoned = false;
     (world.stamped_recipe, world.foreign, world.jobs) = (None, true, vec![]);

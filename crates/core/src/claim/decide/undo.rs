@@ -22,6 +22,10 @@ use crate::rules::Rule as _;
 pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
+        // A Job that outlives the claim would be a late run, whose storage is deleted.
+        if let Some(stop) = stop_run(o) {
+            return stop;
+        }
         return Rule::Abandoned.step(Step::RemoveFinalizer).with_warning(
             reason::STORAGE_ABANDONED,
             "abandoned by annotation: the provisioner does not delete what an attempt left behind",
@@ -89,10 +93,16 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
         .unwrap_or_else(|| Rule::LeftVolumeAdopted.step(Step::RemoveFinalizer))
 }
 
+/// Deletes a Job of a provision run.
+fn stop_run(o: &Observed<'_>) -> Option<Decision> {
+    let job = o.runs.jobs.iter().find(|job| !job.terminating)?;
+    Some(Rule::StopProvisionJob.step(Step::RemoveJob { job: job.name.clone() }))
+}
+
 /// Ends all processes of provision runs, before their storage is deleted.
 fn wait_for_processes(o: &Observed<'_>) -> Option<Decision> {
-    if let Some(job) = o.runs.jobs.iter().find(|job| !job.terminating) {
-        return Some(Rule::StopProvisionJob.step(Step::RemoveJob { job: job.name.clone() }));
+    if let Some(stop) = stop_run(o) {
+        return Some(stop);
     }
     if !o.runs.jobs.is_empty() {
         return Some(wait_for_run(o, Rule::ProvisionJobTerminating));

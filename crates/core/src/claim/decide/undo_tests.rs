@@ -19,6 +19,11 @@ fn an_abandoned_claim_loses_its_finalizer() {
     let decision = world.decide_by(Rule::Abandoned, NOW);
     assert_eq!(decision.step, Step::RemoveFinalizer, "also from a pod on a node that is lost");
     assert!(decision.event.unwrap().message.contains("does not delete"));
+    // Without its claim, the Job would be a late run, and its storage would be deleted.
+    world.jobs = vec![Job { terminating: true, ..job(1) }, over(2)];
+    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: over(2).name });
+    world.jobs.truncate(1);
+    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
 }
 
 #[test]
