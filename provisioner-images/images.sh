@@ -103,6 +103,8 @@ context() { # NAME DIRECTORY
     if is_script "$1"; then
         cp -R "provisioner-images/$1/." "$2"
         chmod -R u=rwX,go=rX "$2"
+        # An editor does not make a new script executable.
+        find "$2" -name '*.sh' -exec chmod a+x {} +
     fi
     assert_static "$programs/$(binary "$1")"
     install -m 0755 "$programs/$(binary "$1")" "$2/$(binary "$1")"

@@ -20,6 +20,7 @@ mod mounts;
 mod move_in;
 mod nodes;
 mod pools;
+mod readme;
 mod recipes;
 mod registry;
 mod script;

@@ -241,6 +241,7 @@ fn the_readme_s_image_makes_volumes_and_no_empty_copies() {
         own.arg(&file).env_clear().stdin(Stdio::null()).stderr(Stdio::null());
         own.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         own.envs([("PVC_NAMESPACE", "default"), ("PVC_NAME", "mine-example"), ("ATTEMPT", "1")]);
+        own.env("PARAMETER_NAMES", "");
         node.end(&mut own)
     };
     let ended = run("provision", &api.kubeconfig(), &[]);
@@ -258,8 +259,10 @@ fn the_readme_s_image_makes_volumes_and_no_empty_copies() {
     let sed = rest.lines().find_map(|line| line.strip_suffix("configmaps/hostpath.yaml | kubectl apply -f -")).unwrap();
     let sed = Command::new("sh").arg("-c").arg(format!("{sed} configmaps/hostpath.yaml")).current_dir(&root).output();
     let config = String::from_utf8(sed.unwrap().stdout).unwrap();
-    assert!(config.contains("storage-class: mine") && config.contains("base-path: /var/lib/flex-mine"), "{config}");
-    assert!(!config.contains("capabilities: clone") && !config.contains("\n  capabilities:"), "{config}");
+    assert!(config.contains("storage-class: mine") && config.contains("path: /var/lib/flex-mine"), "{config}");
+    for gone in ["\n  capabilities:", "\n  base-path:", "\n  mode:"] {
+        assert!(!config.contains(gone), "{config}");
+    }
 }
 
 #[test]
