@@ -67,7 +67,7 @@ manifests: ## install.yaml, quickstart.yaml and the configs for REGISTRY=..., in
 cluster-up: ## a cluster with the orchestrator, NODES=2 for two nodes; the last line is the path of its kubeconfig
 	@scripts/cluster-up.sh $(CLUSTER)
 
-cluster-down: ## ends the cluster of cluster-up and removes all of it
+cluster-down: ## ends the cluster of cluster-up; directories of volumes that still exist stay
 	@scripts/cluster-down.sh $(CLUSTER)
 
 clean: ## removes what was built here; the Kubernetes binary in ~/.cache/flex-provisioner stays
