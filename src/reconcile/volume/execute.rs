@@ -73,23 +73,34 @@ pub(super) async fn execute(
             writes.record_volume_failure(volume, &failure).await?.into()
         }
         Step::DeleteVolume { storage } => {
-            writes.remove_volume(volume).await?;
-            let (name, class) = (&volume.name, &volume.class);
-            match storage {
-                StorageOutcome::Deleted => {
-                    context.metrics.deleted(class, observation.time_since_delete_run(context, volume));
-                    let id = volume.volume_id().unwrap_or_default();
-                    let stages = context.stages(Operation::Delete, id, volume.unneeded_since);
-                    tracing::info!(volume = name, class, stages, "the storage and the volume are deleted");
-                }
-                StorageOutcome::LeftBehind => {
-                    context.metrics.abandoned(class);
-                    tracing::warn!(volume = name, class, "the volume is deleted, and its storage is abandoned");
-                }
-            }
+            remove(context, volume, observation, storage).await?;
             StepOutcome::End(Requeue::Done)
         }
     })
+}
+
+/// Deletes a volume, and counts whether its storage was deleted.
+async fn remove(
+    context: &Context,
+    volume: &Volume,
+    observation: &Observation,
+    storage: StorageOutcome,
+) -> Result<(), WriteError> {
+    context.writes.remove_volume(volume).await?;
+    let (name, class) = (&volume.name, &volume.class);
+    match storage {
+        StorageOutcome::Deleted => {
+            context.metrics.deleted(class, observation.time_since_delete_run(context, volume));
+            let id = volume.volume_id().unwrap_or_default();
+            let stages = context.stages(Operation::Delete, id, volume.unneeded_since);
+            tracing::info!(volume = name, class, stages, "the storage and the volume are deleted");
+        }
+        StorageOutcome::LeftBehind => {
+            context.metrics.abandoned(class);
+            tracing::warn!(volume = name, class, "the volume is deleted, and its storage is abandoned");
+        }
+    }
+    Ok(())
 }
 
 /// Removes the UID of an unbound claim from the claimRef of a volume.
