@@ -27,7 +27,7 @@ use flex_provisioner::volume::decide as of_volume;
 use flex_provisioner::volume::expand;
 use flex_provisioner::volume::in_place_run::InPlaceRuns;
 use flex_provisioner::volume::modify;
-use flex_provisioner::volume::observed::{self, ClaimState};
+use flex_provisioner::volume::observed::{self, ClaimState, ProvisionRuns};
 use flex_provisioner::volume::request::request;
 use flex_provisioner::volume::rule;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -317,6 +317,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         claim_was_bound: draw.below(8) == 7,
         recipe: known,
         has_provision_job: draw.chance(),
+        provision_runs: ProvisionRuns::Own,
         has_running_provision_pods: draw.chance(),
         nodes_with_pods: &[],
         node_states: &node_states,

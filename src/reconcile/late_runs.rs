@@ -16,7 +16,7 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
 use crate::rules::NewEvent;
 use crate::run::job::{self, ContentRef, RunTarget};
-use crate::run::late_runs::{self, Decision, Observed, SCOPE, Step};
+use crate::run::late_runs::{self, Decision, LateVolume, Observed, SCOPE, Step};
 use crate::run::request::AttemptStart;
 use crate::run::state::RunState;
 use crate::run::view::{Job, Pod};
@@ -62,7 +62,12 @@ pub(super) async fn reconcile(context: &Context, id: &str) -> Result<Requeue, Wr
     };
     let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_for_claim() && !job.terminating).collect();
     let made = jobs.iter().any(|job| job.run_labels.operation == Operation::Provision);
-    let volume = made && context.writes.read_volume(&names::pv_name(id)).await?.is_some();
+    let volume = if made { context.writes.read_volume(&names::pv_name(id)).await? } else { None };
+    let volume = match volume {
+        None => LateVolume::Gone,
+        Some(volume) if volume.needs_evidence() => LateVolume::NeedsEvidence,
+        Some(_) => LateVolume::Exists,
+    };
     reconcile_leftovers(context, &Leftovers { id, jobs: &jobs, pods: &pods, volume, content: None }).await
 }
 
@@ -74,8 +79,8 @@ pub(super) struct Leftovers<'a> {
     pub jobs: &'a [Arc<Job>],
     /// The pods of the id.
     pub pods: &'a [Arc<Pod>],
-    /// A volume with the id exists.
-    pub volume: bool,
+    /// The volume with the id.
+    pub volume: LateVolume,
     /// The name of the VolumeSnapshotContent, if the runs are for one.
     pub content: Option<&'a str>,
 }

@@ -118,10 +118,23 @@ fn created_again(job: &Job) -> Job {
     again
 }
 
+/// Runs a Job that somebody creates again until it has made its volume, while no orchestrator runs. Returns the name of
+/// the volume.
+async fn makes_its_volume_unobserved(ring: &mut Ring, again: &Job) -> String {
+    ring.kill().await;
+    let run = ring.api::<Job>(ADMIN).create(&PostParams::default(), again).await.unwrap();
+    ring.pod_of(&run).await;
+    let volume = nfs_volume(&run);
+    ring.create_volume(&volume).await;
+    ring.pod_ends(&run, 0, "").await;
+    ring.run().await;
+    volume.metadata.name.unwrap()
+}
+
 /// A backup tool copies Jobs, too. The id of such a Job may be that of storage that somebody keeps.
 #[tokio::test]
 async fn a_restored_run_deletes_nothing() {
-    let (ring, id, job) = all_gone().await;
+    let (mut ring, id, job) = all_gone().await;
     let mut restored = created_again(&job);
     let annotations = restored.metadata.annotations.as_mut().unwrap();
     let requested = annotations.get(names::JOB_REQUESTED).expect("the Job has the time of its request");
@@ -129,16 +142,22 @@ async fn a_restored_run_deletes_nothing() {
     let earlier = requested - jiff::SignedDuration::from_hours(1);
     annotations.insert(names::JOB_REQUESTED.into(), earlier.to_string());
     let name = restored.metadata.name.clone().unwrap();
-    ring.api::<Job>(ADMIN).create(&PostParams::default(), &restored).await.unwrap();
+    // A delete run would wait for the end of its pod, and the volume for the run.
+    let volume = makes_its_volume_unobserved(&mut ring, &restored).await;
+    ring.event("default", &volume, reason::STORAGE_ABANDONED, "a backup tool has created it again").await;
+    ring.volume_gone(&volume).await;
     ring.event(ADMIN, &name, reason::FINDING_REPORTED, "a backup tool may have created this run again").await;
     ring.nothing_left().await;
+    // The watch of volumes may be behind that of Jobs.
+    ring.create_volume(&nfs_volume(&job)).await;
+    ring.volume_gone(&volume).await;
     assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
 }
 
 /// The objects of another cluster, with their records and runs, are copied into this one.
 #[tokio::test]
 async fn a_copied_run_of_another_cluster_counts_for_nothing() {
-    let (ring, id, job) = all_gone().await;
+    let (mut ring, id, job) = all_gone().await;
     let mut copy = created_again(&job);
     let annotations = copy.metadata.annotations.as_mut().unwrap();
     assert!(
@@ -147,7 +166,10 @@ async fn a_copied_run_of_another_cluster_counts_for_nothing() {
     );
     let name = copy.metadata.name.clone().unwrap();
     let jobs = ring.api::<Job>(ADMIN);
-    jobs.create(&PostParams::default(), &copy).await.unwrap();
+    let volume = makes_its_volume_unobserved(&mut ring, &copy).await;
+    ring.event("default", &volume, reason::STORAGE_ABANDONED, "a copy of another cluster's").await;
+    ring.volume_gone(&volume).await;
+    assert!(jobs.get_opt(&name).await.unwrap().is_some(), "the volume goes before the copy that made it");
     stays("no delete run begins", WHILE, || async {
         let deletes = ring.jobs(ADMIN, "delete", &id).await;
         if deletes.is_empty() { Ok(()) } else { Err(format!("{} delete runs", deletes.len())) }
@@ -161,6 +183,10 @@ async fn a_copied_run_of_another_cluster_counts_for_nothing() {
         if there.is_none() { Ok(()) } else { Err("it is there".to_owned()) }
     })
     .await;
+    // The watch of volumes may be behind that of Jobs.
+    ring.create_volume(&nfs_volume(&job)).await;
+    ring.volume_gone(&volume).await;
+    ring.nothing_left().await;
     assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
 }
 

@@ -7,6 +7,7 @@ use flex_contract::operation::Operation;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use kube::core::PartialObjectMeta;
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 use super::{Result, WriteError, Writes, deleted, guarded, post};
 use crate::api::discard_reply::DiscardReply;
 use crate::object::ObjectName;
+use crate::run::{member, view};
 
 /// The answer of the API to the question whether a StorageClass exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,13 +45,22 @@ impl Writes {
             + std::fmt::Debug
             + DeserializeOwned,
     {
-        let operation = operation.as_str();
-        let marks = [
-            (names::LABEL_INSTANCE, self.identity.instance.as_str()),
-            (names::LABEL_VOLUME_ID, id),
-            (names::LABEL_OPERATION, operation),
-        ];
-        let selector = marks.map(|(key, value)| format!("{key}={value}")).join(",");
+        let marks = [(names::LABEL_VOLUME_ID, id), (names::LABEL_OPERATION, operation.as_str())];
+        let found = self.metadata_of::<K>(namespace, &marks).await?;
+        Ok(found.into_iter().filter_map(|metadata| metadata.uid).collect())
+    }
+
+    /// Returns the metadata of the objects of this instance in a namespace that have these labels.
+    async fn metadata_of<K>(&self, namespace: &str, labels: &[(&str, &str)]) -> Result<Vec<ObjectMeta>>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        let instance = (names::LABEL_INSTANCE, self.identity.instance.as_str());
+        let marks: Vec<_> = [instance].iter().chain(labels).copied().collect();
+        let selector = marks.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
         let api: Api<PartialObjectMeta<K>> = Api::namespaced(self.client.clone(), namespace);
         let is = |labels: &BTreeMap<String, String>| {
             marks.iter().all(|(key, value)| labels.get(*key).is_some_and(|label| label == value))
@@ -58,8 +69,8 @@ impl Writes {
             Ok(all) => Ok(all
                 .items
                 .into_iter()
-                .filter(|object| object.metadata.labels.as_ref().is_some_and(is))
-                .filter_map(|object| object.metadata.uid)
+                .map(|object| object.metadata)
+                .filter(|metadata| metadata.labels.as_ref().is_some_and(is))
                 .collect()),
             // With the namespace, the orchestrator's permissions in it vanish. Then nothing runs there.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) && self.is_gone(namespace).await? => {
@@ -67,6 +78,27 @@ impl Writes {
             }
             Err(error) => Err(WriteError::of(format!("runs in {namespace}"))(error)),
         }
+    }
+
+    /// Checks by the API whether somebody created the Job of a provision run for an id again, alone or in a batch.
+    pub async fn has_provision_run_created_again(&self, id: &str) -> Result<bool> {
+        for namespace in self.identity.namespaces() {
+            let of_operation = (names::LABEL_OPERATION, Operation::Provision.as_str());
+            for metadata in self.metadata_of::<Job>(namespace, &[of_operation]).await? {
+                let job = view::Job::from(&Job { metadata, ..Job::default() });
+                if !job.was_created_again(&self.identity) {
+                    continue;
+                }
+                // The list shows no members: they are in the template of the pod.
+                let is_batch = member::operation(&job.name.name).is_some();
+                let whole = if is_batch { self.read_job(&job.name).await? } else { None };
+                let job = whole.map_or(job, |whole| view::Job::from(&whole));
+                if job.ids().any(|own| own == id) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     async fn is_gone(&self, namespace: &str) -> Result<bool> {

@@ -29,6 +29,7 @@ use crate::rules::Decision;
 use crate::rules::NewEvent;
 use crate::run::failure::LastFailure;
 use crate::run::job::{self, ContentRef, RunTarget};
+use crate::run::late_runs::LateVolume;
 use crate::run::node::NodeState;
 use crate::run::request::AttemptStart;
 use crate::run::view::Job;
@@ -450,7 +451,7 @@ async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> 
     let pods = context.cluster.index().pods_of(&id);
     late_runs::reconcile_leftovers(
         context,
-        &Leftovers { id: &id, jobs: &jobs, pods: &pods, volume: false, content: Some(name) },
+        &Leftovers { id: &id, jobs: &jobs, pods: &pods, volume: LateVolume::Gone, content: Some(name) },
     )
     .await
 }

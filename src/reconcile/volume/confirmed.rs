@@ -3,7 +3,7 @@
 use super::runs;
 use crate::model::volume::Volume;
 use crate::run::node::NodeStates;
-use crate::volume::observed::ClaimState;
+use crate::volume::observed::{ClaimState, ProvisionRuns};
 
 /// The source of a volume.
 pub(super) struct ConfirmedSource {
@@ -21,6 +21,8 @@ pub(super) struct Confirmed {
     /// The state of the claim on which an earlier step of this reconcile relied. Later steps must rely on the same
     /// state.
     pub pinned_claim_state: Option<ClaimState>,
+    /// Who created the Jobs of the provision runs, as the API has shown them.
+    pub provision_runs: Option<ProvisionRuns>,
     /// The states of nodes.
     pub nodes: NodeStates,
     /// The source of the volume, as the API has shown it.

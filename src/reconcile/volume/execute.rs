@@ -14,7 +14,7 @@ use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
 use crate::run::node::NodeState;
 use crate::run::view::Job;
-use crate::volume::observed::ClaimState;
+use crate::volume::observed::{ClaimState, ProvisionRuns};
 use crate::volume::rule::{Step, StorageOutcome};
 
 /// Executes a step.
@@ -43,6 +43,11 @@ pub(super) async fn execute(
         Step::RemoveClaimUid => remove_claim_uid(context, volume, observation).await?,
         Step::ConfirmClaimGone => {
             confirmed.claim_state = Some(confirm_claim_gone(context, volume, &observation.jobs).await?);
+            StepOutcome::Again
+        }
+        Step::ConfirmProvisionRuns => {
+            confirmed.provision_runs = Some(confirm_provision_runs(context, volume).await?);
+            confirmed.pinned_claim_state = Some(observation.claim_state);
             StepOutcome::Again
         }
         Step::ConfirmNode { node } => {
@@ -122,6 +127,13 @@ async fn reserve(context: &Context, volume: &Volume, observation: &Observation) 
     // The cache may still have the claim from before the restore.
     runs::confirm_claim(context, claim, |fresh| fresh.volume_name == claim.volume_name).await?;
     context.writes.reserve(volume, &claim.name, Some(claim.uid.as_str())).await
+}
+
+/// Asks the API who created the Jobs of the provision runs with the volume's id.
+async fn confirm_provision_runs(context: &Context, volume: &Volume) -> Result<ProvisionRuns, WriteError> {
+    let id = volume.volume_id().unwrap_or_default();
+    let is_again = context.writes.has_provision_run_created_again(id).await?;
+    Ok(if is_again { ProvisionRuns::CreatedAgain } else { ProvisionRuns::Own })
 }
 
 /// Asks the API for the claim. A claimRef without a UID may be a placeholder, which does not have the claim's name.

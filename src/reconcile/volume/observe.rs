@@ -24,7 +24,7 @@ use crate::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
 use crate::state::index::Index;
 use crate::volume::decide::next_node;
 use crate::volume::in_place_run::InPlaceRun;
-use crate::volume::observed::{ClaimState, Observed};
+use crate::volume::observed::{ClaimState, Observed, ProvisionRuns};
 
 /// The data that were read about a volume. This type owns the data; [`Observed`] has the same as references, for the
 /// pure decision.
@@ -43,6 +43,8 @@ pub(super) struct Observation {
     pub expand: expand::Observation,
     /// The data about the attributes of the volume.
     pub modify: modify::Observation,
+    /// Who created the Jobs of the provision runs with the volume's id.
+    provision_runs: ProvisionRuns,
     has_running_provision_pods: bool,
     /// The nodes of all pods that may still be running, whatever their run.
     nodes_with_pods: Vec<String>,
@@ -94,6 +96,10 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
     Observation {
         claim_state,
         claim_bound_before: claim_bound_before(context, volume),
+        provision_runs: match confirmed.provision_runs {
+            _ if context.cluster.index().was_created_again(id) => ProvisionRuns::CreatedAgain,
+            by_api => by_api.unwrap_or(ProvisionRuns::Unconfirmed),
+        },
         has_running_provision_pods: has_running_pods(&pods, Operation::Provision)
             || is_pod_unseen(&jobs, &pods)
             || context.cluster.index().has_expectation(&job::prefix(Operation::Provision, id)),
@@ -139,6 +145,7 @@ impl Observation {
             claim_was_bound: self.claim_bound_before.is_some(),
             recipe: self.recipe.as_deref().map_err(String::clone),
             has_provision_job: self.jobs.iter().any(is_provision),
+            provision_runs: self.provision_runs,
             has_running_provision_pods: self.has_running_provision_pods,
             nodes_with_pods: &self.nodes_with_pods,
             node_states: &self.node_states,

@@ -1,5 +1,7 @@
 //! Changes of Jobs and pods, and warnings about them.
 
+use flex_contract::operation::Operation;
+
 use super::{Index, WatchChange, WorkItem, within};
 use crate::run::view::{Job, Pod, WarningEvent};
 use crate::state::watch_change::Changed;
@@ -7,6 +9,12 @@ use crate::state::watch_change::Changed;
 impl Index {
     /// Applies a change of a Job.
     pub fn change_job(&mut self, change: WatchChange<Job>) -> Vec<WorkItem> {
+        if let WatchChange::Apply(job) = &change
+            && job.run_labels.operation == Operation::Provision
+            && job.was_created_again(&self.facts.identity)
+        {
+            self.facts.cache.runs.note_created_again(job);
+        }
         let runs = &self.facts.cache.runs;
         match change {
             WatchChange::Apply(job) if job.is_copy(&self.facts.identity) => self.add_copied_job(job),
@@ -47,6 +55,12 @@ impl Index {
             items.push(WorkItem::Findings);
         }
         items
+    }
+
+    /// Checks whether a watch of this process has shown a provision run for an id whose Job somebody created again. The
+    /// Job may be gone.
+    pub fn was_created_again(&self, id: &str) -> bool {
+        self.facts.cache.runs.was_created_again(id)
     }
 
     fn on_job(&mut self, changed: &Changed<Job>) -> Vec<WorkItem> {

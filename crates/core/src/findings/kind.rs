@@ -252,7 +252,7 @@ kinds! {
     /// The orchestrator of another cluster created this Job: a backup tool has copied it.
     JobCopied = "job-copied", Warning {
         meaning: "a copy of another cluster's run, which may change the storage of that cluster",
-        remedy: "The sweep and `--fix` remove it; exclude Jobs from backups.",
+        remedy: "The sweep and `--fix` remove it, after the volume that it made; exclude Jobs from backups.",
         emitted_by_steps: no, confirm_after: 1,
     }
 

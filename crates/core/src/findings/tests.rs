@@ -20,7 +20,7 @@ use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume, adoption_mark};
 use crate::object::ObjectName;
 use crate::run::node::Node;
-use crate::run::view::{Job, Pod};
+use crate::run::view::{Job, Pod, RunLabels};
 
 const NOW: i64 = 2_000_000;
 const UID: &str = "c0ffee00-0000-4000-8000-000000000001";
@@ -339,6 +339,26 @@ fn a_copy_of_another_cluster_s_job_is_removed() {
     assert_eq!(found.removal, Some(Removal::CopiedJob));
     assert!(found.detail.contains("the cluster there created it"), "{found:#?}");
     assert!(cluster.found().iter().all(|found| found.kind != FindingKind::PodWithoutJob), "{:#?}", cluster.found());
+    // Without the copy, nothing would say that the storage of its volume may be that of another cluster.
+    let removal = |policy: &str, copy: Job| {
+        let mut made = Cluster::new().volume(|volume| {
+            gone(volume);
+            (volume.adoption_mark, volume.provenance, volume.reclaim_policy) = (None, None, policy.into());
+        });
+        made.0.copied_jobs.push(Arc::new(copy));
+        let found = only(&made, FindingKind::JobCopied);
+        let waits = format!("do not delete the Job before volume {} is gone", names::pv_name(UID));
+        assert_eq!(found.remedy.contains(&waits), found.removal.is_none(), "{found:#?}");
+        found.removal
+    };
+    assert_eq!(removal("Delete", Job::clone(&copy)), None);
+    assert_eq!(removal("Retain", Job::clone(&copy)), Some(Removal::CopiedJob));
+    let run_labels = RunLabels { operation: "delete".into(), ..copy.run_labels.clone() };
+    assert_eq!(
+        removal("Delete", Job { run_labels, ..Job::clone(&copy) }),
+        Some(Removal::CopiedJob),
+        "it made no volume"
+    );
     cluster.0.copied_jobs = vec![Arc::new(Job { terminating: true, ..Job::clone(&copy) })];
     cluster.clean();
 }

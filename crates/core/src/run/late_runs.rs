@@ -23,6 +23,21 @@ use crate::run::backoff::delay;
 /// The scope of these delete runs. It distinguishes them from those of claims and volumes.
 pub const SCOPE: &str = "late";
 
+/// The time after which a late run is looked at again that a volume needs as evidence, in seconds.
+const VOLUME_POLL: i64 = 5;
+
+/// The volume with the id of late runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LateVolume {
+    /// There is none.
+    Gone,
+    /// It exists, was never adopted, and its policy is Delete. A Job that somebody created again is the evidence that its
+    /// storage must stay.
+    NeedsEvidence,
+    /// It exists, and does not need the Jobs.
+    Exists,
+}
+
 /// The objects of one volume id whose claim is gone, or of one snapshot id whose snapshot is gone.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
@@ -30,8 +45,8 @@ pub struct Observed<'a> {
     pub creating_jobs: &'a [&'a Job],
     /// A pod of such a run may still be running.
     pub has_running_pods: bool,
-    /// A volume with the id exists.
-    pub volume: bool,
+    /// The volume with the id.
+    pub volume: LateVolume,
     /// A run of the id has succeeded, and such runs create a volume as their last act.
     pub made_volume: bool,
     /// The runs are for a snapshot.
@@ -60,6 +75,10 @@ pub enum Step {
 /// The rules of an id whose claim or snapshot is gone, in their order: the first that holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
 pub enum Rule {
+    /// A backup tool may have created the Job of the late run again, and a volume that was never adopted has the id, and
+    /// the policy Delete. Waits until the reconciler of volumes has removed the volume: the Job is the evidence that its
+    /// storage must stay.
+    RestoredRunMadeVolume,
     /// A volume has the id. Deletes all Jobs: the reconciler of volumes deletes the volume.
     VolumeExists,
     /// No Job of a late run is left. Deletes the Jobs of delete runs.
@@ -105,10 +124,14 @@ fn may_be_kept(o: &Observed<'_>, recipe: &Recipe) -> bool {
 
 /// Decides the next step. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
+    let is_restored = o.creating_jobs.iter().any(|job| job.may_be_restored());
     let recipe = match o.recipe {
-        _ if o.volume => return Rule::VolumeExists.step(Step::Clear),
+        _ if is_restored && o.volume == LateVolume::NeedsEvidence => {
+            return Rule::RestoredRunMadeVolume.nothing().requeue_at(now.saturating_add(VOLUME_POLL));
+        }
+        _ if o.volume != LateVolume::Gone => return Rule::VolumeExists.step(Step::Clear),
         _ if o.creating_jobs.is_empty() => return Rule::NoRunLeft.step(Step::Clear),
-        _ if o.creating_jobs.iter().any(|job| job.may_be_restored()) => {
+        _ if is_restored => {
             let what = "a backup tool may have created this run again, so nothing is deleted: exclude Jobs from backups; if nobody uses what has this id on the storage, delete it by hand";
             return Rule::RunRestored.step(Step::Clear).with_warning(reason::FINDING_REPORTED, what);
         }
@@ -202,7 +225,7 @@ mod tests {
         let observed = Observed {
             creating_jobs: &creating_jobs,
             has_running_pods: false,
-            volume: false,
+            volume: LateVolume::Gone,
             made_volume: false,
             is_of_snapshot: false,
             recipe: Some(&recipe),
@@ -245,7 +268,7 @@ mod tests {
             let gone = Observed {
                 creating_jobs: &creating_jobs,
                 has_running_pods: false,
-                volume: false,
+                volume: LateVolume::Gone,
                 made_volume: true,
                 is_of_snapshot: false,
                 recipe: Some(&recipe),
@@ -254,7 +277,7 @@ mod tests {
             assert_eq!(decide(&gone, NOW), Rule::VolumeRemoved.step(Step::Clear));
             let ending = Observed { has_running_pods: true, ..gone.clone() };
             assert_eq!(decide(&ending, NOW).rule, Rule::RunInProgress);
-            assert_eq!(decide(&Observed { volume: true, ..gone }, NOW).rule, Rule::VolumeExists);
+            assert_eq!(decide(&Observed { volume: LateVolume::Exists, ..gone }, NOW).rule, Rule::VolumeExists);
         }
     }
 
@@ -273,7 +296,7 @@ mod tests {
             let observed = Observed {
                 creating_jobs: &creating_jobs,
                 has_running_pods: false,
-                volume: false,
+                volume: LateVolume::Gone,
                 made_volume: false,
                 is_of_snapshot,
                 recipe: Some(recipe),
@@ -317,7 +340,7 @@ mod tests {
             let observed = Observed {
                 creating_jobs: &creating_jobs,
                 has_running_pods: !is_over,
-                volume: false,
+                volume: LateVolume::Gone,
                 made_volume: false,
                 is_of_snapshot: false,
                 recipe,
@@ -326,6 +349,11 @@ mod tests {
             let decision = decide(&observed, NOW);
             assert_eq!((decision.rule, decision.step), (Rule::RunRestored, Step::Clear));
             assert!(decision.event.is_some_and(|event| event.message.contains("exclude Jobs from backups")));
+            // Without the Job, the volume that it made looks like one of the orchestrator's own runs.
+            let with = |volume| decide(&Observed { volume, made_volume: true, ..observed.clone() }, NOW);
+            let waits = Rule::RestoredRunMadeVolume.nothing().requeue_at(NOW + VOLUME_POLL);
+            assert_eq!(with(LateVolume::NeedsEvidence), waits);
+            assert_eq!(with(LateVolume::Exists), Rule::VolumeExists.step(Step::Clear));
         }
     }
 
@@ -377,7 +405,7 @@ mod tests {
         let left = Observed {
             creating_jobs: &creating_jobs,
             has_running_pods: true,
-            volume: true,
+            volume: LateVolume::Exists,
             made_volume: false,
             is_of_snapshot: false,
             recipe: Some(&recipe),
@@ -389,7 +417,9 @@ mod tests {
             decision.rule
         };
         assert_eq!(rule(left.clone(), Step::Clear), Rule::VolumeExists, "the volume's own reconciliation deletes it");
-        let waits = Observed { volume: false, ..left };
+        let own = Observed { volume: LateVolume::NeedsEvidence, ..left.clone() };
+        assert_eq!(rule(own, Step::Clear), Rule::VolumeExists, "nobody created the Job again");
+        let waits = Observed { volume: LateVolume::Gone, ..left };
         assert_eq!(rule(waits.clone(), Step::Nothing), Rule::RunInProgress, "its pod runs");
         let lost = Observed { recipe: None, ..waits.clone() };
         assert!(decide(&lost, NOW).event.unwrap().message.contains("look on the storage"));

@@ -203,6 +203,11 @@ impl Job {
             && self.cluster.as_deref().is_some_and(|cluster| identity.is_other_cluster(cluster))
     }
 
+    /// Checks whether somebody else created the Job again: it is a copy, or may be restored.
+    pub fn was_created_again(&self, identity: &Identity) -> bool {
+        self.is_copy(identity) || self.may_be_restored()
+    }
+
     /// Checks whether the run is for a claim without a volume.
     pub fn is_for_claim(&self) -> bool {
         self.volume.is_none() && self.content.is_none()

@@ -15,16 +15,21 @@ use crate::model::volume::{Volume, is_run_id};
 use crate::rules::Rule as _;
 use crate::run::backoff::{clamp_to_recent, delay};
 use crate::run::failure::LastFailure;
+use crate::run::job::JOB_TTL;
 use crate::run::node::{NodeState, NodeStates, unreachable_message, without};
 use crate::run::state::RunState;
 use crate::volume::in_place_run::{LeftoverRun, POD_END_POLL};
-use crate::volume::observed::{ClaimState, Observed};
+use crate::volume::observed::{ClaimState, Observed, ProvisionRuns};
 use crate::volume::rule::{Decision, Rule, Step, StorageOutcome};
 use crate::volume::{expand, modify, restored};
 
 /// The time within which the PV controller may still bind a claim to a terminating volume, in seconds: it may have an old
 /// copy of the volume.
 const BINDING_PATIENCE: i64 = 60;
+
+/// The time for which the Job that made a volume exists after the creation of the volume, unless somebody deletes the Job,
+/// in seconds. Clocks may differ by ten minutes.
+const EVIDENCE_LASTS: i64 = JOB_TTL.as_secs() as i64 - 600;
 
 fn manual_cleanup(rule: Rule, why: &str) -> Decision {
     let message = format!(
@@ -137,10 +142,7 @@ fn released(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> D
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     if volume.abandoned && deletes {
         let message = "abandoned by annotation: the provisioner removes the volume and does not delete its storage";
-        return match removal(volume, Rule::Abandoned, StorageOutcome::LeftBehind) {
-            kept if kept.step == Step::Nothing => kept,
-            removed => removed.with_warning(reason::STORAGE_ABANDONED, message),
-        };
+        return removal_without_storage(volume, Rule::Abandoned, message);
     }
     match (o.expand.runs.leftover(), o.modify.runs.leftover()) {
         (Some(LeftoverRun::InProgress(job)), _) => {
@@ -230,6 +232,11 @@ fn delete_storage(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(why) = unusable {
         return manual_cleanup(Rule::UnusableVolumeId, &why);
     }
+    // The image makes the same volume for a copied or restored Job as for the orchestrator's own.
+    if !volume.is_adopted() && o.provision_runs == ProvisionRuns::CreatedAgain {
+        let message = "the Job that made this volume is a copy of another cluster's, or a backup tool has created it again; the storage may be in use there, or be kept by somebody, so the provisioner removes the volume and does not delete its storage: exclude Jobs from backups; if nobody uses what has this id on the storage, delete it by hand";
+        return removal_without_storage(volume, Rule::MadeByCopiedRun, message);
+    }
     if !volume.is_adopted() && !volume.was_made_by_our_run(o.has_provision_job) {
         let why = "the volume was never adopted, and no run is known to have made it";
         return manual_cleanup(Rule::OriginUnknown, why);
@@ -265,6 +272,14 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             let due = last.map_or(now, |failure| failure.next_deletion(recipe, volume.retry, now));
             if now < due {
                 return Rule::DeleteRunNotDue.nothing().requeue_at(due);
+            }
+            // The cache of Jobs may lag behind that of volumes.
+            if !volume.is_adopted() && o.provision_runs == ProvisionRuns::Unconfirmed {
+                return Rule::ConfirmProvisionRuns.step(Step::ConfirmProvisionRuns);
+            }
+            let age = now.saturating_sub(volume.created);
+            if !volume.is_adopted() && !o.has_provision_job && last.is_none() && age > EVIDENCE_LASTS {
+                return evidence_expired();
             }
             // The volume must not vanish while its storage is being deleted.
             if !volume.has_finalizer() && !volume.terminating {
@@ -315,6 +330,24 @@ fn removal(volume: &Volume, rule: Rule, storage: StorageOutcome) -> Decision {
     match volume.terminating && !volume.has_finalizer() {
         true => Rule::KeptByOtherFinalizers.nothing(),
         false => rule.step(Step::DeleteVolume { storage }),
+    }
+}
+
+/// Says that nobody knows any more whether a run of this cluster made the volume.
+fn evidence_expired() -> Decision {
+    let message = format!(
+        "the storage of this volume is not deleted: the volume was never adopted, and no Job is left that shows whether a run of this cluster made it, or a Job that a backup tool has created again; make sure that nobody uses the storage, here or in another cluster, delete it by hand, then annotate the volume with {}={}",
+        names::ABANDON,
+        names::ABANDON_YES
+    );
+    Rule::EvidenceExpired.warn(reason::VOLUME_FAILED_DELETE, message)
+}
+
+/// Deletes a volume by a rule, but not its storage, and says so in an event.
+fn removal_without_storage(volume: &Volume, rule: Rule, message: &str) -> Decision {
+    match removal(volume, rule, StorageOutcome::LeftBehind) {
+        kept if kept.step == Step::Nothing => kept,
+        removed => removed.with_warning(reason::STORAGE_ABANDONED, message),
     }
 }
 

@@ -44,6 +44,7 @@ struct World {
     claim_was_bound: bool,
     recipe: Result<Recipe, String>,
     has_provision_job: bool,
+    provision_runs: ProvisionRuns,
     has_running_provision_pods: bool,
     /// The states of all nodes that are not ready.
     node_states: NodeStates,
@@ -97,6 +98,7 @@ impl World {
             claim_was_bound: self.claim_was_bound,
             recipe,
             has_provision_job: self.has_provision_job,
+            provision_runs: self.provision_runs,
             has_running_provision_pods: self.has_running_provision_pods,
             nodes_with_pods: &[],
             node_states: &node_states,
@@ -139,6 +141,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         claim_was_bound: false,
         recipe: Ok(recipe()),
         has_provision_job: false,
+        provision_runs: ProvisionRuns::Own,
         has_running_provision_pods: false,
         node_states: NodeStates::default(),
         origin_node: None,
@@ -286,7 +289,7 @@ fn a_half_adopted_volume_belongs_to_its_claim() {
 
 #[test]
 fn a_volume_that_no_run_made_is_not_deleted() {
-    let unadopted = Volume { provenance: None, adoption_mark: None, ..volume("Delete") };
+    let unadopted = Volume { provenance: None, adoption_mark: None, created: NOW, ..volume("Delete") };
     world(unadopted.clone(), ClaimState::NotFound).waits(Rule::OriginUnknown, "no run is known to have made it");
     let made = World { has_provision_job: true, ..world(unadopted.clone(), ClaimState::NotFound) };
     assert_eq!(made.step(Rule::DeleteRunDue), begin(1, None));
@@ -422,6 +425,9 @@ fn with_state(node: &str, state: NodeState, world: World) -> World {
 
 #[path = "decide_delete_tests.rs"]
 mod delete;
+
+#[path = "decide_copied_tests.rs"]
+mod copied;
 
 #[path = "decide_properties.rs"]
 mod properties;

@@ -32,6 +32,17 @@ impl ClaimState {
     }
 }
 
+/// The knowledge about who created the Jobs of the provision runs with a volume's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProvisionRuns {
+    /// The cache has no Job that somebody created again. The API was not asked.
+    Unconfirmed,
+    /// The API has no such Job either.
+    Own,
+    /// A Job is a copy of another cluster's, or a backup tool may have created it again.
+    CreatedAgain,
+}
+
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
@@ -45,6 +56,8 @@ pub struct Observed<'a> {
     pub recipe: Result<&'a Recipe, String>,
     /// A Job of a provision run with the volume's id exists.
     pub has_provision_job: bool,
+    /// Who created the Jobs of the provision runs with the volume's id.
+    pub provision_runs: ProvisionRuns,
     /// A pod of a provision run for the volume may still be running.
     pub has_running_provision_pods: bool,
     /// The nodes of all pods that may still be running, whatever their run.

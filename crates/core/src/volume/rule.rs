@@ -27,6 +27,8 @@ pub enum Step {
     RemoveClaimUid,
     /// Asks the API, not the cache, whether the claim is gone, and decides again.
     ConfirmClaimGone,
+    /// Asks the API, not the cache, whether somebody created the Job of a provision run again, and decides again.
+    ConfirmProvisionRuns,
     /// Asks the API, not the cache, whether a node exists, and decides again.
     ConfirmNode {
         /// The name of the node.
@@ -69,7 +71,8 @@ pub enum Step {
 pub enum StorageOutcome {
     /// The runs of the image deleted it.
     Deleted,
-    /// Nobody deleted it: an admin abandoned the volume, or the node that stored it is gone.
+    /// Nobody deleted it: an admin abandoned the volume, the node that stored it is gone, or the storage may be that of
+    /// another cluster or be kept by somebody.
     LeftBehind,
 }
 
@@ -140,6 +143,9 @@ pub enum Rule {
     Retained,
     /// Storage must be deleted, but the volume has no usable id, or a name that differs from its id. Emits an event.
     UnusableVolumeId,
+    /// The volume was never adopted, and somebody created the Job of a provision run with its id again: the Job is a
+    /// copy of another cluster's, or a backup tool may have restored it. Deletes the volume, but not its storage.
+    MadeByCopiedRun,
     /// Storage must be deleted, but the volume was never adopted, and no known run made it. Emits an event.
     OriginUnknown,
     /// Storage must be deleted, but the provenance of the volume cannot be read. Emits an event.
@@ -148,6 +154,12 @@ pub enum Rule {
     ProvisionPodRunning,
     /// The last delete run failed, and the next is not due. Waits.
     DeleteRunNotDue,
+    /// A delete run is due, the volume was never adopted, and only the cache says that its provision runs are the
+    /// orchestrator's own. Asks the API.
+    ConfirmProvisionRuns,
+    /// A first delete run is due, the volume was never adopted, no Job of a provision run with its id exists, and the
+    /// volume is so old that a Job that somebody created again may have made it and be gone. Emits an event.
+    EvidenceExpired,
     /// A delete run is due, and the volume has no finalizer. Adds the finalizer.
     ProtectReleasedVolume,
     /// A delete run is due. Starts it on the next node.
