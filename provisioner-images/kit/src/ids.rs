@@ -15,8 +15,8 @@ use crate::Failure;
 /// An id that is no UUID ends the run for good. The lack of the id that names the storage of the run is an error, too.
 pub fn check(env: impl Fn(&str) -> Option<String>) -> Result<(), Failure> {
     let text = |variable: &Variable| env(variable.name).unwrap_or_default();
-    let operation = text(&OPERATION).parse().ok();
-    let all = [&CLAIM_UUID, &CLONE_OF, &SNAPSHOT_ID];
+    let operation = text(OPERATION).parse().ok();
+    let all = [CLAIM_UUID, CLONE_OF, SNAPSHOT_ID];
     let checked = if operation == Some(Operation::Delete) { &all[..1] } else { &all[..] };
     let needed = match operation {
         None | Some(Operation::List | Operation::Capacity) => vec![],
