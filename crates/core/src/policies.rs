@@ -291,10 +291,8 @@ mod tests {
     }
 
     fn object<'a>(live: &'a mut [Value], kind: &str, name: &str) -> &'a mut Value {
-        let found = live
-            .iter_mut()
-            .find(|object| object["kind"] == kind && object["metadata"]["labels"][names::LABEL_POLICY] == name);
-        found.unwrap()
+        let is = |object: &Value| object["metadata"]["labels"][names::LABEL_POLICY] == name && object["kind"] == kind;
+        live.iter_mut().find(|object| is(object)).unwrap()
     }
 
     #[test]
