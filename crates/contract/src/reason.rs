@@ -132,10 +132,10 @@ reasons! {
     VOLUME_REFUSED = "VolumeRefused", Warning on [Claim, Volume]: "[The vendor corrects the image](#volumerefused).";
     /// The storage of a volume, or what an attempt left, cannot be deleted: a delete run failed, or cannot begin.
     VOLUME_FAILED_DELETE = "VolumeFailedDelete", Warning on [Claim, Volume]: "[Look up the message](#a-deletion-hangs).";
-    /// Storage is given up: an admin abandoned the object, the node of the storage is gone, or a copied or restored Job
+    /// Storage is given up, and the provisioner deletes none.
+    /// An admin abandoned the object or removed the claimRef, the node of the storage is gone, or a copied or restored Job
     /// made the volume.
-    /// The provisioner removes the object, and deletes no storage.
-    STORAGE_ABANDONED = "StorageAbandoned", Warning on [Claim, Volume, Snapshot]: "If the storage still exists, delete it by hand.";
+    STORAGE_ABANDONED = "StorageAbandoned", Warning on [Claim, Volume, Snapshot]: "Make sure that nobody uses or keeps the storage, here or in another cluster. Only then delete it by hand.";
     /// An expand run began.
     RESIZING = "Resizing", Normal on [Claim]: "nothing";
     /// The volume has the size that the claim asks for.

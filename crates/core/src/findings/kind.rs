@@ -189,7 +189,7 @@ kinds! {
     /// The class of a claim is gone or another's, or its config is lost.
     ClaimHeld = "claim-held", Warning {
         meaning: "an attempt for this claim can neither continue nor be undone",
-        remedy: "Bring class and config back, or delete the claim.",
+        remedy: "Bring class and config back. Else delete the claim; if it then stays, [look up the message](#a-deletion-hangs).",
         emitted_by_steps: no, confirm_after: 30,
     }
 
@@ -252,7 +252,7 @@ kinds! {
     /// The orchestrator of another cluster created this Job: a backup tool has copied it.
     JobCopied = "job-copied", Warning {
         meaning: "a copy of another cluster's run, which may change the storage of that cluster",
-        remedy: "The sweep and `--fix` remove it, after the volume that it made; exclude Jobs from backups.",
+        remedy: "Let an orchestrator run: its sweep removes the Job, after the volume that the Job made. Use `--fix` only beside a running one. Exclude Jobs from backups.",
         emitted_by_steps: no, confirm_after: 1,
     }
 

@@ -111,6 +111,10 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
             let Problem { kind, detail, since } = problem?;
             let remedy = match kind {
                 FindingKind::VolumeHeld | FindingKind::NodeGone => by_hand(volume),
+                FindingKind::VolumeMisnamed | FindingKind::VolumeNotAdopted => format!(
+                    "make sure that nobody uses the storage, by another volume or in another cluster; {}",
+                    keep_or_let_go(volume)
+                ),
                 _ => keep_or_let_go(volume),
             };
             let found = finding(kind, detail, remedy)?;

@@ -230,6 +230,7 @@ fn delete_storage(o: &Observed<'_>, now: i64) -> Decision {
         Some(_) => None,
     };
     if let Some(why) = unusable {
+        let why = format!("{why}; another volume may have the same storage, so find out first who uses it");
         return manual_cleanup(Rule::UnusableVolumeId, &why);
     }
     // The image makes the same volume for a copied or restored Job as for the orchestrator's own.
@@ -238,7 +239,7 @@ fn delete_storage(o: &Observed<'_>, now: i64) -> Decision {
         return removal_without_storage(volume, Rule::MadeByCopiedRun, message);
     }
     if !volume.is_adopted() && !volume.was_made_by_our_run(o.has_provision_job) {
-        let why = "the volume was never adopted, and no run is known to have made it";
+        let why = "the volume was never adopted, and no run is known to have made it; make sure that nobody uses the storage, here or in another cluster";
         return manual_cleanup(Rule::OriginUnknown, why);
     }
     let recipe = match &o.recipe {

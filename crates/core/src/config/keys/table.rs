@@ -353,7 +353,7 @@ keys! {
     }
 
     /// The number of attempts at that pace.
-    /// After them, the orchestrator makes one attempt every 30 minutes.
+    /// After them, the orchestrator makes one attempt every 30 minutes, or after the longest time of `backoff` if that is longer.
     /// It never gives up.
     RETRIES = "retries", Limits {
         value: "0 to 1000", default: "`15`", example: "5", section: "",

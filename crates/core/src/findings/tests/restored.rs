@@ -76,5 +76,6 @@ fn a_volume_that_only_an_admin_can_delete_is_cleaned_up_only_when_unused() {
         (v.adoption_mark, v.provenance) = (None, None);
     };
     let found = only(&Cluster::new().volume(unrecorded), FindingKind::VolumeNotAdopted);
-    assert!(found.remedy.starts_with("to keep it for") && found.remedy.contains(PATCH), "{found:#?}");
+    assert!(found.remedy.starts_with("make sure that nobody uses the storage"), "{found:#?}");
+    assert!(found.remedy.contains("to keep it for") && found.remedy.contains(PATCH), "{found:#?}");
 }
