@@ -267,9 +267,9 @@ chart_class() {
     grep -qx 'kind: VolumeSnapshotClass' "$work/class.yaml" ||
         { say "a cluster with VolumeSnapshotClasses gets none"; return 1; }
     # Delete runs need the account of a class that serves no new claims.
-    template "${class[@]}" --set classes.local.enabled=false >"$work/class.yaml" || return
+    template "${class[@]}" --set classes.local.newClaims=false >"$work/class.yaml" || return
     [[ $(sed -n 's/^kind: //p' "$work/class.yaml" | sort | tr '\n' ' ') == 'ClusterRoleBinding DaemonSet ServiceAccount ' ]] ||
-        { say "a class that is switched off has other objects than its account, binding and DaemonSet"; return 1; }
+        { say "a class without new claims has other objects than its account, binding and DaemonSet"; return 1; }
 }
 
 # Checks that the chart answers wrong values with an error that says what to do.
