@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Result, WriteError, Writes, deleted, guarded, post};
 use crate::api::discard_reply::DiscardReply;
+use crate::api::watch::PAGE;
 use crate::object::ObjectName;
 use crate::run::{member, view};
 
@@ -46,12 +47,18 @@ impl Writes {
             + DeserializeOwned,
     {
         let marks = [(names::LABEL_VOLUME_ID, id), (names::LABEL_OPERATION, operation.as_str())];
-        let found = self.metadata_of::<K>(namespace, &marks).await?;
+        let found = self.metadata_of::<K>(namespace, &marks, |_| true).await?;
         Ok(found.into_iter().filter_map(|metadata| metadata.uid).collect())
     }
 
-    /// Returns the metadata of the objects of this instance in a namespace that have these labels.
-    async fn metadata_of<K>(&self, namespace: &str, labels: &[(&str, &str)]) -> Result<Vec<ObjectMeta>>
+    /// Returns the metadata of the objects of this instance in a namespace that have these labels and are wanted. Reads
+    /// page by page, and keeps nothing else of a page.
+    async fn metadata_of<K>(
+        &self,
+        namespace: &str,
+        labels: &[(&str, &str)],
+        is_wanted: impl Fn(&ObjectMeta) -> bool,
+    ) -> Result<Vec<ObjectMeta>>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -65,18 +72,24 @@ impl Writes {
         let is = |labels: &BTreeMap<String, String>| {
             marks.iter().all(|(key, value)| labels.get(*key).is_some_and(|label| label == value))
         };
-        match api.list(&ListParams::default().labels(&selector)).await {
-            Ok(all) => Ok(all
-                .items
-                .into_iter()
-                .map(|object| object.metadata)
-                .filter(|metadata| metadata.labels.as_ref().is_some_and(is))
-                .collect()),
-            // With the namespace, the orchestrator's permissions in it vanish. Then nothing runs there.
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) && self.is_gone(namespace).await? => {
-                Ok(Vec::new())
+        let (mut all, mut params) = (Vec::new(), ListParams::default().labels(&selector).limit(PAGE));
+        loop {
+            let page = match api.list(&params).await {
+                Ok(page) => page,
+                // With the namespace, the orchestrator's permissions in it vanish. Then nothing runs there.
+                Err(kube::Error::Api(status))
+                    if matches!(status.code, 403 | 404) && self.is_gone(namespace).await? =>
+                {
+                    return Ok(Vec::new());
+                }
+                Err(error) => return Err(WriteError::of(format!("runs in {namespace}"))(error)),
+            };
+            let found = page.items.into_iter().map(|object| object.metadata);
+            all.extend(found.filter(|meta| meta.labels.as_ref().is_some_and(is) && is_wanted(meta)));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(all),
             }
-            Err(error) => Err(WriteError::of(format!("runs in {namespace}"))(error)),
         }
     }
 
@@ -84,11 +97,10 @@ impl Writes {
     pub async fn has_provision_run_created_again(&self, id: &str) -> Result<bool> {
         for namespace in self.identity.namespaces() {
             let of_operation = (names::LABEL_OPERATION, Operation::Provision.as_str());
-            for metadata in self.metadata_of::<Job>(namespace, &[of_operation]).await? {
-                let job = view::Job::from(&Job { metadata, ..Job::default() });
-                if !job.was_created_again(&self.identity) {
-                    continue;
-                }
+            let view = |metadata: &ObjectMeta| view::Job::from(&Job { metadata: metadata.clone(), ..Job::default() });
+            let is_wanted = |metadata: &ObjectMeta| view(metadata).was_created_again(&self.identity);
+            for metadata in self.metadata_of::<Job>(namespace, &[of_operation], is_wanted).await? {
+                let job = view(&metadata);
                 // The list shows no members: they are in the template of the pod.
                 let is_batch = member::operation(&job.name.name).is_some();
                 let whole = if is_batch { self.read_job(&job.name).await? } else { None };

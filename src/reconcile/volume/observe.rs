@@ -160,10 +160,12 @@ impl Observation {
 }
 
 /// Checks whether a run of this orchestrator made a volume that does not name the orchestrator. A script may write only
-/// the claim's UID. Then a Job of that id shows who made the volume.
+/// the claim's UID. Then a Job of that id shows who made the volume, also a Job that somebody created again.
 pub(super) fn is_ours_by_its_jobs(context: &Context, volume: &Volume) -> bool {
     let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
-    anonymous && volume.claim_uid.as_deref().is_some_and(|uid| !context.cluster.index().jobs_of(uid).is_empty())
+    let index = context.cluster.index();
+    let has_job = |uid: &str| !index.jobs_of(uid).is_empty() || index.was_created_again(uid);
+    anonymous && volume.claim_uid.as_deref().is_some_and(has_job)
 }
 
 /// Returns the claim for which a volume is reserved by name, if both were bound before. Then the claim names the volume
