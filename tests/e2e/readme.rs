@@ -12,7 +12,7 @@ use orchestrator::deployed::{kubectl, root, users, volumes_in};
 use orchestrator::ring::program;
 use orchestrator::wait::{unexpected, until};
 
-/// What the build of an image reads, and the README copies.
+/// The files that the build of an image reads, and those that the README copies.
 const CHECKOUT: [&str; 6] = [
     "Cargo.toml",
     "configmaps/hostpath.yaml",

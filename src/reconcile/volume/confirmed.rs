@@ -21,7 +21,7 @@ pub(super) struct Confirmed {
     /// The state of the claim on which an earlier step of this reconcile relied. Later steps must rely on the same
     /// state.
     pub pinned_claim_state: Option<ClaimState>,
-    /// Who created the Jobs of the provision runs, as the API has shown them.
+    /// The knowledge from the API about the creators of the provision runs' Jobs.
     pub provision_runs: Option<ProvisionRuns>,
     /// The states of nodes.
     pub nodes: NodeStates,

@@ -43,7 +43,7 @@ pub(super) struct Observation {
     pub expand: expand::Observation,
     /// The data about the attributes of the volume.
     pub modify: modify::Observation,
-    /// Who created the Jobs of the provision runs with the volume's id.
+    /// The knowledge about the creators of the Jobs of provision runs with the volume's id.
     provision_runs: ProvisionRuns,
     has_running_provision_pods: bool,
     /// The nodes of all pods that may still be running, whatever their run.

@@ -31,10 +31,10 @@ const VOLUME_POLL: i64 = 5;
 pub enum LateVolume {
     /// There is none.
     Gone,
-    /// It exists, was never adopted, and its policy is Delete. A Job that somebody created again is the evidence that its
+    /// The volume exists, was never adopted, and has the policy Delete. A Job that somebody created again is the evidence that its
     /// storage must stay.
     NeedsEvidence,
-    /// It exists, and does not need the Jobs.
+    /// The volume exists, and does not need the Jobs.
     Exists,
 }
 

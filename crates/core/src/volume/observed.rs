@@ -56,7 +56,7 @@ pub struct Observed<'a> {
     pub recipe: Result<&'a Recipe, String>,
     /// A Job of a provision run with the volume's id exists.
     pub has_provision_job: bool,
-    /// Who created the Jobs of the provision runs with the volume's id.
+    /// The knowledge about the creators of the Jobs of provision runs with the volume's id.
     pub provision_runs: ProvisionRuns,
     /// A pod of a provision run for the volume may still be running.
     pub has_running_provision_pods: bool,
