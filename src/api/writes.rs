@@ -11,6 +11,7 @@ mod snapshot;
 mod volume;
 mod vouch;
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use flex_contract::names;
@@ -18,8 +19,10 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
-use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PatchParams, PostParams, Preconditions};
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub use self::run::FoundClassObject;
@@ -27,6 +30,7 @@ pub use self::snapshot::SnapshotVolume;
 pub use self::volume::NotedVolume;
 use crate::api::discard_reply::DiscardReply;
 use crate::api::trimmed::Trimmed;
+use crate::api::watch::PAGE;
 use crate::config::classes::Identity;
 use crate::config::effective_config::{EffectiveConfig, revision_name};
 use crate::metrics::ErrorCategory;
@@ -143,6 +147,27 @@ fn params() -> PatchParams {
 
 fn post() -> PostParams {
     PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() }
+}
+
+/// Reads the metadata of a list page by page, until `look` breaks.
+async fn each_page<K>(
+    api: &Api<PartialObjectMeta<K>>,
+    params: ListParams,
+    mut look: impl FnMut(Vec<ObjectMeta>) -> ControlFlow<()>,
+) -> kube::Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let mut params = params.limit(PAGE);
+    loop {
+        let page = api.list(&params).await?;
+        let next = page.metadata.continue_.filter(|token| !token.is_empty());
+        let looked = look(page.items.into_iter().map(|object| object.metadata).collect());
+        match next.filter(|_| looked.is_continue()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
 }
 
 fn guarded(uid: &str, resource_version: &str) -> DeleteParams {

@@ -1,6 +1,7 @@
 //! Writes and reads of claims.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 
 use flex_contract::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -10,9 +11,8 @@ use kube::api::{ListParams, Patch};
 use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 
-use super::{Result, WriteError, Writes, merge, params, patch};
+use super::{Result, WriteError, Writes, each_page, merge, params, patch};
 use crate::api::trimmed::Trimmed;
-use crate::api::watch::PAGE;
 use crate::claim::failed_attempts::FailedAttempts;
 use crate::claim::timeline::Timeline;
 use crate::config::effective_config::hash_of;
@@ -73,15 +73,13 @@ impl Writes {
     /// Collects some data of all claims, page by page.
     async fn all_claims<T, I: IntoIterator<Item = T>>(&self, of: impl Fn(&ObjectMeta) -> I) -> Result<Vec<T>> {
         let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
-        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
-        loop {
-            let page = api.list(&params).await.map_err(WriteError::of("all claims"))?;
-            all.extend(page.items.iter().flat_map(|claim| of(&claim.metadata)));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params = params.continue_token(&token),
-                None => return Ok(all),
-            }
-        }
+        let mut all = Vec::new();
+        let look = |page: Vec<ObjectMeta>| {
+            all.extend(page.iter().flat_map(&of));
+            ControlFlow::Continue(())
+        };
+        each_page(&api, ListParams::default(), look).await.map_err(WriteError::of("all claims"))?;
+        Ok(all)
     }
 
     /// Returns all finalizers of a claim. If there are very many, the cache does not have all.

@@ -1,5 +1,7 @@
 //! Writes of kept scripts.
 
+use std::ops::ControlFlow;
+
 use flex_contract::names;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -11,14 +13,11 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{Result, WriteError, Writes, deleted, guarded, params, post};
+use super::{Result, WriteError, Writes, deleted, each_page, guarded, params, post};
 use crate::api::discard_reply::DiscardReply;
 use crate::config::classes::KeptScript;
 use crate::config::script::{hash, kept_data, kept_name, kept_text};
 use crate::model::snapshot::api::VolumeSnapshotContent;
-
-/// The number of objects in a page of a list.
-const PAGE: u32 = 500;
 
 impl Writes {
     /// Keeps a script. An existing object is accepted if it has the same text.
@@ -84,15 +83,11 @@ where
         let provenance = meta.annotations.as_ref().and_then(|annotations| annotations.get(names::PROVENANCE));
         provenance.is_some_and(|provenance| provenance.contains(hash))
     };
-    let mut params = ListParams::default().limit(PAGE);
-    loop {
-        let page = api.list(&params).await?;
-        if page.items.iter().any(|object| names_it(&object.metadata)) {
-            return Ok(true);
-        }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(false),
-        }
-    }
+    let mut found = false;
+    let look = |page: Vec<ObjectMeta>| {
+        found = page.iter().any(names_it);
+        if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    each_page(&api, ListParams::default(), look).await?;
+    Ok(found)
 }

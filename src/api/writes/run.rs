@@ -1,6 +1,7 @@
 //! Writes and reads of Jobs and pods.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
@@ -13,9 +14,8 @@ use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 
-use super::{Result, WriteError, Writes, deleted, guarded, post};
+use super::{Result, WriteError, Writes, deleted, each_page, guarded, post};
 use crate::api::discard_reply::DiscardReply;
-use crate::api::watch::PAGE;
 use crate::object::ObjectName;
 use crate::run::{member, view};
 
@@ -72,24 +72,18 @@ impl Writes {
         let is = |labels: &BTreeMap<String, String>| {
             marks.iter().all(|(key, value)| labels.get(*key).is_some_and(|label| label == value))
         };
-        let (mut all, mut params) = (Vec::new(), ListParams::default().labels(&selector).limit(PAGE));
-        loop {
-            let page = match api.list(&params).await {
-                Ok(page) => page,
-                // With the namespace, the orchestrator's permissions in it vanish. Then nothing runs there.
-                Err(kube::Error::Api(status))
-                    if matches!(status.code, 403 | 404) && self.is_gone(namespace).await? =>
-                {
-                    return Ok(Vec::new());
-                }
-                Err(error) => return Err(WriteError::of(format!("runs in {namespace}"))(error)),
-            };
-            let found = page.items.into_iter().map(|object| object.metadata);
-            all.extend(found.filter(|meta| meta.labels.as_ref().is_some_and(is) && is_wanted(meta)));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params = params.continue_token(&token),
-                None => return Ok(all),
+        let mut all = Vec::new();
+        let look = |page: Vec<ObjectMeta>| {
+            all.extend(page.into_iter().filter(|meta| meta.labels.as_ref().is_some_and(is) && is_wanted(meta)));
+            ControlFlow::Continue(())
+        };
+        match each_page(&api, ListParams::default().labels(&selector), look).await {
+            Ok(()) => Ok(all),
+            // With the namespace, the orchestrator's permissions in it vanish. Then nothing runs there.
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) && self.is_gone(namespace).await? => {
+                Ok(Vec::new())
             }
+            Err(error) => Err(WriteError::of(format!("runs in {namespace}"))(error)),
         }
     }
 
