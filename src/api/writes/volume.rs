@@ -80,7 +80,7 @@ impl Writes {
 
     pub(super) async fn patch_volume(&self, volume: &Volume, metadata: Value, rest: Value) -> Result<Volume> {
         let patched = self.patched_volume(volume, metadata, rest).await;
-        self.written_volume(volume, patched)
+        self.changed_volume(volume, patched)
     }
 
     /// Patches a volume of the observed version. Returns the answer with all of its fields.
@@ -97,7 +97,17 @@ impl Writes {
     pub(super) async fn patch_volume_status(&self, volume: &Volume, status: Value) -> Result<Volume> {
         let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": status }));
         let patched = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
-        self.written_volume(volume, patched)
+        self.changed_volume(volume, patched)
+    }
+
+    /// Handles the answer to a write that Kubernetes makes only to the observed version of the volume.
+    fn changed_volume(&self, volume: &Volume, answer: kube::Result<Trimmed<PersistentVolume>>) -> Result<Volume> {
+        let changed = self.written_volume(volume, answer)?;
+        if let Some(cluster) = &self.cluster {
+            let (from, to) = (&volume.resource_version, &changed.resource_version);
+            cluster.index_mut().record_volume_change(&volume.name, from, to);
+        }
+        Ok(changed)
     }
 
     fn written_volume(&self, volume: &Volume, answer: kube::Result<Trimmed<PersistentVolume>>) -> Result<Volume> {
@@ -348,7 +358,7 @@ impl Writes {
         let metadata = json!({ "annotations": { names::BATCH: batch } });
         let patched = self.patched_volume(volume, metadata, json!({})).await;
         let source = patched.as_ref().map_or_else(|_| String::new(), |patched| volume_source(&patched.0));
-        Ok(NotedVolume { volume: self.written_volume(volume, patched)?, source })
+        Ok(NotedVolume { volume: self.changed_volume(volume, patched)?, source })
     }
 
     /// Records that the volume's delete run is its own.
@@ -444,21 +454,5 @@ impl Writes {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_an_adopted_volume_keeps_the_policy_retain() {
-        let volume = |policy: &str, annotations: Value| {
-            let volume = json!({
-                "metadata": { "name": "pv", "annotations": annotations },
-                "spec": { "persistentVolumeReclaimPolicy": policy },
-            });
-            Volume::from(&serde_json::from_value::<PersistentVolume>(volume).unwrap())
-        };
-        let adopted = json!({ names::PROVENANCE: "{}" });
-        assert!(was_retained(&volume("Retain", adopted.clone())), "an admin has seen it bound");
-        assert!(!was_retained(&volume("Retain", json!({}))), "the image has no say");
-        assert!(!was_retained(&volume("Delete", adopted)));
-    }
-}
+#[path = "volume_tests.rs"]
+mod tests;

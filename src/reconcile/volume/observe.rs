@@ -295,13 +295,19 @@ mod tests {
             index
         };
         let mut index = known();
-        let (bound, released) = (versioned("Bound", "a", "7"), versioned("Released", "a", "8"));
+        let (bound, released) = (versioned("Bound", "a", "7"), versioned("Released", "a", "9"));
         assert_eq!(claim_state(&index, &bound), ClaimState::NotFound, "its claim was just deleted");
         assert_eq!(claim_state(&index, &released), ClaimState::NotFound);
         let deleted = Volume { terminating: true, ..versioned("Bound", "a", "8") };
         assert_eq!(claim_state(&index, &deleted), ClaimState::NotCached, "its claim may use it");
         assert_eq!(claim_state(&index, &versioned("Bound", "a", "3")), ClaimState::NotCached, "an older state is back");
         assert_eq!(claim_state(&index, &versioned("Pending", "a", "9")), ClaimState::NotCached);
+        index.record_volume_change("pvc-a", "6", "9");
+        assert_eq!(claim_state(&index, &versioned("Bound", "a", "9")), ClaimState::NotCached, "of another version");
+        index.record_volume_change("pvc-a", "7", "8");
+        let marked = versioned("Bound", "a", "8");
+        assert_eq!(claim_state(&index, &marked), ClaimState::NotFound, "this process has written a mark");
+        assert_eq!(claim_state(&index, &bound), ClaimState::NotCached, "the state before that write is back");
         index.change_volume(WatchChange::Apply(released.clone()));
         index.change_volume(WatchChange::Apply(bound.clone()));
         assert_eq!(claim_state(&index, &bound), ClaimState::NotCached, "the same state is back");

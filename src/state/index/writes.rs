@@ -20,6 +20,11 @@ impl Index {
         self.unseen_writes.record(item, resource_version, &self.facts.cache, self.facts.now());
     }
 
+    /// Records that this process changed a volume of one version into that of another.
+    pub fn record_volume_change(&mut self, volume: &str, from: &str, to: &str) {
+        self.facts.cache.volumes.note_change(volume, from, to);
+    }
+
     /// Records that this process has adopted a volume but for the adoption mark.
     pub fn record_unmarked(&mut self, adopted: &Volume) {
         self.unmarked.record(adopted);

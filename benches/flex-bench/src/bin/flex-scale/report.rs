@@ -111,6 +111,8 @@ fn targets(results: &Results) -> Vec<Target> {
         if how == How::Batches {
             let measured = burst.map(|burst| audit::of(&burst.requests, Who::ControllerManager));
             target(format!("requests by the controller manager for a claim, {texts}{size}"), 3.0, measured, "");
+            let measured = burst.map(|burst| audit::of(&burst.deletion_requests, Who::Orchestrator));
+            target(format!("requests by the orchestrator for a deletion, {texts}{size}"), 3.5, measured, "");
         }
         let measured = burst.map(|burst| burst.cpu_ms_per_claim);
         target(format!("CPU of the orchestrator for a claim, {texts}{size}"), 2.0, measured, " ms");
