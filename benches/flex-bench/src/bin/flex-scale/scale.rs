@@ -1,5 +1,6 @@
 //! The measurements.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,8 @@ use flex_bench::many;
 use flex_bench::objects;
 use flex_bench::profile::Profile;
 use flex_bench::statistics::Spread;
+use flex_contract::names;
+use flex_core::model::volume::adoption_mark;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::ListParams;
@@ -268,13 +271,18 @@ async fn start_among(program: &Path, many: usize, specimen: &(Value, Value)) -> 
         volume["apiVersion"] = json!("v1");
         volume["kind"] = json!("PersistentVolume");
         volume["spec"]["claimRef"]["name"] = json!(name);
-        let status = json!({ "status": volume["status"] });
-        objects::create(&plane.client, &volume).await?;
-        objects::merge(&plane.client, &volume, "status", &status).await.map(drop)
+        let mut status = volume["status"].clone();
+        let (_, created) = objects::create(&plane.client, &volume).await?;
+        // The mark belongs to one object. Without its own, each copy would be adopted again.
+        let provenance = volume["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap_or_default();
+        status["reason"] = json!(adoption_mark(provenance, created["metadata"]["uid"].as_str().unwrap_or_default()));
+        objects::merge(&plane.client, &volume, "status", &json!({ "status": status })).await.map(drop)
     })
     .await?;
+    let before = versions(&plane).await?;
     let orchestrator = plane.orchestrator(program).await?;
     tokio::time::sleep(Duration::from_secs(30)).await;
+    ensure!(before == versions(&plane).await?, "the orchestrator has changed volumes that were settled");
     let standing = Standing {
         claims: many,
         ready_s: orchestrator.ready_after.as_secs_f64(),
@@ -284,6 +292,13 @@ async fn start_among(program: &Path, many: usize, specimen: &(Value, Value)) -> 
     orchestrator.stop().await?;
     plane.cluster.stop().await?;
     Ok(standing)
+}
+
+/// Returns the version of each volume.
+async fn versions(plane: &Plane) -> Result<BTreeMap<String, Option<String>>> {
+    let volumes: Api<PersistentVolume> = Api::all(plane.client.clone());
+    let all = volumes.list_metadata(&ListParams::default()).await?.items;
+    Ok(all.into_iter().map(|volume| (volume.name_any(), volume.resource_version())).collect())
 }
 
 fn mib(bytes: u64) -> f64 {
