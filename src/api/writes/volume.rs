@@ -80,7 +80,7 @@ impl Writes {
 
     pub(super) async fn patch_volume(&self, volume: &Volume, metadata: Value, rest: Value) -> Result<Volume> {
         let patched = self.patched_volume(volume, metadata, rest).await;
-        self.changed_volume(volume, patched)
+        self.written_volume(volume, patched)
     }
 
     /// Patches a volume of the observed version. Returns the answer with all of its fields.
@@ -97,17 +97,7 @@ impl Writes {
     pub(super) async fn patch_volume_status(&self, volume: &Volume, status: Value) -> Result<Volume> {
         let body = patch(&volume.uid, &volume.resource_version, json!({}), json!({ "status": status }));
         let patched = self.volumes().patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
-        self.changed_volume(volume, patched)
-    }
-
-    /// Handles the answer to a write that Kubernetes makes only to the observed version of the volume.
-    fn changed_volume(&self, volume: &Volume, answer: kube::Result<Trimmed<PersistentVolume>>) -> Result<Volume> {
-        let changed = self.written_volume(volume, answer)?;
-        if let Some(cluster) = &self.cluster {
-            let (from, to) = (&volume.resource_version, &changed.resource_version);
-            cluster.index_mut().record_volume_change(&volume.name, from, to);
-        }
-        Ok(changed)
+        self.written_volume(volume, patched)
     }
 
     fn written_volume(&self, volume: &Volume, answer: kube::Result<Trimmed<PersistentVolume>>) -> Result<Volume> {
@@ -358,7 +348,11 @@ impl Writes {
         let metadata = json!({ "annotations": { names::BATCH: batch } });
         let patched = self.patched_volume(volume, metadata, json!({})).await;
         let source = patched.as_ref().map_or_else(|_| String::new(), |patched| volume_source(&patched.0));
-        Ok(NotedVolume { volume: self.changed_volume(volume, patched)?, source })
+        let noted = self.written_volume(volume, patched)?;
+        if let Some(cluster) = &self.cluster {
+            cluster.index_mut().record_batch_note(volume, &noted);
+        }
+        Ok(NotedVolume { volume: noted, source })
     }
 
     /// Records that the volume's delete run is its own.

@@ -302,12 +302,12 @@ mod tests {
         assert_eq!(claim_state(&index, &deleted), ClaimState::NotCached, "its claim may use it");
         assert_eq!(claim_state(&index, &versioned("Bound", "a", "3")), ClaimState::NotCached, "an older state is back");
         assert_eq!(claim_state(&index, &versioned("Pending", "a", "9")), ClaimState::NotCached);
-        index.record_volume_change("pvc-a", "6", "9");
-        assert_eq!(claim_state(&index, &versioned("Bound", "a", "9")), ClaimState::NotCached, "of another version");
-        index.record_volume_change("pvc-a", "7", "8");
-        let marked = versioned("Bound", "a", "8");
-        assert_eq!(claim_state(&index, &marked), ClaimState::NotFound, "this process has written a mark");
-        assert_eq!(claim_state(&index, &bound), ClaimState::NotCached, "the state before that write is back");
+        let noted = versioned("Bound", "a", "8");
+        index.record_batch_note(&versioned("Bound", "a", "6"), &noted);
+        assert_eq!(claim_state(&index, &noted), ClaimState::NotCached, "the claim was not gone for that version");
+        index.record_batch_note(&bound, &noted);
+        assert_eq!(claim_state(&index, &noted), ClaimState::NotFound, "the deletion has begun");
+        assert_eq!(claim_state(&index, &bound), ClaimState::NotCached, "the state before the note is back");
         index.change_volume(WatchChange::Apply(released.clone()));
         index.change_volume(WatchChange::Apply(bound.clone()));
         assert_eq!(claim_state(&index, &bound), ClaimState::NotCached, "the same state is back");

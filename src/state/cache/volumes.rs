@@ -31,7 +31,7 @@ pub struct VolumeCache {
 #[derive(Debug)]
 struct GoneClaim {
     claim: Reference,
-    /// The resourceVersion that its volume had then, or has by a write of this process since.
+    /// The resourceVersion that its volume had then, or has by the note of a batch since.
     version: String,
 }
 
@@ -98,11 +98,14 @@ impl VolumeCache {
         }
     }
 
-    /// Records that this process changed a volume of one version into that of another. The write says nothing of the
-    /// claim, so that a claim that was gone is gone for the written volume too.
-    pub fn note_change(&mut self, volume: &str, from: &str, to: &str) {
-        if let Some(gone) = self.gone_claims.get_mut(volume).filter(|gone| gone.version == from) {
-            to.clone_into(&mut gone.version);
+    /// Records that this process has noted the batch of the delete run on a volume. The deletion was decided because the
+    /// claim is gone, so that it is gone for the noted volume too. Other writes do not depend on that: after them the API
+    /// is asked again.
+    pub fn note_batch(&mut self, volume: &Volume, noted: &Volume) {
+        if let Some(gone) =
+            self.gone_claims.get_mut(&volume.name).filter(|gone| gone.version == volume.resource_version)
+        {
+            gone.version.clone_from(&noted.resource_version);
         }
     }
 
@@ -123,8 +126,8 @@ impl VolumeCache {
     }
 
     /// Checks whether the API has said that the claim of this volume is gone. The answer counts only for the volume as it
-    /// was then, as this process has changed it, or as Kubernetes has released it since. A UID returns if somebody restores etcd, and then the volume is
-    /// in use again before a watch has shown its claim.
+    /// was then, with the note of a batch since, or as Kubernetes has released it since. A UID returns if somebody restores
+    /// etcd, and then the volume is in use again before a watch has shown its claim.
     pub fn is_claim_gone(&self, volume: &Volume) -> bool {
         self.gone_claims.get(&volume.name).is_some_and(|gone| {
             let is_same = || gone.version == volume.resource_version;

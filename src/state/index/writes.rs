@@ -20,9 +20,9 @@ impl Index {
         self.unseen_writes.record(item, resource_version, &self.facts.cache, self.facts.now());
     }
 
-    /// Records that this process changed a volume of one version into that of another.
-    pub fn record_volume_change(&mut self, volume: &str, from: &str, to: &str) {
-        self.facts.cache.volumes.note_change(volume, from, to);
+    /// Records that this process has noted the batch of the delete run on a volume, and what Kubernetes made of it.
+    pub fn record_batch_note(&mut self, volume: &Volume, noted: &Volume) {
+        self.facts.cache.volumes.note_batch(volume, noted);
     }
 
     /// Records that this process has adopted a volume but for the adoption mark.
