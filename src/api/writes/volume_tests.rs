@@ -26,8 +26,8 @@ fn only_an_adopted_volume_keeps_the_policy_retain() {
     assert!(!was_retained(&volume("Delete", adopted)));
 }
 
-/// The PV controller may release the volume later. Each deletion of a batch would ask the API for its claim. Other writes do
-/// not rest on the absence of the claim: somebody may have restored etcd before them.
+/// The PV controller may release the volume after the note. Without this, each deletion of a batch would ask the API for
+/// its claim. Other writes do not rest on the absence of the claim: somebody may have restored etcd before them.
 #[tokio::test]
 async fn the_claim_of_a_volume_is_still_gone_after_the_note_of_a_batch_and_after_no_other_write() {
     let bound = Volume { resource_version: "7".into(), ..volume(&claim("team", "a", true), "1Gi") };

@@ -31,8 +31,8 @@ const VOLUME_POLL: i64 = 5;
 pub enum LateVolume {
     /// There is none.
     Gone,
-    /// The volume exists, was never adopted, and has the policy Delete. A Job that somebody created again is the evidence that its
-    /// storage must stay.
+    /// The volume exists, was never adopted, and has the policy Delete. A Job that somebody created again is the
+    /// evidence that its storage must stay.
     NeedsEvidence,
     /// The volume exists, and does not need the Jobs.
     Exists,
