@@ -3,7 +3,7 @@
 # CLUSTER names the cluster of demo, cluster-up and cluster-down, if you want more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-it test-cinder test-csi test-faults test-versions test-upgrade test-docs dashboard soak bench lint chart images push manifests cluster-up cluster-down clean
+.PHONY: help demo test test-it test-busy test-cinder test-csi test-faults test-versions test-upgrade test-docs dashboard soak bench lint chart images push manifests cluster-up cluster-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -16,6 +16,9 @@ test: ## all tests, including those with a real cluster
 
 test-it: ## the integration tests whose names contain FILTER, such as FILTER=limits::
 	@scripts/test-it.sh $(FILTER)
+
+test-busy: ## the tests of TESTS='--test desk -- shipped::' 20 times (TIMES) while all processors are busy
+	@scripts/test-busy.sh $(TESTS)
 
 test-cinder: ## the tests of the Cinder image alone, with a real Cinder and Keystone
 	@scripts/test-cinder.sh
