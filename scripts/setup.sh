@@ -6,16 +6,18 @@
 #   setup.sh --images   what `make images` needs: no Go, no Kubernetes
 #   setup.sh --push     what `make push` needs: no compiler
 #   setup.sh --test     what all of these and the tests need
+#   setup.sh --packages only the Debian packages of --test
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 # shellcheck source=testing/cluster/packages.sh
 source testing/cluster/packages.sh
 
-scope='demo'
+scope='demo' only_packages=
 case ${1:-} in
     '') ;;
     --images | --push | --test) scope=${1#--} ;;
-    *) fail "unknown argument $1; usage: setup.sh [--images | --push | --test]" ;;
+    --packages) scope='test' only_packages=yes ;;
+    *) fail "unknown argument $1; usage: setup.sh [--images | --push | --test | --packages]" ;;
 esac
 
 # Prints the required programs and files, each with its Debian package. testing/cluster/setup.sh has a list of its own.
@@ -88,7 +90,7 @@ if ((${#missing[@]} > 0)); then
     mapfile -t missing < <(missing_packages)
     ((${#missing[@]} == 0)) || fail "still missing after apt-get install: ${missing[*]}"
 fi
-[[ $scope != push && $scope != images ]] || exit 0
+[[ $scope != push && $scope != images && -z $only_packages ]] || exit 0
 testing/cluster/setup.sh >/dev/null
 # The tests need these programs. Building them now keeps that time out of the tests.
 if [[ $scope == test ]]; then

@@ -67,11 +67,11 @@ stage() { # NAME COMMAND...
     timeout 5 tail --pid="$copier" --sleep-interval=0.1 -f /dev/null || true
     local took=$((SECONDS - began))
     if ((status != 0)); then
-        stages+=("$(printf '%-28s failed after %4d s' "$name" "$took")")
+        stages+=("$(printf '%-34s failed after %4d s' "$name" "$took")")
         failed_stages+=("$name")
         return "$status"
     fi
-    stages+=("$(printf '%-28s %4d s%s' "$name" "$took" "$(within "$took")")")
+    stages+=("$(printf '%-34s %4d s%s' "$name" "$took" "$(within "$took")")")
     printf '== %s: %d s\n' "$name" "$took" >&2
 }
 
@@ -81,7 +81,7 @@ declare -A beside=()
 beside() { # NAME COMMAND...
     local name=$1
     shift
-    printf '\n== %s, beside what follows\n' "$name" >&2
+    printf '\n== %s, beside what follows; its output: %s\n' "$name" "$(log_of "$name")" >&2
     # The stage gets a session of its own, so that all its processes can be ended together, and so that its priority counts:
     # the kernel may divide the processor among sessions, and by `nice` only within each.
     setsid bash -euo pipefail -c '"$@"' "$me" "$@" >"$(log_of "$name")" 2>&1 &
@@ -106,5 +106,5 @@ summary() {
     local line
     printf '\n'
     for line in "${stages[@]}"; do printf '%s\n' "$line"; done
-    printf '%-28s %4d s%s\n' 'all of it' "$SECONDS" "$(budget=${whole:-} within "$SECONDS")"
+    printf '%-34s %4d s%s\n' 'all of it' "$SECONDS" "$(budget=${whole:-} within "$SECONDS")"
 }

@@ -31,9 +31,12 @@ demonstrate() {
 
 # The budget of all stages in seconds, if only Kubernetes was built before.
 export whole=1800
-stage 'setup' scripts/setup.sh --test
+stage 'packages' scripts/setup.sh --packages
+# Linkers, downloads and pip leave a processor idle, which the compilers of Kubernetes and of this project share.
+beside 'Kubernetes and servers' scripts/setup.sh --test
 without=flex-bench budget=240 stage 'programs and images' build
 budget=240 stage 'build the tests' build_tests
+stage 'Kubernetes and servers, the rest' joined 'Kubernetes and servers'
 # The computation must not begin sooner: beside a compiler it would slow the compiler by twice the time that it gains.
 begin_computing
 # Both stages run this many tests at a time. Most tests wait for a cluster or its pods, so that the sum may be above the
