@@ -225,11 +225,6 @@ async fn a_source_that_the_api_server_drops_leads_to_no_empty_volume() {
     }
     apply("plain", json!({}));
     ring.provision("plain").await;
-    // The user declares that the volume is to be empty.
-    let without =
-        json!({ "metadata": { "annotations": { "kubectl.kubernetes.io/last-applied-configuration": null } } });
-    ring.claims().patch("kind", &PatchParams::default(), &Patch::Merge(without)).await.unwrap();
-    ring.provision("kind").await;
 }
 
 #[tokio::test]

@@ -90,6 +90,9 @@ pub const ABANDON_YES: &str = "i-have-cleaned-up-by-hand";
 pub const CREATED_BY: &str = "flex-provisioner.io/created-by";
 /// On claims: the groups of that user, comma-separated. Only the admission policy may write it.
 pub const CREATED_BY_GROUPS: &str = "flex-provisioner.io/created-by-groups";
+/// On claims: the namespace of the data source with which the user created the claim. The admission policy writes it before
+/// the API server drops a source that it does not allow.
+pub const SOURCE_NAMESPACE: &str = "flex-provisioner.io/source-namespace";
 /// On ConfigMaps: the verdict of the last check, `ok` or the list of errors.
 pub const VERDICT: &str = "flex-provisioner.io/verdict";
 /// On Jobs, and on volumes that were adopted: the namespace and name of the claim, as `namespace/name`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use flex_contract::names;
+use flex_contract::{names, reason};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, ServiceAccount};
@@ -210,6 +210,26 @@ async fn only_the_orchestrator_changes_what_it_wrote_on_volumes() {
     ring.pod_ends(&delete, 0, "").await;
     ring.volume_gone(&name).await;
     ring.nothing_left().await;
+}
+
+/// The API server drops these sources after the policy has seen them. `kubectl create` leaves no manifest on the claim.
+#[tokio::test]
+async fn a_source_that_the_api_server_drops_is_noticed_whichever_client_creates_the_claim() {
+    let ring = ring(true).await;
+    class_of_images(&ring, "c", &[("capabilities", "clone, snapshot")]).await;
+    for (name, source) in [
+        ("kind", json!({ "dataSource": { "kind": "VolumeSnapshot", "name": "s" } })),
+        ("group", json!({ "dataSource": { "apiGroup": "v1", "kind": "PersistentVolumeClaim", "name": "source" } })),
+        ("far", json!({ "dataSourceRef": { "kind": "PersistentVolumeClaim", "name": "source", "namespace": "gold" } })),
+    ] {
+        let made = ring.claim_with(name, "c", json!({ "spec": source })).await;
+        let spec = made.spec.unwrap();
+        assert!(spec.data_source_ref.is_none_or(|kept| kept.namespace.is_none()), "{name}: the source was dropped");
+        ring.event(&ring.user, name, reason::PROVISIONING_FAILED, "makes no empty volume instead").await;
+        assert_eq!(annotation(&ring.get_claim(name).await, names::ATTEMPT), None, "{name} has no attempt");
+    }
+    ring.claim("empty", "c").await;
+    attempt(&ring, "empty").await;
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ pub const CAPABILITY: &str = crate::config::capability::CLONE;
 
 /// The text for a claim whose data source was dropped. A new claim is needed: the API does not allow to change the data
 /// source.
-const DROPPED: &str = "the manifest of the claim (annotation kubectl.kubernetes.io/last-applied-configuration) names a data source, or a namespace of one, that the API server has dropped; the provisioner makes no empty volume instead. Delete the claim, and create it again with a source that the API server keeps: in `dataSource` a PersistentVolumeClaim without an apiGroup, or a VolumeSnapshot of the apiGroup snapshot.storage.k8s.io; others in `dataSourceRef`; with a namespace only where the gate CrossNamespaceVolumeDataSource is on. If you want an empty volume, remove that annotation";
+const DROPPED: &str = "the claim was created with a data source, or a namespace of one, that the API server has dropped; the provisioner makes no empty volume instead. Delete the claim, and create it again with a source that the API server keeps: in `dataSource` a PersistentVolumeClaim without an apiGroup, or a VolumeSnapshot of the apiGroup snapshot.storage.k8s.io; others in `dataSourceRef`; with a namespace only where the gate CrossNamespaceVolumeDataSource is on. If you want an empty volume, create the claim without one";
 
 /// Checks whether a class can fill a claim from its data source at all.
 ///

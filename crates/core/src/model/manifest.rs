@@ -1,10 +1,12 @@
-//! The claim's manifest by kubectl's annotation, compared with the claim that the API server has stored.
+//! The data source that the user requested, compared with the claim that the API server has stored.
 //!
 //! The API server silently drops a field that it does not know, and a data source that it does not allow. The stored
-//! claim then requests an empty volume. The annotation of `kubectl apply` shows what the user requested.
+//! claim then requests an empty volume. An admission policy sees a source before it is dropped, and the annotation of
+//! `kubectl apply` also shows a field with a wrong name.
 
 use std::collections::BTreeMap;
 
+use flex_contract::names::SOURCE_NAMESPACE;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use serde::Deserialize;
 use serde_json::Value;
@@ -48,18 +50,18 @@ impl Manifest {
     }
 }
 
-/// Checks whether the claim's manifest names a data source, or its namespace, that the API server has dropped.
+/// Checks whether the claim was created with a data source, or a namespace of one, that the API server has dropped.
 pub fn is_source_dropped(claim: &PersistentVolumeClaim) -> bool {
     let spec = claim.spec.as_ref();
-    let Some(manifest) = Manifest::of(claim) else { return false };
     let has = |spec: &PersistentVolumeClaimSpec| spec.data_source.is_some() || spec.data_source_ref.is_some();
     let namespace = spec.and_then(|spec| spec.data_source_ref.as_ref()?.namespace.as_deref()).unwrap_or_default();
     let own = claim.metadata.namespace.as_deref().unwrap_or_default();
-    let is_kept = |source: &Value| {
-        let other = source["namespace"].as_str().filter(|other| *other != own).unwrap_or_default();
-        spec.is_some_and(has) && (other.is_empty() || other == namespace)
-    };
-    !manifest.sources().all(is_kept)
+    let is_kept = |from: &str| spec.is_some_and(has) && (from.is_empty() || from == own || from == namespace);
+    let noted = claim.metadata.annotations.as_ref().and_then(|annotations| annotations.get(SOURCE_NAMESPACE));
+    let manifest = Manifest::of(claim);
+    let mut applied = manifest.iter().flat_map(Manifest::sources);
+    noted.is_some_and(|from| !is_kept(from))
+        || applied.any(|source| !is_kept(source["namespace"].as_str().unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -124,6 +126,16 @@ mod tests {
             ("its own namespace", &json!({ "dataSourceRef": { "name": "a", "namespace": "team" } }), &both, false),
         ] {
             assert_eq!(claim(own(), manifest.clone(), spec.clone()), dropped, "{what}");
+        }
+        for (what, from, spec, dropped) in [
+            ("a source of the own namespace", "team", &both, false),
+            ("a source of another namespace", "gold", &far, false),
+            ("the whole source is dropped", "team", &none, true),
+            ("the namespace is dropped", "gold", &both, true),
+        ] {
+            let metadata = json!({ "name": "copy", "namespace": "team", "annotations": { SOURCE_NAMESPACE: from } });
+            let created = serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
+            assert_eq!(is_source_dropped(&created), dropped, "whatever client has created it: {what}");
         }
         assert!(claim(json!({ "name": "copy" }), old.clone(), none.clone()), "kubectl may leave the namespace out");
         for other in [json!({ "name": "other" }), json!({ "name": "copy", "namespace": "gold" }), json!({})] {
