@@ -38,8 +38,8 @@ const PROVISION: &str = "provision)\n";
 
 /// For each case, a place in the program and the mistake that takes its place.
 fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
-    let locked =
-        "provision)\n    mkdir $base/.lock || exec flex-pv fail retry busy\n    sleep 0.4\n    rmdir $base/.lock\n";
+    // Each run takes the next number, and two that run at the same time take the same.
+    let numbered = "provision)\n    n=$(cat $base/.next 2>/dev/null || echo 0)\n    sleep 1\n    echo $((n + 1)) >$base/.next\n    mkdir -p \"$base/$n\"\n    exec flex-pv create --copied --local \"$base/$n\"\n";
     // The lock is held for nearly the whole run, also on a machine with other work.
     let long_locked =
         "provision)\n    mkdir $base/.lock || exec flex-pv fail retry busy\n    sleep 3\n    rmdir $base/.lock\n";
@@ -56,7 +56,7 @@ fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
             "provision)\n    [ ! -d \"$volume\" ] || exec flex-pv fail never \"it exists\"\n",
         ),
         (Case::VolumeIsLast, CREATE, "flex-pv create --copied --local \"$volume\"\n    touch \"$volume/late\""),
-        (Case::EightAtOnce, PROVISION, locked),
+        (Case::EightAtOnce, PROVISION, numbered),
         (Case::UnknownOperation, "*) exec flex-pv fail never \"this program cannot $OPERATION\" ;;", "*) ;;"),
         (Case::Sizes, PROVISION, "provision)\n    [ \"$SIZE_BYTES\" -gt 1 ] || exit 134\n"),
         (Case::HostileTexts, PROVISION, "provision)\n    eval \"echo $USERNAME\" >/dev/null 2>&1 || :\n"),
@@ -159,12 +159,81 @@ fn each_case_fails_a_program_with_its_mistake() {
         assert_eq!(outcomes[case.id()].0, "failed", "{}: {answer:?}", case.id());
         assert_eq!(answer.code, Some(1), "{}", case.id());
     };
-    // Half of them wait most of the time.
+    // Most of them wait: a run that fails is repeated after pauses.
     std::thread::scope(|scope| {
-        let halves = mistakes.chunks(mistakes.len().div_ceil(2));
-        let threads: Vec<_> = halves.map(|half| scope.spawn(move || half.iter().for_each(check))).collect();
+        let parts = mistakes.chunks(mistakes.len().div_ceil(4));
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || part.iter().for_each(check))).collect();
         threads.into_iter().for_each(|thread| thread.join().expect("each mistake is found"));
     });
+}
+
+/// The cases whose runs must succeed, in each operation.
+const PATIENT: &[Case] = &[
+    Case::CalledAgain,
+    Case::KilledAtTimes,
+    Case::KilledAtCreate,
+    Case::VolumeIsLast,
+    Case::EightAtOnce,
+    Case::HostileTexts,
+    Case::EndsAfterSigterm,
+    Case::DeleteTwice,
+    Case::DeleteHalfMade,
+    Case::DeleteById,
+    Case::Expand,
+    Case::CloneContent,
+    Case::SnapshotAgain,
+    Case::Modify,
+    Case::Capacity,
+    Case::ListWhole,
+    Case::Batch,
+];
+
+#[test]
+fn a_run_that_asks_for_another_attempt_gets_it_and_the_report_says_so() {
+    let program = GOOD
+        .replace("set -eu\n", "set -eu\n[ \"${ATTEMPT:-2}\" -gt 1 ] || exec flex-pv fail retry 'the array is busy'\n");
+    let (answer, outcomes) = outcomes(&program, PATIENT);
+    for (id, (outcome, why)) in &outcomes {
+        assert_eq!(outcome, "passed", "{id}: {why}");
+    }
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    let document: Value = serde_json::from_str(&answer.out).unwrap();
+    let repeats = |id: &str| {
+        let cases = document["cases"].as_array().unwrap();
+        cases.iter().find(|case| case["id"] == id).unwrap()["repeats"].as_array().unwrap().clone()
+    };
+    let first = &repeats("expand")[1];
+    assert_eq!((&first["operation"], &first["attempt"]), (&"expand".into(), &1.into()), "{first}");
+    assert_eq!((&first["exitCode"], &first["lastWords"]), (&75.into(), &"the array is busy".into()), "{first}");
+    assert_eq!((repeats("delete-twice").len(), repeats("snapshot-again").len()), (3, 6), "{document}");
+    assert!(repeats("batch").iter().any(|repeat| repeat["operation"] == "batch"), "{document}");
+}
+
+#[test]
+fn the_report_for_people_and_build_servers_names_each_repetition() {
+    let files = Files::new();
+    // 77 and codes without a meaning are repeated like 75; the third attempt succeeds.
+    let fails = "set -eu\ncase $ATTEMPT in 1) exec flex-pv fail retry 'the array is busy' ;; 2) exit 77 ;; esac\n";
+    let (program, report) = (files.write("program", &GOOD.replace("set -eu\n", fails)), files.path("report.xml"));
+    let case = ["--only", "delete-unknown", "--junit", &report, &program];
+    let answer = call(&[&["conformance", "--storage", "/srv/volumes", "--set", "run-as-user=0"][..], &case].concat());
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    let words = "repeated: attempt 1 of a provision run ended with 75: the array is busy";
+    let end = "1 cases passed, 0 failed, 0 skipped; 4 runs asked for another attempt, and were repeated";
+    for text in [words, "repeated: attempt 2 of a delete run ended with 77", end] {
+        assert!(answer.out.contains(text), "{text}: {answer:?}");
+    }
+    let report = fs::read_to_string(report).unwrap();
+    assert!(report.contains("<system-out>") && report.contains(words), "{report}");
+}
+
+#[test]
+fn a_program_that_asks_for_another_attempt_for_ever_fails() {
+    let program = GOOD.replace(PROVISION, "provision)\n    exec flex-pv fail retry 'the array is busy'\n");
+    let (answer, outcomes) = outcomes(&program, &[Case::VolumeFits]);
+    let (outcome, why) = &outcomes["volume-fits"];
+    let words = "the provision run ended with 75: the array is busy (attempt 5; each attempt before it asked for another one, too)";
+    assert_eq!((outcome.as_str(), why.as_str(), answer.code), ("failed", words, Some(1)), "{answer:?}");
 }
 
 #[test]

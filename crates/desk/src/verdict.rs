@@ -137,9 +137,14 @@ fn unanswered(operation: Operation, ended: &Ended) -> Option<Cause> {
 }
 
 fn failure(setting: &Setting, cause: &Cause, reaction: Reaction, recipe: &Recipe) -> String {
-    let waits = setting.class.binding == BindingMode::WaitForFirstConsumer && recipe.is_local();
+    let waits = asks_scheduler(setting);
     let failure = LastFailure::new(Operation::Provision, 1, 0, cause, reaction);
     failure_text(&failure, waits.then_some(ASK_SCHEDULER), Some(recipe))
+}
+
+/// Checks whether the orchestrator asks the scheduler for another node if a provision run finds no room.
+pub fn asks_scheduler(setting: &Setting) -> bool {
+    setting.class.binding == BindingMode::WaitForFirstConsumer && setting.recipe.is_local()
 }
 
 fn warning(reason: &Reason, message: String) -> Event {

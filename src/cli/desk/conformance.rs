@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use flex_desk::conformance::patience::Repeat;
 use flex_desk::conformance::{self, Case, Done, Outcome, Possible, Report, Storage, run};
 use flex_desk::desk::{Isolation, Tools};
 use quick_junit::{NonSuccessKind, Report as Junit, TestCase, TestCaseStatus, TestSuite};
@@ -183,6 +184,12 @@ fn line(done: &Done) {
     let word = if colours() { format!("{0}{word}{0:#}", tone.style()) } else { word.to_owned() };
     let why = if why.is_empty() { String::new() } else { format!("  {}", crate::text::line(why, usize::MAX)) };
     say!("{word}  {:<20}{:>5} ms{why}", done.case.id(), done.took.as_millis());
+    done.repeats.iter().for_each(|repeat| say!("      {}", crate::text::line(&repeated(repeat), usize::MAX)));
+}
+
+/// Says that a run was repeated, and why.
+fn repeated(repeat: &Repeat) -> String {
+    format!("repeated: {repeat}")
 }
 
 fn summary(report: &Report) {
@@ -191,7 +198,11 @@ fn summary(report: &Report) {
         0 => String::new(),
         count => format!(", {count} not possible here"),
     };
-    say!("{passed} cases passed, {failed} failed, {skipped} skipped{not_possible}");
+    let repeated = match report.done.iter().map(|done| done.repeats.len()).sum() {
+        0_usize => String::new(),
+        count => format!("; {count} runs asked for another attempt, and were repeated"),
+    };
+    say!("{passed} cases passed, {failed} failed, {skipped} skipped{not_possible}{repeated}");
     if let Isolation::None(why) = &report.isolation {
         say!("The program ran without the mounts and the user of a pod: {why}");
     }
@@ -210,7 +221,9 @@ fn document(report: &Report) -> Value {
             Outcome::NotPossible(why) => ("not-possible", Some(why)),
         };
         let milliseconds = u64::try_from(done.took.as_millis()).unwrap_or(u64::MAX);
-        json!({ "id": done.case.id(), "outcome": outcome, "why": why, "milliseconds": milliseconds })
+        let repeats = |Repeat { operation, attempt, code, words }: &Repeat| json!({ "operation": operation, "attempt": attempt, "exitCode": code, "lastWords": words });
+        let repeats: Vec<Value> = done.repeats.iter().map(repeats).collect();
+        json!({ "id": done.case.id(), "outcome": outcome, "why": why, "milliseconds": milliseconds, "repeats": repeats })
     };
     let [passed, failed, skipped, not_possible] = report.counts();
     let cases: Vec<Value> = report.done.iter().map(one).collect();
@@ -235,6 +248,9 @@ fn junit(report: &Report) -> Junit {
         };
         let mut case = TestCase::new(done.case.id(), status);
         case.set_classname("flex-provisioner.conformance").set_time(done.took);
+        if !done.repeats.is_empty() {
+            case.set_system_out(done.repeats.iter().map(repeated).collect::<Vec<_>>().join("\n"));
+        }
         suite.add_test_case(case);
     }
     let mut all = Junit::new("flex-provisioner conformance");

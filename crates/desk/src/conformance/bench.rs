@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use flex_contract::names::pv_name;
+use flex_contract::operation::Operation;
 use flex_core::model::claim::Claim;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -11,13 +12,15 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use super::cuts::{Cuts, chosen};
 use super::mounts::Mounts;
 use super::on_desk::{OnDesk, Parts};
+use super::patience::{Repeats, patiently};
 use super::place::{Ids, Place};
 use super::tree::Tree;
+use crate::api::Hold;
 use crate::container::Container;
 use crate::desk::{DeskError, Ended, Isolation, Stop};
 use crate::order::{Content, Made, Order};
 use crate::setting::Setting;
-use crate::verdict::verdict;
+use crate::verdict::{asks_scheduler, verdict};
 
 /// The number of times at which a run is killed on a desk.
 const TIMES: u32 = 8;
@@ -128,20 +131,44 @@ impl Bench {
         self.setting.claim_with_id(&self.ids.numbered(n))
     }
 
-    /// Builds the Job of an order.
-    pub fn job(&self, order: &Order) -> Step<Job> {
-        let job = self.setting.job(order, self.place.attempt(), &self.place.kube_api());
+    /// Builds the Job of an order's attempt with this number, from 1.
+    pub fn job(&self, order: &Order, attempt: u32) -> Step<Job> {
+        let job = self.setting.job(order, self.place.attempt(attempt), &self.place.kube_api());
         job.map_err(|why| Halt::Broken(DeskError::Container(why)))
     }
 
-    /// Runs an order to its end.
+    /// Runs an order once, to its end. The run may fail.
     pub async fn run(&self, order: &Order) -> Step<Ended> {
-        self.run_until(order, Stop::Never).await
+        self.attempt(order, 1, Stop::Never).await
     }
 
-    /// Runs an order until something stops it.
-    pub async fn run_until(&self, order: &Order, stop: Stop<'_>) -> Step<Ended> {
-        self.run_job(self.job(order)?, std::slice::from_ref(order), stop).await
+    /// Makes the attempt of an order with this number, until it ends or something stops it.
+    pub async fn attempt(&self, order: &Order, attempt: u32, stop: Stop<'_>) -> Step<Ended> {
+        self.run_job(self.job(order, attempt)?, std::slice::from_ref(order), stop).await
+    }
+
+    /// Repeats a run that must succeed while it asks for another attempt, as the orchestrator does.
+    pub async fn patiently(&self, operation: &str, run: impl AsyncFn(u32) -> Step<Ended>) -> Step<Ended> {
+        let other_node = operation == Operation::Provision.as_str() && asks_scheduler(&self.setting);
+        patiently(self.place.repeats(), operation, other_node, run).await
+    }
+
+    /// Returns the notes about runs that were repeated.
+    pub fn repeats(&self) -> &Repeats {
+        self.place.repeats()
+    }
+
+    /// Kills a provision run when it creates the volume.
+    pub async fn killed_at(&self, hold: Hold) -> Step<()> {
+        let (api, order) = (&self.desk()?.desk.api, Order::Provision { claim: self.claim(), content: Content::Empty });
+        let attempt = async |attempt| {
+            api.hold(hold);
+            let ended = self.attempt(&order, attempt, Stop::kill(api.reached())).await;
+            api.hold(Hold::Never);
+            ended
+        };
+        let ended = self.patiently(order.operation().as_str(), attempt).await?;
+        check(ended.killed, || format!("the run created no volume: it {}", shown(&ended)))
     }
 
     /// Runs a Job that does some orders, until something stops it.
@@ -154,9 +181,10 @@ impl Bench {
         Ok(ended)
     }
 
-    /// Runs an order, which must exit 0.
+    /// Runs an order, which must exit 0, perhaps after some attempts.
     pub async fn succeed(&self, order: &Order) -> Step<Ended> {
-        let ended = self.run(order).await?;
+        let attempt = async |attempt| self.attempt(order, attempt, Stop::Never).await;
+        let ended = self.patiently(order.operation().as_str(), attempt).await?;
         check(ended.is_success(), || format!("the {} run {}", order.operation(), shown(&ended)))?;
         Ok(ended)
     }
@@ -169,7 +197,7 @@ impl Bench {
     /// Makes a volume with content for a claim, which must fit.
     pub async fn provision_with(&self, claim: &Claim, content: Content) -> Step<Made> {
         let order = Order::Provision { claim: claim.clone(), content };
-        let ended = self.run(&order).await?;
+        let ended = self.succeed(&order).await?;
         self.fitting(claim, &ended).await
     }
 
@@ -181,8 +209,7 @@ impl Bench {
     /// Checks that a run has made a volume that fits.
     pub async fn fitting(&self, claim: &Claim, ended: &Ended) -> Step<Made> {
         let volume = self.volume(claim).await?;
-        let verdict =
-            verdict(&self.setting, flex_contract::operation::Operation::Provision, claim, volume.as_ref(), ended);
+        let verdict = verdict(&self.setting, Operation::Provision, claim, volume.as_ref(), ended);
         check(ended.is_success(), || format!("the provision run {}", shown(ended)))?;
         check(verdict.is_good(), || {
             let events: Vec<_> = verdict.events.iter().map(|event| event.message.clone()).collect();
@@ -244,9 +271,9 @@ impl Bench {
         paths.into_iter().find(|path| path.is_dir())
     }
 
-    /// Makes the container of an order on a desk.
-    pub fn container(&self, order: &Order) -> Step<Container> {
-        Ok(self.desk()?.desk.container(&self.setting, &self.job(order)?)?)
+    /// Makes the container of an order's attempt on a desk.
+    fn container(&self, order: &Order, attempt: u32) -> Step<Container> {
+        Ok(self.desk()?.desk.container(&self.setting, &self.job(order, attempt)?)?)
     }
 
     /// Kills a run of an order before each process that it starts, and calls a function after each. The function may
@@ -258,10 +285,15 @@ impl Bench {
         reset: impl AsyncFn() -> Step<()>,
     ) -> Step<usize> {
         let OnDesk { desk, parts: Parts { cuts, .. }, .. } = self.desk()?;
-        let mut container = self.container(order)?;
-        cuts.arm(&mut container, usize::MAX >> 1)?;
-        self.place.begins(order);
-        desk.run(&with_path(&container, cuts), Stop::Never).await?;
+        let operation = order.operation();
+        // The stand-ins count the calls of each attempt anew.
+        let attempt = async |attempt, cut| {
+            let mut container = self.container(order, attempt)?;
+            cuts.arm(&mut container, cut)?;
+            self.place.begins(order);
+            Ok(desk.run(&with_path(&container, cuts), Stop::kill(cuts.reached())).await?)
+        };
+        self.patiently(operation.as_str(), async |number| attempt(number, usize::MAX >> 1).await).await?;
         if let Isolation::None(why) = desk.isolation() {
             return Err(Halt::Skipped(format!("this machine cannot kill a run before a process: {why}")));
         }
@@ -271,11 +303,7 @@ impl Bench {
         }
         reset().await?;
         for cut in chosen(calls) {
-            let mut container = self.container(order)?;
-            cuts.arm(&mut container, cut)?;
-            let stop = Stop::kill(cuts.reached());
-            self.place.begins(order);
-            let ended = desk.run(&with_path(&container, cuts), stop).await?;
+            let ended = self.patiently(operation.as_str(), async |number| attempt(number, cut).await).await?;
             let moment = format!("killed before process {} of {calls}", cut + 1);
             after(cut, &ended).await.map_err(|halt| halt.during(&moment))?;
             reset().await?;
@@ -301,5 +329,9 @@ pub fn shown(ended: &Ended) -> String {
         (None, true) => "took too long".to_owned(),
         (None, false) => format!("ended with {}", ended.code),
     };
-    if words.is_empty() { end } else { format!("{end}: {words}") }
+    let said = if words.is_empty() { end } else { format!("{end}: {words}") };
+    match ended.attempts {
+        0 | 1 => said,
+        attempts => format!("{said} (attempt {attempts}; each attempt before it asked for another one, too)"),
+    }
 }

@@ -1,5 +1,6 @@
 //! Cases of the operations that a config declares.
 
+use flex_contract::batch;
 use flex_contract::capacity::Answer;
 use flex_contract::listing;
 use flex_contract::names::pv_name;
@@ -12,6 +13,7 @@ use flex_core::model::claim::Claim;
 use super::bench::{Bench, Halt, Step, check, shown};
 use super::content::{LATER, TEXT, has_text, write};
 use super::listed::{list, unlisted};
+use super::patience::is_repeated;
 use super::provision::{good, order};
 use super::variable::with_variable;
 use crate::desk::{Ended, Stop};
@@ -22,8 +24,7 @@ pub(super) async fn expand(bench: &Bench) -> Step<()> {
     let made = bench.provision(&claim).await?;
     let size = claim.size.unwrap_or_default().saturating_mul(2);
     bench.succeed(&Order::Expand(made.clone(), size)).await?;
-    let again = bench.run(&Order::Expand(made, size)).await?;
-    check(again.is_success(), || format!("the second expand run {}", shown(&again)))
+    bench.succeed(&Order::Expand(made, size)).await.map_err(|halt| halt.during("the second time")).map(drop)
 }
 
 /// Makes a volume with a text of its user in it.
@@ -127,9 +128,12 @@ pub(super) async fn hostile_ids(bench: &Bench) -> Step<()> {
 /// Deletes what the attempts of a claim have left. The run has the id of the claim's snapshot, as its provision runs had.
 async fn undo(bench: &Bench, claim: &Claim, snapshot: &str) -> Step<Ended> {
     let order = Order::Undo { claim: claim.clone() };
-    let mut job = bench.job(&order)?;
-    with_variable(&mut job, "SNAPSHOT_ID", snapshot);
-    bench.run_job(job, &[order], Stop::Never).await
+    let attempt = async |attempt| {
+        let mut job = bench.job(&order, attempt)?;
+        with_variable(&mut job, "SNAPSHOT_ID", snapshot);
+        bench.run_job(job, std::slice::from_ref(&order), Stop::Never).await
+    };
+    bench.patiently(order.operation().as_str(), attempt).await
 }
 
 pub(super) async fn modify(bench: &Bench) -> Step<()> {
@@ -189,25 +193,36 @@ pub(super) async fn list_or_nothing(bench: &Bench) -> Step<()> {
     bench.at_each_child(&Order::List, after, async || Ok(())).await.map(drop)
 }
 
-pub(super) async fn batch(bench: &Bench) -> Step<()> {
+pub(super) async fn batch_of_three(bench: &Bench) -> Step<()> {
     let setting = &bench.setting;
     let claims: Vec<Claim> = (0..3).map(|n| bench.numbered(n)).collect();
-    let run = |claim: &Claim| MemberRun {
+    let run = |claim: &Claim, attempt| MemberRun {
         member: Member {
             object: MemberObject::Claim(claim.name.clone()),
             id: claim.volume_id(),
-            attempt: 1,
+            attempt,
             attributes: None,
             is_first: false,
         },
         request: setting.request(claim, &bench.kube_api()),
     };
-    let runs: Vec<MemberRun> = claims.iter().map(run).collect();
-    let mut job = batch_job(&setting.recipe, &bench.ids.batch(), &runs, &setting.target(&setting.recipe, None)).job;
-    setting.complete(&mut job).map_err(Halt::Failed)?;
     let orders: Vec<Order> = claims.iter().map(order).collect();
-    let ended = bench.run_job(job, &orders, Stop::Never).await?;
+    let attempt = async |attempt| {
+        let runs: Vec<MemberRun> = claims.iter().map(|claim| run(claim, attempt)).collect();
+        let target = setting.target(&setting.recipe, None);
+        let mut job = batch_job(&setting.recipe, &bench.ids.batch(), &runs, &target).job;
+        setting.complete(&mut job).map_err(Halt::Failed)?;
+        bench.run_job(job, &orders, Stop::Never).await
+    };
+    let ended = bench.patiently(batch::OPERATION, attempt).await?;
     check(ended.is_success(), || format!("the batch {}", shown(&ended)))?;
+    // The orchestrator gives each member that asks for another attempt a run of its own.
+    let failed = batch::read_outcomes(&ended.last_words()).unwrap_or_default();
+    for failed in failed.into_iter().filter(|failed| is_repeated(failed.code, false)) {
+        let Some(order) = failed.member.checked_sub(1).and_then(|n| orders.get(n)) else { continue };
+        bench.repeats().note(batch::OPERATION, 1, failed.code, &failed.message);
+        bench.succeed(order).await?;
+    }
     for claim in &claims {
         check(bench.volume(claim).await?.is_some(), || {
             format!("{} is missing; the run said: {}", pv_name(&claim.volume_id()), ended.last_words())

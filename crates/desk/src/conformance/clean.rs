@@ -6,18 +6,24 @@ use flex_core::config::capability;
 use flex_core::model::claim::Claim;
 use futures::future::join_all;
 
+use super::patience::patiently;
 use super::place::Place;
-use crate::desk::{DeskError, Stop};
+use crate::desk::{DeskError, Ended, Stop};
 use crate::order::Order;
 use crate::setting::Setting;
 
-/// Runs an order that deletes something. Returns why the storage may still exist.
-async fn delete(place: &impl Place, setting: &Setting, order: Order) -> Result<(), String> {
-    let ended = async {
-        let job = setting.job(&order, place.attempt(), &place.kube_api()).map_err(DeskError::Container)?;
+/// Runs an order, and repeats the run while it asks for that.
+async fn run(place: &impl Place, setting: &Setting, order: &Order) -> Result<Ended, DeskError> {
+    let attempt = async |attempt| {
+        let job = setting.job(order, place.attempt(attempt), &place.kube_api()).map_err(DeskError::Container)?;
         place.run(setting, job, Stop::Never).await
     };
-    let ended = ended.await.map_err(|error| error.to_string())?;
+    patiently(place.repeats(), order.operation().as_str(), false, attempt).await
+}
+
+/// Runs an order that deletes something. Returns why the storage may still exist.
+async fn delete(place: &impl Place, setting: &Setting, order: Order) -> Result<(), String> {
+    let ended = run(place, setting, &order).await.map_err(|error| error.to_string())?;
     if !ended.is_success() {
         return Err(format!("its delete run failed with exit code {}: {}", ended.code, ended.last_words()));
     }
@@ -62,8 +68,7 @@ pub async fn listed(place: &impl Place, setting: &Setting, prefix: &str) -> Resu
     if !setting.recipe.can(capability::LIST) {
         return Ok(Vec::new());
     }
-    let job = setting.job(&Order::List, place.attempt(), &place.kube_api()).map_err(DeskError::Container)?;
-    let ended = place.run(setting, job, Stop::Never).await?;
+    let ended = run(place, setting, &Order::List).await?;
     let entries = listing::read(&ended.log)
         .map_err(|error| DeskError::Machine(format!("the list of what is left cannot be read: {error}")))?;
     let own = entries.into_iter().filter(|entry| entry.id.starts_with(prefix));

@@ -2,11 +2,9 @@
 
 use flex_core::object::ObjectName;
 
-use super::bench::{Bench, Step, check, shown};
+use super::bench::{Bench, Step, check};
 use super::listed::{list, shown_by_storage, unlisted};
-use super::provision::order;
 use crate::api::Hold;
-use crate::desk::Stop;
 use crate::order::{Made, Order};
 
 /// Checks that nothing is left of the volume of the case.
@@ -26,8 +24,7 @@ pub(super) async fn delete_gone(bench: &Bench) -> Step<()> {
 pub(super) async fn delete_twice(bench: &Bench) -> Step<()> {
     let made = bench.provision(&bench.claim()).await?;
     bench.succeed(&Order::Delete(made.clone())).await?;
-    let again = bench.run(&Order::Delete(made)).await?;
-    check(again.is_success(), || format!("the second delete run {}", shown(&again)))
+    bench.succeed(&Order::Delete(made)).await.map_err(|halt| halt.during("the second time")).map(drop)
 }
 
 pub(super) async fn delete_unknown(bench: &Bench) -> Step<()> {
@@ -46,14 +43,10 @@ pub(super) async fn delete_unknown(bench: &Bench) -> Step<()> {
 }
 
 pub(super) async fn delete_half_made(bench: &Bench) -> Step<()> {
-    let api = &bench.desk()?.desk.api;
     let other = bench.numbered(0);
     bench.provision(&other).await?;
     shown_by_storage(bench, &other.volume_id()).await?;
-    api.hold(Hold::BeforeCreate);
-    let ended = bench.run_until(&order(&bench.claim()), Stop::kill(api.reached())).await?;
-    api.hold(Hold::Never);
-    check(ended.killed, || format!("the run created no volume: it {}", shown(&ended)))?;
+    bench.killed_at(Hold::BeforeCreate).await?;
     bench.succeed(&Order::Undo { claim: bench.claim() }).await?;
     gone(bench).await
 }

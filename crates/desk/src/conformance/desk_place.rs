@@ -9,6 +9,7 @@ use super::clean::delete_storage;
 use super::leftovers::Leftovers;
 use super::mounts::Mounts;
 use super::on_desk::OnDesk;
+use super::patience::Repeats;
 use super::pending::Pending;
 use super::place::Place;
 use crate::api::Hold;
@@ -36,8 +37,8 @@ impl Place for OnDesk {
         self.desk.api.url()
     }
 
-    fn attempt(&self) -> u32 {
-        1
+    fn attempt(&self, attempt: u32) -> u32 {
+        attempt
     }
 
     fn run<'a, 's: 'a>(&'a self, setting: &'a Setting, job: Job, stop: Stop<'s>) -> Pending<'a, Ended> {
@@ -49,6 +50,10 @@ impl Place for OnDesk {
 
     fn leftovers(&self) -> &RefCell<Leftovers> {
         &self.left
+    }
+
+    fn repeats(&self) -> &Repeats {
+        &self.repeats
     }
 
     fn volume<'a>(&'a self, name: &'a str) -> Pending<'a, Option<PersistentVolume>> {

@@ -13,6 +13,7 @@ pub mod leftovers;
 mod listed;
 pub mod mounts;
 mod on_desk;
+pub mod patience;
 pub mod pending;
 pub mod place;
 mod possible;
@@ -35,6 +36,7 @@ use self::cuts::Cuts;
 use self::desk_place::clean;
 pub use self::on_desk::OnDesk;
 use self::on_desk::Parts;
+use self::patience::{Repeat, Repeats};
 use self::place::{Ids, Place};
 pub use self::possible::Possible;
 pub use self::storage::Storage;
@@ -63,6 +65,8 @@ pub struct Done {
     pub outcome: Outcome,
     /// The time that it took.
     pub took: Duration,
+    /// The runs that have asked for another attempt, and got it.
+    pub repeats: Vec<Repeat>,
 }
 
 /// The result of all cases.
@@ -148,7 +152,7 @@ async fn run_into(
     let parts = subject.parts(folder.path())?;
     let mut all = Vec::new();
     for (n, case) in cases.iter().enumerate() {
-        let began = Instant::now();
+        let (began, repeats) = (Instant::now(), Repeats::default());
         let without_files = (!storage.has_files()).then_some(case.with_external_storage());
         let prevented = without_files.and_then(|possible| not_possible(setting, possible));
         let outcome = match undeclared(setting, *case).or(prevented) {
@@ -159,7 +163,7 @@ async fn run_into(
                     false => Ids::of_desk().with_snapshot(RandomState::new().build_hasher().finish()),
                 };
                 let parts = Parts { prefix: ids.prefix().to_owned(), ..parts.clone() };
-                let place = Rc::new(OnDesk::new(parts, folder.path()).await?);
+                let place = Rc::new(OnDesk::new(parts, folder.path(), repeats.clone()).await?);
                 proof.isolation = place.desk.isolation();
                 let bench = Bench::new(setting, place.clone(), ids);
                 let ended = tokio::select! {
@@ -175,7 +179,7 @@ async fn run_into(
                 ended?
             }
         };
-        let done = Done { case: *case, outcome, took: began.elapsed() };
+        let done = Done { case: *case, outcome, took: began.elapsed(), repeats: repeats.take() };
         after(&done);
         all.push(done);
     }
@@ -185,7 +189,7 @@ async fn run_into(
 /// Returns the volumes of a call that a list run shows after the last case.
 async fn still_listed(subject: &Subject<'_>) -> Result<Vec<String>, DeskError> {
     let folder = tempfile::Builder::new().prefix("flex-desk-").tempdir()?;
-    let place = OnDesk::new(subject.parts(folder.path())?, folder.path()).await?;
+    let place = OnDesk::new(subject.parts(folder.path())?, folder.path(), Repeats::default()).await?;
     listed(&place, subject.setting, &format!("{}-", subject.call)).await
 }
 
@@ -232,7 +236,7 @@ pub async fn run_on_cluster(
                 outcome
             }
         };
-        let done = Done { case: *case, outcome, took: began.elapsed() };
+        let done = Done { case: *case, outcome, took: began.elapsed(), repeats: place.repeats().take() };
         after(&done);
         all.push(done);
     }
@@ -312,6 +316,6 @@ async fn one(case: Case, bench: &Bench) -> Step<()> {
         Case::Capacity => capabilities::capacity(bench).await,
         Case::ListWhole => capabilities::list_whole(bench).await,
         Case::ListOrNothing => capabilities::list_or_nothing(bench).await,
-        Case::Batch => capabilities::batch(bench).await,
+        Case::Batch => capabilities::batch_of_three(bench).await,
     }
 }

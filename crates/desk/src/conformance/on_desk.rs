@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::cuts::Cuts;
 use super::leftovers::Leftovers;
+use super::patience::Repeats;
 use super::storage::Storage;
 use super::tree::Tree;
 use crate::desk::{Desk, DeskError, Tools};
@@ -35,6 +36,8 @@ pub struct OnDesk {
     pub parts: Parts,
     /// The notes about storage that runs may have left.
     pub left: RefCell<Leftovers>,
+    /// The notes about runs that were repeated.
+    pub repeats: Repeats,
     /// The desks that the case has made beside this one.
     pub beside: RefCell<Vec<Rc<OnDesk>>>,
     folder: tempfile::TempDir,
@@ -45,11 +48,11 @@ impl OnDesk {
     ///
     /// # Errors
     /// If this machine does not allow it.
-    pub async fn new(parts: Parts, folder: &Path) -> Result<Self, DeskError> {
+    pub async fn new(parts: Parts, folder: &Path, repeats: Repeats) -> Result<Self, DeskError> {
         let folder = tempfile::Builder::new().prefix("case-").tempdir_in(folder)?;
         let desk = Desk::new(folder.path(), parts.tools.clone()).await?;
         desk.api.permit(&parts.setting.rights);
-        Ok(OnDesk { desk, parts, left: RefCell::default(), beside: RefCell::default(), folder })
+        Ok(OnDesk { desk, parts, left: RefCell::default(), repeats, beside: RefCell::default(), folder })
     }
 
     /// Makes another fresh desk beside this one, with another setting.
@@ -58,7 +61,7 @@ impl OnDesk {
     /// If this machine does not allow it.
     pub async fn again(&self, setting: &Setting) -> Result<Rc<Self>, DeskError> {
         let parts = Parts { setting: setting.clone(), ..self.parts.clone() };
-        let desk = Rc::new(OnDesk::new(parts, self.folder.path()).await?);
+        let desk = Rc::new(OnDesk::new(parts, self.folder.path(), self.repeats.clone()).await?);
         self.beside.borrow_mut().push(desk.clone());
         Ok(desk)
     }

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use super::leftovers::Leftovers;
 use super::mounts::Mounts;
 use super::on_desk::OnDesk;
+use super::patience::Repeats;
 use super::pending::Pending;
 use crate::desk::{Ended, Stop};
 use crate::order::Order;
@@ -18,14 +19,17 @@ pub trait Place {
     /// Returns the address of the API server, as runs get it.
     fn kube_api(&self) -> String;
 
-    /// Returns the number of the next attempt. A number gives the Job of a run its name.
-    fn attempt(&self) -> u32;
+    /// Returns the number of the next attempt, at least `attempt`. A number gives the Job of a run its name.
+    fn attempt(&self, attempt: u32) -> u32;
 
     /// Runs a Job to its end, or until something stops it.
     fn run<'a, 's: 'a>(&'a self, setting: &'a Setting, job: Job, stop: Stop<'s>) -> Pending<'a, Ended>;
 
     /// Returns the notes about storage that runs may have left.
     fn leftovers(&self) -> &RefCell<Leftovers>;
+
+    /// Returns the notes about runs that were repeated.
+    fn repeats(&self) -> &Repeats;
 
     /// Notes that a run of an order begins.
     fn begins(&self, order: &Order) {

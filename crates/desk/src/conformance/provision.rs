@@ -1,5 +1,7 @@
 //! Cases of provision runs.
 
+use std::cell::RefCell;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use flex_contract::names;
@@ -101,20 +103,17 @@ pub(super) async fn killed_at_times(bench: &Bench) -> Step<()> {
     for n in 0..times {
         bench.reset().await?;
         let at = whole * n / times;
-        bench.run_until(&order, Stop::kill(tokio::time::sleep(at))).await?;
+        let killed = async |attempt| bench.attempt(&order, attempt, Stop::kill(tokio::time::sleep(at))).await;
+        bench.patiently(order.operation().as_str(), killed).await?;
         repeated(bench).await.map_err(|halt| halt.during(&format!("killed after {} ms", at.as_millis())))?;
     }
     Ok(())
 }
 
 pub(super) async fn killed_at_create(bench: &Bench) -> Step<()> {
-    let api = &bench.desk()?.desk.api;
     for (hold, moment) in [(Hold::BeforeCreate, "before"), (Hold::AfterCreate, "after")] {
         bench.reset().await?;
-        api.hold(hold);
-        let ended = bench.run_until(&order(&bench.claim()), Stop::kill(api.reached())).await?;
-        api.hold(Hold::Never);
-        check(ended.killed, || format!("the run created no volume: it {}", shown(&ended)))?;
+        bench.killed_at(hold).await?;
         let moment = format!("killed {moment} the API stored the volume");
         repeated(bench).await.map_err(|halt| halt.during(&moment))?;
     }
@@ -123,24 +122,26 @@ pub(super) async fn killed_at_create(bench: &Bench) -> Step<()> {
 
 pub(super) async fn volume_is_last(bench: &Bench) -> Step<()> {
     let (claim, api) = (bench.claim(), &bench.desk()?.desk.api);
-    api.hold(Hold::AfterCreate);
-    let at_volume = async {
-        api.reached().await;
-        let tree = bench.tree();
-        api.release();
-        tree
+    let (order, tree) = (order(&claim), RefCell::new(None));
+    let attempt = async |attempt| {
+        api.hold(Hold::AfterCreate);
+        let at_volume = async {
+            api.reached().await;
+            let _ = tree.borrow_mut().insert(bench.tree());
+            api.release();
+            std::future::pending::<Infallible>().await
+        };
+        let ended = tokio::select! {
+            never = at_volume => match never {},
+            ended = bench.attempt(&order, attempt, Stop::Never) => ended,
+        };
+        api.hold(Hold::Never);
+        ended
     };
-    let order = order(&claim);
-    let mut run = std::pin::pin!(bench.run(&order));
-    let tree = tokio::select! {
-        tree = at_volume => tree,
-        ended = &mut run => {
-            api.hold(Hold::Never);
-            return Err(Halt::Failed(format!("the run created no volume: it {}", shown(&ended?))));
-        }
+    let ended = bench.patiently(order.operation().as_str(), attempt).await?;
+    let Some(tree) = tree.take() else {
+        return Err(Halt::Failed(format!("the run created no volume: it {}", shown(&ended))));
     };
-    let ended = run.await?;
-    api.hold(Hold::Never);
     check(ended.is_success(), || format!("the run {}", shown(&ended)))?;
     bench.stored(&claim.volume_id())?;
     let changes = tree.changes(&bench.tree());
@@ -159,7 +160,7 @@ pub(super) async fn eight_at_once(bench: &Bench) -> Step<()> {
 /// Runs an operation that no image knows.
 async fn unknown(bench: &Bench) -> Step<Ended> {
     let order = order(&bench.claim());
-    let mut job = bench.job(&order)?;
+    let mut job = bench.job(&order, 1)?;
     with_variable(&mut job, "OPERATION", UNKNOWN);
     bench.run_job(job, &[order], Stop::Never).await
 }
@@ -191,7 +192,7 @@ pub(super) async fn sizes(bench: &Bench) -> Step<()> {
 }
 
 pub(super) async fn hostile_texts(bench: &Bench) -> Step<()> {
-    let root = storage_root(&bench.job(&order(&bench.claim()))?);
+    let root = storage_root(&bench.job(&order(&bench.claim()), 1)?);
     // A cluster's storage cannot be seen, and its files would stay: there a command shows itself by its output.
     let command = match bench.sees_files() {
         true => format!("touch {root}/{HOSTILE}"),
@@ -259,7 +260,8 @@ pub(super) async fn ends_after_sigterm(bench: &Bench) -> Step<()> {
     let parts: &[u32] = if bench.desk().is_ok() { &[2, 4, 8] } else { &[2] };
     for part in parts {
         bench.reset().await?;
-        stopped = bench.run_until(&order, Stop::Terminate(whole / *part)).await?.stopped_after;
+        let terminated = async |attempt| bench.attempt(&order, attempt, Stop::Terminate(whole / *part)).await;
+        stopped = bench.patiently(order.operation().as_str(), terminated).await?.stopped_after;
         if stopped.is_some() {
             break;
         }

@@ -29,6 +29,8 @@ pub struct Ended {
     pub stopped_after: Option<Duration>,
     /// The end of the log counts as last words.
     pub message_from_log: bool,
+    /// The number of the last attempt, from 1.
+    pub attempts: u32,
 }
 
 impl Ended {
@@ -58,6 +60,7 @@ impl Ended {
             took: Duration::ZERO,
             stopped_after: None,
             message_from_log: false,
+            attempts: 1,
         }
     }
 }

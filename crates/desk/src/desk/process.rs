@@ -130,6 +130,7 @@ pub(super) async fn run(
         took,
         stopped_after: end.stopped_after,
         message_from_log: container.message_from_log,
+        attempts: 1,
     }))
 }
 

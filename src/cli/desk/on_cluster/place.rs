@@ -9,6 +9,7 @@ use flex_contract::names::{CONTAINER, LABEL_INSTANCE, VOLUME_FINALIZER};
 use flex_desk::conformance::clean::{delete_storage, listed};
 use flex_desk::conformance::leftovers::Leftovers;
 use flex_desk::conformance::mounts::Mounts;
+use flex_desk::conformance::patience::Repeats;
 use flex_desk::conformance::pending::Pending;
 use flex_desk::conformance::place::Place;
 use flex_desk::desk::{DeskError, Ended, Stop};
@@ -41,6 +42,7 @@ pub(super) struct OnCluster {
     id: String,
     attempts: Cell<u32>,
     left: RefCell<Leftovers>,
+    repeats: Repeats,
     mounter: Option<Mounter>,
 }
 
@@ -48,7 +50,8 @@ impl OnCluster {
     /// Makes the place. `id` has eight hexadecimal digits. `pods` mount volumes; `None` if no case needs them.
     pub fn new(client: Client, kube_api: String, setting: Setting, id: String, pods: Option<MountPods>) -> Self {
         let mounter = pods.map(|pods| Mounter::new(client.clone(), pods));
-        OnCluster { client, kube_api, setting, id, attempts: Cell::new(0), left: RefCell::default(), mounter }
+        let (attempts, left, repeats) = (Cell::new(0), RefCell::default(), Repeats::default());
+        OnCluster { client, kube_api, setting, id, attempts, left, repeats, mounter }
     }
 
     fn namespace(&self) -> &str {
@@ -363,8 +366,9 @@ impl Place for OnCluster {
         self.kube_api.clone()
     }
 
-    fn attempt(&self) -> u32 {
-        self.next()
+    /// The number of a run in the call grows faster than that of an attempt.
+    fn attempt(&self, attempt: u32) -> u32 {
+        self.next().max(attempt)
     }
 
     fn run<'a, 's: 'a>(&'a self, setting: &'a Setting, job: Job, stop: Stop<'s>) -> Pending<'a, Ended> {
@@ -373,6 +377,10 @@ impl Place for OnCluster {
 
     fn leftovers(&self) -> &RefCell<Leftovers> {
         &self.left
+    }
+
+    fn repeats(&self) -> &Repeats {
+        &self.repeats
     }
 
     fn volume<'a>(&'a self, name: &'a str) -> Pending<'a, Option<PersistentVolume>> {

@@ -68,6 +68,7 @@ fn of(code: i32, message: String) -> Ended {
         stopped_after: None,
         // The kubelet has taken the end of the log already, if the pod allows it.
         message_from_log: false,
+        attempts: 1,
     }
 }
 
