@@ -14,6 +14,7 @@ use flex_contract::{batch, names, parameter, request};
 use self::reader::Reader;
 use super::capability;
 use super::effective_config::EffectiveConfig;
+use super::file_names::volume_problem;
 use super::former_deployment;
 use super::keys::{self, KeySpec};
 use super::spelling::{misspelt, near_key};
@@ -390,6 +391,9 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
         }
         if spec.node_name.is_some() {
             return Err("sets nodeName; use the key `node-selector`".into());
+        }
+        if let Some(problem) = spec.volumes.iter().flatten().find_map(volume_problem) {
+            return Err(problem);
         }
         each_once("volumes", "name", spec.volumes.iter().flatten().map(|volume| &volume.name))?;
         for container in main {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
 use super::Problem;
+use super::file_names::key_problem;
 use crate::object::ObjectName;
 
 /// One object of a file that matters here.
@@ -87,6 +88,10 @@ type Texts = Option<BTreeMap<String, Spanned<Value>>>;
 struct Object {
     metadata: Metadata,
     data: Texts,
+    #[serde(rename = "stringData")]
+    string_data: Texts,
+    #[serde(rename = "binaryData")]
+    binary_data: Texts,
     parameters: Texts,
 }
 
@@ -181,7 +186,8 @@ fn read_one(text: &str, offset: u64) -> Result<ReadDocument, Vec<Unreadable>> {
     match kind.kind.as_deref() {
         Some("ConfigMap") => {
             let object_ref = object_ref()?;
-            let (lines, odd) = (Lines::of_keys(offset, &object_ref.data), object_ref.no_texts(text, offset));
+            let (lines, mut odd) = (Lines::of_keys(offset, &object_ref.data), object_ref.no_texts(text, offset));
+            odd.extend(object_ref.no_keys(offset));
             let map = ConfigMap::from_yaml(text, options()).map_err(|error| or_else(&odd, || at(error)))?;
             Ok(ReadDocument { document: Document::Config(Box::new(map), lines), problems: odd })
         }
@@ -199,6 +205,11 @@ fn read_one(text: &str, offset: u64) -> Result<ReadDocument, Vec<Unreadable>> {
             let Metadata { name, namespace, .. } = object_ref()?.metadata;
             let name = ObjectName::new(namespace.unwrap_or_default(), name.unwrap_or_default());
             Ok(Document::Account(name).into())
+        }
+        Some("Secret") => {
+            // Its reader reports a Secret of the wrong form.
+            let problems = object_ref().map(|object_ref| object_ref.no_keys(offset)).unwrap_or_default();
+            Ok(ReadDocument { document: Document::Other("Secret".into(), offset + 1), problems })
         }
         Some(other) => Ok(Document::Other(other.to_owned(), offset + 1).into()),
         None => Err(vec![Unreadable {
@@ -227,6 +238,13 @@ impl Object {
             Some(Unreadable { line: offset + at.line(), problem: Problem::new(format!("{path}{key}"), message) })
         })
         .collect()
+    }
+
+    /// Finds keys of data that Kubernetes refuses.
+    fn no_keys(&self, offset: u64) -> Vec<Unreadable> {
+        let all = [&self.data, &self.string_data, &self.binary_data].into_iter().flatten().flatten();
+        let wrong = all.filter_map(|(key, value)| Some((key, value.referenced.line(), key_problem(key)?)));
+        wrong.map(|(key, line, why)| Unreadable { line: offset + line, problem: Problem::new(key, why) }).collect()
     }
 }
 
@@ -411,6 +429,22 @@ mod tests {
                 unreadable[0].problem.message.contains(says) && (5..=6).contains(&unreadable[0].line),
                 "{unreadable:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_key_that_kubernetes_refuses_is_reported_with_its_line() {
+        for (kind, field) in
+            [("ConfigMap", "data"), ("ConfigMap", "binaryData"), ("Secret", "data"), ("Secret", "stringData")]
+        {
+            let text = format!(
+                "kind: {kind}\nmetadata: {{name: a}}\n{field}:\n  good: eA==\n  ../../etc/x: eA==\n  /x: eA==\n"
+            );
+            let Documents { read: documents, unreadable } = read(&text);
+            let found: Vec<_> = unreadable.iter().map(|error| (error.line, error.problem.key.as_str())).collect();
+            assert_eq!(found, [(5, "../../etc/x"), (6, "/x")], "{kind} {field}");
+            assert_eq!(documents.len(), 1, "{kind} {field}");
+            assert!(unreadable[0].problem.message.contains("can become the name of a file"), "{unreadable:?}");
         }
     }
 

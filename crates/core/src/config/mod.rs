@@ -13,7 +13,7 @@
 //! - [`script`] is the shell program of a config that needs no image of its own.
 //! - `own_verdict` checks a ConfigMap by itself.
 //! - [`modify`] has the VolumeAttributesClasses, whose parameters a modify run gives a volume.
-//! - [`document`] reads the files that `validate` and `render` get.
+//! - [`document`] reads the files that `validate` and `render` get. [`file_names`] has the rules for the files of their pods.
 
 pub mod accounts;
 pub mod check;
@@ -26,6 +26,7 @@ pub mod document;
 pub mod effective_config;
 pub mod explain;
 pub mod external_provisioner;
+pub mod file_names;
 pub mod former_deployment;
 pub mod identity;
 mod incumbent;
