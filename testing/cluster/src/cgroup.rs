@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::nodes::Node;
+use crate::process::END;
 
 /// A control group at the top of each hierarchy: of several with version 1, of a single one with version 2.
 pub(crate) struct Cgroup {
@@ -74,7 +75,7 @@ impl Cgroup {
 
     /// Kills every process in the group, and removes the group.
     pub(crate) fn remove(&self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + END;
         for hierarchy in &self.hierarchies {
             let top = hierarchy.mount.join(&self.name);
             while top.exists() {
@@ -91,7 +92,7 @@ impl Cgroup {
                 }
                 if top.exists() {
                     if Instant::now() > deadline {
-                        bail!("the control group {} is still in use after 20 s", top.display());
+                        bail!("the control group {} is still in use after {END:?}", top.display());
                     }
                     sleep(Duration::from_millis(10));
                 }

@@ -24,7 +24,7 @@ use crate::snapshotter::Snapshotter;
 static IDLE: Mutex<Vec<Cluster>> = Mutex::new(Vec::new());
 /// The time limit for a reset, during which components may still write about deleted objects. On a busy machine both
 /// take longer.
-const DELETE_TIMEOUT: Duration = Duration::from_secs(60);
+const DELETE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Components repeatedly write about themselves directly below these keys.
 const ALWAYS: [&str; 2] = ["/registry/leases/kube-system/", "/registry/masterleases/"];
 

@@ -15,6 +15,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+/// The time limit of an end, on a machine with other work.
+pub(crate) const END: Duration = Duration::from_secs(120);
+
 /// A process id with the start time of its process. The pair never names another process, even if the id is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
@@ -155,7 +158,7 @@ impl Identity {
     /// Kills the process and waits until it has ended.
     pub(crate) fn kill(self) -> Result<()> {
         self.signal(Signal::SIGKILL)?;
-        self.wait(Duration::from_secs(20))
+        self.wait(END)
     }
 
     fn wait(self, limit: Duration) -> Result<()> {

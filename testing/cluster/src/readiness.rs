@@ -18,9 +18,11 @@ use crate::process::tail;
 use crate::state::State;
 
 /// The time limit of a start, on a machine with other work.
-pub(crate) const START: Duration = Duration::from_secs(90);
+pub(crate) const START: Duration = Duration::from_secs(300);
 /// The time limit for a component that should be ready already.
-pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time limit for one answer.
+const ANSWER: Duration = Duration::from_secs(10);
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -110,10 +112,10 @@ where
     let started = Instant::now();
     loop {
         // A starting component may take a request without answering it.
-        let error = match timeout(Duration::from_secs(3), check()).await {
+        let error = match timeout(ANSWER, check()).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
-            Err(_) => anyhow::anyhow!("no answer within 3 s"),
+            Err(_) => anyhow::anyhow!("no answer within {ANSWER:?}"),
         };
         fail_if_dead(state)?;
         if started.elapsed() > limit {

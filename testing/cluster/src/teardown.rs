@@ -12,7 +12,7 @@ use nix::mount::{MntFlags, umount2};
 use crate::cgroup::Cgroup;
 use crate::component::Component;
 use crate::nodes::Node;
-use crate::process::Identity;
+use crate::process::{END, Identity};
 use crate::state::State;
 use crate::whole::{default_root, run_dir};
 
@@ -63,7 +63,7 @@ fn stop_processes(state: &State) -> Result<()> {
 /// node in their command line.
 fn stop_shims(node: &Node) -> Result<()> {
     let socket = node.containerd_socket();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + END;
     loop {
         let shims = shims_of(&socket);
         if shims.is_empty() {
@@ -73,7 +73,7 @@ fn stop_shims(node: &Node) -> Result<()> {
             shim.kill()?;
         }
         if Instant::now() > deadline {
-            bail!("containerd shims of {} still run after 20 s", node.name);
+            bail!("containerd shims of {} still run after {END:?}", node.name);
         }
         sleep(Duration::from_millis(10));
     }
@@ -147,7 +147,8 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
 /// Unmounts everything below a directory, and checks that: deleting files through a remaining mount would delete the
 /// data of a volume.
 fn unmount_below(dir: &Path) -> Result<()> {
-    for _ in 0..100 {
+    let deadline = Instant::now() + END;
+    while Instant::now() < deadline {
         let mounts = mounts_below(dir)?;
         if mounts.is_empty() {
             return Ok(());

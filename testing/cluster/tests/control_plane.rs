@@ -53,9 +53,7 @@ async fn a_control_plane_answers_and_leaves_nothing() {
     cluster.stop().await.unwrap();
     assert!(!dir.exists());
     // The process that removes the directory may take a moment longer.
-    within(Duration::from_secs(20), "no process is left", || {
-        processes_with(dir.to_str().unwrap()).is_empty().then_some(())
-    });
+    within("no process is left", || processes_with(dir.to_str().unwrap()).is_empty().then_some(()));
 }
 
 #[tokio::test]
@@ -105,7 +103,7 @@ async fn a_start_that_fails_says_why() {
 async fn victim() {
     let cluster = Cluster::control_plane().await.unwrap();
     println!("dir={}", dir_of(&cluster).display());
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
     unreachable!("the test kills this process");
 }
 
@@ -118,7 +116,7 @@ fn a_killed_test_leaves_nothing() {
         .stderr(Stdio::inherit())
         .spawn()
         .unwrap();
-    let dir = within(Duration::from_secs(60), "the copy has started", || {
+    let dir = within("the copy has started", || {
         let text = fs::read_to_string(output.path()).unwrap();
         let line = text.lines().find_map(|line| line.split_once("dir=").map(|(_, dir)| dir.to_owned()));
         line.filter(|_| text.ends_with('\n'))
@@ -126,18 +124,19 @@ fn a_killed_test_leaves_nothing() {
     assert!(!processes_with(&dir).is_empty());
     copy.kill().unwrap();
     copy.wait().unwrap();
-    within(Duration::from_secs(20), "nothing is left", || {
-        (processes_with(&dir).is_empty() && !Path::new(&dir).exists()).then_some(())
-    });
+    within("nothing is left", || (processes_with(&dir).is_empty() && !Path::new(&dir).exists()).then_some(()));
 }
 
-fn within<T>(limit: Duration, what: &str, check: impl Fn() -> Option<T>) -> T {
+/// No step takes longer, even on a busy machine.
+const GUARD: Duration = Duration::from_secs(120);
+
+fn within<T>(what: &str, check: impl Fn() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = check() {
             return found;
         }
-        assert!(started.elapsed() < limit, "waited {limit:?} until {what}");
+        assert!(started.elapsed() < GUARD, "waited {GUARD:?} until {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

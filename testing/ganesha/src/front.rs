@@ -32,7 +32,7 @@ pub enum Answer {
 }
 
 /// The time within which a request that is to be held must come.
-const HELD_TIMEOUT: Duration = Duration::from_secs(20);
+const HELD_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The largest part that one COPY copies, as servers bound it that do not copy in the background.
 const LARGEST_COPY: u64 = 1 << 20;

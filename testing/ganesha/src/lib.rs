@@ -9,6 +9,7 @@ mod wire;
 mod xattrs;
 
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ pub use front::{Answer, Front, Operation};
 pub use xattrs::Xattrs;
 
 /// The time limit of a start.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The options of an export.
 #[derive(Clone, Copy, Debug, Default)]
@@ -173,9 +174,16 @@ fn process(folder: &Path) -> Child {
     command.spawn().unwrap_or_else(|error| panic!("ganesha.nfsd: {error}; install nfs-ganesha and nfs-ganesha-vfs"))
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a free port");
-    listener.local_addr().expect("a bound socket").port()
+/// Returns a port on which no process listens. It is below those that the kernel gives to connections: one of these could
+/// take it before the server does, which starts slowly.
+pub fn free_port() -> u16 {
+    loop {
+        let random = RandomState::new().build_hasher().finish();
+        let port = 30_000 + u16::try_from(random % 2_700).expect("less than 2700");
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 fn configuration(folder: &Path, address: Ipv4Addr, port: u16, options: Options) -> String {
