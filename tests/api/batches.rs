@@ -7,6 +7,7 @@ use flex_contract::batch::{self, MemberFailure};
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
+use futures::future::join_all;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;
@@ -40,9 +41,8 @@ async fn collected(ring: &Ring, names: &[&str]) -> (Job, Job) {
     let id = uid(&ring.stamped("first").await);
     let first = ring.job(ADMIN, "provision", &id, 1).await;
     assert!(!is_batch(&first), "a single claim waits for no batch");
-    for name in names {
-        ring.claim(name, "c").await;
-    }
+    // All at one time: a batch is open for a few seconds alone.
+    join_all(names.iter().map(|name| ring.claim(name, "c"))).await;
     (first, batch_of(ring, names.len()).await)
 }
 
@@ -147,7 +147,7 @@ fn are_few(sizes: &[usize]) {
 #[tokio::test]
 async fn few_jobs_provision_and_delete_a_burst_of_claims() {
     let mut ring = Ring::without_orchestrator(&[]).await;
-    ring.config("c", "c", &[ANYWHERE, ("batch-size", "50"), ("batch-window", "1s")]).await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "50"), ("batch-window", "5s")]).await;
     for n in 0..100 {
         ring.claim(&format!("claim-{n}"), "c").await;
     }
@@ -277,9 +277,7 @@ async fn an_orchestrator_killed_between_stamps_and_job_collects_the_same_batch()
     ring.claim("first", "c").await;
     let id = uid(&ring.stamped("first").await);
     ring.job(ADMIN, "provision", &id, 1).await;
-    for name in ["a", "b"] {
-        ring.claim(name, "c").await;
-    }
+    join_all(["a", "b"].map(|name| ring.claim(name, "c"))).await;
     let named = async |claim: &str| {
         let stamped = ring.claim_when(claim, "stamped for a batch", |claim| annotation(claim, names::BATCH).is_some());
         annotation(&stamped.await, names::BATCH).unwrap()
@@ -333,9 +331,7 @@ async fn waiting_deletions_share_one_run_and_a_failed_one_is_retried_alone() {
     let keys = [ANYWHERE, ("batch-size", "3"), ("batch-window", "5s"), ("backoff", "1s..1s")];
     ring.config("c", "c", &keys).await;
     let (first, ids) = deleting(&ring, &["a", "b", "c"]).await;
-    for claim in ["a", "b", "c"] {
-        ring.delete_claim(claim).await;
-    }
+    join_all(["a", "b", "c"].map(|claim| ring.delete_claim(claim))).await;
     let job = batch_of(&ring, 3).await;
     let asked: BTreeSet<_> = requests(&job).into_iter().map(|asked| (asked.operation, asked.volume_id)).collect();
     assert_eq!(asked, ids[1..].iter().map(|id| (Operation::Delete, id.clone())).collect());
@@ -362,9 +358,7 @@ async fn an_orchestrator_killed_between_notes_and_job_collects_the_same_deletion
     let mut ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "9"), ("batch-window", "5s")]).await;
     let (first, ids) = deleting(&ring, &["a", "b"]).await;
-    for claim in ["a", "b"] {
-        ring.delete_claim(claim).await;
-    }
+    join_all(["a", "b"].map(|claim| ring.delete_claim(claim))).await;
     let noted = [batch_noted(&ring, &ids[1]).await, batch_noted(&ring, &ids[2]).await];
     assert_eq!(noted[0], noted[1]);
     ring.kill().await;

@@ -10,6 +10,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::failures::refuses;
 use orchestrator::kubelet::request;
 use orchestrator::nodes::local_volume;
 use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, program, uid};
@@ -252,15 +253,9 @@ async fn a_failed_capacity_run_keeps_no_pod_from_the_nodes() {
     let quota: Value = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "count/jobs.batch": "0" } } });
     let quotas = ring.api::<k8s_openapi::api::core::v1::ResourceQuota>(ADMIN);
     quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
-    until("the quota is in force", || async {
-        let quota = quotas.get("none").await.map_err(|error| error.to_string())?;
-        if quota.status.as_ref().is_some_and(|status| status.hard.is_some()) {
-            Ok(())
-        } else {
-            unexpected(quota.status)
-        }
-    })
-    .await;
+    let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }] });
+    let probe = json!({ "metadata": { "name": "probe" }, "spec": { "template": { "spec": pod } } });
+    refuses::<Job>(&ring.api(ADMIN), probe).await;
     ring.config("c", "c", &[("placement", "any"), ("capabilities", "capacity"), ("zone", "another")]).await;
     ring.event(ADMIN, "c", reason::CAPACITY_FAILED, "exceeded quota").await;
     assert_eq!(ring.shown_bytes().await["c@"], "13", "the last answer counts");

@@ -120,7 +120,7 @@ async fn few_connections_provision_and_delete_many_claims() {
     let slow = vec![Act::Slow(Duration::from_millis(100)); CLAIMS - fails.len()];
     scene.driver.acts("CreateVolume", slow.into_iter().chain(fails));
     let threads = THREADS.to_string();
-    scene.config(&[("batch-size", "100"), ("batch-window", "1s"), ("csi-worker-threads", &threads)]).await;
+    scene.config(&[("batch-size", "100"), ("batch-window", "5s"), ("csi-worker-threads", &threads)]).await;
     let ring = &scene.ring;
     let before = scene.driver.connections();
     // All at one time: on a busy machine they would otherwise be too late for the same batch.

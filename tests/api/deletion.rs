@@ -50,7 +50,7 @@ async fn a_released_volume_is_deleted_by_its_record() {
     let ring = Ring::start().await;
     ring.account("foo").await;
     let data =
-        [("zone", "west"), ("service-account-name", "foo"), ("secret-env", "s"), ("timeout", "3s"), ("backoff", "1s")];
+        [("zone", "west"), ("service-account-name", "foo"), ("secret-env", "s"), ("timeout", "20s"), ("backoff", "1s")];
     ring.config("c", "c", &data).await;
     ring.class("c", names::DEFAULT_PROVISIONER, json!({ "parameters": { "tier": "1" } })).await;
     ring.claim("a", "c").await;

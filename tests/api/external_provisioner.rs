@@ -43,7 +43,7 @@ async fn hold(leases: &Api<Lease>, holder: &str) {
     let now = MicroTime(jiff::Timestamp::now());
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": { "name": "csi-test" },
-        "spec": { "holderIdentity": holder, "leaseDurationSeconds": 2, "renewTime": now },
+        "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": now },
     });
     leases.patch("csi-test", &PatchParams::apply("sidecar").force(), &Patch::Apply(lease)).await.unwrap();
 }

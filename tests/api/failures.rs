@@ -4,12 +4,30 @@ use std::time::Instant;
 
 use flex_contract::names;
 use flex_contract::reason;
-use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, uid};
-use orchestrator::wait::stays;
+use orchestrator::wait::{stays, unexpected, until};
+
+/// Waits until a quota refuses an object: the API server learns of it a moment after its creation.
+pub async fn refuses<K>(api: &Api<K>, object: Value)
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
+{
+    let object: K = serde_json::from_value(object).unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    until("the quota is in force", || async {
+        match api.create(&dry, &object).await {
+            Err(kube::Error::Api(status)) if status.message.contains("exceeded quota") => Ok(()),
+            other => unexpected(other.map(drop)),
+        }
+    })
+    .await;
+}
 
 async fn attempt(ring: &Ring, claim: &str, number: u32) {
     ring.claim_when(claim, &format!("has attempt {number}"), |claim| {
@@ -95,7 +113,7 @@ async fn an_image_that_exits_0_without_a_volume_gets_an_event() {
 #[tokio::test]
 async fn an_event_says_at_once_why_a_pod_does_not_start() {
     let ring = Ring::start().await;
-    ring.config("c", "c", &[("backoff", "1s"), ("timeout", "2s")]).await;
+    ring.config("c", "c", &[("backoff", "1s"), ("timeout", "10s")]).await;
     ring.claim("pull", "c").await;
     let claim = ring.stamped("pull").await;
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
@@ -135,11 +153,8 @@ async fn refusals_by_quota_and_admission_reach_the_claim_and_are_retried() {
         serde_json::from_value(json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } })).unwrap();
     let quotas = ring.api::<ResourceQuota>(ADMIN);
     quotas.create(&PostParams::default(), &quota).await.unwrap();
-    orchestrator::wait::until("the quota is in force", || async {
-        let quota = quotas.get("none").await.unwrap();
-        if quota.status.is_some_and(|status| status.hard.is_some()) { Ok(()) } else { Err("not yet".into()) }
-    })
-    .await;
+    let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }] });
+    refuses::<Pod>(&ring.api(ADMIN), json!({ "metadata": { "name": "probe" }, "spec": pod })).await;
     ring.claim("a", "c").await;
     let began = Instant::now();
     ring.event(USER, "a", reason::PROVISIONING_FAILED, "exceeded quota").await;
@@ -152,6 +167,11 @@ async fn refusals_by_quota_and_admission_reach_the_claim_and_are_retried() {
     )
     .unwrap();
     quotas.create(&PostParams::default(), &quota).await.unwrap();
+    refuses::<Job>(
+        &ring.api(ADMIN),
+        json!({ "metadata": { "name": "probe" }, "spec": { "template": { "spec": pod } } }),
+    )
+    .await;
     ring.claim("b", "c").await;
     ring.event(USER, "b", reason::PROVISIONING_FAILED, "Kubernetes refuses the provisioner's Job").await;
     quotas.delete("jobs", &DeleteParams::default()).await.unwrap();

@@ -21,7 +21,10 @@ async fn an_admin_changes_the_filter_for_a_time_and_returns_to_the_first() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
     ring.logged("leadership changed").await;
-    assert!(tells_decisions(&ring).await);
+    until("decisions are told", || async {
+        if tells_decisions(&ring).await { Ok(()) } else { Err("they are not".to_owned()) }
+    })
+    .await;
     let (code, printed) = ring.command(&["log-level", "warn", "--for", "1h"]).await;
     assert!(code == 0 && printed.contains("the log has the filter warn until"), "{printed}");
     ring.logged("the log gets another filter for a time").await;

@@ -64,6 +64,17 @@ async fn no_modify_jobs(ring: &Ring, id: &str) {
     .await;
 }
 
+/// Waits for the modify run of an attempt to a class. The Job of a failed attempt to another class may have the same
+/// number.
+async fn modify_job(ring: &Ring, id: &str, attempt: u32, class: &str) -> Job {
+    let found = until(format!("modify Job {attempt} of {id} to `{class}`"), || async {
+        let jobs = ring.jobs(ADMIN, "modify", id).await;
+        let is = |job: &&Job| request(job).attempt == attempt && request(job).attributes_class == class;
+        jobs.iter().find(is).cloned().ok_or_else(|| format!("{} others", jobs.len()))
+    });
+    ring.explained(found).await
+}
+
 /// Builds a CSI volume: the only kind whose spec can name the class.
 fn csi_volume(job: &Job) -> PersistentVolume {
     let mut volume = nfs_volume(job);
@@ -179,15 +190,15 @@ async fn a_failed_modification_is_repeated_until_the_claim_returns_to_its_class(
 
     // After any other failure the volume may be half modified, and a run restores it.
     request_class(&ring, "a", Some("silver")).await.unwrap();
-    let job = ring.job(ADMIN, "modify", &id, 1).await;
+    let job = modify_job(&ring, &id, 1, "silver").await;
     ring.pod_ends(&job, 75, "the array is busy").await;
     ring.event(&ring.user, "a", reason::VOLUME_MODIFY_FAILED, "run 1 to VolumeAttributesClass silver failed").await;
-    let job = ring.job(ADMIN, "modify", &id, 2).await;
+    let job = modify_job(&ring, &id, 2, "silver").await;
     modify_status(&ring, "a", "silver", "InProgress", &["ModifyingVolume", "ModifyVolumeError"]).await;
     request_class(&ring, "a", None).await.unwrap();
     ring.restart().await;
     ring.pod_ends(&job, 75, "the array is still busy").await;
-    let job = ring.job(ADMIN, "modify", &id, 3).await;
+    let job = modify_job(&ring, &id, 3, "").await;
     let asked = request(&job);
     assert_eq!((asked.attributes_class.as_str(), asked.old_attributes_class.as_str()), ("", ""));
     assert_eq!(env(&job, "IOPS"), None);
@@ -203,7 +214,7 @@ async fn a_failed_modification_is_repeated_until_the_claim_returns_to_its_class(
 
     // When a claim is deleted, its modify run is stopped.
     request_class(&ring, "a", Some("gold")).await.unwrap();
-    ring.job(ADMIN, "modify", &id, 4).await;
+    modify_job(&ring, &id, 4, "gold").await;
     ring.delete_claim("a").await;
     let job = ring.job(ADMIN, "delete", &id, 1).await;
     assert!(ring.jobs(ADMIN, "modify", &id).await.is_empty());

@@ -1,6 +1,9 @@
 //! Tests of volumes that another provisioner made, and of data that an admin imports.
 
+use std::collections::BTreeSet;
+
 use flex_contract::names;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use orchestrator::former::{FINALIZER, LOCAL_PATH, directory_of};
@@ -53,11 +56,27 @@ fn config() -> String {
     format!("{ADMIN}/local-path")
 }
 
+/// Returns the UIDs of the Jobs of an operation.
+async fn known_jobs(ring: &Ring, operation: &str) -> BTreeSet<Option<String>> {
+    ring.jobs(ADMIN, operation, "").await.into_iter().map(|job| job.metadata.uid).collect()
+}
+
+/// Waits for a Job of an operation that the test does not know: the Job of an earlier command may still be there.
+async fn new_job(ring: &Ring, operation: &str, known: &BTreeSet<Option<String>>) -> Job {
+    let found = until(format!("another {operation} Job"), || async {
+        let jobs = ring.jobs(ADMIN, operation, "").await;
+        let is_new = |job: &Job| !known.contains(&job.metadata.uid);
+        jobs.into_iter().find(is_new).ok_or_else(|| "none".to_owned())
+    });
+    ring.explained(found).await
+}
+
 /// Runs `adopt`, and ends its run as the kubelet does.
 async fn adopted(ring: &Ring, volume: &str, code: i32, texts: &str, flags: &[&str]) -> (i32, String) {
+    let operation = if flags.contains(&"--undo") { "move-out" } else { "move-in" };
+    let known = known_jobs(ring, operation).await;
     let kubelet = async {
-        let operation = if flags.contains(&"--undo") { "move-out" } else { "move-in" };
-        let job = ring.job(ADMIN, operation, "", 1).await;
+        let job = new_job(ring, operation, &known).await;
         let asked = request(&job);
         assert_eq!(asked.pv_name, volume);
         assert!(asked.moved_in_path.starts_with(BASE) && asked.volume_source.contains(&asked.moved_in_path));
@@ -255,8 +274,9 @@ async fn imported_data_get_a_claim_and_stay_when_it_is_deleted() {
     assert!(code == 0 && text.contains("would be imported"), "{text}");
     assert!(ring.claims().get_opt("photos").await.unwrap().is_none());
     let with_kubelet = async |code: i32, texts: &'static str| {
+        let known = known_jobs(&ring, "move-in").await;
         let kubelet = async {
-            let job = ring.job(ADMIN, "move-in", "", 1).await;
+            let job = new_job(&ring, "move-in", &known).await;
             assert_eq!(request(&job).moved_in_path, path);
             ring.pod_ends(&job, code, texts).await;
         };

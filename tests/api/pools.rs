@@ -15,6 +15,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use self::image::*;
+use crate::failures::refuses;
 use orchestrator::backup::{Backup, flex, saved};
 use orchestrator::kubelet::request;
 use orchestrator::ring::{ADMIN, OWN, Ring, USER, annotation, merge, phase, uid};
@@ -221,7 +222,12 @@ async fn nothing_that_users_write_on_claims_reaches_a_pooled_volume() {
     ring.config("c", "c", &ONE).await;
     let ready = image.filled(&ring, 1).await;
     let name = ready.first().unwrap();
-    let volume = ring.volumes().get(name).await.unwrap();
+    let volume = until("the PV controller has seen the volume", || async {
+        let volume = ring.volumes().get(name).await.map_err(|error| error.to_string())?;
+        let phase = volume.status.as_ref().and_then(|status| status.phase.clone());
+        if phase.as_deref() == Some("Available") { Ok(volume) } else { unexpected(phase) }
+    })
+    .await;
     let kind = &volume.labels()[names::LABEL_POOL];
     let selects = |value: &str| json!({ "spec": { "selector": { "matchLabels": { names::LABEL_POOL: value } } } });
     let as_request = json!({ "metadata": { "labels": { names::LABEL_POOL: names::POOL_REQUEST } } });
@@ -422,11 +428,8 @@ async fn a_pool_that_kubernetes_refuses_gets_an_event_on_its_config() {
     let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "persistentvolumeclaims": "0" } } });
     let quotas = ring.api::<ResourceQuota>(OWN);
     quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
-    until("the quota is in force", || async {
-        let status = quotas.get("none").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        if status.used.as_ref().is_some_and(|used| !used.is_empty()) { Ok(()) } else { unexpected(status) }
-    })
-    .await;
+    let probe = orchestrator::ring::claim_of("c", "probe", json!({}));
+    refuses::<PersistentVolumeClaim>(&ring.api(OWN), json!(probe)).await;
     ring.config("c", "c", &ONE).await;
     let message = ring.event(ADMIN, "c", reason::POOL_FAILED, "exceeded quota").await;
     assert!(message.contains("the pool of class c (1Gi) cannot be filled"), "{message}");

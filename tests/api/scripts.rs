@@ -41,7 +41,7 @@ fn program(job: &Job) -> (String, String) {
 }
 
 async fn serve(ring: &Ring, script: &str, more: &[(&str, &str)]) {
-    let keys = [("image", "-"), ("backoff", "1s"), ("timeout", "5s"), ("script", script)];
+    let keys = [("image", "-"), ("backoff", "1s"), ("script", script)];
     ring.config("c", "c", &[&keys, more].concat()).await;
 }
 

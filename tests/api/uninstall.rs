@@ -53,7 +53,7 @@ async fn an_admin_learns_when_the_orchestrator_can_be_removed() {
     ring.pod_ends(&delete, 0, "").await;
     ring.claim_gone("b").await;
 
-    let (code, report) = uninstall(&ring, &["--retain", "--wait", "2m"]);
+    let (code, report) = uninstall(&ring, &["--retain", "--wait", "5m"]);
     assert_eq!((code, &report["safe"]), (0, &Value::Bool(true)), "{report}");
     let kept = ring.volumes().get(volume.metadata.name.as_deref().unwrap()).await.unwrap();
     assert_eq!(kept.spec.unwrap().persistent_volume_reclaim_policy.as_deref(), Some("Retain"));

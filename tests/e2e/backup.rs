@@ -13,7 +13,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use orchestrator::backup::{Backup, flex};
-use orchestrator::deployed::{clean, directory, kubectl, local_class, log_of, pod, users, volumes_in};
+use orchestrator::deployed::{clean, directory, ends_well, kubectl, local_class, log_of, pod, users, volumes_in};
 use orchestrator::ring::{Ring, annotation, phase, uid};
 use orchestrator::wait::{unexpected, until};
 
@@ -21,7 +21,7 @@ use orchestrator::wait::{unexpected, until};
 async fn written(ring: &Ring, class: &str) {
     ring.claim("kept", class).await;
     pod(ring, "writer", "kept", "echo precious > /data/text").await;
-    log_of(ring, "writer").await;
+    ends_well(ring, "writer").await;
     kubectl(ring.cluster(), &["-n", &ring.user, "delete", "pod", "writer"]);
 }
 

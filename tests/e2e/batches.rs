@@ -8,7 +8,9 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use orchestrator::batches::all_bound;
-use orchestrator::deployed::{clean, directory, grant_provision, local_class, log_of, pod, users, volumes_in};
+use orchestrator::deployed::{
+    clean, directory, ends_well, grant_provision, local_class, log_of, pod, users, volumes_in,
+};
 use orchestrator::ring::{Ring, phase, uid};
 
 /// The number of claims at one time.
@@ -47,10 +49,10 @@ async fn the_script_of_hostpath_makes_many_directories_in_one_run() {
     // Only the script knows which claim is to fail.
     let script = r#"case $OPERATION/$PVC_NAME in provision/c12) exec flex-pv fail never "the array has no room for $PVC_NAME" ;; esac; exec /provision.sh"#;
     let each = json!(["flex-pv", "each", "--jobs", "8", "--", "sh", "-c", script]).to_string();
-    local_class(&ring, class, &[("command", &each), ("batch-size", "50"), ("batch-window", "1s")]).await;
+    local_class(&ring, class, &[("command", &each), ("batch-size", "50"), ("batch-window", "5s")]).await;
     let other = burst(&ring, class, json!({}), "the array has no room for c12").await;
     pod(&ring, "writer", &other, "echo from a batch > /data/text").await;
-    log_of(&ring, "writer").await;
+    ends_well(&ring, "writer").await;
     pod(&ring, "reader", &other, "cat /data/text").await;
     assert_eq!(log_of(&ring, "reader").await.trim(), "from a batch");
     let made: BTreeSet<String> = volumes_in(&on_node).difference(&before).cloned().collect();

@@ -8,7 +8,7 @@ use orchestrator::ring::OWN;
 async fn a_node_pulls_images_for_the_check() {
     let ring = users("check-pull").await;
     let missing = "localhost/flex-provisioner/no-such-image:1";
-    let flags = ["--pull", "--image", IMAGE, "--image", missing, "--timeout", "90s"];
+    let flags = ["--pull", "--image", IMAGE, "--image", missing, "--timeout", "300s"];
     let (code, lines) = check(ring.cluster(), OWN, &flags);
     assert_eq!(code, 2, "{lines:?}");
     let images = lines_of(&lines, "images");

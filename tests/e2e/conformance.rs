@@ -12,6 +12,7 @@ use orchestrator::deployed::{HOSTPATH, directory, make_directory, root, users, v
 use orchestrator::ring::{OWN, Ring, program};
 use orchestrator::wait::{unexpected, until};
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 /// The cases that a cluster cannot do.
 const NOT_POSSIBLE: [&str; 9] = [
@@ -53,6 +54,16 @@ fn instance(text: &str) -> Option<String> {
     let label = format!("{}=", names::LABEL_INSTANCE);
     let rest = text.split(&label).nth(1)?;
     Some(rest.split_whitespace().next().unwrap_or_default().to_owned())
+}
+
+/// Waits until the first run of a call has its Job.
+async fn first_run(ring: &Ring, instance: &str) {
+    let labelled = ListParams::default().labels(&format!("{}={instance}", names::LABEL_INSTANCE));
+    until(format!("{instance} has a run"), || async {
+        let jobs = ring.api::<Job>(OWN).list(&labelled).await.map_err(|error| error.to_string())?.items;
+        if jobs.is_empty() { unexpected(jobs) } else { Ok(()) }
+    })
+    .await;
 }
 
 /// Returns the directories of a class that a call has made.
@@ -159,13 +170,20 @@ async fn a_signal_ends_the_command_and_its_objects_and_storage_are_removed() {
         "killed-at-times",
     ]);
     command.env("KUBECONFIG", ring.cluster().kubeconfig()).stderr(std::process::Stdio::piped());
-    let child = command.spawn().unwrap();
+    let mut child = command.spawn().unwrap();
     let pid = child.id().unwrap();
-    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
-    assert!(std::process::Command::new("kill").args(["-2", &pid.to_string()]).status().unwrap().success());
-    let output = child.wait_with_output().await.unwrap();
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{text}");
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut text = String::new();
+    let mut begun = false;
+    while let Some(line) = lines.next_line().await.unwrap() {
+        text += &format!("{line}\n");
+        if !begun && let Some(instance) = instance(&text) {
+            begun = true;
+            first_run(&ring, &instance).await;
+            assert!(std::process::Command::new("kill").args(["-2", &pid.to_string()]).status().unwrap().success());
+        }
+    }
+    assert_eq!(child.wait().await.unwrap().code(), Some(2), "{text}");
     assert!(text.contains("stopped by a signal") && !text.contains("left behind"), "{text}");
     nothing_left(&ring, &text).await;
     assert_eq!(directories(HOSTPATH, &text).len(), 0, "{text}");
@@ -267,10 +285,10 @@ async fn a_volume_that_no_pod_can_mount_fails_with_the_events_of_the_pod_and_a_s
     let base = copies_class(&ring, class, provision, "clone").await;
     let config = format!("{OWN}/{class}");
     let flags = ["--cluster-config", config.as_str(), "--only", "clone-content"];
-    let ended = conformance(&ring, &[flags.as_slice(), &["--mount-timeout", "8s"]].concat()).await;
+    let ended = conformance(&ring, &[flags.as_slice(), &["--mount-timeout", "30s"]].concat()).await;
     let (outcome, why) = &ended.outcomes["clone-content"];
     assert_eq!((ended.code, outcome.as_str()), (1, "failed"), "{}", ended.text);
-    for part in ["the pod that writes into the volume pvc-", "within 8 s: FailedMount", "/absent"] {
+    for part in ["the pod that writes into the volume pvc-", "within 30 s: FailedMount", "/absent"] {
         assert!(why.contains(part), "{part}: {why}");
     }
 

@@ -20,7 +20,7 @@ use crate::conformance::{COPIES, conformance};
 use crate::kinds::{delete_pod, is_running, mounted, pod_with};
 use orchestrator::backup::Backup;
 use orchestrator::csi_driver::RealDriver;
-use orchestrator::deployed::{clean, kubectl, log_of, root, users};
+use orchestrator::deployed::{clean, ends_well, kubectl, log_of, root, users};
 use orchestrator::processes::program;
 use orchestrator::ring::{Ring, phase, uid};
 use orchestrator::snapshots::{snapshotter_deletes, snapshotter_reports};
@@ -228,7 +228,7 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     // A volume restored from a backup has its data, and is deleted once an admin has vouched for it.
     ring.claim("restored", "csi").await;
     pod_with(&ring, "writer-before", "echo precious > /data/text", claimed("restored")).await;
-    log_of(&ring, "writer-before").await;
+    ends_well(&ring, "writer-before").await;
     delete_pod(&ring, "writer-before").await;
     let volume = names::pv_name(&uid(&ring.bound("restored").await));
     let of_driver = || driver.list()["volumes"].as_array().cloned().unwrap_or_default();
@@ -267,7 +267,7 @@ async fn a_burst_of_claims_is_provisioned_by_few_runs() {
     let large = json!({ "spec": { "resources": { "requests": { "storage": "1Ti" } } } });
     let other = burst(&ring, "csi-batches", large, "no place has more than").await;
     pod_with(&ring, "writer", "echo from a batch > /data/text", claimed(&other)).await;
-    log_of(&ring, "writer").await;
+    ends_well(&ring, "writer").await;
     pod_with(&ring, "reader", "cat /data/text", claimed(&other)).await;
     assert_eq!(log_of(&ring, "reader").await.trim(), "from a batch");
     let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;

@@ -29,7 +29,7 @@ fn helm(cluster: &Cluster, arguments: &[&str]) -> String {
 /// Lets helm uninstall the release, which must fail, and returns all that it printed.
 fn refused_uninstall(cluster: &Cluster) -> String {
     let mut command = cluster.helm().expect("helm is there");
-    let uninstall = ["--namespace", OWN, "uninstall", RELEASE, "--wait", "--timeout", "120s"];
+    let uninstall = ["--namespace", OWN, "uninstall", RELEASE, "--wait", "--timeout", "300s"];
     let output = command.current_dir(root()).args(uninstall).output().expect("helm runs");
     let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "helm uninstalls while volumes need the orchestrator: {printed}");
@@ -86,7 +86,7 @@ async fn a_release_makes_a_class_whose_claims_outlive_an_upgrade_and_leaves_noth
     let base_path = format!("classes.local.config.base-path={base}");
     let class = ["classes.local.preset=hostpath", "classes.local.default=true", &base_path];
     let values = [&SETTINGS[..], &class].concat().join(",");
-    let wait = ["--wait", "--timeout", "120s"];
+    let wait = ["--wait", "--timeout", "300s"];
     helm(&cluster, &[&["install", RELEASE, CHART, "--create-namespace", "--set", &values], &wait[..]].concat());
     assert!(!objects(&cluster).is_empty(), "the release has objects");
     let ring = Ring::on_whole(cluster, "helm-user").await;

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::task::spawn_blocking;
 
 use crate::registry::Registry;
-use orchestrator::deployed::{HOSTPATH, clean, directory, kubectl, log_of, root, volumes_in};
+use orchestrator::deployed::{HOSTPATH, clean, directory, ends_well, kubectl, log_of, root, volumes_in};
 use orchestrator::ring::{OWN, Ring, uid};
 
 const CLASS: &str = "flex-local";
@@ -60,7 +60,7 @@ async fn story(name: String) {
     kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", &files.path("claim.yaml")]);
     let first = ring.bound("flex-local-example").await;
     lap("the claim is Bound");
-    log_of(&ring, "flex-local-writer").await;
+    ends_well(&ring, "flex-local-writer").await;
     lap("its pod has written");
     assert!(volumes_in(&directory("install")).contains(&uid(&first)));
 
@@ -92,7 +92,7 @@ async fn from_parts(ring: &Ring, files: &Files) {
         kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", &file]);
     }
     let claim = ring.bound("hostpath-example").await;
-    log_of(ring, "hostpath-writer").await;
+    ends_well(ring, "hostpath-writer").await;
     assert!(volumes_in(&directory("install")).contains(&uid(&claim)));
     clean(ring).await;
     remove(ring, &[&class, &config, &install]);
@@ -101,7 +101,7 @@ async fn from_parts(ring: &Ring, files: &Files) {
 /// Deletes the objects of files as docs/install.md says, and checks that nothing is left of them.
 fn remove(ring: &Ring, files: &[&str]) {
     for file in files {
-        kubectl(ring.cluster(), &["delete", "--ignore-not-found", "--timeout=240s", "-f", file]);
+        kubectl(ring.cluster(), &["delete", "--ignore-not-found", "--timeout=300s", "-f", file]);
     }
     kubectl(ring.cluster(), &["delete", "--ignore-not-found", "csidriver", "flex-provisioner.io"]);
     let all = kubectl(ring.cluster(), &["get", EVERYWHERE, "-o", "name"]);
@@ -119,7 +119,7 @@ async fn upgrade(ring: &Ring, registry: &Registry, files: &Files) {
     });
     kubectl(ring.cluster(), &["apply", "-f", &changed]);
     for what in ["deployment/flex-provisioner", "daemonset/flex-local-keeper"] {
-        kubectl(ring.cluster(), &["-n", OWN, "rollout", "status", what, "--timeout=240s"]);
+        kubectl(ring.cluster(), &["-n", OWN, "rollout", "status", what, "--timeout=300s"]);
     }
     let deployment = ring.api::<Deployment>(OWN).get("flex-provisioner").await.unwrap();
     let container = deployment.spec.unwrap().template.spec.unwrap().containers.remove(0);
@@ -128,7 +128,7 @@ async fn upgrade(ring: &Ring, registry: &Registry, files: &Files) {
     ring.claim("second", CLASS).await;
     files.pod(ring, "second", "second", "true").await;
     let second = ring.bound("second").await;
-    log_of(ring, "second").await;
+    ends_well(ring, "second").await;
     let made = fs::metadata(format!("{}/{}", directory("install"), uid(&second))).unwrap();
     assert_eq!(made.permissions().mode() & 0o7777, 0o775, "the changed setting has its effect");
     files.pod(ring, "reader", "flex-local-example", "cat /data/greeting").await;

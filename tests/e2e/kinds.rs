@@ -18,7 +18,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use orchestrator::deployed::{
-    HOSTPATH, IMAGE, clean, directory, local_class, log_of, pod, root, script_class, users, volumes_in,
+    HOSTPATH, IMAGE, clean, directory, ends_well, local_class, log_of, pod, root, script_class, users, volumes_in,
 };
 use orchestrator::ring::{OWN, Ring, WHILE, merge, uid};
 use orchestrator::wait::{stays, unexpected, until};
@@ -216,7 +216,7 @@ async fn a_block_volume_returns_the_bytes_that_were_written() {
     delete_pod(&ring, "writer").await;
     // A pod may detach its device, which needs no right. Another device holds the file, and the device stays.
     pod_with(&ring, "careless", "losetup -d /dev/data; echo $?", block.clone()).await;
-    log_of(&ring, "careless").await;
+    ends_well(&ring, "careless").await;
     delete_pod(&ring, "careless").await;
     pod_with(&ring, "reader", "dd if=/dev/data bs=512 skip=7 count=1 2>/dev/null | head -c 15", block.clone()).await;
     assert_eq!(log_of(&ring, "reader").await, "kept in block 7");
@@ -342,15 +342,15 @@ async fn a_new_claim_with_an_old_name_gets_a_volume_of_its_own() {
     local_class(&ring, "old-name", &[("command", "[sh]"), ("args", &args)]).await;
     ring.claim("c", "old-name").await;
     pod(&ring, "before", "c", "echo before > /data/text").await;
-    log_of(&ring, "before").await;
+    ends_well(&ring, "before").await;
     let old = uid(&ring.get_claim("c").await);
     delete_pod(&ring, "before").await;
     ring.delete_claim("c").await;
     ring.claim_gone("c").await;
     ring.job(OWN, "delete", &old, 1).await;
     ring.claim("c", "old-name").await;
-    pod(&ring, "after", "c", "ls -A /data; echo after > /data/text").await;
-    assert_eq!(log_of(&ring, "after").await.trim(), "", "the new volume is empty");
+    pod(&ring, "after", "c", "ls -A /data; echo end; echo after > /data/text").await;
+    assert_eq!(log_of(&ring, "after").await.trim(), "end", "the new volume is empty");
     assert!(fs::exists(format!("{on_node}/{old}/text")).unwrap(), "the old volume still has its data");
     let go = |id: &str| fs::write(format!("{on_node}/{id}/go"), "").unwrap();
     go(&old);
@@ -421,7 +421,7 @@ async fn a_larger_claim_restored_from_a_snapshot_has_the_data_of_a_pod() {
     kind.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
     ring.claim("data", "hostpath").await;
     pod(&ring, "writer", "data", "mkdir /data/deep; echo monday > /data/deep/text").await;
-    log_of(&ring, "writer").await;
+    ends_well(&ring, "writer").await;
     let snapshots = ring.api::<VolumeSnapshot>(&ring.user);
     let spec = json!({ "volumeSnapshotClassName": "restore", "source": { "persistentVolumeClaimName": "data" } });
     let snapshot = json!({ "metadata": { "name": "monday" }, "spec": spec });
@@ -435,7 +435,7 @@ async fn a_larger_claim_restored_from_a_snapshot_has_the_data_of_a_pod() {
     })
     .await;
     pod(&ring, "later", "data", "echo tuesday > /data/deep/text").await;
-    log_of(&ring, "later").await;
+    ends_well(&ring, "later").await;
     // Restored after the source volume was deleted.
     for name in ["writer", "later"] {
         delete_pod(&ring, name).await;

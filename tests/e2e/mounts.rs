@@ -11,7 +11,9 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::kinds::delete_pod;
-use orchestrator::deployed::{HOSTPATH, clean, directory, kubectl, local_class, log_of, pod, users, volumes_in};
+use orchestrator::deployed::{
+    HOSTPATH, clean, directory, ends_well, kubectl, local_class, log_of, pod, users, volumes_in,
+};
 use orchestrator::ring::{OWN, uid};
 use orchestrator::wait::{unexpected, until};
 
@@ -63,7 +65,7 @@ async fn a_hostile_image_reaches_no_other_volume_and_cannot_replace_its_own_by_a
     local_class(&ring, class, &[&more[..], &[("victim", "nobody")]].concat()).await;
     ring.claim("victim", class).await;
     pod(&ring, "writer", "victim", "echo precious > /data/secret").await;
-    log_of(&ring, "writer").await;
+    ends_well(&ring, "writer").await;
     let victim = uid(&ring.get_claim("victim").await);
     let secret = || fs::read_to_string(format!("{on_node}/{victim}/secret")).unwrap();
     local_class(&ring, class, &[&more[..], &[("victim", &victim)]].concat()).await;
@@ -123,7 +125,7 @@ async fn the_daemon_set_closes_the_base_path_and_removes_leftovers_of_deleted_vo
     let began = Instant::now();
     ring.claim("c", "hostpath").await;
     pod(&ring, "writer", "c", "echo here > /data/file").await;
-    log_of(&ring, "writer").await;
+    ends_well(&ring, "writer").await;
     println!("written after {:?}", began.elapsed());
     let id = uid(&ring.get_claim("c").await);
     let mode = |path: &str| {
@@ -147,7 +149,7 @@ async fn a_lost_directory_is_reported_and_not_created_again() {
     let ring = users("lost").await;
     ring.claim("c", "hostpath").await;
     pod(&ring, "writer", "c", "echo here > /data/file").await;
-    log_of(&ring, "writer").await;
+    ends_well(&ring, "writer").await;
     delete_pod(&ring, "writer").await;
     let directory = format!("{HOSTPATH}/{}", uid(&ring.get_claim("c").await));
     fs::remove_dir_all(&directory).unwrap();

@@ -162,7 +162,7 @@ impl Both {
 
     /// Checks that the DaemonSet of the shipped class runs on both nodes, and has made the directory of each.
     async fn have_keepers(&self) {
-        let status = ["-n", OWN, "rollout", "status", "daemonset/hostpath-keeper", "--timeout=120s"];
+        let status = ["-n", OWN, "rollout", "status", "daemonset/hostpath-keeper", "--timeout=300s"];
         kubectl(self.ring.cluster(), &status);
         let keepers = ListParams::default().labels("app=hostpath-keeper");
         let keepers = self.ring.api::<Pod>(OWN).list(&keepers).await.unwrap().items;
@@ -224,12 +224,17 @@ impl Both {
     /// Checks that the scheduler has put each pod of an operation for a volume on this node.
     async fn ran_on(&self, operation: &str, id: &str, node: &str) {
         let scheduled = ListParams::default().fields("reason=Scheduled,involvedObject.kind=Pod");
-        let events = self.ring.api::<Event>(OWN).list(&scheduled).await.unwrap().items;
-        let messages = events.into_iter().filter_map(|event| event.message);
-        let of_run: Vec<String> =
-            messages.filter(|message| message.contains(operation) && message.contains(id)).collect();
+        // The scheduler writes its events a little after its decisions.
+        let of_run = until(format!("an event about the {operation} run of {id}"), || async {
+            let events = self.ring.api::<Event>(OWN).list(&scheduled).await.map_err(|error| error.to_string())?;
+            let messages = events.items.into_iter().filter_map(|event| event.message);
+            let of_run: Vec<String> =
+                messages.filter(|message| message.contains(operation) && message.contains(id)).collect();
+            if of_run.is_empty() { unexpected(of_run) } else { Ok(of_run) }
+        })
+        .await;
         let to_node = format!(" to {node}");
-        assert!(!of_run.is_empty() && of_run.iter().all(|message| message.ends_with(&to_node)), "{of_run:?}");
+        assert!(of_run.iter().all(|message| message.ends_with(&to_node)), "{of_run:?}");
     }
 
     /// Checks that the published capacity, and nothing else, keeps a pod off the node that it prefers.

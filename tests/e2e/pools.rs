@@ -8,7 +8,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
 use kube::api::ListParams;
 
-use orchestrator::deployed::{clean, directory, local_class, log_of, pod, users, volumes_in};
+use orchestrator::deployed::{clean, directory, ends_well, local_class, log_of, pod, users, volumes_in};
 use orchestrator::ring::{OWN, Ring, uid};
 use orchestrator::wait::{unexpected, until};
 
@@ -47,7 +47,7 @@ async fn a_pod_uses_a_pooled_volume() {
     assert!(ready.contains(&name), "{name} of {ready:?}");
     assert!(ring.jobs(OWN, "provision", &uid(&claim)).await.is_empty());
     pod(&ring, "writer", "c", "echo from a pool > /data/text").await;
-    log_of(&ring, "writer").await;
+    ends_well(&ring, "writer").await;
     pod(&ring, "reader", "c", "cat /data/text").await;
     assert_eq!(log_of(&ring, "reader").await.trim(), "from a pool");
     let again = filled(&ring, class, 2).await;

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::DeleteParams;
 use serde_json::json;
 
-use orchestrator::deployed::{clean, import, kubectl, log_of, pod, users};
+use orchestrator::deployed::{clean, ends_well, import, kubectl, log_of, pod, users};
 use orchestrator::ring::{OWN, uid};
 use orchestrator::wait::{unexpected, until};
 
@@ -95,7 +95,7 @@ async fn a_btrfs_volume_is_full_at_its_size_and_a_snapshot_of_much_data_is_resto
     assert_eq!(names.iter().filter(|name| stored(name)).count(), 1, "{names:?}");
     assert!(names.contains(&id));
     pod(&ring, "later", "large", "rm /data/big && sync").await;
-    log_of(&ring, "later").await;
+    ends_well(&ring, "later").await;
     let source = json!({ "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "monday" });
     let restored = json!({ "spec": { "dataSource": source, "resources": { "requests": { "storage": "700Mi" } } } });
     ring.claim_with("restored", "btrfs", restored).await;

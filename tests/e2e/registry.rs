@@ -1,13 +1,13 @@
 //! A real registry of images for tests: the program of the Debian package `docker-registry`.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long the registry may take to come up.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running registry, with its images in a temporary directory. It speaks plain HTTP, and ends when the value is
 /// dropped.
@@ -24,7 +24,7 @@ impl Registry {
     /// If the package is missing or the registry does not come up; its log is in the message.
     pub fn start(address: Ipv4Addr) -> Self {
         let folder = tempfile::Builder::new().prefix("registry.").tempdir().unwrap();
-        let port = TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port();
+        let port = ganesha::free_port();
         let host = format!("{address}:{port}");
         let (config, images) = (folder.path().join("config.yml"), folder.path().join("images"));
         fs::create_dir(&images).unwrap();

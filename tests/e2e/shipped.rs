@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use orchestrator::backup::Backup;
 use orchestrator::commands::{doctor, found};
 use orchestrator::deployed::{
-    HOSTPATH, NODES, SCRATCH, clean, directory, drop_claim, kill, kubectl, local_class, log_of, orchestrator_pid, pod,
-    root, script_class, users, volumes_in,
+    HOSTPATH, NODES, PROCESS, SCRATCH, clean, directory, drop_claim, ends_well, kill, kubectl, local_class, log_of,
+    orchestrator_pid, pod, root, script_class, users, volumes_in,
 };
 use orchestrator::ring::{OWN, Ring, annotation, phase, program, uid};
 use orchestrator::wait::{GUARD, unexpected, until};
@@ -29,7 +29,7 @@ async fn pods_write_and_read_volumes_of_hostpath_and_its_examples() {
     apply("examples/hostpath/claim.yaml");
     apply("examples/hostpath/writer.yaml");
     apply("examples/hostpath/pure.yaml");
-    log_of(&ring, "hostpath-writer").await;
+    ends_well(&ring, "hostpath-writer").await;
     // Another pod reads the data later.
     apply("examples/hostpath/reader.yaml");
     assert_eq!(log_of(&ring, "hostpath-reader").await.trim(), "hello from the writer");
@@ -68,7 +68,7 @@ async fn a_clone_has_the_data_of_its_source() {
             "mkdir /data/deep; echo from the source > /data/deep/text; ln -s deep /data/link",
         )
         .await;
-        log_of(&ring, "writer").await;
+        ends_well(&ring, "writer").await;
         ring.claim_with("copy", class, json!({ "spec": source })).await;
         let script = "cat /data/link/text; echo mine > /data/deep/text";
         pod(&ring, "reader", "copy", script).await;
@@ -161,7 +161,7 @@ async fn every_kind_of_failure_reaches_the_claim_within_seconds() {
         ("last-words", "flex-pv fail no-room the pool is full", vec![], "the pool is full"),
         ("image-pull", "", image("localhost/nobody/nothing:1").to_vec(), "cannot be pulled"),
         ("unschedulable", "", vec![("node-selector", "nowhere=true")], "fits on no node"),
-        ("deadline", "echo waiting for the array; sleep 100", vec![("timeout", "2s")], "did not end within `timeout`"),
+        ("deadline", "echo waiting for the array; sleep 100", vec![("timeout", "10s")], "did not end within `timeout`"),
         ("no-volume", "exit 0", vec![], "exited 0 without creating"),
         ("no-secret", "", vec![("secret-env", "absent")], "secret \"absent\" not found"),
         ("no-command", "", vec![("command", "[/absent]")], "/absent"),
@@ -227,7 +227,7 @@ async fn a_volume_is_expanded_with_its_data_and_a_too_large_request_is_withdrawn
     ring.class("grows", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
     ring.claim("c", "grows").await;
     pod(&ring, "writer", "c", "echo kept > /data/file").await;
-    log_of(&ring, "writer").await;
+    ends_well(&ring, "writer").await;
 
     let ask = async |size: &str| {
         let requested = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
@@ -262,6 +262,7 @@ async fn a_volume_is_expanded_with_its_data_and_a_too_large_request_is_withdrawn
 #[tokio::test]
 async fn each_claim_of_a_burst_is_bound_once_though_the_orchestrator_is_killed() {
     let ring = users("burst").await;
+    let _dies = PROCESS.write().await;
     let on_node = directory("burst");
     let before = volumes_in(&on_node);
     local_class(&ring, "burst", &[]).await;
@@ -327,6 +328,7 @@ async fn the_scheduler_reports_a_pod_whose_claim_fits_on_no_node() {
 #[tokio::test]
 async fn the_orchestrator_serves_its_pages_and_has_no_right_to_secrets() {
     let ring = users("pages").await;
+    let _lives = PROCESS.read().await;
     let pods = ring
         .api::<Pod>(OWN)
         .list(&ListParams::default().labels("app.kubernetes.io/name=flex-provisioner"))

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use orchestrator::deployed::users;
+use orchestrator::deployed::{PROCESS, users};
 use orchestrator::ring::{OWN, program};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -12,6 +12,7 @@ use tokio::process::Command;
 #[tokio::test]
 async fn the_page_of_the_leader_comes_through_the_api_server() {
     let ring = users("status-page").await;
+    let _lives = PROCESS.read().await;
     let mut ui = Command::new(program())
         .args(["ui", "--no-browser", "--namespace", OWN])
         .env("KUBECONFIG", ring.cluster().kubeconfig())
@@ -38,6 +39,7 @@ async fn the_page_of_the_leader_comes_through_the_api_server() {
 #[tokio::test]
 async fn a_person_who_watches_asks_the_leader() {
     let ring = users("status-watch").await;
+    let _lives = PROCESS.read().await;
     let mut watching = Command::new(program())
         .args(["status", "--watch", "--namespace", OWN])
         .env("KUBECONFIG", ring.cluster().kubeconfig())

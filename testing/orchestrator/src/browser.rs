@@ -1,12 +1,14 @@
 //! A headless Chromium, driven by its DevTools protocol over a pair of pipes.
 
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::wait::{GUARD, pause};
 
 /// The longest time of one command.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
@@ -95,13 +97,21 @@ impl Browser {
         self.call("Emulation.setScriptExecutionDisabled", json!({ "value": !scripts })).await;
         let opened = self.call("Page.navigate", json!({ "url": address })).await;
         assert!(opened.get("errorText").is_none(), "{address}: {opened}");
-        for _ in 0..600 {
-            if self.value("document.readyState + ' ' + location.href").await == format!("complete {address}") {
+        let loaded = format!("document.readyState === 'complete' && location.href === {}", json!(address));
+        self.value_when(&format!("{address} is loaded"), &loaded).await;
+    }
+
+    /// Waits until an expression in the page is true.
+    pub async fn value_when(&mut self, what: &str, expression: &str) {
+        let began = Instant::now();
+        loop {
+            let value = self.value(expression).await;
+            if value == true {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(began.elapsed() < GUARD, "{what}: {value}");
+            tokio::time::sleep(pause(began.elapsed())).await;
         }
-        panic!("{address} is not loaded");
     }
 
     /// Returns the value of an expression in the page.

@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use cluster::Cluster;
 pub use cluster::volumes_in;
@@ -65,7 +64,7 @@ pub async fn install(cluster: &Cluster, images: &[&str]) {
     kubectl(cluster, &["apply", "-k", kustomization(cluster)]);
     // A cluster of an earlier run has the image of that run.
     kubectl(cluster, &["-n", OWN, "rollout", "restart", "deployment/flex-provisioner"]);
-    kubectl(cluster, &["-n", OWN, "rollout", "status", "deployment/flex-provisioner", "--timeout=120s"]);
+    kubectl(cluster, &["-n", OWN, "rollout", "status", "deployment/flex-provisioner", "--timeout=300s"]);
 }
 
 /// Returns the kustomization for the cluster's version.
@@ -87,6 +86,9 @@ pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
 
 /// The lock of a test that adds nodes to the whole cluster, and of tests that more nodes would disturb.
 pub static NODES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// The lock of a test that kills the orchestrator of the whole cluster, and of tests that speak with its process.
+pub static PROCESS: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 
 /// Makes the directory of a class on the node, as the shipped DaemonSet does for the shipped classes.
 pub fn make_directory(directory: &str) {
@@ -152,8 +154,8 @@ pub async fn pod(ring: &Ring, name: &str, claim: &str, script: &str) {
     ring.api::<Pod>(&ring.user).create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
 }
 
-/// Waits until a pod has succeeded, and returns its log, which may be empty.
-pub async fn log_of(ring: &Ring, name: &str) -> String {
+/// Waits until a pod has succeeded.
+pub async fn ends_well(ring: &Ring, name: &str) {
     let pods = ring.api::<Pod>(&ring.user);
     until(format!("pod {name} ends well"), || async {
         let status = pods.get(name).await.map_err(|error| error.to_string())?.status;
@@ -163,15 +165,17 @@ pub async fn log_of(ring: &Ring, name: &str) -> String {
         }
     })
     .await;
-    // On a busy node the log may appear a little after the end.
-    let began = Instant::now();
-    loop {
-        let log = pods.logs(name, &LogParams::default()).await.unwrap();
-        if !log.is_empty() || began.elapsed() > Duration::from_secs(3) {
-            return log;
-        }
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
+}
+
+/// Waits until a pod has succeeded and has a log, which may appear a little after its end. Returns the log.
+pub async fn log_of(ring: &Ring, name: &str) -> String {
+    ends_well(ring, name).await;
+    let pods = ring.api::<Pod>(&ring.user);
+    until(format!("pod {name} has a log"), || async {
+        let log = pods.logs(name, &LogParams::default()).await.map_err(|error| error.to_string())?;
+        if log.is_empty() { unexpected(log) } else { Ok(log) }
+    })
+    .await
 }
 
 /// Deletes all objects of the test, and waits until all volumes of its claims are gone.

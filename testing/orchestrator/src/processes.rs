@@ -100,12 +100,18 @@ pub async fn run(program: PathBuf, client: Client, kubeconfig: PathBuf, job: Job
         "name": "provisioner", "image": "example/image", "imageID": "", "ready": false, "restartCount": 0, "state": state,
     });
     let status = json!({ "status": { "phase": phase, "containerStatuses": [container] } });
-    let pods: Api<Pod> = Api::namespaced(client, &namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let of_job = ListParams::default().labels(&format!("job-name={}", job.name_any()));
+    let jobs: Api<Job> = Api::namespaced(client, &namespace);
     // The Job's pod may be created after the Job, or be deleted with it.
-    for _ in 0..100 {
+    loop {
+        let now = jobs.get_opt(&job.name_any()).await.unwrap();
+        let is_there = now.is_some_and(|now| now.uid() == job.uid() && now.metadata.deletion_timestamp.is_none());
         if let Some(pod) = pods.list(&of_job).await.unwrap().items.first() {
             let _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
+            return;
+        }
+        if !is_there {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -130,7 +130,7 @@ impl Ring {
     pub fn install_grants(&self) {
         let kind = concat!(env!("CARGO_MANIFEST_DIR"), "/referencegrants.yaml");
         let named = "customresourcedefinition/referencegrants.gateway.networking.k8s.io";
-        let established = ["wait", "--for=condition=Established", "--timeout=60s", named];
+        let established = ["wait", "--for=condition=Established", "--timeout=300s", named];
         for command in [["apply", "-f", kind].as_slice(), &established] {
             let output = self.cluster.kubectl().args(command).output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -88,8 +88,9 @@ pub(super) async fn ring(policies: bool) -> Ring {
     let mut ring = Ring::on(cluster.expect("the control plane starts"), &flags).await;
     ring.with_shipped_rights();
     people(&ring).await;
-    if policies {
-        in_force(&ring).await;
+    match policies {
+        true => in_force(&ring).await,
+        false => rights_are_known(&ring).await,
     }
     ring.run().await;
     ring
@@ -130,6 +131,17 @@ pub(super) async fn install_policies(ring: &Ring) {
     ring.cluster().end_with_test();
     apply_policies(ring.cluster()).unwrap();
     in_force(ring).await;
+}
+
+/// Waits until the API server knows the last of the rights that [`people`] grants.
+async fn rights_are_known(ring: &Ring) {
+    let name = format!("system:serviceaccount:{ADMIN}:{IMAGE}");
+    let image: Api<PersistentVolume> = Api::all(as_user(ring, &name).await);
+    until("the rights are known", || async {
+        let created = image.create(&dry(), &object(volume_of("probe", "c0ffee00-0000-4000-8000-00000000aaaa"))).await;
+        created.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
 }
 
 /// Waits until each policy acts: the API server takes a moment to load them.
