@@ -110,6 +110,11 @@ impl<'w> Site<'w> {
         self.world.file(&format!("{}-{start}.log", self.name))
     }
 
+    /// Returns how often the log of an orchestrator has a text.
+    pub fn times_in_log(&self, start: &str, text: &str) -> usize {
+        std::fs::read_to_string(self.log(start)).unwrap_or_default().matches(text).count()
+    }
+
     /// Returns the end of the log of an orchestrator.
     pub fn log_end(&self, start: &str) -> String {
         let text = std::fs::read_to_string(self.log(start)).unwrap_or_default();

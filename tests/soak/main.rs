@@ -304,11 +304,26 @@ async fn stuck(run: &Run, name: &str, what: &str) {
 
 async fn follow_claims(run: Arc<Run>) {
     let mut stream = pin!(watcher(run.ring.claims(), watcher::Config::default()).default_backoff());
+    let mut listed = BTreeSet::new();
     loop {
         let (claim, there) = match stream.try_next().await {
-            Ok(Some(watcher::Event::Apply(claim) | watcher::Event::InitApply(claim))) => (claim, true),
+            Ok(Some(watcher::Event::Init)) => {
+                listed.clear();
+                continue;
+            }
+            Ok(Some(watcher::Event::InitApply(claim))) => {
+                listed.insert(claim.name_any());
+                (claim, true)
+            }
+            // A watch that begins again does not tell which claims were deleted meanwhile.
+            Ok(Some(watcher::Event::InitDone)) => {
+                let states = run.states.lock().unwrap();
+                let gone = states.iter().filter(|(name, state)| state.borrow().is_some() && !listed.contains(*name));
+                gone.for_each(|(_, state)| drop(state.send_replace(None)));
+                continue;
+            }
+            Ok(Some(watcher::Event::Apply(claim))) => (claim, true),
             Ok(Some(watcher::Event::Delete(claim))) => (claim, false),
-            Ok(Some(_)) => continue,
             Ok(None) => return,
             Err(error) => {
                 println!("the watch of claims was interrupted: {error}");

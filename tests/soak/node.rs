@@ -143,10 +143,24 @@ impl SimulatedNode {
 
     async fn follow(self) {
         let mut containers: HashMap<String, JoinHandle<()>> = HashMap::new();
+        let mut listed = HashSet::new();
         let mut stream = pin!(watcher(self.pods(), watcher::Config::default()).default_backoff());
         loop {
             let pod = match stream.try_next().await {
-                Ok(Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => pod,
+                Ok(Some(watcher::Event::Apply(pod))) => pod,
+                Ok(Some(watcher::Event::Init)) => {
+                    listed.clear();
+                    continue;
+                }
+                Ok(Some(watcher::Event::InitApply(pod))) => {
+                    listed.insert(pod.uid().unwrap_or_default());
+                    pod
+                }
+                // A watch that begins again does not tell which pods were removed meanwhile.
+                Ok(Some(watcher::Event::InitDone)) => {
+                    containers.extract_if(|uid, _| !listed.contains(uid)).for_each(|(_, gone)| gone.abort());
+                    continue;
+                }
                 Ok(Some(watcher::Event::Delete(pod))) => {
                     // Removed without this node: the client that did so assumes that the process is dead.
                     self.note(&pod, "is gone");
@@ -155,7 +169,6 @@ impl SimulatedNode {
                     }
                     continue;
                 }
-                Ok(Some(_)) => continue,
                 Ok(None) => return,
                 Err(error) => {
                     eprintln!("the node's watch was interrupted: {error}");

@@ -17,7 +17,8 @@ use orchestrator::wait::{GUARD, pause, stays, unexpected, until};
 
 /// The classes: a run for each claim, batches, and a pool.
 const SINGLE: (&str, &[(&str, &str)]) = ("single", &[("capabilities", "expand")]);
-const BATCHED: (&str, &[(&str, &str)]) = ("batched", &[("capabilities", "batch"), ("batch-size", "9")]);
+const BATCHED: (&str, &[(&str, &str)]) =
+    ("batched", &[("capabilities", "batch"), ("batch-size", "9"), ("batch-window", "5s")]);
 const POOLED: (&str, &[(&str, &str)]) = ("pooled", &[("capabilities", "pool"), ("pool", "1Gi=1")]);
 
 /// The image: it does the work of each Job once.

@@ -12,12 +12,19 @@ use crate::processes::{of_script, sandbox_of};
 use orchestrator::deployed::{kill, orchestrator_pid};
 use orchestrator::dice::Dice;
 use orchestrator::ring::{OWN, Ring};
-use orchestrator::wait::{unexpected, until};
+use orchestrator::wait::{GUARD, unexpected, until};
 
 /// How long a process is killed again and again: longer than claims are created.
 const WHILE: Duration = Duration::from_secs(25);
 /// The least number of kills of the orchestrator.
 const KILLS: i32 = 5;
+/// The least number of kills of images.
+const IMAGES: usize = 8;
+
+/// Whether a disturbance goes on: for a while, and on a busy machine until it has done what the test is about.
+fn goes_on(began: Instant, is_enough: bool) -> bool {
+    began.elapsed() < WHILE || !is_enough && began.elapsed() < GUARD
+}
 
 fn seed() -> u64 {
     std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(u64::from(std::process::id()))
@@ -56,7 +63,7 @@ async fn kill_orchestrators(ring: &Ring, runs: Runs) {
     let (_, before) = orchestrator(ring).await;
     let disturb = |mut log: Log| async move {
         let (mut dice, began) = (Dice::of(seed, 0, "orchestrator"), Instant::now());
-        while began.elapsed() < WHILE {
+        while goes_on(began, log.done.len() as i32 >= KILLS) {
             tokio::time::sleep(Duration::from_millis(500) + dice.time(Duration::from_secs(3))).await;
             let pid =
                 until("the orchestrator runs again", || async { orchestrator_pid().ok_or("not yet".into()) }).await;
@@ -77,7 +84,7 @@ async fn claims_survive_kills_of_images_at_any_moment() {
     let before = orchestrator(&ring).await;
     let disturb = |mut log: Log| async move {
         let (mut dice, began) = (Dice::of(seed, 0, "images"), Instant::now());
-        while began.elapsed() < WHILE {
+        while goes_on(began, log.done.len() >= IMAGES) {
             tokio::time::sleep(dice.time(Duration::from_millis(1200))).await;
             let running = of_script(&adoption_mark);
             if running.is_empty() {
@@ -87,7 +94,7 @@ async fn claims_survive_kills_of_images_at_any_moment() {
             kill_if_there(image.pid);
             log.note(format!("killed an image, process {}, one of {}", image.pid, running.len()));
         }
-        assert!(log.done.len() >= 8, "only {} images were killed", log.done.len());
+        assert!(log.done.len() >= IMAGES, "only {} images were killed", log.done.len());
         log
     };
     burst(&ring, Runs::Own, seed, disturb).await;
@@ -104,7 +111,7 @@ async fn claims_survive_kills_of_shims_sandboxes_and_the_kubelet() {
         async move {
             let (mut dice, began) = (Dice::of(seed, 0, "node"), Instant::now());
             let (mut shims, mut sandboxes, mut kubelets) = (0, 0, 0);
-            while began.elapsed() < WHILE {
+            while goes_on(began, shims >= 2 && sandboxes >= 2 && kubelets == 2) {
                 tokio::time::sleep(dice.time(Duration::from_millis(1500))).await;
                 if kubelets < 2 && began.elapsed() > WHILE / 3 * (kubelets + 1) {
                     ring.cluster().kill(Component::Kubelet).await.unwrap();
