@@ -75,7 +75,7 @@ mod tests {
                 () = turns.take(std::future::pending()) => {}
                 () = turns.take(async {}) => {}
             }
-            assert!(begun.elapsed() >= LONGEST_WAIT && begun.elapsed() < Duration::from_secs(10));
+            assert!(begun.elapsed() >= LONGEST_WAIT && begun.elapsed() < Duration::from_secs(60));
         });
     }
 }

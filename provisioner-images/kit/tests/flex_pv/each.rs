@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::batch::{Batch, failed, outcomes};
-use super::tool::{ENVIRONMENT, flex_pv};
+use super::tool::{ENVIRONMENT, GUARD, flex_pv};
 
 #[test]
 fn each_claim_has_its_own_environment_and_outcome() {
@@ -72,7 +72,7 @@ fn exactly_the_requested_number_runs_at_one_time() {
     let batch = Batch::of(9);
     // Each script waits until three have begun, which never happens with fewer at one time.
     let ended = batch.run(
-        &["--jobs", "3", "--timeout", "30"],
+        &["--jobs", "3", "--timeout", "120"],
         r#"
         mkdir "$HOME/now-$CLAIM_UUID"; : >"$HOME/begun-$CLAIM_UUID"
         set -- "$HOME"/now-*; [ $# -le 3 ] || exit 9
@@ -89,13 +89,13 @@ fn a_hanging_member_is_stopped_with_its_child_processes() {
     let batch = Batch::of(3);
     let begun = Instant::now();
     let ended = batch.run(
-        &["--jobs", "1", "--timeout", "1"],
-        r#"[ "$PVC_NAME" != data-1 ] || { echo "waits for the array"; sleep 100 & echo $! >"$HOME/left"; wait; exit 3; }"#,
+        &["--jobs", "1", "--timeout", "10"],
+        r#"[ "$PVC_NAME" != data-1 ] || { echo "waits for the array"; sleep 1000 & echo $! >"$HOME/left"; wait; exit 3; }"#,
     );
     assert_eq!(ended.code, 0, "{ended:?}");
-    let texts = "it took longer than 1 s and was stopped; its last words: waits for the array";
+    let texts = "it took longer than 10 s and was stopped; its last words: waits for the array";
     assert_eq!(outcomes(&ended.termination_message), [failed(1, 75, texts)]);
-    assert!(begun.elapsed() < Duration::from_secs(40));
+    assert!(begun.elapsed() < GUARD);
     let leftovers = std::fs::read_to_string(batch.folder.path().join("left")).unwrap();
     // For an ended process that was not waited for, this is empty.
     let runs = std::fs::read(format!("/proc/{}/cmdline", leftovers.trim())).unwrap_or_default();
@@ -105,9 +105,9 @@ fn a_hanging_member_is_stopped_with_its_child_processes() {
 #[test]
 fn a_process_that_keeps_the_output_open_delays_no_member() {
     let (batch, begun) = (Batch::of(2), Instant::now());
-    let ended = batch.run(&["--jobs", "1"], "sleep 60 & echo $! >>\"$HOME/left\"; exit 0");
+    let ended = batch.run(&["--jobs", "1"], "sleep 1000 & echo $! >>\"$HOME/left\"; exit 0");
     assert_eq!((ended.code, ended.termination_message.as_str()), (0, ""), "{ended:?}");
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(begun.elapsed() < GUARD);
     for process in std::fs::read_to_string(batch.folder.path().join("left")).unwrap().lines() {
         assert!(Command::new("kill").arg(process).status().unwrap().success(), "the process still runs");
     }
@@ -120,7 +120,7 @@ fn a_stopped_batch_stops_its_members_and_reports_the_known_outcomes() {
     let script = r#"
         [ "$PVC_NAME" != data-1 ] || exec "$FLEX_PV" fail never "too large"
         trap 'echo "asked to stop" >&2; exit 75' TERM
-        : >"$HOME/begun-$CLAIM_UUID"; sleep 100 & wait
+        : >"$HOME/begun-$CLAIM_UUID"; sleep 1000 & wait
     "#;
     let mut run = Command::new(env!("CARGO_BIN_EXE_flex-pv"))
         .args(["each", "--jobs", "2", "--", "/bin/sh", "-c", script])
@@ -133,7 +133,7 @@ fn a_stopped_batch_stops_its_members_and_reports_the_known_outcomes() {
         .unwrap();
     let begun = Instant::now();
     while batch.files("begun-") < 2 {
-        assert!(begun.elapsed() < Duration::from_secs(30), "two members begin");
+        assert!(begun.elapsed() < GUARD, "two members begin");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(Command::new("kill").arg(run.id().to_string()).status().unwrap().success());

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::api::{Api, Reply, error, kubeconfig_folder, path_text};
 use super::batch::{Batch, failed, outcomes};
-use super::tool::{ENVIRONMENT, Ended, flex_pv};
+use super::tool::{ENVIRONMENT, Ended, GUARD, flex_pv};
 
 const WARNING: &str = "does not create the volume, so this one connects itself";
 
@@ -67,7 +67,8 @@ fn a_batch_that_creates_nothing_connects_nowhere() {
 fn volumes_codes_and_messages_are_those_of_a_member_that_connects_itself() {
     type Replies = fn() -> Vec<Reply>;
     let account = "User \"system:serviceaccount:flex:maker\" cannot create resource \"persistentvolumes\"";
-    let nfs = "--nfs nas:/a --timeout 1";
+    let nfs = "--nfs nas:/a --timeout 60";
+    let impatient = "--nfs nas:/a --timeout 1";
     let cases: [(&str, Replies, i32); 12] = [
         (nfs, || echoes(1), 0),
         ("--local /a --annotation team=b --affinity rack=1", || echoes(1), 0),
@@ -79,7 +80,7 @@ fn volumes_codes_and_messages_are_those_of_a_member_that_connects_itself() {
         (nfs, || vec![error(409, "AlreadyExists", "a"), existing("another", "/a")], 65),
         (nfs, || vec![error(422, "Invalid", "spec.capacity: \"x\"\nis wrong")], 65),
         (nfs, || vec![error(401, "Unauthorized", "Unauthorized")], 77),
-        (nfs, || (0..40).map(|_| error(503, "ServiceUnavailable", "starting")).collect(), 75),
+        (impatient, || (0..40).map(|_| error(503, "ServiceUnavailable", "starting")).collect(), 75),
         ("--nfs nas", Vec::new, 64),
     ];
     for (arguments, replies, code) in cases {
@@ -192,13 +193,13 @@ fn an_answer_that_does_not_arrive_delays_no_other_member() {
     let (batch, begun) = (Batch::of(3), Instant::now());
     let api = Api::start(vec![Reply::Never, Reply::Echo, Reply::Echo]);
     let script = r#"exec "$FLEX_PV" create --local "/data/$CLAIM_UUID""#;
-    let ended = run(&batch, &api.kubeconfig(), &["--jobs", "3", "--timeout", "3"], script);
+    let ended = run(&batch, &api.kubeconfig(), &["--jobs", "3", "--timeout", "15"], script);
     assert_eq!(ended.code, 0, "{ended:?}");
     let outcomes = outcomes(&ended.termination_message);
     assert_eq!(outcomes.len(), 1, "{outcomes:?}");
-    assert!(outcomes[0].1 == 75 && outcomes[0].2.contains("it took longer than 3 s"), "{outcomes:?}");
+    assert!(outcomes[0].1 == 75 && outcomes[0].2.contains("it took longer than 15 s"), "{outcomes:?}");
     assert_eq!(api.asked().len(), 3, "the request of the stopped member is not repeated");
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert!(begun.elapsed() < GUARD);
 }
 
 /// A script that leaves its address, and creates its volume when it may go on.
@@ -211,7 +212,7 @@ const WAITS: &str = r#"
 fn address(home: &Path) -> String {
     let begun = Instant::now();
     while !home.join("address").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the member begins");
+        assert!(begun.elapsed() < GUARD, "the member begins");
         std::thread::sleep(Duration::from_millis(10));
     }
     std::fs::read_to_string(home.join("address")).unwrap().trim().to_owned()
@@ -220,7 +221,7 @@ fn address(home: &Path) -> String {
 /// Sends bytes to a socket. Returns the answer until the end of the connection.
 fn send(name: &str, bytes: &[u8]) -> Vec<u8> {
     let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(GUARD)).unwrap();
     // The other end closes the connection as soon as it has read enough.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
@@ -236,7 +237,7 @@ fn a_request_without_a_key_or_an_end_gets_no_answer() {
     let home = batch.folder.path().to_owned();
     let kubeconfig = api.kubeconfig();
     std::thread::scope(|threads| {
-        let ended = threads.spawn(|| run(&batch, &kubeconfig, &["--timeout", "60"], WAITS));
+        let ended = threads.spawn(|| run(&batch, &kubeconfig, &["--timeout", "300"], WAITS));
         let address = address(&home);
         let (name, key) = address.split_once(':').unwrap();
         let volume = json!({"metadata": {"name": "pvc-x"}, "spec": {}});
@@ -270,7 +271,7 @@ fn another_user_with_the_address_gets_no_answer() {
         std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
     }
     std::thread::scope(|threads| {
-        let ended = threads.spawn(|| run(&batch, &kubeconfig, &["--timeout", "60"], WAITS));
+        let ended = threads.spawn(|| run(&batch, &kubeconfig, &["--timeout", "300"], WAITS));
         let address = address(&home);
         let create = |user: u32| {
             let mut command = Command::new(&program);

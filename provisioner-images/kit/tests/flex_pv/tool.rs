@@ -3,6 +3,10 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// No step takes longer, even on a busy machine.
+pub const GUARD: Duration = Duration::from_secs(120);
 
 /// The variables that the flex provisioner gives to a pod, with the pod's node.
 pub const ENVIRONMENT: &[(&str, &str)] = &[

@@ -64,11 +64,10 @@ fn has_size(backend: &impl Backend, id: &str, wanted: u64) {
 /// Waits until the storage has nothing but `before`: a deletion may end in the background.
 #[track_caller]
 fn nothing_left(backend: &impl Backend, before: &[String], what: &str) {
-    let begun = std::time::Instant::now();
-    while backend.objects() != before {
-        assert!(begun.elapsed().as_secs() < 30, "{what}: {:?} is left, and {before:?} was there", backend.objects());
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    super::host::until(what, || match backend.objects() {
+        left if left == before => Ok(()),
+        left => Err(format!("{left:?} is left, and {before:?} was there")),
+    });
 }
 
 fn listed(backend: &impl Backend) -> Vec<String> {

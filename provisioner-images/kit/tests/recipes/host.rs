@@ -1,10 +1,12 @@
 //! A storage host: an ssh server of this machine, with programs that are counted and killed as those of the desk.
 
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::api::path_text;
 use super::desk::{Desk, POINT, system};
@@ -24,18 +26,35 @@ pub struct Host {
     sshd: Child,
 }
 
-/// Returns a port that no process of this machine uses now.
+/// Returns a port that no process of this machine uses now. It is below those that the kernel gives to connections: one of
+/// these could take it before the server does, which starts slowly.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    loop {
+        let random = RandomState::new().build_hasher().finish();
+        let port = 30_000 + u16::try_from(random % 2_700).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// No step of a backend takes longer, even on a busy machine.
+const GUARD: Duration = Duration::from_secs(120);
+
+/// Waits until a check succeeds; the check returns what it has observed instead.
+#[track_caller]
+pub fn until(what: &str, check: impl Fn() -> Result<(), String>) {
+    let begun = Instant::now();
+    while let Err(observed) = check() {
+        assert!(begun.elapsed() < GUARD, "{what}: {observed}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Waits until a server of the test accepts connections.
 pub fn answers(port: u16) {
-    let begun = std::time::Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(begun.elapsed().as_secs() < 20, "nothing answers at port {port}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    let connected = || TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(|error| error.to_string());
+    until(&format!("a server answers at port {port}"), connected);
 }
 
 /// Returns the directory with programs that play those of a backend which this machine cannot have.

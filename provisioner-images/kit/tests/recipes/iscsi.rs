@@ -86,11 +86,10 @@ impl Target {
         let mut client = Command::new("qemu-io");
         client.args(["-r", "-f", "raw", "-c", "sleep 600000", &self.url(id)]);
         let client = Client(client.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("qemu-io is missing"));
-        let begun = std::time::Instant::now();
-        while !self.shown().contains("Connection:") {
-            assert!(begun.elapsed().as_secs() < 30, "no client is connected: {}", self.shown());
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
+        host::until("the client is connected", || {
+            let shown = self.shown();
+            if shown.contains("Connection:") { Ok(()) } else { Err(shown) }
+        });
         client
     }
 

@@ -180,14 +180,7 @@ fn a_snapshot_outlives_its_volume_and_is_restored() {
     restored.provision().well();
     assert_same(&kept, &site.copy());
     for _ in 0..2 {
-        let mut ended = snapshot.of("delete-snapshot");
-        for _ in 0..20 {
-            if ended.code == 75 {
-                std::thread::sleep(Duration::from_millis(200));
-                ended = snapshot.of("delete-snapshot");
-            }
-        }
-        ended.well();
+        snapshot.patiently("delete-snapshot").well();
     }
     assert!(!kept.exists());
     restored.delete_patiently().well();
@@ -246,12 +239,12 @@ fn after_any_death_a_copy_can_be_finished_and_deleted() {
         died += usize::from(site.copy.provision_killed_after(time));
         died += usize::from(snapshot.killed_after("snapshot", time));
         if step % 2 == 0 {
-            site.copy.provision().well();
+            site.copy.patiently("provision").well();
             assert_eq!(names(&site.copy()).len(), 40, "step {step}");
-            snapshot.of("snapshot").well();
+            snapshot.patiently("snapshot").well();
         }
         site.copy.delete_patiently().well();
-        snapshot.of("delete-snapshot").well();
+        snapshot.patiently("delete-snapshot").well();
         assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.origin.directory()], "step {step}");
         assert_eq!(site.records().len(), 2, "step {step}: {:?}", site.records());
     }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use ganesha::{Ganesha, Options};
 
-use crate::run::{ONE, Run, TWO};
+use crate::run::{ONE, PATIENCE, Run, TWO};
 
 /// Counts the files in the directory of the records.
 fn records(server: &Ganesha) -> usize {
@@ -213,7 +213,7 @@ fn no_exchange_during_the_deletion_leads_elsewhere() {
             }
         });
         let began = std::time::Instant::now();
-        while exchanges.load(std::sync::atomic::Ordering::Relaxed) == 0 && began.elapsed().as_secs() < 30 {
+        while exchanges.load(std::sync::atomic::Ordering::Relaxed) == 0 && began.elapsed() < PATIENCE {
             std::thread::yield_now();
         }
         let codes: Vec<i32> = (0..3).map(|_| run.delete_bound().code).collect();

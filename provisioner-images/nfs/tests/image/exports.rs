@@ -234,7 +234,7 @@ fn a_path_that_is_taken_on_one_export_is_free_on_another() {
         fs::create_dir(&taken).unwrap();
         site.forget();
         for when in ["first", "again"] {
-            assert_eq!(server(&patiently(&run)), address, "{when}");
+            assert_eq!(server(&run.patiently("provision")), address, "{when}");
         }
         run.clone().with("VOLUME_SOURCE", &source(address, &run)).delete_patiently().well();
         assert_eq!(site.records(), [""; 0], "nothing is left, not even a note");
@@ -244,7 +244,7 @@ fn a_path_that_is_taken_on_one_export_is_free_on_another() {
         let taken = [&site.near, &site.far].map(|server| server.directory().join(run.directory()));
         taken.iter().for_each(|path| fs::create_dir(path).unwrap());
         site.forget();
-        let refused = patiently(&run).failed(65, "not made by this image");
+        let refused = run.patiently("provision").failed(65, "not made by this image");
         for at in [NEAR, FAR] {
             let says = format!("on {at}:{} (port {}), the directory", Ganesha::EXPORT, site.near.port());
             assert!(refused.termination_message.contains(&says), "{refused:?}");
@@ -258,7 +258,7 @@ fn a_path_that_is_taken_on_one_export_is_free_on_another() {
         } else {
             site.near.stop()
         }
-        assert_eq!(server(&patiently(&run.clone().with("ATTEMPT", "2"))), address);
+        assert_eq!(server(&run.clone().with("ATTEMPT", "2").patiently("provision")), address);
         if address == NEAR {
             site.far.start_again()
         } else {
@@ -302,7 +302,7 @@ fn a_volume_begun_on_an_export_that_is_away_waits_for_it() {
     }
     assert_eq!(site.names().map(|names| names.len()), [0, 1], "no second volume");
     site.far.start_again();
-    assert_eq!(server(&patiently(&site.run(ONE, true))), FAR);
+    assert_eq!(server(&site.run(ONE, true).patiently("provision")), FAR);
     assert_eq!(site.records().len(), 2, "only the records of the volume: {:?}", site.records());
     // The run died after the PersistentVolume was created, and the volume is deleted.
     for server in [&site.near, &site.far] {
@@ -311,19 +311,6 @@ fn a_volume_begun_on_an_export_that_is_away_waits_for_it() {
     let bound = site.run(ONE, true).with("VOLUME_SOURCE", &source(FAR, &site.run(ONE, true)));
     assert_eq!(bound.delete_patiently().code, 0);
     assert_eq!(site.records(), [""; 0]);
-}
-
-/// Runs provision runs until one does not ask for another: a server has just started.
-fn patiently(run: &Run) -> image_run::Ended {
-    let mut ended = run.provision();
-    for _ in 0..20 {
-        if ended.code != 75 {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        ended = run.provision();
-    }
-    ended
 }
 
 /// One server with two names, and a config that keeps the data of deleted volumes.

@@ -22,7 +22,7 @@ fn a_run_that_is_overtaken_refuses_nothing() {
         };
         std::thread::sleep(Duration::from_micros(400 * step));
         signal("-STOP");
-        let second = run.provision();
+        let second = run.patiently("provision");
         assert_eq!(second.code, 0, "step {step}: {second:?}");
         overtaken += usize::from(is_stopped(first.id()));
         signal("-CONT");
@@ -49,7 +49,7 @@ fn after_any_death_a_volume_can_be_finished_and_deleted() {
         // In steps of half a millisecond: a whole run takes about ten.
         died += usize::from(run.provision_killed_after(Duration::from_micros(500 * step)));
         if step % 2 == 0 {
-            let ended = run.provision();
+            let ended = run.patiently("provision");
             assert_eq!(ended.code, 0, "step {step}: {ended:?}");
             fs::write(server.directory().join(run.directory()).join("file"), "x").unwrap();
             died += usize::from(run.delete_killed_after(Duration::from_micros(500 * step)));

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flex_contract::request::is_reserved;
 use ganesha::Ganesha;
 use image_run::{Ended, Stage};
 pub use image_run::{ONE, TWO};
+
+/// No step takes longer, even on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The environment of a run, and the program.
 #[derive(Clone)]
@@ -85,18 +88,22 @@ impl Run {
         self.1.end(&mut self.command(operation))
     }
 
-    /// Runs delete runs until one does not ask for another: the server may still remember files that a test has changed
-    /// on its disk.
-    pub fn delete_patiently(&self) -> Ended {
-        let mut ended = self.delete();
-        for _ in 0..20 {
-            if ended.code != 75 {
-                break;
+    /// Runs an operation until a run does not ask for another: the server may still remember files that a test has
+    /// changed on its disk, or work on a call of a run that was killed.
+    pub fn patiently(&self, operation: &str) -> Ended {
+        let began = Instant::now();
+        loop {
+            let ended = self.run(operation);
+            if ended.code != 75 || began.elapsed() > PATIENCE {
+                return ended;
             }
-            std::thread::sleep(std::time::Duration::from_millis(200));
-            ended = self.delete();
+            std::thread::sleep(Duration::from_millis(200));
         }
-        ended
+    }
+
+    /// Does this with delete runs.
+    pub fn delete_patiently(&self) -> Ended {
+        self.patiently("delete")
     }
 
     /// Runs a delete run for a volume that has a PersistentVolume.
