@@ -152,6 +152,11 @@ mod tests {
     use super::*;
 
     const PAGE: &str = "what is measured";
+    /// No step takes longer, even on a busy machine.
+    const GUARD: Duration = Duration::from_secs(120);
+    /// Only the limit of the header ends a connection.
+    const OF_HEADER: Limits =
+        Limits { header: Duration::from_millis(300), connection: Duration::from_secs(3600), ..SCRAPES };
 
     async fn started(limits: Limits) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -171,9 +176,8 @@ mod tests {
     async fn rest(mut stream: TcpStream) -> String {
         let mut text = Vec::new();
         // If unread bytes are left, the close resets the connection, which is an error here.
-        let _ = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut text))
-            .await
-            .expect("the server closes the connection");
+        let _ =
+            tokio::time::timeout(GUARD, stream.read_to_end(&mut text)).await.expect("the server closes the connection");
         String::from_utf8(text).unwrap()
     }
 
@@ -190,26 +194,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_sends_half_a_header_is_closed() {
-        let limits = Limits { header: Duration::from_millis(300), ..SCRAPES };
-        let address = started(limits).await;
+        let address = started(OF_HEADER).await;
         for text in ["", "GET /metr", "GET /metrics HTTP/1.1\r\nHost: here\r\nX-More: "] {
             let (stream, start) = (began(address, text).await, Instant::now());
             let answer = rest(stream).await;
             assert!(!answer.starts_with("HTTP/1.1 200"), "{answer}");
             let took = start.elapsed();
-            assert!(took >= limits.header / 2 && took < limits.connection / 2, "{text:?} took {took:?}");
+            assert!(took >= OF_HEADER.header / 2, "{text:?} took {took:?}");
         }
     }
 
     #[tokio::test]
     async fn a_slow_header_has_no_longer_timeout() {
-        let limits = Limits { header: Duration::from_millis(300), ..SCRAPES };
-        let address = started(limits).await;
+        let address = started(OF_HEADER).await;
         let mut stream = began(address, "GET /metrics HTTP/1.1\r\nX: ").await;
         let start = Instant::now();
         while stream.write_all(b"x").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            assert!(start.elapsed() < limits.connection / 2, "the connection is still open");
+            assert!(start.elapsed() < GUARD, "the connection is still open");
         }
     }
 
@@ -235,14 +237,17 @@ mod tests {
         }
         let start = Instant::now();
         assert!(scraped(address).await.ends_with(PAGE));
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-        // The server has closed all connections above its limit, so that peers cannot hold more.
-        let mut open = 0;
-        for mut stream in held {
-            let read = tokio::time::timeout(Duration::from_millis(5), stream.read_u8()).await;
-            open += usize::from(read.is_err());
+        assert!(start.elapsed() < GUARD, "{:?}", start.elapsed());
+        // The server closes all connections above its limit, so that peers cannot hold more.
+        let mut open = held.len();
+        while open > limits.connections {
+            assert!(start.elapsed() < GUARD, "{open} are open");
+            open = 0;
+            for stream in &mut held {
+                let read = tokio::time::timeout(Duration::from_millis(5), stream.read_u8()).await;
+                open += usize::from(read.is_err());
+            }
         }
-        assert!(open < limits.connections + 1, "{open} are open");
         assert!(open > limits.connections / 2, "{open} are open: too few were accepted");
     }
 
