@@ -43,7 +43,7 @@ start() {
         --controller-secret token=controllers --node-secret token=nodes 2>"$work/log" &
     server=$!
     local waited
-    for ((waited = 0; waited < 100; waited++)); do
+    for ((waited = 0; waited < 600; waited++)); do
         if [[ -S $work/csi.sock ]]; then return; fi
         kill -0 "$server" 2>/dev/null || break
         sleep 0.1
@@ -62,7 +62,7 @@ settings() {
 
 suite() { # mount|block
     local passed
-    timeout 120 "$sanity" --ginkgo.no-color --csi.endpoint "unix://$work/csi.sock" \
+    timeout 600 "$sanity" --ginkgo.no-color --csi.endpoint "unix://$work/csi.sock" \
         --csi.mountdir "$work/mount" --csi.stagingdir "$work/staging" --csi.secrets "$work/secrets.yaml" \
         --csi.testvolumemutableparameters "$work/mutable.yaml" --csi.testvolumeaccesstype "$1" \
         --csi.testvolumesize $((32 << 20)) --csi.testvolumeexpandsize $((48 << 20)) >"$work/$1.out" 2>&1 || {
@@ -86,7 +86,7 @@ nothing_left() {
 }
 
 for module in $here $here/mock; do
-    (cd "$module" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go test -trimpath -count 1 -timeout 120s .) >&2
+    (cd "$module" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go test -trimpath -count 1 -timeout 600s .) >&2
 done
 settings
 start

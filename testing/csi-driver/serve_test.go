@@ -144,7 +144,7 @@ func TestTheKubeletIsToldWhereTheDriverIs(t *testing.T) {
 	connection, err := grpc.NewClient("unix://"+dir+"/csi.test-reg.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
 	defer connection.Close()
-	ctx, cancel := context.WithTimeout(background, 10*time.Second)
+	ctx, cancel := context.WithTimeout(background, time.Minute)
 	defer cancel()
 	info, err := registration.NewRegistrationClient(connection).GetInfo(ctx, &registration.InfoRequest{})
 	must(t, err)
