@@ -17,6 +17,7 @@ mod node_list;
 pub mod object_ref;
 pub mod phase;
 pub mod snapshot;
+pub mod reach;
 pub mod volume;
 pub mod volume_id;
 pub mod volume_notes;

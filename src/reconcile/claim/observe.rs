@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flex_contract::names;
 
-use crate::claim::decide::{ClassCertainty, last_node};
+use crate::claim::decide::{ClassCertainty, known_nodes, last_node};
 use crate::claim::nodes::{NodeChoice, choose_node};
 use crate::claim::verify::{self, MadeOn};
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
@@ -14,11 +14,11 @@ use crate::config::modify::{Attributes, requested_attributes};
 use crate::config::{Placement, Recipe};
 use crate::model::claim::Claim;
 use crate::model::data_source::SourceUser;
+use crate::model::reach::reaching;
 use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
-use crate::run::node::NodeLabels;
-use crate::run::node::NodeStates;
+use crate::run::node::{Node, NodeLabels, NodeStates};
 use crate::run::view::nodes_with_pods;
 use crate::run::view::{Job, Pod};
 use crate::state::index::{Index, SlotRequest};
@@ -71,6 +71,8 @@ pub(super) struct VerifiedVolume {
     pub volume: Arc<Volume>,
     /// The reasons why it cannot be bound.
     pub mismatches: Vec<String>,
+    /// The nodes of the claim's attempts that its node affinity includes; of all nodes, if none is known.
+    pub reaching: Vec<String>,
 }
 
 /// The volumes that name a claim.
@@ -312,11 +314,17 @@ impl ObservationBuilder<'_> {
         let (claim, index) = (self.claim, self.index);
         let Some(recipe) = self.recipes.of_attempt() else {
             let unknown = || vec!["the provisioner config of the attempt is not known any more".to_owned()];
-            return volumes.into_iter().map(|volume| VerifiedVolume { volume, mismatches: unknown() }).collect();
+            let unverified = |volume| VerifiedVolume { volume, mismatches: unknown(), reaching: Vec::new() };
+            return volumes.into_iter().map(unverified).collect();
         };
         // A copy may have to be on the node of its data source, which is recorded last.
         let node = claim.data_source.as_ref().and(claim.nodes_with_storage.last()).or(claim.selected_node.as_ref());
-        let node = node.and_then(|node| index.node(node));
+        let is_selected = node.is_some();
+        // Where the orchestrator chooses the node, any attempt may have made the volume.
+        let is_attempt_known = || claim.nodes_with_storage.iter().all(|node| index.node(node).is_some());
+        let of_attempts =
+            || last_node(claim).filter(|_| recipe.placement == Placement::SelectedNode && is_attempt_known());
+        let node = node.or_else(of_attempts).and_then(|node| index.node(node));
         let node = node.as_ref().map(|node| NodeLabels { node: &node.name, labels: &node.labels });
         let made_on = made_on(claim, recipe, &runs.pods);
         let node_of_run = made_on.and_then(|name| index.node(name));
@@ -331,11 +339,26 @@ impl ObservationBuilder<'_> {
                 }
                 Err(unknown) => (volume, Some(unknown)),
             };
-            let mut mismatches = verify::mismatches(&volume, claim, recipe, node);
+            let reaching = self.reaching(&volume, recipe);
+            let mut mismatches =
+                verify::mismatches(&volume, claim, recipe, node.filter(|_| is_selected || reaching.is_empty()));
             mismatches.extend(unknown);
-            VerifiedVolume { volume, mismatches }
+            VerifiedVolume { reaching, volume, mismatches }
         };
         volumes.into_iter().map(verify).collect()
+    }
+
+    /// Returns the nodes of the claim's attempts that a volume's node affinity includes; of all nodes, if none is known.
+    fn reaching(&self, volume: &Volume, recipe: &Recipe) -> Vec<String> {
+        let selector = volume.affinity.as_deref().filter(|_| recipe.placement == Placement::SelectedNode);
+        let Some(selector) = selector else { return Vec::new() };
+        let mut known: Vec<_> = known_nodes(self.claim).collect();
+        known.sort();
+        known.dedup();
+        let of_attempts = known.iter().filter_map(|name| self.index.node(name));
+        let nodes: Vec<Arc<Node>> =
+            if known.is_empty() { self.index.nodes().cloned().collect() } else { of_attempts.collect() };
+        reaching(selector, nodes.iter().map(Arc::as_ref)).map(str::to_owned).collect()
     }
 
     fn preconditions(&self, runs: &OwnedRuns) -> OwnedPreconditions {

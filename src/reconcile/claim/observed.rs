@@ -31,6 +31,7 @@ pub(super) fn observed<T>(
         let volumes = observation.volumes.all.iter().map(|verified| Candidate {
             volume: &verified.volume,
             mismatches: &verified.mismatches,
+            reaching: &verified.reaching,
             seen_by_probe: index.is_synced(&verified.volume.name),
             lacks_mark: observation.volumes.lacks_mark(&verified.volume.name),
         });

@@ -15,6 +15,7 @@ use crate::config::classes::ClassLookup;
 use crate::config::current_program::with_current_program;
 use crate::config::{NodeGone, Placement, Recipe, joined};
 use crate::model::claim::Claim;
+use crate::model::reach::{leads_elsewhere, origin_of_unadopted};
 use crate::model::volume::{Provenance, Volume};
 use crate::reconcile::context::{Context, RunObjects};
 use crate::run::job;
@@ -50,6 +51,8 @@ pub(super) struct Observation {
     nodes_with_pods: Vec<String>,
     /// The states of the nodes that the volume and its pods depend on.
     node_states: NodeStates,
+    /// The node to which the node affinity leads, if it excludes the node of the record.
+    other_node: Option<String>,
     /// The class's present treatment of nodes that are gone.
     node_gone_policy: NodeGone,
     /// The state of the delete run on the next node.
@@ -69,7 +72,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         .pinned_claim_state
         .or(confirmed.claim_state)
         .unwrap_or_else(|| claim_state(&context.cluster.index(), volume));
-    let provenance = provenance(context, volume, &jobs);
+    let provenance = provenance(context, volume, RunObjects { jobs: &jobs, pods: &pods });
     let class_recipe = context.class_recipe(&volume.class);
     let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
         let effective_config = with_current_program(
@@ -87,6 +90,11 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         .index()
         .node_states(volume.nodes_with_storage.iter().chain(&nodes_with_pods).chain(&origin_node));
     node_states.0.extend(confirmed.nodes.0.clone());
+    let is_unneeded = matches!(claim_state, ClaimState::NotFound | ClaimState::BoundToOtherVolume);
+    let other_node = origin_node.as_deref().filter(|_| is_unneeded && volume.is_adopted()).and_then(|origin| {
+        let index = context.cluster.index();
+        leads_elsewhere(volume, index.node(origin).as_deref(), index.nodes().map(Arc::as_ref)).map(str::to_owned)
+    });
     let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
     let delete_job_name = job_name(volume, origin_node.as_deref(), node.as_deref());
     let objects = RunObjects { jobs: &jobs, pods: &pods };
@@ -117,6 +125,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         origin_node,
         nodes_with_pods,
         node_states,
+        other_node,
         delete_job_name,
     }
 }
@@ -138,17 +147,17 @@ impl Observation {
         expand_runs: &'a [InPlaceRun<'a>],
         modify_runs: &'a [InPlaceRun<'a>],
     ) -> Observed<'a> {
-        let is_provision = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision;
         Observed {
             volume,
             claim_state: self.claim_state,
             claim_was_bound: self.claim_bound_before.is_some(),
             recipe: self.recipe.as_deref().map_err(String::clone),
-            has_provision_job: self.jobs.iter().any(is_provision),
+            has_provision_job: self.jobs.iter().any(|job| is_provision(&job)),
             provision_runs: self.provision_runs,
             has_running_provision_pods: self.has_running_provision_pods,
             nodes_with_pods: &self.nodes_with_pods,
             node_states: &self.node_states,
+            other_node: self.other_node.as_deref(),
             origin_node: self.origin_node.as_deref(),
             node_gone_policy: self.node_gone_policy,
             delete_run_state: self.delete_run_state.clone(),
@@ -157,6 +166,10 @@ impl Observation {
             modify: self.modify.observed(self.modify.runs.observed(modify_runs, &self.node_states)),
         }
     }
+}
+
+fn is_provision(job: &&Arc<Job>) -> bool {
+    job.run_labels.operation == Operation::Provision
 }
 
 /// Checks whether a run of this orchestrator made a volume that does not name the orchestrator. A script may write only
@@ -184,7 +197,7 @@ fn claim_bound_before(context: &Context, volume: &Volume) -> Option<Arc<Claim>> 
 /// Checks whether a provision run has not ended and its pod is not visible. The watch of pods may lag behind that of
 /// Jobs.
 fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
-    let begun = jobs.iter().filter(|job| job.run_labels.operation == Operation::Provision && !job.is_over);
+    let begun = jobs.iter().filter(|job| is_provision(job) && !job.is_over);
     begun.into_iter().any(|job| !pods.iter().any(|pod| pod.job_uid == job.uid))
 }
 
@@ -213,7 +226,11 @@ fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
 
 /// Returns the provenance of a volume. If the volume was never adopted, makes it from the recipe of its Jobs, or else
 /// from that of its class.
-fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<Provenance, String> {
+fn provenance(
+    context: &Context,
+    volume: &Volume,
+    RunObjects { jobs, pods }: RunObjects<'_>,
+) -> Result<Provenance, String> {
     if let Some(text) = volume.provenance.as_ref().filter(|_| volume.is_adopted()) {
         let read = serde_json::from_str(text)
             .map_err(|error| format!("the volume's record (annotation provenance) cannot be read: {error}"));
@@ -222,8 +239,16 @@ fn provenance(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<P
     let recipe = context.recipe_of_jobs(jobs)
         .or_else(|| recipe_of_class(context, volume))
         .ok_or("how the volume was made is not known: it was never adopted, no Job of it exists, and its class does not make and delete such volumes")?;
-    let host = volume.affinity.as_deref().and_then(crate::model::affinity::only_host).filter(|host| !host.is_empty());
-    let origin_node = host.filter(|_| recipe.placement != Placement::Any).map(str::to_owned);
+    let origin_node = match recipe.placement {
+        Placement::Any => None,
+        Placement::SelectedNode => {
+            let of_jobs = jobs.iter().filter(is_provision).filter_map(|job| job.node.as_deref());
+            let provision = pods.iter().filter(|pod| pod.run_labels.operation == Operation::Provision);
+            let runs = of_jobs.chain(provision.filter_map(|pod| pod.node.as_deref())).collect();
+            let nodes: Vec<_> = context.cluster.index().nodes().cloned().collect();
+            origin_of_unadopted(volume, &runs, nodes.iter().map(Arc::as_ref))?
+        }
+    };
     Ok(Provenance { effective_config: recipe.effective_config.clone(), origin_node, moved_in: None, cluster: None })
 }
 

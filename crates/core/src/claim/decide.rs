@@ -38,7 +38,7 @@ pub use self::observed::{
     Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, RemovedJob,
     Runs, ServedClass, SourceRelation, Volumes,
 };
-pub use self::placement::{cleanup_node, last_node, requested_node, run_node};
+pub use self::placement::{cleanup_node, known_nodes, last_node, requested_node, run_node};
 pub use self::rule::{Decision, Rule};
 use self::settled::settled;
 pub use self::step::Step;

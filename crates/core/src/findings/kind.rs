@@ -119,7 +119,14 @@ kinds! {
     /// The node of a volume is gone.
     NodeGone = "node-gone", Warning {
         meaning: "the node that has this volume's storage is gone",
-        remedy: "Bring the node back. Else delete pod and claim, and see `node-gone` in [config](config.md#where-and-how).",
+        remedy: "Bring the node back, or look up [nodes that are gone](how-to/lost-nodes.md). Only if the storage is lost, delete pod and claim.",
+        emitted_by_steps: no, confirm_after: 30,
+    }
+
+    /// The node of a volume exists, but the node affinity excludes it, or includes another node, too.
+    NodeLabels = "node-labels", Warning {
+        meaning: "the labels of nodes lead pods away from this volume's storage",
+        remedy: "Set the labels that the finding names. The storage is there: do not delete the claim.",
         emitted_by_steps: no, confirm_after: 30,
     }
 

@@ -9,6 +9,7 @@ pub mod backend;
 mod claims;
 mod finding;
 mod kind;
+mod nodes;
 mod observation;
 mod runs;
 mod snapshots;

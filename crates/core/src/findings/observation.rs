@@ -75,6 +75,9 @@ pub(super) struct Lookups<'a> {
     pub now: i64,
     pub snapshots: HashMap<&'a ObjectName, &'a Snapshot>,
     pub contents: HashMap<&'a str, &'a Content>,
+    pub nodes: HashMap<&'a str, &'a Node>,
+    /// The names of the nodes with a host name label.
+    pub nodes_by_host: HashMap<&'a str, Vec<&'a str>>,
     pub jobs: HashSet<&'a ObjectName>,
     pub jobs_by_id: HashMap<&'a str, Vec<&'a Job>>,
     /// The time at which the last container of a Job's pods ended.
@@ -94,12 +97,19 @@ impl<'a> Lookups<'a> {
             let last = ended.entry((pod.name.namespace.as_str(), pod.job.as_str())).or_default();
             *last = (*last).max(at);
         }
+        let mut nodes_by_host: HashMap<&str, Vec<&str>> = HashMap::new();
+        for node in &s.nodes {
+            let host = node.labels.get(names::HOSTNAME);
+            host.into_iter().for_each(|host| nodes_by_host.entry(host).or_default().push(&node.name));
+        }
         Lookups {
             objects,
             s,
             now,
             snapshots: s.snapshots.iter().map(|snapshot| (&snapshot.name, snapshot.as_ref())).collect(),
             contents: s.contents.iter().map(|content| (content.name.as_str(), content.as_ref())).collect(),
+            nodes: s.nodes.iter().map(|node| (node.name.as_str(), node.as_ref())).collect(),
+            nodes_by_host,
             jobs: s.jobs.iter().chain(&s.copied_jobs).map(|job| &job.name).collect(),
             jobs_by_id,
             ended,

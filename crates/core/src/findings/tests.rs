@@ -1,4 +1,5 @@
 mod backend;
+mod nodes;
 mod properties;
 mod restored;
 mod snapshots;

@@ -8,6 +8,7 @@ use flex_contract::policy::ReclaimPolicy;
 
 use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER, let_go_at};
 use super::kind::FindingKind;
+use super::nodes::{self, NodeProblem};
 use super::observation::Lookups;
 use crate::config::classes::ClassLookup;
 use crate::config::effective_config::hash_of;
@@ -193,7 +194,8 @@ fn restored(
 /// Writes what an admin does about a volume whose storage only the admin can delete. The place is known for volumes of
 /// one node, and for those with a path there.
 fn by_hand(volume: &Volume) -> String {
-    let node = volume.affinity.as_deref().and_then(only_host).map(|host| format!(" on node {host}"));
+    let host = || volume.affinity.as_deref().and_then(only_host).map(str::to_owned);
+    let node = volume.origin_node().or_else(host).map(|node| format!(" on node {node}"));
     let path = volume.path.as_ref().map(|path| format!(" in {path}"));
     let location = [node, path].into_iter().flatten().collect::<String>();
     let_go_at(&location, "pv", "", &volume.name)
@@ -261,16 +263,8 @@ fn in_use(
             format!("{later} with {}={}", names::ABANDON, names::ABANDON_YES),
         );
     }
-    if let Some(host) = node_is_gone(w, volume) {
-        let remedy = format!(
-            "bring the node back, or delete pod and claim: kubectl -n {} delete pvc {}",
-            claim.name.namespace, claim.name.name
-        );
-        return finding(
-            FindingKind::NodeGone,
-            format!("it is on node {host}, and claim {} is bound to it", claim.name),
-            remedy,
-        );
+    if let Some(NodeProblem { kind, detail, remedy }) = nodes::problem(w, volume, claim) {
+        return finding(kind, detail, remedy);
     }
     if w.s.deep
         && let Err(why) = provenance(volume)
@@ -331,9 +325,9 @@ fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
 
 /// Returns the problem of a stuck deletion.
 fn stuck_deletion(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
-    if let Some(host) = node_is_gone(w, volume) {
+    if let Some(node) = nodes::gone(w, volume) {
         let detail = format!(
-            "its storage was on node {host}, which does not exist; the config's `node-gone` says what happens next"
+            "its storage was on node {node}, which does not exist; the config's `node-gone` says what happens next"
         );
         return Some(Problem::new(FindingKind::NodeGone, detail));
     }
@@ -358,13 +352,4 @@ fn provenance(volume: &Volume) -> Result<(), String> {
     recipe
         .map(drop)
         .map_err(|problems| format!("its record (annotation provenance) cannot be used: {}", joined(&problems)))
-}
-
-/// Returns the only host that reaches a volume, if no node is that host.
-fn node_is_gone<'a>(w: &Lookups<'_>, volume: &'a Volume) -> Option<&'a str> {
-    let host = volume.affinity.as_deref().and_then(only_host)?;
-    let is = |node: &crate::run::node::Node| {
-        node.name == host || node.labels.get(names::HOSTNAME).is_some_and(|l| l == host)
-    };
-    (!w.s.nodes.iter().any(|node| is(node))).then_some(host)
 }

@@ -49,6 +49,38 @@ pub fn of_node(keys: &[String], labels: &BTreeMap<String, String>) -> Result<Nod
     Ok(NodeSelector { node_selector_terms: vec![term] })
 }
 
+/// Writes a selector for an admin.
+pub fn describe(selector: &NodeSelector) -> String {
+    let requirement = |expression: &NodeSelectorRequirement| {
+        let values = expression.values.iter().flatten().map(String::as_str).collect::<Vec<_>>().join("|");
+        match (expression.operator.as_str(), values.as_str()) {
+            ("In", _) => format!("{}={values}", expression.key),
+            (operator, "") => format!("{} {operator}", expression.key),
+            (operator, _) => format!("{} {operator} {values}", expression.key),
+        }
+    };
+    let term = |term: &NodeSelectorTerm| {
+        term.match_expressions.iter().flatten().map(requirement).collect::<Vec<_>>().join(", ")
+    };
+    selector.node_selector_terms.iter().map(term).collect::<Vec<_>>().join(" or ")
+}
+
+fn is_plain(label: &str) -> bool {
+    label.chars().all(|c| c.is_ascii_alphanumeric() || "-._/=".contains(c))
+}
+
+/// Returns the labels that a selector requires, as `key=value` for a command; none if it leaves a choice, or if one of
+/// them can be no label.
+pub fn wanted_labels(selector: &NodeSelector) -> Vec<String> {
+    let [term] = selector.node_selector_terms.as_slice() else { return Vec::new() };
+    let label =
+        |expression: &NodeSelectorRequirement| match (expression.operator.as_str(), expression.values.as_deref()) {
+            ("In", Some([value])) => Some(format!("{}={value}", expression.key)).filter(|label| is_plain(label)),
+            _ => None,
+        };
+    term.match_expressions.iter().flatten().map(label).collect::<Option<_>>().unwrap_or_default()
+}
+
 /// Returns the host name that a selector requires, if it requires exactly one.
 pub fn only_host(selector: &NodeSelector) -> Option<&str> {
     let [term] = selector.node_selector_terms.as_slice() else { return None };

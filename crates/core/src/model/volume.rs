@@ -177,6 +177,17 @@ impl Volume {
         serde_json::from_str::<Provenance>(record).ok()?.moved_in
     }
 
+    /// Returns the node in the provenance of an adopted volume. Reads nothing else of it.
+    pub fn origin_node(&self) -> Option<String> {
+        #[derive(serde::Deserialize)]
+        struct Record {
+            #[serde(default, with = "crate::optional_text")]
+            node: Option<String>,
+        }
+        let record = self.provenance.as_deref().filter(|_| self.is_adopted())?;
+        serde_json::from_str::<Record>(record).ok()?.node
+    }
+
     /// Returns the path of storage that has moved in; empty for storage that the image made.
     pub fn moved_in_path(&self) -> String {
         self.moved_in().map(|moved_in| moved_in.path).unwrap_or_default()

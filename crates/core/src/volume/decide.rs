@@ -142,7 +142,7 @@ fn released(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> D
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     if volume.abandoned && deletes {
         let message = "abandoned by annotation: the provisioner removes the volume and does not delete its storage";
-        return removal_without_storage(volume, Rule::Abandoned, message);
+        return removal_without_storage(volume, Rule::Abandoned, message, now);
     }
     match (o.expand.runs.leftover(), o.modify.runs.leftover()) {
         (Some(LeftoverRun::InProgress(job)), _) => {
@@ -272,6 +272,11 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         RunState::NotCached => {
             let due = last.map_or(now, |failure| failure.next_deletion(recipe, volume.retry, now));
             if now < due {
+    if let Some(other) = o.other_node.filter(|_| node.as_deref() == o.origin_node && node.is_some())
+        && !(matches!(o.delete_run_state, RunState::MayBeRunning) || is_reached_from_elsewhere(o))
+    {
+        return on_other_node(volume, node.as_deref().unwrap_or_default(), other);
+    }
                 return Rule::DeleteRunNotDue.nothing().requeue_at(due);
             }
             // The cache of Jobs may lag behind that of volumes.
@@ -317,6 +322,22 @@ fn after_node(o: &Observed<'_>, node: Option<&str>, storage: StorageOutcome) -> 
     let nodes = nodes_to_clean(o.volume, o.claim_state, o.origin_node);
     if nodes.iter().any(|other| Some(other.as_str()) != node) || o.claim_state.is_in_use() {
         let with_storage = &o.volume.nodes_with_storage;
+/// Checks whether the node of the volume may be gone, and runs on other nodes may delete its storage.
+fn is_reached_from_elsewhere(o: &Observed<'_>) -> bool {
+    let may_be_gone = |node| matches!(o.node_states.state(node), NodeState::NotCached | NodeState::NotFound);
+    o.node_gone_policy == NodeGone::RunElsewhere && o.origin_node.is_some_and(may_be_gone)
+}
+
+/// Waits, because record and node affinity of a volume name different nodes. A delete run on the wrong node would
+/// succeed, and leave the storage behind.
+fn on_other_node(volume: &Volume, node: &str, other: &str) -> Decision {
+    let name = &volume.name;
+    let message = format!(
+        "the record of this volume says that its storage is on node {node}, but its node affinity leads to node {other}; the provisioner deletes nothing until they agree: if the storage is on node {other}, `flex-provisioner vouch {name} --also-released --node {other}`; else give node {node} the labels of the node affinity, and take them off node {other}"
+    );
+    Rule::NodeGoneHold.warn(reason::VOLUME_FAILED_DELETE, message)
+}
+
         let nodes_left = node.map_or_else(|| with_storage.clone(), |node| without(with_storage, node));
         return Rule::NodeCleaned.step(Step::MarkNodeClean { nodes_left });
     }

@@ -190,3 +190,34 @@ fn a_stuck_delete_run_of_another_config_is_stopped() {
     let batch = Job { batch: Some(ObjectName::new("admin", "batch")), ..job("admin/silver@old") };
     with(batch).waits(Rule::DeleteRunStuck, "no such image");
 }
+
+/// A run on the node of the record would succeed, and leave the storage on the other node behind.
+#[test]
+fn nothing_is_deleted_while_record_and_node_affinity_name_different_nodes() {
+    let says = "the record of this volume says that its storage is on node a, but its node affinity leads to node b";
+    let made = World { origin_node: Some("a"), other_node: Some("b"), ..released() };
+    let policies = [NodeGone::Hold, NodeGone::Forget, NodeGone::RunElsewhere];
+    let states = [NodeState::Reachable, NodeState::Unreachable, NodeState::NotFound];
+    for (node_gone, state) in policies.into_iter().flat_map(|policy| states.map(|state| (policy, state))) {
+        for run in [RunState::NotCached, RunState::Succeeded, failed(NOW, true)] {
+            let world = World { node_gone, delete_run_state: run, ..made.clone() };
+            let world = with_state("a", state, world);
+            match (node_gone, state) {
+                (NodeGone::RunElsewhere, NodeState::NotFound) => {
+                    assert_ne!(world.decide(NOW).rule, Rule::NodeGoneHold, "other nodes reach the storage");
+                }
+                _ => world.waits(Rule::NodeGoneHold, says),
+            }
+        }
+    }
+    World { delete_run_state: RunState::MayBeRunning, ..made.clone() }.rests(Rule::DeleteRunInProgress);
+    // Storage that attempts left on other nodes is not the volume's own.
+    let mut leftovers = made;
+    leftovers.volume.nodes_with_storage = names_of(&["c", "a"]);
+    let states = [("a", NodeState::Unreachable), ("c", NodeState::Reachable)];
+    leftovers.node_states = NodeStates(states.map(|(node, state)| (node.to_owned(), state)).into());
+    assert_eq!(
+        leftovers.step(Rule::DeleteRunDue),
+        Step::StartDelete { attempt: 1, node: Some("c".into()), on_any_node: false }
+    );
+}

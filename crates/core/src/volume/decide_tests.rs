@@ -49,6 +49,7 @@ struct World {
     /// The states of all nodes that are not ready.
     node_states: NodeStates,
     origin_node: Option<&'static str>,
+    other_node: Option<&'static str>,
     node_gone: NodeGone,
     delete_run_state: RunState,
     delete_job: Option<Job>,
@@ -102,6 +103,7 @@ impl World {
             has_running_provision_pods: self.has_running_provision_pods,
             nodes_with_pods: &[],
             node_states: &node_states,
+            other_node: self.other_node,
             origin_node: self.origin_node,
             node_gone_policy: self.node_gone,
             delete_run_state: self.delete_run_state.clone(),
@@ -145,6 +147,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         has_running_provision_pods: false,
         node_states: NodeStates::default(),
         origin_node: None,
+        other_node: None,
         node_gone: NodeGone::Hold,
         delete_run_state: RunState::NotCached,
         delete_job: None,

@@ -64,6 +64,8 @@ pub struct Observed<'a> {
     pub nodes_with_pods: &'a [String],
     /// The states of the nodes that the volume and its pods depend on.
     pub node_states: &'a NodeStates,
+    /// The node to which the node affinity of an adopted volume leads, if it excludes `origin_node`.
+    pub other_node: Option<&'a str>,
     /// The node where the volume was made; `None` if runs of the class may be on any node.
     pub origin_node: Option<&'a str>,
     /// The class's present treatment of nodes that are gone.

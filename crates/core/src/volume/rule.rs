@@ -174,7 +174,8 @@ pub enum Rule {
     /// The next node is gone, and `node-gone` says to forget it. Marks it as clean, or deletes the volume after the
     /// last node.
     NodeGoneForget,
-    /// The next node is gone, and `node-gone` says to wait. Emits an event.
+    /// The next node is gone, and `node-gone` says to wait; or it is the node of the record, and the node affinity leads
+    /// to another. Emits an event.
     NodeGoneHold,
     /// The delete run is in progress. Waits for its end, and emits an event if its node does not answer.
     DeleteRunInProgress,

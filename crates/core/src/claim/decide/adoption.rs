@@ -157,7 +157,9 @@ struct Origin {
 
 /// Returns the origin of a volume.
 fn origin(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> Origin {
-    let node = made_on(o.claim, recipe, volume);
+    let candidate = o.volumes.all.iter().find(|candidate| candidate.volume.name == volume.name);
+    let reaching = candidate.map(|candidate| candidate.reaching).unwrap_or_default();
+    let node = made_on(o.claim, recipe, volume, reaching);
     let provenance = Provenance {
         effective_config: recipe.effective_config.clone(),
         origin_node: node,
@@ -169,15 +171,17 @@ fn origin(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> Origin {
 }
 
 /// Returns the node of a volume, where the class makes volumes on nodes. Any of several attempts may have made the
-/// volume. The volume's node affinity says which, unless it names none of the claim's nodes.
-fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume) -> Option<String> {
+/// volume. The volume's node affinity says which, unless it includes none or several of the claim's nodes (`reaching`).
+/// A host that no node has stays in the record: nothing is deleted on another node.
+fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume, reaching: &[String]) -> Option<String> {
     if recipe.placement == Placement::Any {
         return None;
     }
-    let known = || known_nodes(claim);
-    let says = volume.affinity.as_deref().and_then(affinity::only_host).filter(|host| !host.is_empty());
-    let right = says.filter(|host| known().next().is_none() || known().any(|node| node == host));
-    right.or_else(|| last_node(claim).map(String::as_str)).map(str::to_owned)
+    let host = || volume.affinity.as_deref().and_then(affinity::only_host).filter(|host| !host.is_empty());
+    match reaching {
+        [node] => Some(node.clone()),
+        _ => last_node(claim).cloned().or_else(|| host().map(str::to_owned)),
+    }
 }
 
 /// Returns the nodes where earlier attempts may have left storage under the same id, and last the volume's own node.

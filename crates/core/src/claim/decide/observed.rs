@@ -141,6 +141,8 @@ pub struct Candidate<'a> {
     pub volume: &'a Volume,
     /// The reasons why the volume cannot be bound.
     pub mismatches: &'a [String],
+    /// The nodes of the claim's attempts that the volume's node affinity includes; of all nodes, if none is known.
+    pub reaching: &'a [String],
     /// A sync probe has shown that the PV controller has seen the volume with the claim in its claimRef.
     pub seen_by_probe: bool,
     /// The volume is adopted, but for the adoption mark. It counts as adopted for the orchestrator that adopted it.

@@ -154,7 +154,7 @@ pub(super) fn has_new_node(o: &Observed<'_>, class: &Class) -> bool {
 }
 
 /// Returns the nodes of all attempts of the claim.
-pub(super) fn known_nodes(claim: &Claim) -> impl Iterator<Item = &String> {
+pub fn known_nodes(claim: &Claim) -> impl Iterator<Item = &String> {
     claim.selected_node.iter().chain(&claim.nodes_with_storage)
 }
 

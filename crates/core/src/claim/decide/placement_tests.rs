@@ -119,12 +119,12 @@ fn an_adopted_volume_records_the_nodes_of_earlier_attempts() {
 
 #[test]
 fn the_affinity_of_a_volume_names_its_node() {
-    let made_on = |noted: &[&str]| {
+    let made_on = |noted: &[&str], host: &str| {
         let mut world = stamped(2);
         world.claim.nodes_with_storage = noted.iter().map(|node| (*node).to_owned()).collect();
-        let text =
-            "nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [b]}]}]";
-        let affinity = Some(Box::new(crate::config::values::yaml(text).unwrap()));
+        let host = format!("{{key: kubernetes.io/hostname, operator: In, values: [{host}]}}");
+        let text = format!("nodeSelectorTerms: [{{matchExpressions: [{host}]}}]");
+        let affinity = Some(Box::new(crate::config::values::yaml(&text).unwrap()));
         world.volumes = vec![(Volume { affinity, ..volume() }, vec![])];
         match world.step(Rule::AdoptVolume) {
             Step::Adopt { provenance, nodes, .. } => (provenance.origin_node, nodes.join(",")),
@@ -132,9 +132,11 @@ fn the_affinity_of_a_volume_names_its_node() {
         }
     };
     let on = |node: &str, nodes: &str| (Some(node.to_owned()), nodes.to_owned());
-    assert_eq!(made_on(&[]), on("b", "b"), "somebody has taken the note off");
-    assert_eq!(made_on(&["b", "a"]), on("b", "a,b"), "the attempt before the last made it");
-    assert_eq!(made_on(&["c", "a"]), on("a", "c,a"), "no attempt was where it says");
+    for host in ["b", "label-of-b"] {
+        assert_eq!(made_on(&[], host), on("b", "b"), "somebody has taken the note off");
+        assert_eq!(made_on(&["b", "a"], host), on("b", "a,b"), "the attempt before the last made it");
+    }
+    assert_eq!(made_on(&["c", "a"], "d"), on("a", "c,a"), "no attempt was where it says");
 }
 
 /// The StorageClass may say that a pod must come first. The watch of StorageClasses may be late, and so may the admin.

@@ -147,24 +147,3 @@ fn the_age_of_a_deletion_follows_from_the_volume() {
     assert_eq!(unneeded_since(deleted.clone(), phase("Bound")), Some(NOW - 50));
     assert_eq!(unneeded_since(deleted, phase("Released")), Some(NOW - 70));
 }
-
-#[test]
-fn a_volume_on_a_deleted_node_is_a_finding() {
-    let on = |host: &str| {
-        let text = format!(
-            "nodeSelectorTerms: [{{matchExpressions: [{{key: {}, operator: In, values: [{host}]}}]}}]",
-            names::HOSTNAME
-        );
-        let selector: k8s_openapi::api::core::v1::NodeSelector = crate::config::values::yaml(&text).unwrap();
-        move |v: &mut Volume| v.affinity = Some(Box::new(selector))
-    };
-    Cluster::new().node("a").bound().volume(on("a")).clean();
-    Cluster::new().node("a").bound().volume(on("b")).finds(FindingKind::NodeGone, "on node b", false);
-    Cluster::new()
-        .node("a")
-        .volume(|v| {
-            gone(v);
-            on("b")(v)
-        })
-        .finds(FindingKind::NodeGone, "node b", false);
-}

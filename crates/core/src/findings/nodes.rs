@@ -1,0 +1,126 @@
+//! Volumes whose node is gone, or to whose node the node affinity does not lead.
+//!
+//! The record of a volume names its node. The node affinity names labels, which may change or move.
+
+use std::sync::Arc;
+
+use flex_contract::names;
+use flex_contract::operation::Operation;
+
+use super::kind::FindingKind;
+use super::observation::Lookups;
+use crate::limits;
+use crate::model::affinity::{self, only_host};
+use crate::model::claim::Claim;
+use crate::model::reach::{origin_of_unadopted, reaching};
+use crate::model::volume::Volume;
+use crate::run::node::Node;
+use crate::text::line;
+
+/// A problem of a volume that a claim uses.
+pub(super) struct NodeProblem {
+    pub kind: FindingKind,
+    pub detail: String,
+    pub remedy: String,
+}
+
+/// The instruction for an admin whose node has another name now, or whose disk is in another node.
+const RENAMED: &str =
+    "if the node was renamed or replaced, and its storage is on another node now, see docs/how-to/lost-nodes.md";
+
+/// Returns the problem of the node of a volume that a claim uses.
+pub(super) fn problem(w: &Lookups<'_>, volume: &Volume, claim: &Claim) -> Option<NodeProblem> {
+    let selector = volume.affinity.as_deref()?;
+    let found = |kind, detail, remedy| Some(NodeProblem { kind, detail, remedy });
+    let namespace = &claim.name.namespace;
+    let delete = format!(
+        "only if the storage is lost, delete pod and claim: kubectl -n {namespace} delete pvc {}",
+        claim.name.name
+    );
+    let used = format!("and claim {} is bound to it", claim.name);
+    let Some(origin) = volume.origin_node() else {
+        let host = only_host(selector).filter(|host| !w.nodes_by_host.contains_key(host))?;
+        let label = format!("{}={host}", names::HOSTNAME);
+        let remedy = format!(
+            "bring the node back, or set this label on the node that reaches the storage: kubectl label node NODE {label}; {delete}"
+        );
+        return found(
+            FindingKind::NodeGone,
+            format!("it needs a node with the label {label}, and none has it, {used}"),
+            remedy,
+        );
+    };
+    let others = || {
+        let mut names: Vec<_> = reaching(selector, w.s.nodes.iter().map(Arc::as_ref)).collect();
+        names.retain(|name| *name != origin);
+        names
+    };
+    let carried = |node: &str| {
+        format!("if its storage is on node {node} now: flex-provisioner vouch {} --node {node}", volume.name)
+    };
+    let Some(node) = w.nodes.get(origin.as_str()) else {
+        let (also, moved) = match others().as_slice() {
+            [] => (String::new(), RENAMED.to_owned()),
+            [other, ..] => (format!("; its node affinity leads to node {other}"), carried(other)),
+        };
+        let detail = format!("it is on node {origin}, {used}{also}");
+        return found(FindingKind::NodeGone, detail, format!("bring the node back; {moved}; {delete}"));
+    };
+    if affinity::matches(selector, &node.labels) {
+        return twin(w, volume, node).map(|(detail, remedy)| NodeProblem {
+            kind: FindingKind::NodeLabels,
+            detail,
+            remedy,
+        });
+    }
+    let set = set_labels(selector, node);
+    let (also, remedy) = match others().as_slice() {
+        [] => (String::new(), set),
+        [other, ..] => (
+            format!("; node {other} has them now"),
+            format!("{set}, and take them off node {other}; {}", carried(other)),
+        ),
+    };
+    let detail = format!(
+        "its storage is on node {origin}, which exists, but has not the labels that the volume needs ({}), so that no pod with the volume can be placed there{also}",
+        line(&affinity::describe(selector), limits::NAME)
+    );
+    found(FindingKind::NodeLabels, detail, remedy)
+}
+
+/// Writes the command that gives a node the labels of a volume.
+fn set_labels(selector: &k8s_openapi::api::core::v1::NodeSelector, node: &Node) -> String {
+    match affinity::wanted_labels(selector).as_slice() {
+        [] => format!("give node {} labels that fit the node affinity", node.name),
+        labels => format!("set the labels again: kubectl label node {} {} --overwrite", node.name, labels.join(" ")),
+    }
+}
+
+/// Returns detail and remedy if another node has the host name of a volume's node.
+fn twin(w: &Lookups<'_>, volume: &Volume, node: &Node) -> Option<(String, String)> {
+    let host = only_host(volume.affinity.as_deref()?)?;
+    let twin = w.nodes_by_host.get(host)?.iter().find(|name| **name != node.name)?;
+    let label = names::HOSTNAME;
+    let detail = format!(
+        "its storage is on node {}, but node {twin} has the same label {label}={host}, and its pods may be placed there",
+        node.name
+    );
+    Some((
+        detail,
+        format!("give node {twin} a host name of its own: kubectl label node {twin} {label}={twin} --overwrite"),
+    ))
+}
+
+/// Returns the name of the node of a volume that is to be deleted, if that node does not exist.
+pub(super) fn gone(w: &Lookups<'_>, volume: &Volume) -> Option<String> {
+    let origin = match volume.is_adopted() {
+        true => volume.origin_node(),
+        false => {
+            let jobs = w.jobs_by_id.get(volume.volume_id()?).into_iter().flatten();
+            let provision = jobs.filter(|job| job.run_labels.operation == Operation::Provision);
+            let runs = provision.filter_map(|job| job.node.as_deref()).collect();
+            origin_of_unadopted(volume, &runs, w.s.nodes.iter().map(Arc::as_ref)).ok().flatten()
+        }
+    };
+    origin.filter(|node| !w.nodes.contains_key(node.as_str()))
+}
