@@ -16,7 +16,7 @@ use crate::config::keys;
 use crate::config::script::kept_prefix;
 use crate::model::volume::Provenance;
 use crate::volume::place::verify_alone;
-use crate::volume::vouch::{ClassConfigs, ReferredClaim, Vouchable, explain_other_cluster, vouchable};
+use crate::volume::vouch::{Answers, ClassConfigs, ReferredClaim, Vouchable, explain_other_cluster, vouchable};
 
 #[derive(Debug, Args)]
 pub(super) struct VouchArgs {
@@ -37,6 +37,9 @@ pub(super) struct VouchArgs {
     /// Confirm also volumes that the cluster with this UID has adopted: it must not use their storage any more.
     #[arg(long, value_name = "UID")]
     from_cluster: Option<String>,
+    /// Record that this node has the storage: it was renamed or replaced, or the storage was copied to it.
+    #[arg(long, value_name = "NAME", conflicts_with = "all")]
+    node: Option<String>,
     /// Print what would be confirmed, and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -48,7 +51,9 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
         let (Connection { client, .. }, identity) = args.cluster.open().await?;
         let index = collect::index(&client, &identity, &Clock::default()).await?;
         let (classes, recipes) = (index.classes(), index.recipe_hashes().map(str::to_owned).collect());
-        let configs = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };
+        let nodes: Vec<_> = index.nodes().cloned().collect();
+        let configs = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes, nodes: &nodes };
+        let answers = Answers { also_released: args.also_released, node: args.node.as_deref() };
         let restored = index.volumes().filter(|volume| volume.is_restored() && volume.belongs_to(&identity));
         let names = match args.all {
             true => restored.map(|volume| volume.name.clone()).collect(),
@@ -64,10 +69,10 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
                 Some(claim) => Err(format!("claim {} is adopting it", claim.name)),
                 None => {
                     let referred = ReferredClaim::of(&volume, |uid| index.claim_by_id(uid).is_some());
-                    vouchable(&volume, &configs, referred, args.also_released)
+                    vouchable(&volume, &configs, referred, answers)
                 }
             };
-            let Vouchable { provenance, untrusted_difference, other_cluster } = match checked {
+            let Vouchable { provenance, unknown_node, untrusted_difference, other_cluster } = match checked {
                 Ok(vouchable) => vouchable,
                 Err(why) => {
                     say!("{name}: refused: {why}");
@@ -76,6 +81,11 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
                 }
             };
             show(&name, &provenance);
+            if let Some(why) = unknown_node {
+                say!("{name}: refused: {why}");
+                refused += 1;
+                continue;
+            }
             let place = places.get(&name).filter(|_| provenance.moved_in.is_some());
             if let Some(why) = place.and_then(|place| verify_alone(&places, &name, place).err()) {
                 say!("{name}: refused: {why}");
@@ -95,7 +105,7 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
                 }
                 None if args.dry_run => say!("{name}: would be confirmed"),
                 None => {
-                    writes.vouch(&volume).await?;
+                    writes.vouch(&volume, args.node.as_deref()).await?;
                     say!("{name}: confirmed; the orchestrator expands and deletes it by this record from now on");
                 }
             }
@@ -112,7 +122,7 @@ fn show(name: &str, Provenance { effective_config, origin_node: node, moved_in, 
         say!("    adopted in the cluster: {}", crate::text::printable(cluster, 400));
     }
     if let Some(node) = node {
-        say!("    made on node: {node}");
+        say!("    on node: {node}");
     }
     if let Some(moved_in) = moved_in {
         say!("    storage: {}", crate::text::printable(&moved_in.path, 400));

@@ -120,7 +120,7 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
         Some(Removal::Vouch) => match writes.read_volume(&name.name).await? {
             // The PV controller may have bound the volume meanwhile, and its claim may be gone since the search.
             Some(volume) if volume.uid == *uid && volume.is_restored() && !would_delete(&volume, claims) => {
-                writes.vouch(&volume).await?;
+                writes.vouch(&volume, None).await?;
             }
             _ => return Ok(false),
         },

@@ -31,6 +31,7 @@ mod log_level;
 mod metrics;
 mod modify;
 mod move_in;
+mod node_names;
 mod nodes;
 mod page;
 mod pools;

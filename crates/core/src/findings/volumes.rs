@@ -22,7 +22,8 @@ use crate::run::backoff;
 use crate::run::view::Job;
 use crate::volume::restored::may_adopt;
 use crate::volume::vouch::{
-    ClassConfigs, ReferredClaim, Vouchable, explain_other_cluster, is_deleted_at_once, reserve_command, vouchable,
+    Answers, ClassConfigs, ReferredClaim, Vouchable, explain_other_cluster, is_deleted_at_once, reserve_command,
+    vouchable,
 };
 
 /// The relation of a volume to its claim.
@@ -143,10 +144,12 @@ fn restored(
     volume: &Volume,
     finding: impl Fn(FindingKind, String, String) -> Option<Finding>,
 ) -> Option<Finding> {
-    let known = ClassConfigs { identity: &w.s.identity, classes: &w.s.classes, recipes: &w.s.recipes };
+    let s = w.s;
+    let known = ClassConfigs { identity: &s.identity, classes: &s.classes, recipes: &s.recipes, nodes: &s.nodes };
     let command = format!("flex-provisioner vouch {}", volume.name);
     let claim = ReferredClaim::of(volume, |uid| w.objects.claim_by_id(uid).is_some());
-    match vouchable(volume, &known, claim, true) {
+    let answers = Answers { also_released: true, node: None };
+    match vouchable(volume, &known, claim, answers) {
         Ok(Vouchable { untrusted_difference, other_cluster, .. }) if is_deleted_at_once(volume, claim) => {
             let elsewhere = other_cluster.map(|cluster| format!("; {}", explain_other_cluster(&cluster)));
             let why = untrusted_difference.map(|why| format!("; {why}")).unwrap_or_default();
@@ -160,6 +163,12 @@ fn restored(
             );
             finding(FindingKind::VolumeRestored, detail, remedy)
         }
+        // Only an admin knows where the storage is.
+        Ok(Vouchable { unknown_node: Some(why), .. }) => finding(
+            FindingKind::VolumeRestored,
+            why,
+            format!("look at its record: {command} --dry-run; then: {command} --node NODE"),
+        ),
         // No option of doctor takes over the storage of another cluster.
         Ok(Vouchable { other_cluster: Some(cluster), untrusted_difference, .. }) => {
             let trust = if untrusted_difference.is_some() { " --trust-record" } else { "" };

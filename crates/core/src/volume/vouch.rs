@@ -7,14 +7,21 @@
 
 use flex_contract::policy::ReclaimPolicy;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use crate::claim::verify::{verify_moved_in_source, verify_volume_source};
 use crate::config::classes::{ClassLookup, Classes, Identity};
 use crate::config::effective_config::EffectiveConfig;
-use crate::config::{joined, keys};
+use crate::config::{Recipe, joined, keys};
+use crate::limits;
+use crate::model::affinity;
+use crate::model::moved_in::MovedIn;
+use crate::model::reach::reaching;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::model::volume::is_run_id;
+use crate::run::node::Node;
+use crate::text::line;
 use flex_contract::names;
 
 /// The data with which provenance is compared.
@@ -26,13 +33,26 @@ pub struct ClassConfigs<'a> {
     pub classes: &'a Classes,
     /// The hashes of the stored recipes.
     pub recipes: &'a HashSet<String>,
+    /// All nodes.
+    pub nodes: &'a [Arc<Node>],
+}
+
+/// What an admin says about a volume beside its name.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answers<'a> {
+    /// The storage of the volume may be deleted at once.
+    pub also_released: bool,
+    /// The node that has the storage.
+    pub node: Option<&'a str>,
 }
 
 /// A restored volume for which an admin can vouch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vouchable {
-    /// The provenance of the volume.
+    /// The provenance of the volume, with the node that the admin names.
     pub provenance: Provenance,
+    /// The reason why the admin must name the node of the storage first.
+    pub unknown_node: Option<String>,
     /// The reason why an admin must check the provenance first; `None` if it contains nothing new about its class.
     pub untrusted_difference: Option<String>,
     /// The UID of the cluster that has adopted the volume, if that is another one. It may still use the storage.
@@ -59,8 +79,7 @@ impl ReferredClaim {
     }
 }
 
-/// Checks whether an admin can vouch for a volume with this claim; `also_released` says that its storage may be deleted at
-/// once.
+/// Checks whether an admin can vouch for a volume with this claim. A volume with the mark can only get another node.
 ///
 /// # Errors
 /// If an admin cannot vouch for it. The text is for the admin.
@@ -68,7 +87,7 @@ pub fn vouchable(
     volume: &Volume,
     configs: &ClassConfigs<'_>,
     claim: ReferredClaim,
-    also_released: bool,
+    answers: Answers<'_>,
 ) -> Result<Vouchable, String> {
     if !volume.belongs_to(configs.identity) {
         return Err("it belongs to another orchestrator".to_owned());
@@ -76,11 +95,11 @@ pub fn vouchable(
     let Some(text) = volume.provenance.as_ref() else {
         return Err(format!("it has no record of an adoption (annotation {})", names::PROVENANCE));
     };
-    if volume.is_adopted() {
-        return Err("it has the orchestrator's mark already".to_owned());
-    }
-    let provenance: Provenance =
+    let mut provenance: Provenance =
         serde_json::from_str(text).map_err(|error| format!("its record cannot be read: {error}"))?;
+    if volume.is_adopted() && answers.node.is_none_or(|node| provenance.origin_node.as_deref() == Some(node)) {
+        return Err("it has the orchestrator's mark already; only its node can change (--node)".to_owned());
+    }
     let effective_config = &provenance.effective_config;
     let recipe =
         effective_config.recipe().map_err(|problems| format!("its record cannot be used: {}", joined(&problems)))?;
@@ -104,11 +123,14 @@ pub fn vouchable(
             effective_config.config, effective_config.config.namespace
         ));
     }
-    match &provenance.moved_in {
-        Some(moved_in) => verify_moved_in_source(volume, &recipe, &moved_in.path)?,
-        None => verify_volume_source(volume, &recipe)?,
+    if !volume.is_adopted() {
+        verify_source(volume, &recipe, provenance.moved_in.as_ref()).or_else(|why| {
+            // The config may say by now what its images may make.
+            let now = class_recipe(effective_config, configs).ok_or(why)?;
+            verify_source(volume, now, provenance.moved_in.as_ref())
+        })?;
     }
-    if !also_released && is_deleted_at_once(volume, claim) {
+    if !answers.also_released && is_deleted_at_once(volume, claim) {
         return Err(format!(
             "its claim is gone and its policy is Delete, so the orchestrator would delete its storage at once; to keep it for a claim of the same name: {}; to delete it: vouch --also-released",
             reserve_command(&volume.name)
@@ -124,11 +146,80 @@ pub fn vouchable(
             "its label says that it was in a pool, but a claim may have got it after the backup; once confirmed, it is in no pool: reserve it for its claim by its claimRef, or delete it if nobody has used it".to_owned()
         })
     };
+    let untrusted_difference = place.or_else(pool).or_else(|| untrusted_difference(effective_config, configs));
+    // The record of a volume with the mark is trusted; only its node changes.
+    let untrusted_difference = untrusted_difference.filter(|_| !volume.is_adopted());
+    let unknown_node = match node_of_record(volume, provenance.origin_node.as_deref(), configs.nodes, answers.node) {
+        Ok(node) => {
+            provenance.origin_node = node;
+            None
+        }
+        Err(why) if answers.node.is_some() => return Err(why),
+        Err(why) => Some(why),
+    };
     Ok(Vouchable {
+        unknown_node,
         other_cluster: provenance.cluster.clone().filter(|cluster| configs.identity.is_other_cluster(cluster)),
-        untrusted_difference: place.or_else(pool).or_else(|| untrusted_difference(effective_config, configs)),
+        untrusted_difference,
         provenance,
     })
+}
+
+/// Returns the node for the record of a volume: that of the record, or the one that the admin names. The node affinity of
+/// the volume must include it: a delete run on another node would succeed, and leave the storage behind.
+fn node_of_record(
+    volume: &Volume,
+    recorded: Option<&str>,
+    nodes: &[Arc<Node>],
+    named: Option<&str>,
+) -> Result<Option<String>, String> {
+    let Some(recorded) = recorded else {
+        return match named {
+            Some(_) => {
+                Err("its record names no node, because runs of its class may be on any: leave out --node".into())
+            }
+            None => Ok(None),
+        };
+    };
+    let Some(selector) = volume.affinity.as_deref() else { return Ok(Some(named.unwrap_or(recorded).to_owned())) };
+    let find = |name: &str| nodes.iter().find(|node| node.name == name);
+    let includes = |node: &Arc<Node>| affinity::matches(selector, &node.labels);
+    let needs = || line(&affinity::describe(selector), limits::NAME);
+    if let Some(named) = named {
+        return match find(named) {
+            None => Err(format!("node {named} does not exist")),
+            Some(node) if !includes(node) => Err(format!(
+                "node {named} has not the labels of its node affinity ({}): set them, or write the node affinity anew; then vouch again",
+                needs()
+            )),
+            Some(_) => Ok(Some(named.to_owned())),
+        };
+    }
+    let reaching: Vec<&str> = reaching(selector, nodes.iter().map(Arc::as_ref)).collect();
+    let is_one_host = affinity::only_host(selector).is_some();
+    match (find(recorded), reaching.as_slice()) {
+        (_, [one]) if *one == recorded => Ok(Some(recorded.to_owned())),
+        (_, several) if several.contains(&recorded) && !is_one_host => Ok(Some(recorded.to_owned())),
+        // The node may come back, and has the host name of the record.
+        (None, []) if affinity::only_host(selector).is_none_or(|host| host == recorded) => {
+            Ok(Some(recorded.to_owned()))
+        }
+        (None, []) => Err(format!(
+            "its record names node {recorded}, which does not exist, and no node has the labels of its node affinity ({}): wait for its node, and vouch then",
+            needs()
+        )),
+        (Some(_), []) => Err(format!(
+            "its record names node {recorded}, which has not the labels of its node affinity ({}): set them, or name the node that has the storage with --node",
+            needs()
+        )),
+        (_, [one]) => Err(format!(
+            "its record names node {recorded}, but its node affinity leads to node {one}: if the storage is on node {one}, add --node {one}"
+        )),
+        (_, several) => Err(format!(
+            "its record names node {recorded}, and its node affinity leads to the nodes {}: name the one that has the storage with --node",
+            several.join(", ")
+        )),
+    }
 }
 
 /// Checks whether the storage of a volume with this claim is deleted as soon as an admin vouches for it.
@@ -148,19 +239,29 @@ pub fn reserve_command(volume: &str) -> String {
     format!("kubectl patch pv {volume} --type json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef/uid\"}}]'")
 }
 
+fn verify_source(volume: &Volume, recipe: &Recipe, moved_in: Option<&MovedIn>) -> Result<(), String> {
+    match moved_in {
+        Some(moved_in) => verify_moved_in_source(volume, recipe, &moved_in.path),
+        None => verify_volume_source(volume, recipe),
+    }
+}
+
+/// Returns the present recipe of the class of an effective config, if the same config serves it.
+fn class_recipe<'a>(effective_config: &EffectiveConfig, configs: &ClassConfigs<'a>) -> Option<&'a Recipe> {
+    let recipe = match configs.classes.lookup(&effective_config.class) {
+        ClassLookup::Ours(class) => class.recipe.as_deref().ok(),
+        _ => None,
+    };
+    recipe.filter(|recipe| recipe.effective_config.config == effective_config.config)
+}
+
 /// Returns the difference between an effective config and those that are known of its class. Settings that only the
 /// image interprets do not count.
 fn untrusted_difference(effective_config: &EffectiveConfig, configs: &ClassConfigs<'_>) -> Option<String> {
     if configs.recipes.contains(&effective_config.hash()) {
         return None;
     }
-    let class_recipe = match configs.classes.lookup(&effective_config.class) {
-        ClassLookup::Ours(class) => class.recipe.as_ref().ok(),
-        _ => None,
-    };
-    let Some(class_recipe) =
-        class_recipe.filter(|class_recipe| class_recipe.effective_config.config == effective_config.config)
-    else {
+    let Some(class_recipe) = class_recipe(effective_config, configs) else {
         return Some(format!(
             "the config {} does not serve class {} now",
             effective_config.config, effective_config.class

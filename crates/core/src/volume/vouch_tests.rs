@@ -66,8 +66,8 @@ fn said(volume: &Volume, now: Option<&[(&str, &str)]>, kept: &[String]) -> Resul
     });
     let (identity, recipes) = (Identity::of_tests(), kept.iter().cloned().collect());
     let classes = classes(&identity, config.iter(), [], &BTreeMap::new(), &ExternalProvisioners::none());
-    let known = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };
-    vouchable(volume, &known, ReferredClaim::of(volume, |uid| uid == LIVING), false)
+    let known = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes, nodes: &[] };
+    vouchable(volume, &known, ReferredClaim::of(volume, |uid| uid == LIVING), Answers::default())
         .map(|vouchable| vouchable.untrusted_difference)
 }
 
@@ -113,8 +113,8 @@ fn a_record_of_another_cluster_is_a_question_of_its_own() {
         let identity = Identity { cluster: own.into(), ..Identity::of_tests() };
         let recipes = [effective_config(&[]).hash()].into();
         let classes = classes(&identity, [], [], &BTreeMap::new(), &ExternalProvisioners::none());
-        let known = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes };
-        let vouchable = vouchable(&volume, &known, ReferredClaim::NotGone, false).unwrap();
+        let known = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes, nodes: &[] };
+        let vouchable = vouchable(&volume, &known, ReferredClaim::NotGone, Answers::default()).unwrap();
         assert_eq!(vouchable.untrusted_difference, None, "the image is known");
         vouchable.other_cluster
     };
@@ -204,4 +204,61 @@ fn a_record_that_contradicts_its_volume_is_refused() {
     // A backup tool has restored the status, too.
     assert!(marked("another").is_restored() && !marked("v").is_restored());
     assert_eq!(said(&marked("another"), Some(&[]), &[]), Ok(None));
+}
+
+fn node(name: &str, host: &str) -> Arc<Node> {
+    let labels = [(names::HOSTNAME.to_owned(), host.to_owned())].into();
+    Arc::new(Node { name: name.into(), labels, reachable: true, taints: vec![] })
+}
+
+/// A volume may have been copied to another node, with its record. A node may have been renamed, or another machine have
+/// its disk.
+#[test]
+fn an_admin_names_the_node_of_the_storage_unless_record_and_node_affinity_agree() {
+    // Each row has the host of the volume, the nodes, the answer, and the node of the new record or the refusal.
+    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], Option<&'a str>, Result<&'a str, &'a str>);
+    let both = &[("a", "a"), ("b", "b")][..];
+    let table: &[Row<'_>] = &[
+        ("a", both, None, Ok("a")),
+        ("x", &[("a", "x")], None, Ok("a")),
+        ("b", both, None, Err("if the storage is on node b, add --node b")),
+        ("b", both, Some("b"), Ok("b")),
+        ("b", both, Some("a"), Err("node a has not the labels of its node affinity (kubernetes.io/hostname=b)")),
+        ("b", both, Some("c"), Err("node c does not exist")),
+        ("b", &[("b", "b")], None, Err("add --node b")),
+        ("a", &[("new", "a")], None, Err("add --node new")),
+        ("a", &[("new", "a")], Some("new"), Ok("new")),
+        ("x", &[("a", "x"), ("b", "x")], None, Err("leads to the nodes a, b")),
+        ("x", &[("a", "x"), ("b", "x")], Some("a"), Ok("a")),
+        ("x", &[("a", "a")], None, Err("node a, which has not the labels")),
+        ("a", &[("b", "b")], None, Ok("a")),
+        ("x", &[("b", "b")], None, Err("wait for its node")),
+    ];
+    let (identity, recipes) = (Identity::of_tests(), [effective_config(&[]).hash()].into());
+    let classes = classes(&identity, [], [], &BTreeMap::new(), &ExternalProvisioners::none());
+    for (host, nodes, named, expected) in table {
+        let volume = restored(&effective_config(&[]), |object| {
+            let host = json!({ "key": names::HOSTNAME, "operator": "In", "values": [host] });
+            object["spec"]["nodeAffinity"] =
+                json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [host] }] } });
+            let annotation = &mut object["metadata"]["annotations"][names::PROVENANCE];
+            let mut record: Value = serde_json::from_str(annotation.as_str().unwrap()).unwrap();
+            record["node"] = json!("a");
+            *annotation = json!(record.to_string());
+        });
+        let nodes: Vec<_> = nodes.iter().map(|(name, host)| node(name, host)).collect();
+        let known = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes, nodes: &nodes };
+        let answers = Answers { node: *named, ..Answers::default() };
+        let found = vouchable(&volume, &known, ReferredClaim::NotGone, answers);
+        let found = found.and_then(|found| found.unknown_node.map_or(Ok(found.provenance.origin_node), Err));
+        match (expected, &found) {
+            (Ok(node), Ok(found)) => assert_eq!(found.as_deref(), Some(*node), "{host} {nodes:?} {named:?}"),
+            (Err(says), Err(why)) => assert!(why.contains(says), "{why}"),
+            _ => panic!("{host} {nodes:?} {named:?}: {found:?}"),
+        }
+    }
+    let anywhere = restored(&effective_config(&[]), |_| {});
+    let known = ClassConfigs { identity: &identity, classes: &classes, recipes: &recipes, nodes: &[node("a", "a")] };
+    let answers = Answers { node: Some("a"), ..Answers::default() };
+    assert!(vouchable(&anywhere, &known, ReferredClaim::NotGone, answers).unwrap_err().contains("leave out --node"));
 }
