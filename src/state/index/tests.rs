@@ -75,6 +75,33 @@ fn a_claim_that_waits_for_a_node_is_requeued_when_one_arrives() {
     assert_eq!(index.change_node(WatchChange::Delete(ObjectName::new("", "n2"))), [WorkItem::Claim(name("there"))]);
 }
 
+/// A volume that was never adopted may have neither the finalizer nor a phase that says that its claim is gone.
+#[test]
+fn nodes_and_classes_wake_each_volume_for_which_a_deletion_is_due() {
+    let mut index = index();
+    let (alive, gone) = (shared_claim("team", "alive", true), shared_claim("team", "gone", true));
+    index.change_claim(WatchChange::Apply(alive.clone()));
+    let made = |claim: &Claim, phase: &str| Volume { phase: phase.into(), ..shared_volume(claim, "1Gi") };
+    let item = |volume: &Volume| WorkItem::Volume(volume.name.clone());
+    let used = made(&alive, "Available");
+    index.change_volume(WatchChange::Apply(used.clone()));
+    let node = |name: &str| Node { name: name.into(), labels: Default::default(), reachable: true, taints: vec![] };
+    for (number, phase) in ["Available", "Pending", "Released", "Failed"].into_iter().enumerate() {
+        let volume = made(&gone, phase);
+        index.change_volume(WatchChange::Apply(volume.clone()));
+        let woken = [
+            index.change_node(WatchChange::Apply(node(&format!("n{number}")))),
+            index.change_node(WatchChange::Delete(ObjectName::new("", format!("n{number}")))),
+            index.change_config(WatchChange::Apply(config(&[("zone", phase)]))),
+            index.change_config(WatchChange::Delete(config(&[]).name)),
+        ];
+        for (change, woken) in woken.iter().enumerate() {
+            assert!(woken.contains(&item(&volume)), "{phase}, change {change}: {woken:?}");
+            assert!(!woken.contains(&item(&used)), "its claim exists: {woken:?}");
+        }
+    }
+}
+
 #[test]
 fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_requeued_when_the_volume_is_visible() {
     use crate::model::snapshot::Of;

@@ -251,6 +251,7 @@ impl Index {
             false => waits(claim) || claim.nodes_with_storage.iter().chain(&claim.selected_node).any(on_it),
         });
         let volumes = cache.volumes.all().filter(|volume| volume.nodes_with_storage.iter().any(on_it));
+        let volumes = volumes.chain(self.with_due_deletion());
         let contents = cache.snapshots.contents().filter(|content| content.terminating);
         let pods = cache.runs.pods().filter(|pod| !pod.is_over() && pod.node.iter().any(on_it));
         let mut items: Vec<WorkItem> = claims.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
@@ -265,6 +266,19 @@ impl Index {
         items.extend(self.for_capacity());
         items.extend(self.all_pools());
         items
+    }
+
+    /// Returns the volumes for which a deletion is due or in progress: no claim has them. Those that were never adopted
+    /// may have no finalizer and any phase.
+    fn with_due_deletion(&self) -> impl Iterator<Item = Arc<Volume>> {
+        let claims = &self.facts.cache.claims;
+        let has_no_claim = |volume: &Volume| {
+            let uid = volume.claim_ref_uid().or(volume.claim_uid.as_deref());
+            volume.pool_hash().is_none() && uid.is_some_and(|uid| claims.name_of(uid).is_none())
+        };
+        let is_due =
+            move |volume: &&Arc<Volume>| volume.terminating || volume.phase.is_claim_gone() || has_no_claim(volume);
+        self.facts.cache.volumes.unsettled().filter(is_due).cloned()
     }
 
     /// Returns the items for a VolumeSnapshot.
@@ -347,8 +361,7 @@ impl Index {
         });
         let mut items: Vec<WorkItem> = concerned.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
         // The config may not have said before how their storage is deleted.
-        let released = |volume: &&Arc<Volume>| volume.has_finalizer() && volume.phase.is_claim_gone();
-        items.extend(cache.volumes.unsettled().filter(released).map(|volume| WorkItem::Volume(volume.name.clone())));
+        items.extend(self.with_due_deletion().map(|volume| WorkItem::Volume(volume.name.clone())));
         let growing = cache.claims.all().filter(|claim| cache.wants_more(claim));
         items.extend(growing.filter_map(|claim| claim.volume_name.clone()).map(WorkItem::Volume));
         let contents = cache.snapshots.contents().filter(|content| !content.ready || content.terminating);
