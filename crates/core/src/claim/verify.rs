@@ -48,8 +48,10 @@ pub fn mismatches(volume: &Volume, claim: &Claim, recipe: &Recipe, node: Option<
     }
     verify_surplus(volume, claim, recipe).into_iter().for_each(&mut refuse);
     verify_foreign_metadata(volume, claim, recipe).into_iter().for_each(&mut refuse);
-    // A half-adopted volume is adopted, whatever node is selected meanwhile: the scheduler follows the volume.
-    if let (Some(selector), Some(node)) = (volume.affinity.as_ref().filter(|_| !volume.has_finalizer()), node)
+    // A half-adopted volume is adopted, whatever node is selected meanwhile: the scheduler follows the volume. An image
+    // may write the finalizer, and never the record.
+    let is_half_adopted = names_it && volume.provenance.is_some();
+    if let (Some(selector), Some(node)) = (volume.affinity.as_ref().filter(|_| !is_half_adopted), node)
         && !affinity::matches(selector, node.labels)
     {
         refuse(format!("its node affinity excludes the selected node {}", node.node));

@@ -192,7 +192,11 @@ fn the_selected_node_must_reach_the_volume() {
     assert_eq!(at("east", Some(node_1)), ["its node affinity excludes the selected node node-1"]);
     assert_eq!(at("east", None), [""; 0], "no node is selected, so the pod follows the volume");
     let finalizers = vec![flex_contract::names::VOLUME_FINALIZER.to_owned()];
-    let half_way = Volume { affinity: Some(zone("east")), finalizers, ..volume() };
+    let by_image = Volume { affinity: Some(zone("east")), finalizers, ..volume() };
+    let refused = mismatches(&by_image, &claim(), &recipe(""), Some(node_1));
+    assert_eq!(refused, ["its node affinity excludes the selected node node-1"], "an image writes the finalizer");
+    let claim_ref = Some(Reference { name: ObjectName::new("team", "data"), uid: Some(UID.into()) });
+    let half_way = Volume { provenance: Some("{}".into()), claim_ref, ..by_image };
     let selected_since = mismatches(&half_way, &claim(), &recipe(""), Some(node_1));
     assert_eq!(selected_since, [""; 0], "its adoption began with another selected node, or with none");
 }
