@@ -118,6 +118,7 @@ async fn a_volume_is_expanded_snapshotted_and_cloned_and_capacity_is_published()
     let endpoint = format!("http://127.0.0.1:{}/v3", server.port());
     let data = [
         ("volume-sources", "iscsi"),
+        ("volume-mode", "Filesystem, Block"),
         ("os-cinder-endpoint", endpoint.as_str()),
         ("os-tenant-name", "offers"),
         ("secret-namespace", ADMIN),

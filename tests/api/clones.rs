@@ -163,7 +163,7 @@ async fn a_clone_deleted_half_way_unprotects_its_source_also_after_a_crash() {
 #[tokio::test]
 async fn impossible_clones_are_refused_and_claims_for_populators_are_left_alone() {
     let ring = Ring::start().await;
-    ring.config("c", "c", &[("capabilities", "clone")]).await;
+    ring.config("c", "c", &[("capabilities", "clone"), ("volume-mode", "Filesystem, Block")]).await;
     ring.config("cannot", "cannot", &[]).await;
     source(&ring, "c").await;
     let populated = json!({ "spec": { "dataSourceRef": { "apiGroup": "example.com", "kind": "Hello", "name": "h" } } });

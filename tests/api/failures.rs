@@ -211,12 +211,7 @@ async fn pods_pass_the_restricted_level_unless_the_config_asks_for_more() {
 #[tokio::test]
 async fn claims_that_no_image_can_serve_are_refused_on_the_claim() {
     let ring = Ring::start().await;
-    ring.config(
-        "c",
-        "c",
-        &[("min-size", "1Gi"), ("max-size", "10Gi"), ("access-modes", "ReadWriteOnce"), ("volume-mode", "Filesystem")],
-    )
-    .await;
+    ring.config("c", "c", &[("min-size", "1Gi"), ("max-size", "10Gi"), ("access-modes", "ReadWriteOnce")]).await;
     let size = |size: &str| json!({ "spec": { "resources": { "requests": { "storage": size } } } });
     let cases = [
         ("small", size("1Mi"), "class c provides at least 1Gi"),

@@ -187,7 +187,7 @@ async fn of_two_claims_one_gets_the_pooled_volume_and_the_other_a_new_one() {
 async fn a_pooled_volume_does_not_suit_every_claim() {
     let ring = Ring::start().await;
     let mut image = Image::default();
-    ring.config("c", "c", &[("capabilities", "pool, clone"), ONE[1]]).await;
+    ring.config("c", "c", &[("capabilities", "pool, clone"), ONE[1], ("volume-mode", "Filesystem, Block")]).await;
     image.filled(&ring, 1).await;
     ring.claim("source", "c").await;
     let source = ring.volume_of("source").await.name_any();

@@ -90,7 +90,8 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
 async fn impossible_snapshots_and_restores_are_reported_and_can_be_fixed() {
     let ring = Ring::with_snapshots().await;
     ring.config("cannot", "cannot", &[("placement", "any")]).await;
-    ring.config("c", "c", &[("capabilities", "snapshot"), ("placement", "any")]).await;
+    let keys = [("capabilities", "snapshot"), ("placement", "any"), ("volume-mode", "Filesystem, Block")];
+    ring.config("c", "c", &keys).await;
     ring.claim("plain", "cannot").await;
     ring.provision("plain").await;
     let id = ring.snapshot("early", "later").await;

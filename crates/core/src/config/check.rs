@@ -96,7 +96,7 @@ fn read(r: &mut Reader<'_>, effective_config: EffectiveConfig) -> Recipe {
         reclaim_policy: r.one_of(&keys::RECLAIM_POLICY, &["Delete", "Retain"], "Delete").as_str().into(),
         access_modes: r.some_of(&keys::ACCESS_MODES, ACCESS_MODES, ACCESS_MODES),
         volume_modes: r
-            .some_of(&keys::VOLUME_MODE, VOLUME_MODES, VOLUME_MODES)
+            .some_of(&keys::VOLUME_MODE, VOLUME_MODES, &VOLUME_MODES[..1])
             .iter()
             .map(|mode| mode.as_str().into())
             .collect(),

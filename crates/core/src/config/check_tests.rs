@@ -38,7 +38,7 @@ fn an_image_alone_is_enough() {
     let recipe = good(&[]);
     assert_eq!(recipe.image, "registry.example/team/provisioner:1.0");
     assert_eq!((recipe.placement, recipe.reclaim_policy.as_str()), (Placement::SelectedNode, "Delete"));
-    assert_eq!((recipe.access_modes.len(), recipe.volume_modes.len()), (4, 2));
+    assert_eq!((recipe.access_modes.len(), recipe.volume_modes.len()), (4, 1));
     assert_eq!((recipe.timeout.as_secs(), recipe.retries, recipe.max_in_flight), (300, 15, 100));
     assert_eq!((recipe.backoff.initial.as_secs(), recipe.backoff.max.as_secs()), (2, 300));
     assert_eq!((recipe.run_as_user, recipe.pull_policy.as_deref(), recipe.service_token), (None, None, false));

@@ -242,8 +242,9 @@ keys! {
     }
 
     /// The volume modes that a claim may ask for.
+    /// `Block` is for images that make devices.
     VOLUME_MODE = "volume-mode", Volumes {
-        value: "list of `Filesystem`, `Block`", default: "both", example: "Filesystem", section: "",
+        value: "list of `Filesystem`, `Block`", default: "`Filesystem`", example: "Filesystem, Block", section: "",
         errors: [("Tape", "is not known")],
         affects_volume: yes, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
