@@ -68,6 +68,20 @@ pub const VOLUME_SOURCE_KINDS: &[&str] = &[
     "vsphereVolume",
 ];
 
+/// Returns the CSI driver to which Kubernetes hands the volumes of an in-tree kind.
+pub fn migrated_to(kind: &str) -> Option<&'static str> {
+    match kind {
+        "awsElasticBlockStore" => Some("ebs.csi.aws.com"),
+        "azureDisk" => Some("disk.csi.azure.com"),
+        "azureFile" => Some("file.csi.azure.com"),
+        "cinder" => Some("cinder.csi.openstack.org"),
+        "gcePersistentDisk" => Some("pd.csi.storage.gke.io"),
+        "portworxVolume" => Some("pxd.portworx.com"),
+        "vsphereVolume" => Some("csi.vsphere.vmware.com"),
+        _ => None,
+    }
+}
+
 fn volume_source_kinds(spec: &PersistentVolumeSpec) -> impl Iterator<Item = &'static str> {
     let present = [
         spec.host_path.is_some(),

@@ -13,3 +13,5 @@ pub mod request;
 pub mod restore;
 pub mod timeline;
 pub mod verify;
+mod verify_secrets;
+mod verify_source;

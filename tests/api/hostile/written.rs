@@ -20,7 +20,11 @@ async fn a_volume_with_foreign_metadata_gets_an_event_and_is_not_bound() {
     let owner = json!([{ "apiVersion": "v1", "kind": "Namespace", "name": USER, "uid": "c0ffee00-0000-4000-8000-00000000cafe" }]);
     let written: [(&str, Value, &str); 7] = [
         ("driver", json!({ "spec": { "nfs": null, "csi": driver } }), "needs `volume-sources: csi:DRIVER`"),
-        ("secret", json!({ "spec": { "nfs": null, "iscsi": iscsi } }), "a Secret in the namespace kube-system"),
+        (
+            "secret",
+            json!({ "spec": { "nfs": null, "iscsi": iscsi } }),
+            "the Secret bootstrap in the namespace kube-system",
+        ),
         ("owner", json!({ "metadata": { "ownerReferences": owner } }), "owned by Namespace"),
         ("finalizer", json!({ "metadata": { "finalizers": ["example.com/hold"] } }), "the finalizer example.com/hold"),
         ("size", json!({ "spec": { "capacity": { "storage": "1Pi" } } }), "its size is 1Pi"),

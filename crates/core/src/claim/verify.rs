@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use flex_contract::{names, quantity, storage};
 use k8s_openapi::api::core::v1::NodeSelector;
 
+use crate::claim::verify_secrets::verify_secrets;
+use crate::claim::verify_source::verify_source;
+use crate::config::Recipe;
 use crate::config::former_deployment::is_no_driver;
 use crate::config::values::is_clean_absolute;
-use crate::config::{Recipe, SourceRule};
 use crate::limits;
 use crate::model::affinity;
 use crate::model::claim::Claim;
-use crate::model::foreign_metadata::{FINALIZERS, said_namespaces};
+use crate::model::foreign_metadata::FINALIZERS;
 use crate::model::volume::Volume;
 use crate::run::node::NodeLabels;
 use crate::text::line;
@@ -144,9 +146,10 @@ fn verify_surplus(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Option<Str
 fn verify_foreign_metadata(volume: &Volume, claim: &Claim, recipe: &Recipe) -> Vec<String> {
     let mut mismatches = Vec::new();
     let mut refuse = |mismatch: String| mismatches.push(mismatch);
+    let driver = volume.foreign_metadata.as_ref().and_then(|written| written.driver.as_deref());
     let allowed = |finalizer: &&String| {
         FINALIZERS.contains(&finalizer.as_str())
-            || finalizer.starts_with("external-attacher/")
+            || driver.is_some_and(|driver| is_of_attacher(finalizer, driver))
             || recipe.volume_finalizers.contains(finalizer)
     };
     if let Some(finalizer) = volume.finalizers.iter().find(|finalizer| !allowed(finalizer)) {
@@ -160,21 +163,7 @@ fn verify_foreign_metadata(volume: &Volume, claim: &Claim, recipe: &Recipe) -> V
             "it is owned by {owner} (ownerReferences): Kubernetes would delete it together with that; the image must not write owners"
         ));
     }
-    let effective_config = &recipe.effective_config;
-    let parameters = effective_config.data.iter().chain(&effective_config.parameters);
-    let said: Vec<_> = said_namespaces(parameters, &volume.name, &claim.name.namespace).collect();
-    let own = |namespace: &&String| {
-        namespace.is_empty()
-            || **namespace == claim.name.namespace
-            || **namespace == recipe.config.namespace
-            || recipe.secret_namespaces.contains(namespace)
-            || said.contains(namespace)
-    };
-    if let Some(namespace) = written.secret_namespaces.iter().find(|namespace| !own(namespace)) {
-        refuse(format!(
-            "it names a Secret in the namespace {namespace}, which is neither the claim's nor the provisioner config's; to allow it, list the namespace in `secret-namespaces` of the config"
-        ));
-    }
+    verify_secrets(volume, claim, recipe).into_iter().for_each(&mut refuse);
     let known = |option: &&String| {
         let among = |options: &[String]| options.contains(option);
         among(&recipe.mount_options) || among(&recipe.volume_mount_options)
@@ -190,6 +179,14 @@ fn verify_foreign_metadata(volume: &Volume, claim: &Claim, recipe: &Recipe) -> V
         ));
     }
     mismatches
+}
+
+/// Checks whether a finalizer is that of the attacher of a CSI driver. The attacher writes the name of its driver with
+/// dashes in place of other signs.
+fn is_of_attacher(finalizer: &str, driver: &str) -> bool {
+    let dashed = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let of = finalizer.strip_prefix("external-attacher/");
+    of.is_some_and(|of| !of.is_empty() && (of == driver || of == driver.chars().map(dashed).collect::<String>()))
 }
 
 /// Checks whether the PV controller binds the claim to a volume that is reserved for it by name.
@@ -251,7 +248,7 @@ pub fn derived_affinity(
 /// # Errors
 /// If the class does not allow the source. The text is for the claim's event.
 pub fn verify_volume_source(volume: &Volume, recipe: &Recipe) -> Result<(), String> {
-    source(volume, &recipe.volume_sources, &recipe.effective_config.replaces)?;
+    verify_source(volume, &recipe.volume_sources, &recipe.effective_config.replaces)?;
     is_where_its_run_was(volume, recipe)
 }
 
@@ -261,7 +258,7 @@ pub fn verify_volume_source(volume: &Volume, recipe: &Recipe) -> Result<(), Stri
 /// # Errors
 /// If the class does not allow the source. The text is for the admin.
 pub fn verify_moved_in_source(volume: &Volume, recipe: &Recipe, path: &str) -> Result<(), String> {
-    source(volume, &recipe.volume_sources, &recipe.effective_config.replaces)?;
+    verify_source(volume, &recipe.volume_sources, &recipe.effective_config.replaces)?;
     if !is_clean_absolute(path) || path.ends_with('/') {
         return Err(format!("its path `{path}` is not absolute and clean, or ends with a slash"));
     }
@@ -298,51 +295,6 @@ fn is_where_its_run_was(volume: &Volume, recipe: &Recipe) -> Result<(), String> 
     Err(format!(
         "its path `{path}` is not the directory that its run was given; with `storage-mounts` in the provisioner config it must be the directory of CLAIM_UUID there"
     ))
-}
-
-/// Checks whether the rules of a class allow a volume source. Without a rule every kind is allowed, except for paths on
-/// nodes and drivers of others. An image that could name any path could expose the node itself. A driver would do with
-/// its own rights whatever the image says. A class that replaces a driver may use that driver.
-fn source(volume: &Volume, rules: &[SourceRule], replaces: &str) -> Result<(), String> {
-    let Some(kind) = volume.source_kind else { return Err("it has no volume source, or several".into()) };
-    let on_node = matches!(kind, "hostPath" | "local");
-    let path = volume.path.as_deref().unwrap_or_default();
-    if on_node && !is_clean_absolute(path) {
-        return Err(format!("its path `{path}` is not absolute and clean"));
-    }
-    let by_driver = matches!(kind, "csi" | "flexVolume");
-    let driver = volume.foreign_metadata.as_ref().and_then(|written| written.driver.as_deref()).unwrap_or_default();
-    let own = kind == "csi" && !replaces.is_empty() && driver == replaces;
-    let any = |rule: &SourceRule| rule.driver.is_none() && (kind != "csi" || replaces.is_empty());
-    let allowed = |rule: &SourceRule| {
-        rule.kind == kind
-            && (!by_driver || any(rule) || own || rule.driver.as_deref() == Some(driver))
-            && rule.prefix.as_ref().is_none_or(|prefix| {
-                path.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
-            })
-    };
-    if by_driver && rules.is_empty() {
-        let why = || {
-            format!(
-                "a {kind} volume needs `volume-sources: {kind}:DRIVER` in the provisioner config; its driver is `{driver}`"
-            )
-        };
-        return own.then_some(()).ok_or_else(why);
-    }
-    if by_driver && rules.iter().any(|rule| rule.kind == kind) && !rules.iter().any(allowed) {
-        return Err(format!(
-            "`volume-sources` of the provisioner config does not allow the driver `{driver}`; `{kind}:{driver}` would"
-        ));
-    }
-    match (rules.is_empty(), on_node) {
-        (true, false) => Ok(()),
-        (true, true) => Err(format!(
-            "a {kind} volume needs `volume-sources: {kind}:/directory` in the provisioner config; its path is `{path}`"
-        )),
-        (false, _) if rules.iter().any(allowed) => Ok(()),
-        (false, true) => Err(format!("`volume-sources` of the provisioner config does not allow {kind} at `{path}`")),
-        (false, false) => Err(format!("`volume-sources` of the provisioner config does not allow {kind}")),
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,22 @@
 //! The verdict on a ConfigMap by itself, without StorageClasses and other configs.
 
+use flex_contract::volume::migrated_to;
+
 use super::class::Verdict;
 use super::identity::Identity;
 use super::input::{Config, effective_config_of};
 use super::{Problem, SourceRule, common_mistakes, keys, script};
+
+/// Returns the problem of a rule for a kind that Kubernetes hands to a CSI driver. Such a rule allows nothing, and the
+/// records of volumes may have it.
+fn migrated_kinds(config: &Config) -> Option<Problem> {
+    let text = config.data.get(keys::VOLUME_SOURCES.name)?;
+    let mut kinds = text.split(',').map(str::trim);
+    let (kind, driver) = kinds.find_map(|kind| migrated_to(kind).map(|driver| (kind, driver)))?;
+    let why =
+        format!("allows no volume by `{kind}`: Kubernetes hands such volumes to a CSI driver; write `csi:{driver}`");
+    Some(Problem::new(keys::VOLUME_SOURCES.name, why))
+}
 
 /// Checks a ConfigMap by itself.
 pub(super) fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
@@ -31,6 +44,7 @@ pub(super) fn own_verdict(identity: &Identity, config: &Config) -> Verdict {
             }));
         }
     }
+    verdict.problems.extend(migrated_kinds(config));
     if config.replaces() == Some(identity.provisioner.as_str()) {
         let why = "is this provisioner's own name; name the CSI driver whose external provisioner it replaces";
         verdict.problems.push(Problem::new(keys::REPLACES_PROVISIONER.name, why));

@@ -94,7 +94,7 @@ pub struct Recipe {
     pub min_size: Option<u64>,
     /// The largest size of a claim, in bytes.
     pub max_size: Option<u64>,
-    /// The volume sources that volumes may have. Empty means all, except for paths on nodes and drivers of others.
+    /// The volume sources that volumes may have. Empty means `nfs`, and the driver that the class replaces.
     pub volume_sources: Vec<SourceRule>,
     /// The mount options that volumes may have beside those of the class.
     pub volume_mount_options: Vec<String>,
@@ -102,7 +102,7 @@ pub struct Recipe {
     pub volume_finalizers: Vec<String>,
     /// The labels and annotations of Kubernetes that the image may put on its volumes.
     pub volume_metadata: Vec<String>,
-    /// The namespaces whose Secrets volumes may name, beside those of the config and of the claim.
+    /// The namespaces of which volumes may name any Secret, beside the Secrets that the config names.
     pub secret_namespaces: Vec<String>,
     /// The largest surplus of a volume over the requested size, in bytes.
     pub max_surplus: Option<u64>,

@@ -40,7 +40,7 @@ pub struct SourceRule {
     pub kind: String,
     /// For `hostPath` and `local`: the directory under which the path must lie.
     pub prefix: Option<String>,
-    /// For `csi` and `flexVolume`: the driver; `None` for any.
+    /// For `csi` and `flexVolume`: the driver; for `fc`: the target WWN; `None` for any.
     pub driver: Option<String>,
 }
 

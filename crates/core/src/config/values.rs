@@ -176,8 +176,8 @@ pub fn size(text: &str) -> Result<u64, String> {
     quantity::bytes(text).map_err(|error| error.to_string())
 }
 
-/// Reads a source rule: a kind alone such as `nfs`, or `hostPath:/prefix`, `local:/prefix`, `csi:driver` or
-/// `flexVolume:driver`.
+/// Reads a source rule: a kind alone such as `nfs`, or `hostPath:/prefix`, `local:/prefix`, `csi:driver`,
+/// `flexVolume:driver` or `fc:WWN`.
 pub fn source_rule(text: &str) -> Result<SourceRule, String> {
     let (kind, prefix) = match text.split_once(':') {
         Some((kind, prefix)) => (kind.trim(), Some(prefix.trim())),
@@ -191,6 +191,12 @@ pub fn source_rule(text: &str) -> Result<SourceRule, String> {
         ));
     };
     let on_node = matches!(*kind, "hostPath" | "local");
+    if let (Some(wwn), "fc") = (prefix, *kind) {
+        return match wwn.len() == 16 && wwn.chars().all(|c| c.is_ascii_hexdigit()) {
+            true => Ok(SourceRule { kind: (*kind).to_owned(), prefix: None, driver: Some(wwn.to_owned()) }),
+            false => Err(format!("`{wwn}` cannot be a target WWN; write 16 hexadecimal digits")),
+        };
+    }
     if let (Some(driver), "csi" | "flexVolume") = (prefix, *kind) {
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
         return match !driver.is_empty() && driver.len() <= 253 && driver.chars().all(legal) {
@@ -199,9 +205,9 @@ pub fn source_rule(text: &str) -> Result<SourceRule, String> {
         };
     }
     match prefix {
-        Some(prefix) if !on_node => {
-            Err(format!("`{kind}:{prefix}`: only hostPath and local take a directory, and csi and flexVolume a driver"))
-        }
+        Some(prefix) if !on_node => Err(format!(
+            "`{kind}:{prefix}`: only hostPath and local take a directory, csi and flexVolume a driver, and fc a WWN"
+        )),
         Some(prefix) if !is_clean_absolute(prefix) => {
             Err(format!("`{prefix}` must be an absolute directory without `..`, such as /var/lib/volumes"))
         }

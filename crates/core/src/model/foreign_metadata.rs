@@ -1,9 +1,10 @@
 //! The fields that an image writes on its volume beyond its task, and on which other programs would act.
 
 use flex_contract::{names, volume as contract_volume};
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeSpec};
 
 use super::manifest::LAST_APPLIED;
+use super::named_secrets::{NamedSecret, named_secrets};
 use crate::limits;
 use crate::text::cut;
 
@@ -11,10 +12,15 @@ use crate::text::cut;
 /// adopted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForeignMetadata {
-    /// The driver that mounts the volume, for `csi` and `flexVolume`.
+    /// The driver that mounts the volume, for `csi`, for `flexVolume`, and for the kinds that Kubernetes hands to a CSI
+    /// driver.
     pub driver: Option<String>,
-    /// The namespaces of the Secrets that the volume names; empty for that of its claim.
-    pub secret_namespaces: Vec<String>,
+    /// The Secrets that the volume names.
+    pub secrets: Vec<NamedSecret>,
+    /// The target WWNs of an `fc` volume.
+    pub wwns: Vec<String>,
+    /// The `fc` volume names no targets, or disks by WWIDs. A WWID may be that of a disk of the node itself.
+    pub names_disks: bool,
     /// The mount options, including the options in the old annotation.
     pub mount_options: Vec<String>,
     /// The owners, as `Kind name`. When an owner is gone, Kubernetes deletes the volume.
@@ -37,9 +43,11 @@ const ALLOWED_METADATA: &[&str] = &[
     LAST_APPLIED,
 ];
 
-/// The finalizers that Kubernetes itself adds to volumes, and the orchestrator's.
-pub const FINALIZERS: &[&str] =
-    &[names::VOLUME_FINALIZER, "kubernetes.io/pv-protection", "kubernetes.io/pv-controller"];
+/// The finalizer that Kubernetes adds to each volume.
+pub const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
+
+/// The finalizers that Kubernetes itself adds to volumes of every kind, and the orchestrator's.
+pub const FINALIZERS: &[&str] = &[names::VOLUME_FINALIZER, PV_PROTECTION];
 
 /// The number of items of a list that are kept. More of them say nothing more about the fit of a volume.
 const MAX_ITEMS: usize = 32;
@@ -63,25 +71,22 @@ impl ForeignMetadata {
     /// Reads the fields of a volume.
     pub fn on(volume: &PersistentVolume) -> Self {
         let (metadata, spec) = (&volume.metadata, volume.spec.as_ref());
-        let kind = spec.and_then(contract_volume::volume_source_kind);
-        let source = kind.map(|kind| serde_json::json!(spec)[kind].take()).unwrap_or_default();
         let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key).cloned());
-        let driver = source["driver"].as_str().filter(|_| matches!(kind, Some("csi" | "flexVolume")));
-        // All kinds name a Secret in the same way, by fields such as `secretRef` and `nodePublishSecretRef`.
-        let referred = source.as_object().into_iter().flatten().filter_map(|(field, value)| {
-            let (is_reference, of) = (field.to_ascii_lowercase().ends_with("secretref"), &value["namespace"]);
-            (is_reference && value.is_object()).then(|| of.as_str().unwrap_or_default().to_owned())
-        });
-        let named = source["secretNamespace"].as_str().map(str::to_owned);
-        let deletion = annotation(names::DELETION_SECRET_NAMESPACE);
+        let fc = spec.and_then(|spec| spec.fc.as_ref());
+        let wwns = fc.iter().flat_map(|fc| fc.target_wwns.iter().flatten().cloned());
         let options = spec.and_then(|spec| spec.mount_options.clone()).unwrap_or_default();
         let of_old = annotation(MOUNT_OPTIONS).unwrap_or_default();
         let of_old = of_old.split(',').map(str::trim).filter(|option| !option.is_empty()).map(str::to_owned);
         let owners = metadata.owner_references.iter().flatten();
         let keys = metadata.labels.iter().chain(&metadata.annotations).flatten().map(|(key, _)| key);
         ForeignMetadata {
-            driver: driver.map(|driver| cut(driver, limits::NAME).into_owned()),
-            secret_namespaces: bounded(referred.chain(named).chain(deletion)),
+            driver: spec.and_then(driver).map(|driver| cut(driver, limits::NAME).into_owned()),
+            secrets: named_secrets(volume).into_iter().map(cut_secret).collect(),
+            wwns: bounded(wwns),
+            names_disks: fc.is_some_and(|fc| {
+                let targets = fc.target_wwns.as_ref().map_or(0, Vec::len);
+                fc.wwids.as_ref().is_some_and(|wwids| !wwids.is_empty()) || !(1..=MAX_ITEMS).contains(&targets)
+            }),
             mount_options: bounded(options.into_iter().chain(of_old)),
             owners: bounded(owners.map(|owner| format!("{} {}", owner.kind, owner.name))),
             metadata: bounded(
@@ -91,16 +96,16 @@ impl ForeignMetadata {
     }
 }
 
-/// Returns the namespaces of Secrets that a class's parameters name.
-pub fn said_namespaces<'a>(
-    parameters: impl Iterator<Item = (&'a String, &'a String)> + 'a,
-    volume: &'a str,
-    claim: &'a str,
-) -> impl Iterator<Item = String> + 'a {
-    let plain = |key: &str| key.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-    parameters
-        .filter(move |(key, _)| plain(key).ends_with("secretnamespace"))
-        .map(move |(_, value)| value.trim().replace("${pv.name}", volume).replace("${pvc.namespace}", claim))
+/// Returns the driver that mounts a volume.
+fn driver(spec: &PersistentVolumeSpec) -> Option<&str> {
+    let flex_volume = spec.flex_volume.as_ref().map(|flex| flex.driver.as_str());
+    let kind = contract_volume::volume_source_kind(spec)?;
+    spec.csi.as_ref().map(|csi| csi.driver.as_str()).or(flex_volume).or_else(|| contract_volume::migrated_to(kind))
+}
+
+fn cut_secret(NamedSecret { namespace, name }: NamedSecret) -> NamedSecret {
+    let cut = |text: String| cut(&text, limits::NAME).into_owned();
+    NamedSecret { namespace: cut(namespace), name: cut(name) }
 }
 
 #[cfg(test)]
@@ -113,47 +118,52 @@ mod tests {
         ForeignMetadata::on(&serde_json::from_value(volume).unwrap())
     }
 
+    /// Each kind of volume source of the API, with all references to Secrets that it can have.
     #[test]
-    fn every_kind_of_reference_to_a_secret_is_found() {
-        let reference = json!({ "name": "s", "namespace": "kube-system" });
-        for (source, fields) in [
-            (
-                "csi",
-                &[
-                    "controllerPublishSecretRef",
-                    "nodeStageSecretRef",
-                    "nodePublishSecretRef",
-                    "controllerExpandSecretRef",
-                    "nodeExpandSecretRef",
-                ][..],
-            ),
-            ("flexVolume", &["secretRef"]),
-            ("rbd", &["secretRef"]),
-            ("cephfs", &["secretRef"]),
-            ("iscsi", &["secretRef"]),
-            ("scaleIO", &["secretRef"]),
-            ("storageos", &["secretRef"]),
-            ("cinder", &["secretRef"]),
-        ] {
-            for field in fields {
-                let mut body = json!({ "driver": "d", "volumeHandle": "h", "image": "i", "monitors": [], "iqn": "i",
-                    "lun": 1, "targetPortal": "t", "gateway": "g", "system": "s", "volumeID": "v" });
-                body[field] = reference.clone();
-                let written = of_json(json!({ "spec": { source: body } }));
-                assert_eq!(written.secret_namespaces, ["kube-system"], "{source} {field}");
-            }
+    fn every_reference_to_a_secret_of_every_kind_is_found() {
+        let secret = json!({ "name": "s", "namespace": "kube-system" });
+        let csi = [
+            "controllerPublishSecretRef",
+            "nodeStageSecretRef",
+            "nodePublishSecretRef",
+            "controllerExpandSecretRef",
+            "nodeExpandSecretRef",
+        ];
+        for kind in contract_volume::VOLUME_SOURCE_KINDS {
+            let fields: &[&str] = match *kind {
+                "csi" => &csi,
+                "flexVolume" | "rbd" | "cephfs" | "iscsi" | "scaleIO" | "storageos" | "cinder" => &["secretRef"],
+                "azureFile" => &["secretName"],
+                _ => &[],
+            };
+            // The API has no other field for a Secret.
+            let mut body = json!({ "driver": "d", "volumeHandle": "h", "image": "i", "monitors": [], "iqn": "i", "lun": 1,
+                "targetPortal": "t", "gateway": "g", "system": "s", "volumeID": "v", "path": "/p", "server": "s",
+                "endpoints": "e", "diskName": "n", "diskURI": "u", "pdName": "p", "pdID": "p", "shareName": "s",
+                "registry": "r", "volume": "v", "volumePath": "v", "secretNamespace": "kube-system",
+                "secretName": "s", "secretRef": secret });
+            csi.iter().for_each(|field| body[field] = secret.clone());
+            let mut volume: PersistentVolume = serde_json::from_value(json!({ "spec": { *kind: body } })).unwrap();
+            let spec = serde_json::to_value(&volume).unwrap()["spec"][*kind].to_string();
+            let read: usize = fields.iter().map(|field| spec.matches(&format!("\"{field}\"")).count()).sum();
+            assert_eq!(read, fields.len(), "{kind}: {spec}");
+            assert_eq!(
+                spec.to_lowercase().matches("secret").count(),
+                read + usize::from(*kind == "azureFile"),
+                "{spec}"
+            );
+            let found = ForeignMetadata::on(&volume).secrets;
+            let expected = NamedSecret { namespace: "kube-system".into(), name: "s".into() };
+            assert_eq!(found, vec![expected; fields.len()], "{kind}");
+            volume.spec = None;
+            assert!(ForeignMetadata::on(&volume).secrets.is_empty());
         }
-        let azure = json!({ "secretName": "s", "secretNamespace": "kube-system", "shareName": "s" });
-        assert_eq!(of_json(json!({ "spec": { "azureFile": azure } })).secret_namespaces, ["kube-system"]);
         let iscsi = json!({ "iqn": "i", "lun": 1, "targetPortal": "t", "secretRef": { "name": "s" } });
-        assert_eq!(
-            of_json(json!({ "spec": { "iscsi": iscsi } })).secret_namespaces,
-            [""],
-            "the namespace of its claim"
-        );
+        let found = of_json(json!({ "spec": { "iscsi": iscsi } })).secrets;
+        assert_eq!(found, [NamedSecret { namespace: String::new(), name: "s".into() }], "the namespace of its claim");
         let key = "volume.kubernetes.io/provisioner-deletion-secret-namespace";
         let noted = json!({ "metadata": { "annotations": { key: "kube-system" } }, "spec": {} });
-        assert_eq!(of_json(noted).secret_namespaces, ["kube-system"]);
+        assert_eq!(of_json(noted).secrets, [NamedSecret { namespace: "kube-system".into(), name: String::new() }]);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
 
 use crate::config::{NodeGone, Recipe};
+use crate::limits;
+use crate::model::foreign_metadata::PV_PROTECTION;
 use crate::model::volume::{Volume, is_run_id};
 use crate::rules::Rule as _;
 use crate::run::backoff::{clamp_to_recent, delay};
@@ -18,6 +20,7 @@ use crate::run::failure::LastFailure;
 use crate::run::job::JOB_TTL;
 use crate::run::node::{NodeState, NodeStates, unreachable_message, without};
 use crate::run::state::RunState;
+use crate::text::line;
 use crate::volume::in_place_run::{LeftoverRun, POD_END_POLL};
 use crate::volume::observed::{ClaimState, Observed, ProvisionRuns};
 use crate::volume::rule::{Decision, Rule, Step, StorageOutcome};
@@ -26,6 +29,9 @@ use crate::volume::{expand, modify, restored};
 /// The time within which the PV controller may still bind a claim to a terminating volume, in seconds: it may have an old
 /// copy of the volume.
 const BINDING_PATIENCE: i64 = 60;
+
+/// The time that the finalizers of others have before an event names them, in seconds.
+const OTHERS_PATIENCE: i64 = 60;
 
 /// The time for which the Job that made a volume exists after the creation of the volume, unless somebody deletes the Job,
 /// in seconds. Clocks may differ by ten minutes.
@@ -236,7 +242,7 @@ fn delete_storage(o: &Observed<'_>, now: i64) -> Decision {
     // The image makes the same volume for a copied or restored Job as for the orchestrator's own.
     if !volume.is_adopted() && o.provision_runs == ProvisionRuns::CreatedAgain {
         let message = "the Job that made this volume is a copy of another cluster's, or a backup tool has created it again; the storage may be in use there, or be kept by somebody, so the provisioner removes the volume and does not delete its storage: exclude Jobs from backups; if nobody uses what has this id on the storage, delete it by hand";
-        return removal_without_storage(volume, Rule::MadeByCopiedRun, message);
+        return removal_without_storage(volume, Rule::MadeByCopiedRun, message, now);
     }
     if !volume.is_adopted() && !volume.was_made_by_our_run(o.has_provision_job) {
         let why = "the volume was never adopted, and no run is known to have made it; make sure that nobody uses the storage, here or in another cluster";
@@ -266,17 +272,17 @@ fn waiting(o: &Observed<'_>, rule: Rule) -> Decision {
 fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let volume = o.volume;
     let node = next_node(volume, o.claim_state, o.origin_node, o.node_states);
+    if let Some(other) = o.other_node.filter(|_| node.as_deref() == o.origin_node && node.is_some())
+        && !(matches!(o.delete_run_state, RunState::MayBeRunning) || is_reached_from_elsewhere(o))
+    {
+        return on_other_node(volume, node.as_deref().unwrap_or_default(), other);
+    }
     let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = volume.delete_attempt();
     match &o.delete_run_state {
         RunState::NotCached => {
             let due = last.map_or(now, |failure| failure.next_deletion(recipe, volume.retry, now));
             if now < due {
-    if let Some(other) = o.other_node.filter(|_| node.as_deref() == o.origin_node && node.is_some())
-        && !(matches!(o.delete_run_state, RunState::MayBeRunning) || is_reached_from_elsewhere(o))
-    {
-        return on_other_node(volume, node.as_deref().unwrap_or_default(), other);
-    }
                 return Rule::DeleteRunNotDue.nothing().requeue_at(due);
             }
             // The cache of Jobs may lag behind that of volumes.
@@ -291,7 +297,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             if !volume.has_finalizer() && !volume.terminating {
                 return Rule::ProtectReleasedVolume.step(Step::AddFinalizer);
             }
-            start(o, attempt, node)
+            start(o, attempt, node, now)
         }
         RunState::MayBeRunning => waiting(o, Rule::DeleteRunInProgress),
         RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.terminating) => Rule::DeleteRunStopping.nothing(),
@@ -303,7 +309,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
             let why = o.node_states.why_stuck(node.as_deref(), &cause.message);
             Rule::DeleteRunStuck.warn(reason::VOLUME_FAILED_DELETE, format!("delete run: {why}"))
         }
-        RunState::Succeeded => after_node(o, node.as_deref(), StorageOutcome::Deleted),
+        RunState::Succeeded => after_node(o, node.as_deref(), StorageOutcome::Deleted, now),
         RunState::Failed { pods_ended: false, .. } => waiting(o, Rule::FailedDeleteRunEnding),
         RunState::Failed { cause, at, .. } => {
             let failure =
@@ -316,12 +322,6 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     }
 }
 
-/// Decides what follows after the storage on a node is gone: marks the node as clean. After the last node, the volume is
-/// deleted if its policy says so. `storage` says whether a run deleted the storage.
-fn after_node(o: &Observed<'_>, node: Option<&str>, storage: StorageOutcome) -> Decision {
-    let nodes = nodes_to_clean(o.volume, o.claim_state, o.origin_node);
-    if nodes.iter().any(|other| Some(other.as_str()) != node) || o.claim_state.is_in_use() {
-        let with_storage = &o.volume.nodes_with_storage;
 /// Checks whether the node of the volume may be gone, and runs on other nodes may delete its storage.
 fn is_reached_from_elsewhere(o: &Observed<'_>) -> bool {
     let may_be_gone = |node| matches!(o.node_states.state(node), NodeState::NotCached | NodeState::NotFound);
@@ -338,20 +338,44 @@ fn on_other_node(volume: &Volume, node: &str, other: &str) -> Decision {
     Rule::NodeGoneHold.warn(reason::VOLUME_FAILED_DELETE, message)
 }
 
+/// Decides what follows after the storage on a node is gone: marks the node as clean. After the last node, the volume is
+/// deleted if its policy says so. `storage` says whether a run deleted the storage.
+fn after_node(o: &Observed<'_>, node: Option<&str>, storage: StorageOutcome, now: i64) -> Decision {
+    let nodes = nodes_to_clean(o.volume, o.claim_state, o.origin_node);
+    if nodes.iter().any(|other| Some(other.as_str()) != node) || o.claim_state.is_in_use() {
+        let with_storage = &o.volume.nodes_with_storage;
         let nodes_left = node.map_or_else(|| with_storage.clone(), |node| without(with_storage, node));
         return Rule::NodeCleaned.step(Step::MarkNodeClean { nodes_left });
     }
     match o.volume.reclaim_policy {
-        ReclaimPolicy::Delete => removal(o.volume, Rule::StorageDeleted, storage),
+        ReclaimPolicy::Delete => removal(o.volume, Rule::StorageDeleted, storage, now),
         _ => Rule::RetainedCleaned.step(Step::MarkNodeClean { nodes_left: Vec::new() }),
     }
 }
 
 /// Deletes a volume by a rule. A terminating volume is not deleted again while finalizers of others keep it.
-fn removal(volume: &Volume, rule: Rule, storage: StorageOutcome) -> Decision {
+fn removal(volume: &Volume, rule: Rule, storage: StorageOutcome, now: i64) -> Decision {
     match volume.terminating && !volume.has_finalizer() {
-        true => Rule::KeptByOtherFinalizers.nothing(),
+        true => kept_by_others(volume, now),
         false => rule.step(Step::DeleteVolume { storage }),
+    }
+}
+
+/// Waits for the finalizers of others. Says after a while which of them keep the volume: their programs may be gone.
+fn kept_by_others(volume: &Volume, now: i64) -> Decision {
+    let others: Vec<&str> =
+        volume.finalizers.iter().map(String::as_str).filter(|finalizer| *finalizer != PV_PROTECTION).collect();
+    let since = volume.unneeded_since.filter(|_| !others.is_empty());
+    match since.map(|since| since.saturating_add(OTHERS_PATIENCE)) {
+        None => Rule::KeptByOtherFinalizers.nothing(),
+        Some(due) if now < due => Rule::KeptByOtherFinalizers.nothing().requeue_at(due),
+        Some(_) => Rule::KeptByOtherFinalizers.warn(
+            reason::VOLUME_FAILED_DELETE,
+            format!(
+                "the provisioner is done with this volume, but finalizers of others keep it: {}; their programs remove them, or an admin does once these programs are gone",
+                line(&others.join(", "), limits::MISMATCH)
+            ),
+        ),
     }
 }
 
@@ -366,15 +390,15 @@ fn evidence_expired() -> Decision {
 }
 
 /// Deletes a volume by a rule, but not its storage, and says so in an event.
-fn removal_without_storage(volume: &Volume, rule: Rule, message: &str) -> Decision {
-    match removal(volume, rule, StorageOutcome::LeftBehind) {
+fn removal_without_storage(volume: &Volume, rule: Rule, message: &str, now: i64) -> Decision {
+    match removal(volume, rule, StorageOutcome::LeftBehind, now) {
         kept if kept.step == Step::Nothing => kept,
         removed => removed.with_warning(reason::STORAGE_ABANDONED, message),
     }
 }
 
 /// Starts a delete run on its node. If that node is gone, follows the class's `node-gone`.
-fn start(o: &Observed<'_>, attempt: u32, node: Option<String>) -> Decision {
+fn start(o: &Observed<'_>, attempt: u32, node: Option<String>, now: i64) -> Decision {
     let Some(node) = node else {
         return Rule::DeleteRunDue.step(Step::StartDelete { attempt, node: None, on_any_node: false });
     };
@@ -392,7 +416,7 @@ fn start(o: &Observed<'_>, attempt: u32, node: Option<String>) -> Decision {
         }
         (NodeState::NotFound, NodeGone::Forget) => {
             let message = format!("node {node} is gone, and with it the storage there (node-gone: forget)");
-            let step = after_node(o, Some(&node), StorageOutcome::LeftBehind).step;
+            let step = after_node(o, Some(&node), StorageOutcome::LeftBehind, now).step;
             Rule::NodeGoneForget.step(step).with_warning(reason::STORAGE_ABANDONED, message)
         }
         (NodeState::NotFound, NodeGone::Hold) => {

@@ -221,3 +221,17 @@ fn nothing_is_deleted_while_record_and_node_affinity_name_different_nodes() {
         Step::StartDelete { attempt: 1, node: Some("c".into()), on_any_node: false }
     );
 }
+
+#[test]
+fn an_event_names_the_finalizers_that_keep_a_deleted_volume() {
+    let kept = |finalizers: &[&str], since: i64| {
+        let volume = Volume { terminating: true, unneeded_since: Some(since), ..volume("Delete") };
+        let volume = Volume { finalizers: names_of(finalizers), ..volume };
+        World { volume, delete_run_state: RunState::Succeeded, ..released() }
+    };
+    let protection = "kubernetes.io/pv-protection";
+    kept(&[protection], NOW - 9000).rests(Rule::KeptByOtherFinalizers);
+    let young = kept(&[protection, "a/b"], NOW - 10).decide(NOW);
+    assert_eq!(young, Rule::KeptByOtherFinalizers.nothing().requeue_at(NOW + 50));
+    kept(&[protection, "a/b"], NOW - 60).waits(Rule::KeptByOtherFinalizers, "finalizers of others keep it: a/b;");
+}

@@ -191,7 +191,7 @@ pub enum Rule {
     RetainedCleaned,
     /// The delete run on the last node has succeeded. Deletes the volume.
     StorageDeleted,
-    /// The volume is deleted, and finalizers of others keep it. Does nothing.
+    /// The volume is deleted, and finalizers of others keep it. Emits an event after a minute.
     KeptByOtherFinalizers,
     /// The delete run has failed, and a pod of it may still run. Waits for its end.
     FailedDeleteRunEnding,

@@ -281,7 +281,7 @@ keys! {
 
     /// The volume sources that the image may make.
     VOLUME_SOURCES = "volume-sources", Volumes {
-        value: "list of volume sources", default: "all but [four kinds](#volume-sources)",
+        value: "list of volume sources", default: "`nfs` alone",
         example: "csi:ebs.csi.aws.com, local:/var/lib/volumes", section: "volume-sources",
         errors: [("floppy", "is not a volume source"), ("hostPath:/", "would allow every path of a node")],
         affects_volume: yes, follows_class: no, class_may_set: no, leads_to_backend: no,
@@ -294,7 +294,7 @@ keys! {
         affects_volume: yes, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
 
-    /// Finalizers that the image may write in addition to those of the orchestrator and of Kubernetes.
+    /// Finalizers that the image may write in addition to the orchestrator's, `kubernetes.io/pv-protection`, and that of the attacher of the volume's own CSI driver.
     VOLUME_FINALIZERS = "volume-finalizers", Volumes {
         value: "list of finalizers", default: "none", example: "vendor.example/in-use", section: "",
         errors: [("in use", "cannot be the name of a finalizer")],
@@ -309,8 +309,8 @@ keys! {
         affects_volume: yes, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
 
-    /// Namespaces whose Secrets a volume may name.
-    /// A volume may always name Secrets in the namespaces of the ConfigMap and of the claim, and in those that a parameter `…secret-namespace` names.
+    /// Namespaces of which a volume may name any Secret.
+    /// Without the key, a volume may name [the Secrets that its config names](#secrets-of-volumes).
     SECRET_NAMESPACES = "secret-namespaces", Volumes {
         value: "list of namespaces", default: "none", example: "vault", section: "",
         errors: [("Vault", "cannot be the name of a namespace")],
