@@ -49,7 +49,7 @@ async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
     let known: Vec<&str> = parameters::NAMES.into_iter().chain(cloud::variables()).collect();
     flex_image_kit::parameters::check(env, &known)?;
     let parameters = Parameters::from_env(env)?;
-    let cloud = cloud::read(env)?;
+    let cloud = cloud::read(env, std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))?;
     let http = Http::new(&cloud)?;
     let run = Run {
         cinder: Cinder::new(http, cloud),

@@ -172,7 +172,7 @@ fn list(known: &[&str]) -> String {
 }
 
 /// Returns the known name that was probably meant. Separators and case do not count.
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = letters(name);
     let near = known.iter().map(|known| (osa_distance(&word, &letters(known)), *known));
     // A third of the letters may differ: people write `on-deletion` for `on-delete`.

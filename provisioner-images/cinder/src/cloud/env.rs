@@ -31,9 +31,10 @@ pub const SPELLINGS: &[(&str, Key)] = &[
     ("OS_INSECURE", Key::Insecure),
 ];
 
-/// Reads the cloud from the environment.
-pub fn raw(env: impl Fn(&str) -> Option<String>) -> Raw {
+/// Reads the cloud from the environment. `names` are those of all variables.
+pub fn raw(env: impl Fn(&str) -> Option<String>, names: impl Iterator<Item = String>) -> Raw {
     let mut raw = Raw::new("the environment (Secrets of `secret-env`)", SPELLINGS);
     raw.take(env);
+    raw.keep_unread(names.filter(|name| name.starts_with("OS_")));
     raw
 }

@@ -4,7 +4,8 @@ use configparser::ini::Ini;
 
 use super::raw::{Key, Raw};
 
-const SPELLINGS: &[(&str, Key)] = &[
+/// The keys of `[Global]`.
+pub const SPELLINGS: &[(&str, Key)] = &[
     ("auth-url", Key::AuthUrl),
     ("username", Key::Username),
     ("user-id", Key::UserId),
@@ -51,6 +52,8 @@ pub fn raw(text: &str, file: &str) -> Result<Raw, String> {
     }
     let mut raw = Raw::new(&format!("[Global] of {file}"), SPELLINGS);
     raw.take(|spelling| ini.get("global", spelling).map(|value| plain(&value)));
+    let written = ini.get_map_ref().get("global").into_iter().flat_map(|section| section.keys().cloned());
+    raw.keep_unread(written);
     Ok(raw)
 }
 

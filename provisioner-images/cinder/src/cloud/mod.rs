@@ -23,18 +23,22 @@ const FILES: [&str; 4] = ["cloud.conf", "cloud-config", "clouds.yaml", "clouds.y
 const FILE: [&str; 2] = ["CLOUD_CONFIG", "OS_CLIENT_CONFIG_FILE"];
 const CLOUD: [&str; 2] = ["CLOUD", "OS_CLOUD"];
 
+/// The keys of all formats.
+const FORMATS: [&[(&str, raw::Key)]; 3] = [file::SPELLINGS, env::SPELLINGS, yaml::SPELLINGS];
+
 /// Returns the variables that can say where Cinder is. A parameter can set each of them.
 pub fn variables() -> impl Iterator<Item = &'static str> {
     FILE.into_iter().chain(CLOUD).chain(env::SPELLINGS.iter().map(|(name, _)| *name))
 }
 
 /// Reads the cloud. The source is the file that the parameter `cloud-config` names, or else the only one in the
-/// Secrets, or else the environment. One source counts as a whole: settings of several sources are not combined.
+/// Secrets, or else the environment. One source counts as a whole: settings of several sources are not combined. `names`
+/// has the names of all variables. A name that resembles a key is noted in the log.
 ///
 /// # Errors
 /// If something is missing or wrong. The message has file, key and remedy. The run is repeated soon, because no event
 /// reports when a Secret is corrected.
-pub fn read(env: impl Fn(&str) -> Option<String>) -> Result<Cloud, Failure> {
+pub fn read(env: impl Fn(&str) -> Option<String>, names: impl Iterator<Item = String>) -> Result<Cloud, Failure> {
     let text = |name: &str| env(name).filter(|value| !value.is_empty());
     let secrets = text(flex_image_kit::secrets::DIRECTORY_VARIABLE)
         .unwrap_or_else(|| flex_contract::names::SECRET_DIR.to_owned());
@@ -45,9 +49,10 @@ pub fn read(env: impl Fn(&str) -> Option<String>) -> Result<Cloud, Failure> {
         None => only(in_secrets(Path::new(&secrets)))?,
     };
     let raw = match &found {
-        None => env::raw(text),
+        None => env::raw(text, names.filter(|name| !FILE.iter().chain(&CLOUD).any(|other| other == name))),
         Some(file) => from_file(file, chosen.as_deref())?,
     };
+    raw.notes(&FORMATS).iter().for_each(|note| eprintln!("{note}"));
     if raw.is_empty() {
         return Err(Failure::permission(format!(
             "no cloud is configured: put a Secret with the file cloud.conf or clouds.yaml into `secret-volume`, or one with \

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use flex_image_kit::parameters::nearest;
+
 /// A key of a cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
@@ -58,12 +60,14 @@ pub struct Raw {
     pub spellings: Vec<(&'static str, Key)>,
     /// The values of the keys.
     pub values: BTreeMap<Key, String>,
+    /// The written names that are no keys of the format.
+    pub unread: Vec<String>,
 }
 
 impl Raw {
     /// Makes an empty cloud.
     pub fn new(origin: &str, spellings: &[(&'static str, Key)]) -> Self {
-        Self { origin: origin.to_owned(), spellings: spellings.to_vec(), values: BTreeMap::new() }
+        Self { origin: origin.to_owned(), spellings: spellings.to_vec(), ..Self::default() }
     }
 
     /// Takes the values of all spellings from a function; empty texts count as missing.
@@ -73,6 +77,33 @@ impl Raw {
                 self.values.entry(key).or_insert(value);
             }
         }
+    }
+
+    /// Keeps the written names that are no keys.
+    pub fn keep_unread(&mut self, written: impl Iterator<Item = String>) {
+        self.unread = written.filter(|name| self.spellings.iter().all(|(spelling, _)| spelling != name)).collect();
+    }
+
+    /// Returns a line for the log about each written name that resembles a key of this format, or of another. All other
+    /// names may be for other programs.
+    pub fn notes(&self, formats: &[&[(&'static str, Key)]]) -> Vec<String> {
+        let own: Vec<&str> = self.spellings.iter().map(|(spelling, _)| *spelling).collect();
+        let all = || formats.iter().copied().flatten().map(|(spelling, key)| (bare(spelling), *key));
+        let names: Vec<&str> = all().map(|(name, _)| name).collect();
+        let of_other = |name: &str| {
+            let near = nearest(bare(name), &names)?;
+            all().find(|(other, _)| *other == near).and_then(|(_, key)| self.written_as(key))
+        };
+        let near = |name: &String| nearest(name, &own).or_else(|| of_other(name));
+        let note = |name: &String| {
+            let near = near(name)?;
+            Some(format!("{} has `{name}`, which the image does not read: did you mean `{near}`?", self.origin))
+        };
+        self.unread.iter().filter_map(note).collect()
+    }
+
+    fn written_as(&self, key: Key) -> Option<&'static str> {
+        self.spellings.iter().find(|(_, of)| *of == key).map(|(spelling, _)| *spelling)
     }
 
     /// Checks whether there is no value.
@@ -87,9 +118,11 @@ impl Raw {
 
     /// Returns the spelling of a key.
     pub fn spelling(&self, key: Key) -> &'static str {
-        self.spellings
-            .iter()
-            .find(|(_, of)| *of == key)
-            .map_or("(not possible in this format)", |(spelling, _)| spelling)
+        self.written_as(key).unwrap_or("(not possible in this format)")
     }
+}
+
+/// Removes the part of a spelling that says where it stands.
+fn bare(spelling: &str) -> &str {
+    ["OS_", "auth."].iter().find_map(|prefix| spelling.strip_prefix(prefix)).unwrap_or(spelling)
 }

@@ -11,7 +11,7 @@ fn of_file(text: &str) -> Result<Cloud, String> {
 
 fn of_env(pairs: &[(&str, &str)]) -> Result<Cloud, String> {
     let find = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-    checked(Ok(env::raw(find)))
+    checked(Ok(env::raw(find, std::iter::empty())))
 }
 
 fn of_yaml(text: &str, chosen: Option<&str>) -> Result<Cloud, String> {
@@ -139,15 +139,40 @@ fn no_printed_text_contains_a_password() {
 }
 
 #[test]
+fn a_name_that_resembles_a_key_is_noted_and_one_of_another_program_is_not() {
+    let near = |raw: &raw::Raw| -> Vec<String> {
+        let names = |note: &String| {
+            let (_, names) = note.split_once(" has `").unwrap();
+            names.split('`').step_by(2).take(2).collect::<Vec<_>>().join(" ")
+        };
+        raw.notes(&FORMATS).iter().map(names).collect()
+    };
+    let conf = "[Global]\nauth-url=http://k/v3\nregoin=RegionTwo\nregion_name=b\nUserName=u\npasword=p\ncacert=/x\n\
+                trust-id=t\nuse-clouds=true\nkey-file=/x\n[LoadBalancer]\nregoin=x\n";
+    let mut found = near(&file::raw(conf, "cloud.conf").unwrap());
+    found.sort();
+    assert_eq!(found, ["cacert ca-file", "pasword password", "region_name region", "regoin region"]);
+    let names = ["OS_REGION", "OS_TENNANT_NAME", "OS_USERNAME", "OS_TRUST_ID", "OSTYPE", "REGION", "OS_CA_FILE"];
+    let found = near(&env::raw(|_| None, names.iter().map(|name| (*name).to_owned())));
+    assert_eq!(found, ["OS_REGION OS_REGION_NAME", "OS_TENNANT_NAME OS_TENANT_NAME", "OS_CA_FILE OS_CACERT"]);
+    let yaml =
+        "clouds: {a: {region: b, identity_api_version: 3, profile: x, auth: {auth_url: 'http://k', usernme: u}}}";
+    let mut found = near(&yaml::raw(yaml, "clouds.yaml", None).unwrap());
+    found.sort();
+    assert_eq!(found, ["auth.usernme auth.username", "region region_name"]);
+}
+
+#[test]
 fn a_file_is_found_among_the_secrets_and_two_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let secrets = directory.path().display().to_string();
     let read = |more: Option<String>| {
-        read(|name| match name {
+        let env = |name: &str| match name {
             "FLEX_SECRETS_DIRECTORY" => Some(secrets.clone()),
             "CLOUD_CONFIG" => more.clone(),
             _ => None,
-        })
+        };
+        read(env, std::iter::empty())
     };
     let nothing = read(None).unwrap_err();
     assert!(nothing.message.contains("no cloud is configured") && nothing.code == 77, "{nothing:?}");

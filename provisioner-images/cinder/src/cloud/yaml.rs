@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::raw::{Key, Raw};
 
-const SPELLINGS: &[(&str, Key)] = &[
+/// The keys of a cloud, with the key of the object that has them.
+pub const SPELLINGS: &[(&str, Key)] = &[
     ("auth.auth_url", Key::AuthUrl),
     ("auth.username", Key::Username),
     ("auth.user_id", Key::UserId),
@@ -35,6 +36,15 @@ const SPELLINGS: &[(&str, Key)] = &[
     ("auth_type", Key::AuthType),
     ("insecure", Key::Insecure),
 ];
+
+/// Returns the written keys of a cloud, spelt like those that are read.
+fn written(cloud: &Value) -> Vec<String> {
+    let keys = |value: Option<&Value>| -> Vec<String> {
+        value.and_then(Value::as_object).map(|object| object.keys().cloned().collect()).unwrap_or_default()
+    };
+    let of_login = keys(cloud.get("auth")).into_iter().map(|key| format!("auth.{key}"));
+    keys(Some(cloud)).into_iter().filter(|key| key != "auth").chain(of_login).collect()
+}
 
 #[derive(serde::Deserialize)]
 struct Document {
@@ -72,6 +82,7 @@ pub fn raw(text: &str, file: &str, chosen: Option<&str>) -> Result<Raw, String> 
             _ => None,
         }
     });
+    raw.keep_unread(written(cloud).into_iter());
     if cloud.get("verify") == Some(&Value::Bool(false)) {
         raw.values.insert(Key::Insecure, "true".into());
     }
