@@ -6,10 +6,11 @@
 //! with a certificate of an [`Authority`].
 //!
 //! Servers end with the process that started them, even if it is killed, and their directories are removed with it
-//! ([`Refuge`]).
+//! ([`Refuge`]). When a test fails, their logs are kept, and the test prints where.
 
 mod cinder;
 mod exchange;
+mod kept_log;
 mod keystone;
 mod process;
 mod proxy;

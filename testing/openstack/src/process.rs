@@ -11,6 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::exchange::ask;
+use crate::kept_log;
 
 /// The time limit of a start.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
@@ -103,6 +104,7 @@ impl Server {
         });
         let process = process.recv().expect("the thread runs").unwrap_or_else(|error| panic!("{shown}: {error}"));
         let mut server = Self { process, _thread: thread, log: log.to_owned() };
+        kept_log::keep_at_failure(log);
         let began = Instant::now();
         while ask(port, "GET", path, &[], None).is_none_or(|reply| reply.status != 200) {
             let ended = server.process.try_wait().expect("the test's own child");
@@ -127,6 +129,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        kept_log::forget(&self.log);
         // Nothing of the server must remain, so it is killed.
         let _ = self.process.kill();
         let _ = self.process.wait();
