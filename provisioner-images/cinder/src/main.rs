@@ -22,7 +22,7 @@ mod snapshot;
 mod step;
 mod trouble;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::process::ExitCode;
 
 use flex_contract::operation::Operation;
@@ -57,6 +57,7 @@ async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
         parameters,
         request,
         doing: RefCell::new(String::new()),
+        failed: Cell::default(),
     };
     let mut told_to_stop = flex_image_kit::terminated()?;
     tokio::select! {

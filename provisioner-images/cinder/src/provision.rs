@@ -41,14 +41,14 @@ impl Run {
                     delay.wait().await;
                 }
                 Step::Remove(volume) => {
-                    let failure = match made.as_deref() == Some(volume.id.as_str()) {
-                        true => Some(self.not_made(volume).await),
+                    let messages = match made.as_deref() == Some(volume.id.as_str()) {
+                        true => Some(self.cinder.messages(&volume.id).await),
                         false => None,
                     };
                     self.remove(&volume.id, || self.volumes_of(&self.request.volume_id)).await?;
                     self.restore_source_reservation(&requested).await?;
-                    if let Some(failure) = failure {
-                        return Err(failure.into());
+                    if let Some(messages) = messages {
+                        return Err(self.not_made("volume", messages));
                     }
                 }
                 Step::Reserve(volume) => {
@@ -148,22 +148,6 @@ impl Run {
                 "`zone-from-topology` needs a selected node with the label {ZONE}: use a StorageClass with \
                  volumeBindingMode: WaitForFirstConsumer, or name the zone in `availability-zone`"
             ))),
-        }
-    }
-
-    /// Returns Cinder's messages about a volume that it could not make.
-    async fn not_made(&self, volume: &Volume) -> Failure {
-        let messages = self.cinder.messages(&volume.id).await;
-        let why = match messages.is_empty() {
-            true => "it does not say why; the logs of cinder-scheduler and cinder-volume do".to_owned(),
-            false => messages.join("; "),
-        };
-        let text = format!("Cinder could not make the volume: {why}");
-        let no_capacity =
-            why.contains("o backend") || why.contains("No valid host") || why.contains("weighted backend");
-        match no_capacity && self.parameters.zone_from_topology {
-            true => Failure::no_capacity(text),
-            false => Failure::retry(text),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The common part of all operations: the two APIs, the request, and patience.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use flex_contract::request::RunRequest;
@@ -17,6 +17,8 @@ use crate::trouble::{Kind, Trouble};
 /// The time for which a temporary problem is retried. The orchestrator waits for the end of longer outages, because a
 /// waiting pod uses resources of its node.
 pub const RETRY_TIMEOUT: Duration = Duration::from_secs(20);
+/// The number of volumes or snapshots that Cinder may fail to make in one run.
+const TRIES: u32 = 3;
 
 /// One run of the image.
 pub struct Run {
@@ -30,6 +32,8 @@ pub struct Run {
     pub request: RunRequest,
     /// The present work, for messages when a wait is ended.
     pub doing: RefCell<String>,
+    /// The number of volumes or snapshots that Cinder failed to make in this run.
+    pub failed: Cell<u32>,
 }
 
 /// The reason why a run cannot continue.
@@ -51,6 +55,41 @@ impl PollDelay {
     pub async fn wait(&mut self) {
         tokio::time::sleep(self.0).await;
         self.0 = (self.0 * 5 / 4).min(Duration::from_secs(2));
+    }
+}
+
+/// The reason why Cinder could not make a volume or snapshot.
+#[derive(Debug, PartialEq, Eq)]
+enum NotMade {
+    /// No backend has room.
+    NoRoom(String),
+    /// Cinder reports another reason.
+    Failed(String),
+    /// Cinder reports no reason. The text is the answer in place of one, if any.
+    Unknown(Option<String>),
+}
+
+impl NotMade {
+    /// Reads Cinder's messages. If a backend has failed, Cinder looks for another, and then also reports that it found none.
+    fn of(messages: Result<Vec<String>, Trouble>) -> Self {
+        let is_about_room = |message: &String| {
+            ["o backend", "No valid host", "weighted backend"].iter().any(|part| message.contains(part))
+        };
+        match messages {
+            Err(trouble) => NotMade::Unknown(Some(trouble.message)),
+            Ok(messages) if messages.is_empty() => NotMade::Unknown(None),
+            Ok(messages) if messages.iter().all(is_about_room) => NotMade::NoRoom(messages.join("; ")),
+            Ok(messages) => NotMade::Failed(messages.join("; ")),
+        }
+    }
+
+    fn text(&self) -> String {
+        const LOGS: &str = "the logs of cinder-scheduler and cinder-volume do";
+        match self {
+            NotMade::NoRoom(why) | NotMade::Failed(why) => why.clone(),
+            NotMade::Unknown(None) => format!("it does not say why; {LOGS}"),
+            NotMade::Unknown(Some(answer)) => format!("{answer}; {LOGS}"),
+        }
     }
 }
 
@@ -93,6 +132,22 @@ impl Run {
     /// Records the present work.
     pub fn waiting_for(&self, volume: &str, status: &str) {
         self.doing.replace(format!("Cinder's volume {volume} is still `{status}`"));
+    }
+
+    /// Handles a volume or snapshot that this run requested, that ended as `error`, and that is deleted. Nobody has used
+    /// it, so the run requests it again after a pause, a few times. Another try at once finds no more room than the last.
+    pub fn not_made(&self, what: &str, messages: Result<Vec<String>, Trouble>) -> Stop {
+        self.failed.set(self.failed.get() + 1);
+        let cause = NotMade::of(messages);
+        let text = format!("Cinder could not make the {what}: {}", cause.text());
+        match cause {
+            NotMade::NoRoom(_) if self.parameters.zone_from_topology => Failure::no_capacity(text).into(),
+            NotMade::Failed(_) | NotMade::Unknown(_) if self.failed.get() < TRIES => {
+                eprintln!("{text}; it is deleted, and asked for again");
+                Trouble::new(Kind::Passing, text).into()
+            }
+            _ => Failure::retry(text).into(),
+        }
     }
 
     /// Describes the nodes to the storage system. All nodes have the same description, because any of them may use the
@@ -156,5 +211,22 @@ fn kept(trouble: Trouble) -> Stop {
     match trouble.kind {
         Kind::Refused => Failure::retry(format!("{}; it is tried again", trouble.message)).into(),
         _ => trouble.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_backend_is_no_lack_of_room() {
+        const NO_ROOM: &str = "schedule allocate volume:Could not find any available weighted backend.";
+        const FAILED: &str = "create volume from backend storage:Driver failed to create the volume.";
+        let of = |texts: &[&str]| NotMade::of(Ok(texts.iter().map(|text| (*text).to_owned()).collect()));
+        assert_eq!(of(&[NO_ROOM]), NotMade::NoRoom(NO_ROOM.into()));
+        assert_eq!(of(&[NO_ROOM, FAILED]), NotMade::Failed(format!("{NO_ROOM}; {FAILED}")));
+        assert!(of(&[]).text().contains("does not say why; the logs"));
+        let denied = NotMade::of(Err(Trouble::new(Kind::Denied, "Cinder does not say why: 403")));
+        assert_eq!(denied.text(), "Cinder does not say why: 403; the logs of cinder-scheduler and cinder-volume do");
     }
 }

@@ -41,12 +41,11 @@ impl Run {
             match snapshot.status.as_str() {
                 "available" => break,
                 "error" => {
-                    let messages = self.cinder.messages(&snapshot.id).await.join("; ");
+                    let messages = self.cinder.messages(&snapshot.id).await;
                     self.remove_snapshot(&snapshot.id).await?;
                     if made {
                         self.reserve_again(&volume.id).await?;
-                        let why = if messages.is_empty() { "the log of cinder-volume says why" } else { &messages };
-                        return Err(Failure::retry(format!("Cinder could not make the snapshot: {why}")).into());
+                        return Err(self.not_made("snapshot", messages));
                     }
                 }
                 "error_deleting" => self.remove_snapshot(&snapshot.id).await?,

@@ -7,7 +7,7 @@
 //! | there is no volume | create it |
 //! | `available` | reserve it |
 //! | `attaching` | connect to it, then create the PersistentVolume |
-//! | `error` | delete it, because the next one may be better. If this run made it, report that Cinder could not |
+//! | `error` | delete it, because the next one may be better. A run that made a few such volumes reports that Cinder could not |
 //! | `error_deleting` | delete it by force, which only admins may |
 //! | `in-use`, `reserved`, `detaching` | somebody else has it: report |
 //! | `error_…` otherwise | report: only an admin can help |

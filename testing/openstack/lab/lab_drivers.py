@@ -4,7 +4,7 @@ where that needs no kernel (iSCSI with CHAP, Ceph), and is a dictionary of our o
 A volume whose name or type says so fails or takes its time:
 
     lab_delay            option of the backend: seconds that a creation takes
-    a name with `fails`  its creation fails in the driver
+    a name with `fails`  its creation fails in the driver; with `fails-once`, that of the first such alone
     a name with `stays`  its deletion fails in the driver
 """
 
@@ -32,6 +32,8 @@ class Files(driver.VolumeDriver):
 
     VERSION = "1"
     PROTOCOL = "none"
+    # The first volume or snapshot of each name with `fails-once`.
+    failed = {}
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -48,10 +50,17 @@ class Files(driver.VolumeDriver):
 
     def _make(self, volume):
         time.sleep(self.configuration.lab_delay)
-        if "fails" in (volume.display_name or ""):
-            raise exception.VolumeBackendAPIException(data="this volume fails by its name")
+        self._fail(volume)
         with open(self._path(volume), "wb") as file:
             file.truncate(volume.size << 30)
+
+    def _fail(self, of):
+        name = of.display_name or ""
+        # Cinder itself tries three times to make a volume.
+        if "fails-once" in name and self.failed.setdefault(name, of.id) != of.id:
+            return
+        if "fails" in name:
+            raise exception.VolumeBackendAPIException(data="this fails by its name")
 
     def create_volume(self, volume):
         self._make(volume)
@@ -76,6 +85,7 @@ class Files(driver.VolumeDriver):
         os.truncate(self._path(volume), new_size << 30)
 
     def create_snapshot(self, snapshot):
+        self._fail(snapshot)
         with open(self._path(snapshot), "wb") as file:
             file.truncate(snapshot.volume_size << 30)
 

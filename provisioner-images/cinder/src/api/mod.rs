@@ -189,16 +189,19 @@ impl Cinder {
         gone_is_well(self.send(call).await)
     }
 
-    /// Returns Cinder's messages about a volume that could not be made; none if it cannot report them.
-    pub async fn messages(&self, id: &str) -> Vec<String> {
+    /// Returns Cinder's messages about a volume or snapshot that could not be made, each once. The filter in the request
+    /// is repeated here, because older microversions ignore it.
+    pub async fn messages(&self, id: &str) -> Result<Vec<String>, Trouble> {
         let path = format!("/messages?resource_uuid={id}");
-        let call = Call::new(Method::GET, path, "does not say why").version(MESSAGES);
-        let answer = self.send(call).await.unwrap_or_default();
-        let messages = answer["messages"].as_array().into_iter().flatten();
-        messages
-            .filter(|message| message["resource_uuid"] == id)
-            .filter_map(|message| message["user_message"].as_str().map(str::to_owned))
-            .collect()
+        let answer = self.send(Call::new(Method::GET, path, "does not say why").version(MESSAGES)).await?;
+        let of_object = answer["messages"].as_array().into_iter().flatten().filter(|it| it["resource_uuid"] == id);
+        let mut messages: Vec<String> = Vec::new();
+        for message in of_object.filter_map(|it| it["user_message"].as_str()) {
+            if !messages.iter().any(|known| known == message) {
+                messages.push(message.to_owned());
+            }
+        }
+        Ok(messages)
     }
 
     /// Returns the GiB that the project's quota has left; `None` for no limit.

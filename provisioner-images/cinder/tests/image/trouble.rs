@@ -71,7 +71,46 @@ fn a_volume_that_cinder_cannot_make_is_reported_and_deleted() {
     zoned.provision().failed(69, "weighted backend");
     // The driver fails.
     let fails = Run::new(&project, "this-fails");
-    fails.provision().failed(75, "Cinder could not make the volume");
+    let ended = fails.provision().failed(75, "Driver failed to create the volume");
+    assert_eq!(made(&ended.log), 3, "{ended:?}");
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+    // A failure of the driver is no lack of room that another zone could end.
+    let zoned = fails.with("ZONE_FROM_TOPOLOGY", "true").with("TOPOLOGY", r#"{"topology.kubernetes.io/zone": "nova"}"#);
+    zoned.provision().failed(75, "Driver failed to create the volume");
+    assert_eq!(project.volumes(), Vec::<Value>::new());
+}
+
+/// Returns how many volumes or snapshots a run has asked for.
+fn made(log: &str) -> usize {
+    log.lines()
+        .filter(|line| line.starts_with("cinder: POST /volumes volume") || line.contains(" /snapshots snapshot"))
+        .count()
+}
+
+/// A busy Cinder fails now and then, and reports no reason.
+#[test]
+fn a_volume_that_fails_once_is_made_by_the_same_run() {
+    let project = cinder().project("once");
+    let run = Run::new(&project, "this-fails-once");
+    let ended = run.provision().well();
+    assert_eq!(made(&ended.log), 2, "{ended:?}");
+    assert!(ended.log.contains("could not make the volume"), "{ended:?}");
+    assert_eq!(project.volumes().len(), 1);
+    let snapshot = run.clone().with("SNAPSHOT_ID", "this-fails-once");
+    let ended = snapshot.run("snapshot").well();
+    assert_eq!(made(&ended.log), 2, "{ended:?}");
+    assert_eq!(
+        (project.snapshots().len(), project.volume_of("this-fails-once")["status"].clone()),
+        (1, json!("attaching"))
+    );
+    snapshot.run("delete-snapshot").well();
+    run.delete().well();
+    assert_eq!((project.volumes(), project.snapshots()), (vec![], vec![]));
+    // Without a reason from Cinder, the words say where to look.
+    let proxy = Proxy::start(cinder().port());
+    proxy.answer("GET messages", json!({ "messages": [] }));
+    let ended = Run::at(proxy.port(), &project.id, "this-fails").provision().failed(75, "the logs of cinder-scheduler");
+    assert_eq!(made(&ended.log), 3, "{ended:?}");
     assert_eq!(project.volumes(), Vec::<Value>::new());
 }
 
