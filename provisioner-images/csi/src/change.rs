@@ -47,13 +47,18 @@ impl Run {
         }
     }
 
-    /// Gives the volume the attributes of its VolumeAttributesClass.
+    /// Gives the volume the attributes of its VolumeAttributesClass. A class without parameters asks for no change, and
+    /// drivers refuse a call without them.
     ///
     /// # Errors
     /// If the volume does not have them. The message says why.
     pub async fn modify(&self) -> Outcome<()> {
         let source = self.the_source()?;
         self.driver.must(Type::ModifyVolume, "modify volumes")?;
+        if self.request.attributes.is_empty() {
+            eprintln!("the VolumeAttributesClass has no parameters: the volume stays as it is");
+            return Ok(());
+        }
         let secrets = self.later_credentials(Kind::ControllerModify, MODIFY_SECRET).await?;
         let message = ControllerModifyVolumeRequest {
             volume_id: source.volume_handle.clone(),

@@ -58,6 +58,12 @@ fn attributes_are_set_at_creation_and_later() {
     assert_eq!(stage.made(ONE).request.mutable_parameters["iops"], "900");
     stage.driver.acts("ControllerModifyVolume", [Act::Fail(Code::InvalidArgument)]);
     modify.run("modify").failed(65, "INVALID_ARGUMENT");
+    // Drivers refuse a call without parameters, as a class without any would ask for.
+    stage.driver.calls();
+    for none in ["", "{}"] {
+        modify.clone().with("ATTRIBUTES", none).run("modify").well();
+    }
+    assert!(stage.driver.calls().iter().all(|(call, _)| *call != "ControllerModifyVolume"));
 }
 
 #[test]
