@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::cluster::Cluster;
 use crate::parameters::Parameters;
-use crate::run::Run;
+use crate::run::{Run, account};
 use crate::work::{carry_out, reach};
 
 /// Does the work of each member.
@@ -31,7 +31,9 @@ pub async fn work(members: Vec<MemberVariables>) -> Result<ExitCode, Failure> {
         Some(first) => Some((reach(first, &mut told_to_stop).await?, first)),
         None => None,
     };
-    let cluster = Rc::new(Cluster::new(false));
+    // A batch is of one config, and its pod has one ServiceAccount.
+    let account = asked.iter().find_map(|asked| asked.as_ref().ok()).map(|asked| account(&asked.request));
+    let cluster = Rc::new(Cluster::new(false, account.unwrap_or_default()));
     let turns = Rc::new(Semaphore::new(first.as_ref().map_or(1, |first| first.worker_threads)));
     let work = |_, asked: Asked, mut stop: flex_image_kit::batch::Stop| {
         let run = asked.and_then(|MemberRequest { request, parameters }| match &driver {

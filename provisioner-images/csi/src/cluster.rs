@@ -17,6 +17,8 @@ use crate::topology;
 /// Kubernetes, or its replacement in a dry run.
 pub struct Cluster {
     dry: bool,
+    /// The ServiceAccount of the run's pod as `namespace:name`, for messages.
+    account: String,
     client: OnceCell<Client>,
 }
 
@@ -31,8 +33,8 @@ pub enum Owner {
 
 impl Cluster {
     /// Makes a client that has not connected yet.
-    pub fn new(dry: bool) -> Self {
-        Self { dry, client: OnceCell::new() }
+    pub fn new(dry: bool, account: String) -> Self {
+        Self { dry, account, client: OnceCell::new() }
     }
 
     async fn client(&self) -> Result<Client, Failure> {
@@ -50,10 +52,7 @@ impl Cluster {
             Ok(secret) => secret,
             Err(Error::Api(status)) if status.code == 404 => return Ok(None),
             Err(error) => {
-                let grant = format!(
-                    "the ServiceAccount of the config needs get on the secret {name} in the namespace {namespace}, by a Role there \
-                     such as the one in configmaps/csi.yaml"
-                );
+                let grant = grant(namespace, name, &self.account);
                 return Err(unreadable(&format!("the Secret {namespace}/{name}"), &error, &grant));
             }
         };
@@ -191,6 +190,14 @@ fn joined(nodes: Vec<PartialObjectMeta<Node>>, csi_nodes: Vec<CSINode>, driver: 
         .collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
+}
+
+/// Returns the commands that let an account read a Secret.
+fn grant(namespace: &str, name: &str, account: &str) -> String {
+    format!(
+        "to grant it: kubectl -n {namespace} create role csi-{name} --verb=get --resource=secrets --resource-name={name} && \
+         kubectl -n {namespace} create rolebinding csi-{name} --role=csi-{name} --serviceaccount={account}"
+    )
 }
 
 fn parts(location: &SecretReference) -> (&str, &str) {

@@ -47,8 +47,8 @@ async fn work(request: RunRequest, dry_run: bool) -> Result<(), Failure> {
     let parameters = Parameters::of(&request.parameters)?;
     let mut told_to_stop = flex_image_kit::terminated()?;
     let driver = reach(&parameters, &mut told_to_stop).await?;
-    let run =
-        Run { driver, cluster: Rc::new(Cluster::new(dry_run)), parameters, request, may_be_under_way: Cell::default() };
+    let cluster = Rc::new(Cluster::new(dry_run, run::account(&request)));
+    let run = Run { driver, cluster, parameters, request, may_be_under_way: Cell::default() };
     let stop = async {
         told_to_stop.recv().await;
     };

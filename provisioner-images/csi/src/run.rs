@@ -51,6 +51,12 @@ pub type Stop = flex_image_kit::patience::Stop<Trouble>;
 /// The outcome of an operation.
 pub type Outcome<T> = Result<T, Stop>;
 
+/// Returns the ServiceAccount of the run's pod as `namespace:name`.
+pub fn account(request: &RunRequest) -> String {
+    let name = if request.service_account.is_empty() { "default" } else { &request.service_account };
+    format!("{}:{name}", request.pod_namespace)
+}
+
 impl Run {
     /// Returns the source of the run's volume; `None` if it has no PersistentVolume.
     ///

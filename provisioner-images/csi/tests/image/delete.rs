@@ -183,7 +183,7 @@ fn a_volume_is_deleted_without_its_missing_secret() {
     assert_eq!(annotations["volume.kubernetes.io/controller-modify-secret-name"], "key");
     stage.driver.secrets();
     stage.api.put("/api/v1/namespaces/team/secrets/key", json!(null));
-    run.clone().of_volume().run("delete").failed(77, "needs get on the secret");
+    run.clone().of_volume().run("delete").failed(77, "kubectl -n team create role csi-key");
     let gone = stage
         .run(ONE)
         .parameter("csi.storage.k8s.io/secret-name", "key")

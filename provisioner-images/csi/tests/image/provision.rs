@@ -86,7 +86,10 @@ fn missing_and_forbidden_secrets_are_reported() {
         .parameter("csi.storage.k8s.io/provisioner-secret-namespace", "vault");
     run.provision().failed(75, "there is no Secret vault/key");
     stage.api.put("/api/v1/namespaces/vault/secrets/key", json!(null));
-    run.provision().failed(77, "needs get on the secret key in the namespace vault");
+    let ended = run.clone().with("SERVICE_ACCOUNT", "csi-provisioner").with("POD_NAMESPACE", "flex").provision();
+    ended
+        .failed(77, "kubectl -n vault create role csi-key --verb=get --resource=secrets --resource-name=key && ")
+        .failed(77, "kubectl -n vault create rolebinding csi-key --role=csi-key --serviceaccount=flex:csi-provisioner");
     stage.api.put_secret("vault", "key", json!({ "raw": "//79" }));
     run.provision().failed(78, "has a key raw that is no text");
     run.clone().parameter("csiProvisionerSecretName", "key").provision().failed(78, "are needed together");
