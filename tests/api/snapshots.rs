@@ -49,12 +49,13 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
     ring.snapshot_says("monday", "the array is busy").await;
     ring.event(&ring.user, "monday", reason::SNAPSHOT_CREATION_FAILED, "snapshot run 1 failed").await;
     let job = ring.job(ADMIN, "snapshot", &id, 2).await;
-    ring.pod_ends(&job, 0, "").await;
+    ring.pod_ends(&job, 0, "flex-snapshot 1 snap-7").await;
     let ready = ring.snapshot_ready("monday").await.status.unwrap();
     assert_eq!(ready.restore_size.as_deref(), Some("1Gi"));
     assert_eq!(ready.bound_volume_snapshot_content_name, Some(names::content_name(&id)));
     assert!(ready.creation_time.is_some());
-    assert_eq!(ring.content(&id).await.status.unwrap().snapshot_handle.as_deref(), Some(id.as_str()));
+    // The storage's own id is kept for the later runs.
+    assert_eq!(ring.content(&id).await.status.unwrap().snapshot_handle.as_deref(), Some("snap-7"));
     // The source is deleted, the snapshot stays.
     ring.claim_gone("source").await;
     let delete = ring.job(ADMIN, "delete", &source, 1).await;
@@ -70,6 +71,7 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
         (snapshot_request.id.as_str(), snapshot_request.of.as_str(), snapshot_request.size_bytes),
         (id.as_str(), source.as_str(), Some(1 << 30))
     );
+    assert_eq!(snapshot_request.handle, "snap-7");
     assert_eq!((asked.size_bytes, asked.clone_of), (2 << 30, None));
     // The snapshot is deleted while it is read.
     ring.delete_snapshot("monday").await;
@@ -78,6 +80,8 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
     ring.create_volume(&nfs_volume(&job)).await;
     ring.bound("restored").await;
     ring.pod_ends(&job, 0, "").await;
+    let delete = ring.job(ADMIN, "delete-snapshot", &id, 1).await;
+    assert_eq!(request(&delete).snapshot.expect("the request names the snapshot").handle, "snap-7");
     ring.snapshot_deleted(&id).await;
     ring.content_gone(&names::content_name(&id)).await;
     ring.snapshot_gone("monday").await;

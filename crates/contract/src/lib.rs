@@ -11,7 +11,7 @@
 //! - [`parameter`]: how the name of a parameter becomes an environment variable
 //! - [`quantity`]: sizes as Kubernetes writes them
 //! - [`exit`]: the meaning of exit codes
-//! - [`listing`], [`capacity`]: the answers of `list` and `capacity` runs
+//! - [`listing`], [`capacity`], [`snapshot_handle`]: the answers of `list`, `capacity` and `snapshot` runs
 //! - [`storage`]: directories of a run that sees only its own storage
 //! - [`volume`]: the PersistentVolume that an image creates
 //! - [`policy`], [`volume_mode`]: texts of Kubernetes as enums
@@ -37,6 +37,7 @@ pub mod reason;
 pub mod request;
 mod request_env;
 mod request_error;
+pub mod snapshot_handle;
 pub mod storage;
 pub mod text;
 mod text_enum;

@@ -47,6 +47,8 @@ pub struct CloneSource {
 pub struct Snapshot {
     /// The snapshot id. All runs for one snapshot get the same. An image names the stored snapshot by it.
     pub id: String,
+    /// The handle that the snapshot run handed back; empty for none.
+    pub handle: String,
     /// The volume id of the snapshot's volume; empty where the orchestrator did not make that volume.
     pub of: String,
     /// The size of that volume when the snapshot was made, in bytes; `None` where it is not known.
@@ -192,6 +194,7 @@ impl RunRequest {
             (variable::CLONE_OF_NODE, source.node),
             (variable::CLONE_OF_MOVED_IN_PATH, source.moved_in_path),
             (variable::SNAPSHOT_ID, snapshot.id),
+            (variable::SNAPSHOT_HANDLE, snapshot.handle),
             (variable::SNAPSHOT_OF, snapshot.of),
             (variable::SNAPSHOT_SIZE_BYTES, size(snapshot.size_bytes)),
             (variable::SNAPSHOT_NODE, snapshot.node),
@@ -330,6 +333,7 @@ impl Snapshot {
         }
         Ok(Some(Snapshot {
             id,
+            handle: env.text(variable::SNAPSHOT_HANDLE),
             of: env.text(variable::SNAPSHOT_OF),
             size_bytes: env.number(variable::SNAPSHOT_SIZE_BYTES)?,
             node: env.text(variable::SNAPSHOT_NODE),

@@ -28,6 +28,7 @@ pub(crate) fn request() -> RunRequest {
         }),
         snapshot: Some(Snapshot {
             id: "c0ffee00-0000-4000-8000-000000000003".into(),
+            handle: "snap-1".into(),
             of: "c0ffee00-0000-4000-8000-000000000004".into(),
             size_bytes: Some(2 << 30),
             node: "node-2".into(),

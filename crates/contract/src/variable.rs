@@ -151,6 +151,8 @@ variables! {
         CLONE_OF_MOVED_IN_PATH: Property;
         /// The id of [the snapshot](#snapshot) to make or to delete. In a provision run the snapshot to make the volume from.
         SNAPSHOT_ID: Property;
+        /// The id that the storage gave to the snapshot, as the [snapshot run](#snapshot) reported it; else empty.
+        SNAPSHOT_HANDLE: Property;
         /// The `CLAIM_UUID` of the volume that the snapshot is of. Empty where it is not known.
         SNAPSHOT_OF: Property;
         /// The size of that volume. Empty where it is not known.

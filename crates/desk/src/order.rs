@@ -1,8 +1,11 @@
 //! The Job of each operation, built by the functions with which the orchestrator builds it.
 
+use std::sync::PoisonError;
+
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::request::{CloneSource, RunRequest, Snapshot};
+use flex_contract::snapshot_handle;
 use flex_contract::volume::volume_source;
 use flex_core::capacity::run::{CapacityRun, capacity};
 use flex_core::capacity::segment::Segment;
@@ -204,11 +207,20 @@ impl Setting {
         }
     }
 
+    /// Keeps what a run has handed back.
+    pub fn keep_handle(&self, order: &Order, message: &str) {
+        if let (Order::Snapshot(_, id), Some(handle)) = (order, snapshot_handle::read(message)) {
+            self.handles.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), handle);
+        }
+    }
+
     /// Returns the snapshot as a run that restores it gets it.
     fn snapshot(&self, made: &Made, id: &str) -> Snapshot {
         let volume = Volume::from(&made.volume);
+        let handles = self.handles.lock().unwrap_or_else(PoisonError::into_inner);
         Snapshot {
             id: id.to_owned(),
+            handle: handles.get(id).cloned().unwrap_or_default(),
             of: volume.volume_id().unwrap_or_default().to_owned(),
             size_bytes: volume.size.clone().ok(),
             node: self.node().unwrap_or_default().to_owned(),

@@ -1,7 +1,7 @@
 //! The setting of a run: class, claim and Secrets, from the files of an admin or from the command line.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use flex_contract::names;
 use flex_core::config::Recipe;
@@ -99,6 +99,8 @@ pub struct Setting {
     pub configs: BTreeMap<String, Data>,
     /// The rights that the Roles of the files give.
     pub rights: Rights,
+    /// The handles that snapshot runs have handed back, by snapshot id.
+    pub handles: Arc<Mutex<BTreeMap<String, String>>>,
     /// The inputs.
     inputs: Inputs,
 }
@@ -162,6 +164,7 @@ impl Setting {
             secrets,
             configs: all,
             rights,
+            handles: Arc::default(),
             inputs,
         })
     }

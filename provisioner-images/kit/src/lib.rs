@@ -4,7 +4,8 @@
 //!   last words.
 //! - [`cluster`] creates the PersistentVolume, and [`affinity`] knows the node of a volume.
 //! - [`patience`] asks a backend again after a temporary problem.
-//! - [`listing`] prints the volumes of a backend, and [`capacity`] reports its free bytes.
+//! - [`listing`] prints the volumes of a backend, [`capacity`] reports its free bytes, and [`snapshot_handle`] hands back
+//!   the storage's own id of a snapshot.
 //! - [`copy`] copies a directory that is in use, and [`remove`] removes one that somebody still holds open. [`mounted`]
 //!   does both for a run that sees only its own volume.
 //! - [`pattern`] makes the path of a volume from a pattern of the admin, and [`named`] keeps records of such directories.
@@ -42,6 +43,7 @@ mod process;
 pub mod remove;
 mod run;
 pub mod secrets;
+pub mod snapshot_handle;
 pub mod termination_message;
 
 pub use failure::Failure;

@@ -31,6 +31,11 @@ pub enum FoundClassObject {
     },
 }
 
+/// Returns the selector of objects with all of these labels.
+fn selector(labels: &[(&str, &str)]) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+}
+
 impl Writes {
     /// Returns the UIDs of all Jobs and pods of an operation's runs for an id. Asks the API, in one namespace.
     pub async fn runs(&self, operation: Operation, namespace: &str, id: &str) -> Result<Vec<String>> {
@@ -67,7 +72,7 @@ impl Writes {
     {
         let instance = (names::LABEL_INSTANCE, self.identity.instance.as_str());
         let marks: Vec<_> = [instance].iter().chain(labels).copied().collect();
-        let selector = marks.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
+        let selector = selector(&marks);
         let api: Api<PartialObjectMeta<K>> = Api::namespaced(self.client.clone(), namespace);
         let is = |labels: &BTreeMap<String, String>| {
             marks.iter().all(|(key, value)| labels.get(*key).is_some_and(|label| label == value))
@@ -169,6 +174,16 @@ impl Writes {
     pub async fn read_job(&self, name: &ObjectName) -> Result<Option<Job>> {
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
         jobs.get_opt(&name.name).await.map_err(WriteError::of(format!("Job {name}")))
+    }
+
+    /// Reads the pods of an operation's runs for an id from the API, in one namespace.
+    pub async fn pods_of_run(&self, operation: Operation, namespace: &str, id: &str) -> Result<Vec<view::Pod>> {
+        let instance = (names::LABEL_INSTANCE, self.identity.instance.as_str());
+        let marks = [instance, (names::LABEL_VOLUME_ID, id), (names::LABEL_OPERATION, operation.as_str())];
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let found = pods.list(&ListParams::default().labels(&selector(&marks))).await;
+        let found = found.map_err(WriteError::of(format!("pods in {namespace}")))?;
+        Ok(found.items.iter().map(view::Pod::from).collect())
     }
 
     /// Deletes a Job after its pods.

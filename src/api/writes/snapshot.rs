@@ -230,15 +230,17 @@ impl Writes {
         self.content_status(content, json!({ "readyToUse": false, "error": error(message, now) })).await
     }
 
-    /// Writes into a content's status that the snapshot is ready to be restored, since a time.
+    /// Writes into a content's status that the snapshot is ready to be restored, since a time, and the handle that its
+    /// run handed back.
     pub async fn mark_content_ready(
         &self,
         content: &Content,
         size: Option<u64>,
+        handle: Option<&str>,
         at: jiff::Timestamp,
     ) -> Result<Content> {
         let status = json!({
-            "snapshotHandle": content.id(),
+            "snapshotHandle": handle.unwrap_or(content.id()),
             "creationTime": at.as_second().saturating_mul(1_000_000_000),
             "restoreSize": size,
             "readyToUse": true,

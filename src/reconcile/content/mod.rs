@@ -14,7 +14,7 @@ use self::observe::{Confirmed, Observation, observe};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
 use crate::content::decide::{Observed, Rule, RunSource, SnapshotState, Step, decide, delete_attempt, failed_run};
-use crate::content::request::{SnapshotBasis, SourceVolume, request};
+use crate::content::request::{SnapshotBasis, SourceVolume, handed_back, request};
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
 use crate::model::snapshot::Content;
@@ -208,7 +208,7 @@ async fn execute(
             context.metrics.snapshot_run(failure.operation, false);
             Ok(with(writes.record_content_failure(content, &failure).await?))
         }
-        Step::MarkReady { size } => mark_ready(context, content, size).await,
+        Step::MarkReady { size } => mark_ready(context, content, observation, size).await,
         Step::UnprotectSource { claims } => {
             data_source::confirm_done(context, &claims, &content.name).await?;
             Ok(with(writes.unprotect_content(content, &claims).await?))
@@ -256,14 +256,37 @@ async fn stamp(
     Ok(stamped?.into())
 }
 
-async fn mark_ready(context: &Context, content: &Content, size: Option<u64>) -> Result<StepOutcome, WriteError> {
-    let finished = context.writes.mark_content_ready(content, size, context.clock.wall()).await?;
+async fn mark_ready(
+    context: &Context,
+    content: &Content,
+    observation: &Observation,
+    size: Option<u64>,
+) -> Result<StepOutcome, WriteError> {
+    let handle = handle_of_run(context, content, observation).await?;
+    let now = context.clock.wall();
+    let finished = context.writes.mark_content_ready(content, size, handle.as_deref(), now).await?;
     if content.handle.is_none() {
         context.metrics.snapshot_run(Operation::Snapshot, true);
         let stages = context.stages(Operation::Snapshot, content.run_id(), Some(content.created));
         tracing::info!(content = content.name, snapshot = %content.snapshot, stages, "the snapshot is ready");
     }
     Ok(finished.into())
+}
+
+/// Returns the handle that the snapshot run handed back. The watch of pods may lag behind that of Jobs. If the pod is
+/// gone, its handle is, too, and the image says so when somebody restores the snapshot.
+async fn handle_of_run(
+    context: &Context,
+    content: &Content,
+    observation: &Observation,
+) -> Result<Option<String>, WriteError> {
+    let name = run_name(content);
+    let Some(job) = observation.jobs.iter().find(|job| job.name.name == name) else { return Ok(None) };
+    if let Some(handle) = handed_back(job, observation.pods.iter().map(Arc::as_ref)) {
+        return Ok(handle);
+    }
+    let pods = context.writes.pods_of_run(Operation::Snapshot, &job.name.namespace, content.run_id()).await?;
+    Ok(handed_back(job, &pods).flatten())
 }
 
 /// Asks the API server for the VolumeSnapshot of a content.

@@ -211,6 +211,12 @@ impl Content {
         self.status_handle.as_deref().filter(|_| foreign).unwrap_or(self.id())
     }
 
+    /// Returns the handle that the snapshot run handed back, if it handed back one.
+    pub fn handed_back(&self) -> Option<&str> {
+        let own = self.provenance.is_some() && self.handle.is_none();
+        self.status_handle.as_deref().filter(|handle| own && *handle != self.id())
+    }
+
     /// Returns the id by which the Jobs of the content are found. A handle that somebody wrote may be no valid name.
     pub fn run_id(&self) -> &str {
         match self.handle {
@@ -240,7 +246,7 @@ impl Content {
 
     /// Returns what to do with a content that may be restored.
     pub fn remedy_of_restored(&self) -> String {
-        let handle = match self.id() {
+        let handle = match self.handed_back().unwrap_or(self.id()) {
             "" => "the id by which the storage knows it",
             id => id,
         };

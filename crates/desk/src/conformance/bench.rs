@@ -177,6 +177,7 @@ impl Bench {
         let ended = self.place.run(&self.setting, job, stop).await?;
         if ended.is_success() {
             orders.iter().for_each(|order| self.place.succeeded(order));
+            orders.iter().for_each(|order| self.setting.keep_handle(order, &ended.message));
         }
         Ok(ended)
     }
