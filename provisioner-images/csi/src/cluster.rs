@@ -107,6 +107,9 @@ impl Cluster {
     /// # Errors
     /// If it cannot be read.
     pub async fn handle(&self, volume: &str, driver: &str) -> Result<Option<String>, Failure> {
+        if self.dry {
+            return Ok(None);
+        }
         let volumes: Api<PersistentVolume> = Api::all(self.client().await?);
         let found = volumes.get_opt(volume).await.map_err(|error| {
             unreadable(&format!("the PersistentVolume {volume}"), &error, "bind the ClusterRole flex-provisioner-image")

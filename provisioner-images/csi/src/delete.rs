@@ -6,7 +6,7 @@ use flex_contract::names;
 use flex_image_kit::Failure;
 use tonic::Code;
 
-use crate::provision::CreateCall;
+use crate::provision::{CreateCall, is_taken, without_source};
 use crate::run::{Credentials, DELETION_SECRET, Outcome, Run, Stop};
 use crate::secrets::Kind;
 use crate::trouble;
@@ -77,17 +77,21 @@ impl Run {
         Ok(self.remove(&volume.volume_id, secrets).await?)
     }
 
-    /// Calls CreateVolume for a volume that may exist. If the driver says that the data source does not exist, calls it
-    /// once more without the data source: the driver then makes an empty volume, or says that the name is used. Returns
-    /// also whether the last call had the whole request.
+    /// Calls CreateVolume for a volume that may exist. If the driver says that the data source does not exist, or has
+    /// forgotten the one of the volume, calls it once more without a data source: the driver then returns the volume,
+    /// makes an empty one, or says that the name is used. Returns also whether the last call had the whole request.
     async fn create_again(&self, message: &CreateVolumeRequest) -> (Outcome<Volume>, bool) {
+        let is_gone = |code| code == Code::NotFound && message.volume_content_source.is_some();
         match self.create(message).await {
-            Err(Stop::Trouble(trouble))
-                if trouble.status.code() == Code::NotFound && message.volume_content_source.is_some() =>
-            {
-                (self.create(&CreateVolumeRequest { volume_content_source: None, ..message.clone() }).await, false)
+            Err(Stop::Trouble(trouble)) if is_gone(trouble.status.code()) || is_taken(&trouble, message) => {
+                (self.create(&without_source(message)).await, false)
             }
-            other => (other, true),
+            other => (other, !self.lacks_handle()),
         }
+    }
+
+    /// Checks whether the claim is from a snapshot whose handle is not known, so that the request names no data source.
+    fn lacks_handle(&self) -> bool {
+        self.request.snapshot.is_some() && self.handle_of_snapshot().is_none()
     }
 }

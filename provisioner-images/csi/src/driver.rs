@@ -153,10 +153,17 @@ impl Driver {
         ControllerClient::new(self.channel.clone()).max_decoding_message_size(LARGEST)
     }
 
-    /// Makes a request with its time limit.
+    /// Makes a request with the time limit of a call.
     pub fn request<T>(&self, message: T) -> Request<T> {
+        self.request_within(Some(self.call), message)
+    }
+
+    /// Makes a request with a time limit, or without one.
+    pub fn request_within<T>(&self, limit: Option<Duration>, message: T) -> Request<T> {
         let mut request = Request::new(message);
-        request.set_timeout(self.call);
+        if let Some(limit) = limit {
+            request.set_timeout(limit);
+        }
         request
     }
 
@@ -170,16 +177,37 @@ impl Driver {
         about: &str,
         asked: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, Trouble> {
+        self.call_within(Some(self.call), call, about, asked).await
+    }
+
+    /// Makes a call with a time limit, or one that may take until the run is stopped.
+    ///
+    /// # Errors
+    /// Those of [`Driver::call`].
+    pub async fn call_within<T>(
+        &self,
+        limit: Option<Duration>,
+        call: &'static str,
+        about: &str,
+        asked: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Trouble> {
         self.doing.replace(call);
         let began = Instant::now();
-        let answer = match tokio::time::timeout(self.call, asked).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Status::deadline_exceeded(format!("no answer within {} s", self.call.as_secs()))),
+        let answer = match limit {
+            None => asked.await,
+            Some(limit) => tokio::time::timeout(limit, asked)
+                .await
+                .unwrap_or_else(|_| Err(Status::deadline_exceeded(format!("no answer within {} s", limit.as_secs())))),
         };
         let answer = answer.map_err(lost);
         let said = answer.as_ref().map_or_else(|status| name(status.code()), |_| "OK");
         eprintln!("{call} {about}: {said} after {} ms", began.elapsed().as_millis());
         answer.map(Response::into_inner).map_err(|status| Trouble { call, status })
+    }
+
+    /// Returns the time limit of a call.
+    pub fn limit(&self) -> Duration {
+        self.call
     }
 
     /// Returns the name of the last call.

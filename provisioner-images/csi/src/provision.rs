@@ -12,6 +12,7 @@ use flex_contract::request::RunRequest;
 use flex_contract::volume::{Made, persistent_volume};
 use flex_image_kit::Failure;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeSpec};
+use tonic::Code;
 
 use crate::answer::{Wrong, check};
 use crate::capability::capabilities;
@@ -47,7 +48,22 @@ impl Run {
         // This comes before anything is made, so that problems of the class are reported first.
         let source = self.persistent_source()?;
         let CreateCall { message, selected, .. } = self.message().await?;
-        let volume = self.create(&message).await?;
+        let volume = match self.create(&message).await {
+            Err(Stop::Trouble(trouble)) if is_lost_snapshot(&trouble, &message) => {
+                return Err(Failure::never(format!(
+                    "the driver has lost the snapshot, and no volume is made: {}",
+                    trouble.failure(false)
+                ))
+                .into());
+            }
+            // Some drivers forget the data source of a volume, and take a repeated call for another request.
+            Err(Stop::Trouble(trouble)) if is_taken(&trouble, &message) => match self.has_persistent_volume().await? {
+                // An earlier run has checked the volume.
+                true => return Ok(()),
+                false => self.replace(&message).await?,
+            },
+            answer => answer?,
+        };
         if let Err(wrong) = check(&volume, &message, selected.as_ref(), self.parameters.topology_optional) {
             return Err(self.take_back(&volume, message.secrets, wrong).await.into());
         }
@@ -116,13 +132,28 @@ impl Run {
         Ok(Place { requirement, nodes })
     }
 
-    /// Calls CreateVolume.
+    /// Deletes the volume with the name of this claim's, and makes a copy anew. The name is for this claim alone, so an
+    /// earlier attempt made the volume. Without a PersistentVolume nobody has used it, and it may not be whole.
+    async fn replace(&self, message: &CreateVolumeRequest) -> Outcome<Volume> {
+        eprintln!("a volume {} of an earlier attempt is in the way: it is deleted", message.name);
+        let other = self.create(&without_source(message)).await?;
+        self.remove(&other.volume_id, message.secrets.clone()).await?;
+        self.create(message).await
+    }
+
+    async fn has_persistent_volume(&self) -> Result<bool, Failure> {
+        Ok(self.cluster.handle(&self.request.pv_name, &self.driver.name).await?.is_some())
+    }
+
+    /// Calls CreateVolume. A copy may take as long as the run: a driver that copies within the call would be asked again
+    /// and again.
     ///
     /// # Errors
     /// Those of the driver.
     pub async fn create(&self, message: &CreateVolumeRequest) -> Outcome<Volume> {
-        let asked = self.driver.call("CreateVolume", &message.name, async {
-            self.driver.controller().create_volume(self.driver.request(message.clone())).await
+        let limit = message.volume_content_source.is_none().then(|| self.driver.limit());
+        let asked = self.driver.call_within(limit, "CreateVolume", &message.name, async {
+            self.driver.controller().create_volume(self.driver.request_within(limit, message.clone())).await
         });
         let asked = asked.await.inspect_err(|trouble| {
             if trouble.kind() == trouble::Kind::UnderWay {
@@ -143,7 +174,14 @@ impl Run {
             }
             (None, Some(_)) => {
                 self.driver.must(Type::CreateDeleteSnapshot, "restore snapshots")?;
-                volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id: self.handle_of_snapshot().await? })
+                let Some(snapshot_id) = self.handle_of_snapshot() else {
+                    return match self.request.operation {
+                        // No attempt of the claim has had a data source to name.
+                        Operation::Delete => Ok(None),
+                        _ => Err(unknown_snapshot().into()),
+                    };
+                };
+                volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id })
             }
             (None, None) => return Ok(None),
         };
@@ -232,6 +270,29 @@ impl Run {
         };
         persistent_volume(&self.request, made)
     }
+}
+
+/// Checks whether the driver says that it does not have the snapshot to restore.
+fn is_lost_snapshot(trouble: &Trouble, message: &CreateVolumeRequest) -> bool {
+    let source = message.volume_content_source.as_ref().and_then(|source| source.r#type.as_ref());
+    trouble.status.code() == Code::NotFound && matches!(source, Some(volume_content_source::Type::Snapshot(_)))
+}
+
+/// Checks whether the driver says that another volume has the name of a copy.
+pub fn is_taken(trouble: &Trouble, message: &CreateVolumeRequest) -> bool {
+    trouble.status.code() == Code::AlreadyExists && message.volume_content_source.is_some()
+}
+
+/// Returns the request for an empty volume in place of a copy.
+pub fn without_source(message: &CreateVolumeRequest) -> CreateVolumeRequest {
+    CreateVolumeRequest { volume_content_source: None, ..message.clone() }
+}
+
+fn unknown_snapshot() -> Failure {
+    Failure::never(
+        "the run that made the snapshot has not said how the driver calls it, so that it cannot be restored: create a \
+         VolumeSnapshotContent with the driver's own id as `snapshotHandle`, and a VolumeSnapshot for it",
+    )
 }
 
 /// Returns the failure of a run that has made a volume, or may have made one. Delete runs rely on the fact that a refused

@@ -1,18 +1,20 @@
-//! Snapshot and delete-snapshot runs. The driver gives each snapshot an id of its own. Only CreateSnapshot returns this
-//! id, by the snapshot's name and as long as its volume exists.
+//! Snapshot and delete-snapshot runs. The driver gives each snapshot an id of its own. The snapshot run hands the id back,
+//! and later runs get it. They must not ask CreateSnapshot for it: a driver that has lost the snapshot makes a new one,
+//! of another content.
 
 use csi_spec::csi::controller_service_capability::rpc::Type;
 use csi_spec::csi::{CreateSnapshotRequest, DeleteSnapshotRequest, Snapshot};
-use flex_contract::names::pv_name;
-use flex_image_kit::Failure;
+use flex_contract::names::{self, pv_name};
+use flex_image_kit::{Failure, snapshot_handle};
 use tonic::Code;
 
-use crate::run::{Credentials, DELETION_SECRET, Outcome, Run, Stop};
+use crate::run::{Credentials, DELETION_SECRET, Outcome, Run};
 use crate::secrets::Kind;
 use crate::trouble::Trouble;
 
 impl Run {
-    /// Makes the snapshot, or finds the one that an earlier run made, and waits until it can be restored.
+    /// Makes the snapshot, or finds the one that an earlier run made, waits until it can be restored, and hands back the
+    /// driver's id.
     ///
     /// # Errors
     /// If there is none. The message says why.
@@ -22,7 +24,7 @@ impl Run {
         let secrets = self.later_credentials(Kind::Provisioner, DELETION_SECRET).await?;
         let snapshot = self.create_snapshot(&source.volume_handle, &secrets).await?;
         match snapshot.ready_to_use {
-            true => Ok(()),
+            true => Ok(snapshot_handle::hand_back(&snapshot.snapshot_id)?),
             // The call is repeated, like one in progress.
             false => Err(Trouble {
                 call: "CreateSnapshot",
@@ -39,7 +41,10 @@ impl Run {
     pub async fn delete_snapshot(&self) -> Outcome<()> {
         self.driver.must(Type::CreateDeleteSnapshot, "delete snapshots")?;
         let secrets = self.later_credentials(Kind::Provisioner, DELETION_SECRET).await?;
-        let snapshot_id = self.handle_of_snapshot().await?;
+        let snapshot_id = match self.handle_of_snapshot() {
+            Some(handle) => handle,
+            None => self.unfinished_snapshot(&secrets).await?,
+        };
         let message = DeleteSnapshotRequest { snapshot_id: snapshot_id.clone(), secrets };
         let asked = self.driver.call("DeleteSnapshot", &snapshot_id, async {
             self.driver.controller().delete_snapshot(self.driver.request(message)).await
@@ -50,36 +55,35 @@ impl Run {
         }
     }
 
-    /// Returns the driver's id of the run's snapshot.
-    ///
-    /// # Errors
-    /// If the id cannot be found.
-    pub async fn handle_of_snapshot(&self) -> Outcome<String> {
+    /// Returns the driver's id of the run's snapshot; `None` if no snapshot run handed it back.
+    pub fn handle_of_snapshot(&self) -> Option<String> {
         let snapshot = self.request.snapshot.clone().unwrap_or_default();
-        // Somebody else made the snapshot, so that its id is the driver's own.
-        if snapshot.of.is_empty() {
-            return Ok(snapshot.id);
+        match snapshot.of.is_empty() {
+            // Somebody else made the snapshot, so that its id is the driver's own.
+            true => Some(snapshot.id),
+            false => Some(snapshot.handle).filter(|handle| !handle.is_empty()),
         }
-        let volume = pv_name(&snapshot.of);
-        let source = match self.request.operation == flex_contract::operation::Operation::Provision {
-            false => self.source()?.map(|source| source.volume_handle),
-            true => None,
-        };
-        let source = match source {
-            Some(handle) => Some(handle),
+    }
+
+    /// Returns the driver's id of a snapshot that no run has finished. Only CreateSnapshot tells it, by the name and the
+    /// volume. It returns what an unfinished run left, or makes a snapshot. The caller deletes either, so that nobody
+    /// takes it for the content of an earlier time. The orchestrator keeps the volume until then.
+    async fn unfinished_snapshot(&self, secrets: &Credentials) -> Outcome<String> {
+        let of = self.request.snapshot.as_ref().map(|snapshot| snapshot.of.clone()).unwrap_or_default();
+        let volume = pv_name(&of);
+        let source = match self.source()? {
+            Some(source) => Some(source.volume_handle),
             None => self.cluster.handle(&volume, &self.driver.name).await?,
         };
         let source = source.ok_or_else(|| {
             Failure::retry(format!(
-                "the driver's id of the snapshot is not known: it tells it by the volume that it is of, and the PersistentVolume \
-                 {volume} is gone"
+                "no run has said how the driver calls the snapshot, and the PersistentVolume {volume}, by which the driver would \
+                 tell it, is gone: delete the snapshot there if it exists, then annotate the VolumeSnapshotContent with {}={}",
+                names::ABANDON,
+                names::ABANDON_YES
             ))
         })?;
-        match self.create_snapshot(&source, &Credentials::new()).await {
-            Ok(snapshot) => Ok(snapshot.snapshot_id),
-            Err(Stop::Trouble(trouble)) => Err(trouble.into()),
-            Err(other) => Err(other),
-        }
+        Ok(self.create_snapshot(&source, secrets).await?.snapshot_id)
     }
 
     async fn create_snapshot(&self, source: &str, secrets: &Credentials) -> Outcome<Snapshot> {

@@ -17,5 +17,7 @@ mod provision;
 mod reach;
 #[path = "image/run.rs"]
 mod run;
+#[path = "image/snapshot.rs"]
+mod snapshot;
 #[path = "image/topology.rs"]
 mod topology;

@@ -112,6 +112,8 @@ struct State {
     secrets: Vec<(&'static str, BTreeMap<String, String>)>,
     location: Vec<Topology>,
     zonal: bool,
+    forgets_sources: bool,
+    snapshot_id: Option<String>,
     capacity: i64,
     largest: Option<i64>,
     page: usize,
@@ -247,6 +249,21 @@ impl Driver {
     /// then have one name. This breaks the rules of CSI, and drivers with one backend for each zone do so.
     pub fn is_zonal(&self) {
         self.shared.state().zonal = true;
+    }
+
+    /// Makes it forget the data source of each volume that it makes: a repeated call for a copy is then another request.
+    pub fn forgets_sources(&self) {
+        self.shared.state().forgets_sources = true;
+    }
+
+    /// Gives the next snapshots this id in place of one of its own.
+    pub fn calls_snapshots(&self, id: &str) {
+        self.shared.state().snapshot_id = Some(id.to_owned());
+    }
+
+    /// Loses all snapshots.
+    pub fn loses_snapshots(&self) {
+        self.shared.state().snapshots.clear();
     }
 
     /// Sets the capacity that it reports, and the largest size of a volume.

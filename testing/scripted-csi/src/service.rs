@@ -95,6 +95,8 @@ impl State {
             content_source: request.volume_content_source.clone(),
             accessible_topology: place.map_or_else(|| self.location.clone(), |place| vec![place]),
         };
+        let volume_content_source = request.volume_content_source.clone().filter(|_| !self.forgets_sources);
+        let request = CreateVolumeRequest { volume_content_source, ..request };
         self.volumes.insert(key, Made { volume: volume.clone(), request });
         Ok(CreateVolumeResponse { volume: Some(volume) })
     }
@@ -211,7 +213,7 @@ impl Controller for Service {
             state.number += 1;
             let snapshot = Snapshot {
                 size_bytes,
-                snapshot_id: format!("snap-{}", state.number),
+                snapshot_id: state.snapshot_id.clone().unwrap_or_else(|| format!("snap-{}", state.number)),
                 source_volume_id: request.source_volume_id.clone(),
                 ready_to_use: true,
                 ..Snapshot::default()

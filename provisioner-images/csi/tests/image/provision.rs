@@ -8,7 +8,7 @@ use scripted_csi::{Act, Options};
 use serde_json::json;
 use tonic::Code;
 
-use crate::run::{ONE, SIZE, Stage, TWO};
+use crate::run::{HandedBack, ONE, SIZE, Stage, TWO};
 
 #[test]
 fn a_volume_is_made_once_with_a_complete_persistent_volume() {
@@ -155,10 +155,11 @@ fn clones_and_restored_snapshots_are_made() {
     const DAY: &str = "5a9c0000-0000-4000-8000-000000000003";
     let snapshot = source_run.clone().of_volume().with("SNAPSHOT_ID", DAY).with("SNAPSHOT_OF", ONE);
     snapshot.run("snapshot").well();
-    snapshot.run("snapshot").well();
+    let handle = snapshot.run("snapshot").well().handle();
     let snapshots = stage.driver.snapshots();
     assert_eq!(snapshots.len(), 1);
-    let restored = stage.run(TWO).with("SNAPSHOT_ID", DAY).with("SNAPSHOT_OF", ONE);
+    let snapshot = snapshot.with("SNAPSHOT_HANDLE", &handle);
+    let restored = stage.run(TWO).with("SNAPSHOT_ID", DAY).with("SNAPSHOT_OF", ONE).with("SNAPSHOT_HANDLE", &handle);
     restored.provision().well();
     let id = snapshots[&format!("snapshot-{DAY}")].snapshot_id.clone();
     assert!(matches!(origin(TWO), Origin::Snapshot(it) if it.snapshot_id == id));

@@ -144,6 +144,20 @@ impl Run<'_> {
     }
 }
 
+/// The words of a snapshot run.
+pub trait HandedBack {
+    /// Returns the handle that the run handed back.
+    fn handle(&self) -> String;
+}
+
+impl HandedBack for Ended {
+    #[track_caller]
+    fn handle(&self) -> String {
+        let handle = flex_contract::snapshot_handle::read(&self.termination_message);
+        handle.unwrap_or_else(|| panic!("no handle: {self:?}"))
+    }
+}
+
 /// A run for many claims.
 pub struct Batch<'a> {
     stage: &'a Stage,
