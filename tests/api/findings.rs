@@ -10,6 +10,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use serde_json::{Value, json};
 
+use orchestrator::backup::own_request;
 use orchestrator::commands::{doctor, found};
 use orchestrator::kubelet::nfs_volume;
 use orchestrator::ring::{ADMIN, Ring, USER, WHILE, merge, uid};
@@ -33,7 +34,7 @@ fn pod_spec() -> Value {
 
 async fn job(ring: &Ring, name: &str, labels: Value) {
     let job = json!({ "metadata": { "name": name, "labels": labels }, "spec": { "template": { "spec": pod_spec() } } });
-    ring.api::<Job>(ADMIN).create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await.unwrap();
+    ring.api::<Job>(ADMIN).create(&own_request(), &serde_json::from_value(job).unwrap()).await.unwrap();
 }
 
 async fn pod(ring: &Ring, name: &str, labels: Value, phase: &str) {

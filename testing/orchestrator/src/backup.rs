@@ -4,6 +4,7 @@ use std::process::Output;
 use std::time::Duration;
 
 use flex_contract::names;
+use kube::api::PostParams;
 use serde_json::Value;
 
 use crate::deployed::kubectl;
@@ -13,6 +14,11 @@ use crate::ring::{OWN, Ring, program, uid};
 pub struct Backup {
     pub claim: Value,
     pub volume: Value,
+}
+
+/// Returns the parameters of a request that the orchestrator sends. A Job of any other client counts as created again.
+pub fn own_request() -> PostParams {
+    PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() }
 }
 
 /// Returns an object as a backup tool saves it.

@@ -5,8 +5,9 @@ use flex_contract::exit::{self, Reaction};
 use flex_contract::names::CONTAINER;
 
 use super::phase::PodPhase;
+use super::pod_view::START_ERRORS;
 use super::stuck::{explain, strip_random_suffix};
-use super::view::{Job, Pod, START_ERRORS, WarningEvent};
+use super::view::{ContainerEnd, Job, Pod, WarningEvent};
 use crate::limits;
 use crate::status_reason::StatusReason;
 use crate::text::line;
@@ -95,7 +96,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         let said = end.map(|end| texts(&end.message)).filter(|said| !said.is_empty());
         // A container beside the image may run until the deadline after the image has failed. A service mesh may have
         // added it.
-        let ended_before = |end: &&super::view::ContainerEnd| {
+        let ended_before = |end: &&ContainerEnd| {
             end.container == CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
         };
         if failed.reason == DEADLINE_EXCEEDED && end.filter(ended_before).is_none() {
@@ -158,7 +159,7 @@ pub fn never_started(job: Option<&Job>, pods: &[&Pod]) -> bool {
     }
 }
 
-fn failed_container(end: &super::view::ContainerEnd, pods_ended: bool) -> RunState {
+fn failed_container(end: &ContainerEnd, pods_ended: bool) -> RunState {
     let said = termination_message(&end.message);
     let whose = if end.container == CONTAINER { String::new() } else { format!("container {}: ", end.container) };
     let (reason, what) = match end.reason.as_str() {

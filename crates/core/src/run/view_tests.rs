@@ -1,3 +1,7 @@
+use k8s_openapi::api::core::v1 as core;
+
+use flex_contract::names::CONTAINER;
+
 use super::*;
 
 #[test]
@@ -80,6 +84,10 @@ fn a_pod_belongs_to_its_run_also_without_its_job() {
     };
     let owner = serde_json::json!([{ "apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "u" }]);
     assert_eq!(pod(serde_json::json!({ "ownerReferences": owner })), "a");
-    assert_eq!(pod(serde_json::json!({ "labels": { JOB_NAME: "a" } })), "a", "after --cascade=orphan");
+    assert_eq!(
+        pod(serde_json::json!({ "labels": { "batch.kubernetes.io/job-name": "a" } })),
+        "a",
+        "after --cascade=orphan"
+    );
     assert_eq!(pod(serde_json::json!({})), "");
 }
