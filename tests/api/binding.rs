@@ -48,7 +48,7 @@ async fn a_volume_is_bound_as_soon_as_it_appears() {
         let annotations = volume.metadata.annotations.as_ref().unwrap();
         let provenance: Value = serde_json::from_str(&annotations[names::PROVENANCE]).unwrap();
         assert_eq!(provenance["class"], "c");
-        assert_eq!(annotations[names::PROVISIONED_BY], names::DEFAULT_PROVISIONER);
+        assert_eq!(annotations[names::PROVISIONED_BY], "flex-provisioner.io/nfs", "no CSIDriver has this name");
         assert!(has_finalizer(volume.metadata.finalizers.clone(), names::VOLUME_FINALIZER));
         // The PV controller agrees, and keeps agreeing.
         stays("the claim stays Bound", WHILE, || async {

@@ -24,7 +24,7 @@ impl Writes {
     /// Writes the provenance of a volume of another provisioner. Only the mark makes that count
     /// ([`Writes::confirm_move`]): the orchestrator does nothing with a volume that has provenance and no mark.
     pub async fn move_in(&self, volume: &Volume, mapping: &Mapping) -> Result<Volume> {
-        self.patch_volume(volume, recorded(mapping, &self.identity), json!({})).await
+        self.patch_volume(volume, recorded(volume.source_kind, mapping, &self.identity), json!({})).await
     }
 
     /// Writes the mark of a volume whose provenance this command has written or checked.
@@ -146,7 +146,7 @@ fn annotations(set: &[(&str, &str)]) -> Value {
 }
 
 /// Returns the metadata of a volume that moves in.
-fn recorded(mapping: &Mapping, identity: &Identity) -> Value {
+fn recorded(source_kind: Option<&str>, mapping: &Mapping, identity: &Identity) -> Value {
     let provenance = &mapping.provenance.of_cluster(identity);
     json!({
         "labels": { names::LABEL_INSTANCE: identity.instance, names::LABEL_POOL: null },
@@ -155,7 +155,7 @@ fn recorded(mapping: &Mapping, identity: &Identity) -> Value {
             (names::VOLUME_ID, &mapping.id),
             (names::JOB_CLAIM, &mapping.claim.to_string()),
             (names::PROVENANCE, &json!(provenance).to_string()),
-            (names::PROVISIONED_BY, provenance.effective_config.provisioner(&identity.provisioner)),
+            (names::PROVISIONED_BY, &provenance.effective_config.provisioned_by(&identity.provisioner, source_kind)),
         ]),
         "finalizers": mapping.finalizers,
     })
@@ -185,7 +185,7 @@ mod tests {
             },
             finalizers: vec![names::VOLUME_FINALIZER.into()],
         };
-        let metadata = recorded(&mapping, &default_identity());
+        let metadata = recorded(Some("nfs"), &mapping, &default_identity());
         let annotations = metadata["annotations"].as_object().unwrap();
         for key in [
             names::NODES,
@@ -202,7 +202,7 @@ mod tests {
         }
         assert_eq!(annotations[names::VOLUME_ID], "id");
         assert!(annotations[names::PROVENANCE].as_str().is_some_and(|text| text.contains("moved-in")));
-        assert_eq!(annotations[names::PROVISIONED_BY], names::DEFAULT_PROVISIONER);
+        assert_eq!(annotations[names::PROVISIONED_BY], format!("{}/nfs", names::DEFAULT_PROVISIONER));
         assert_eq!(metadata["labels"][names::LABEL_POOL], Value::Null);
     }
 }

@@ -288,7 +288,7 @@ impl Writes {
                 names::VOLUME_ID: id,
                 names::PROVENANCE: json!(provenance.of_cluster(&self.identity)).to_string(),
                 names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
-                names::PROVISIONED_BY: provenance.effective_config.provisioner(&self.identity.provisioner),
+                names::PROVISIONED_BY: provenance.effective_config.provisioned_by(&self.identity.provisioner, volume.source_kind),
                 names::BOUND_BY_CONTROLLER: "yes",
                 names::QUARANTINE: null,
                 names::ATTRIBUTES: attributes.class.is_some()

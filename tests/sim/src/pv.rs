@@ -262,7 +262,7 @@ impl PvController {
     /// Reclaims a released volume: one of an external provisioner is left to it; for others no deleter exists here.
     fn reclaim(&mut self, store: &mut Store, volume: &Rc<Value>) {
         let deletes = text(volume, "/spec/persistentVolumeReclaimPolicy") == "Delete";
-        let external = annotation(volume, names::PROVISIONED_BY) == PROVISIONER;
+        let external = annotation(volume, names::PROVISIONED_BY).starts_with(PROVISIONER);
         if deletes && !external && text(volume, "/status/phase") != "Failed" {
             count("volumes that failed in-tree");
             self.write(store, Kind::Volume, volume, |volume| volume["status"]["phase"] = json!("Failed"));

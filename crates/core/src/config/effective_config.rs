@@ -56,6 +56,17 @@ impl EffectiveConfig {
     pub fn provisioner<'a>(&'a self, own: &'a str) -> &'a str {
         if self.replaces.is_empty() { own } else { &self.replaces }
     }
+
+    /// Returns the value of `pv.kubernetes.io/provisioned-by` on a volume with this kind of source: the provisioner, or
+    /// for a volume of `own` that no CSI driver mounts, `own/KIND`. Backup tools take each volume with the name of a
+    /// CSIDriver for one of CSI, and the orchestrator creates a CSIDriver of its own name. No CSIDriver has a slash.
+    pub fn provisioned_by(&self, own: &str, source_kind: Option<&str>) -> String {
+        match (self.provisioner(own), source_kind) {
+            (name, Some("csi")) => name.to_owned(),
+            (name, kind) if name == own => format!("{name}/{}", kind.unwrap_or("unknown")),
+            (name, _) => name.to_owned(),
+        }
+    }
 }
 
 pub(super) fn version(config: &ObjectName, hash: &str) -> String {

@@ -154,11 +154,19 @@ impl Volume {
         self.claim_ref.as_ref().map(|reference| reference.name.namespace.as_str()).unwrap_or_default()
     }
 
+    /// Checks whether the volume is of a provisioner of this name, alone or with the kind of the volume's source.
+    pub fn is_provisioned_by(&self, name: &str) -> bool {
+        let rest = self.provisioned_by.as_deref().and_then(|by| by.strip_prefix(name));
+        rest.is_some_and(|rest| {
+            rest.is_empty() || rest.strip_prefix('/') == Some(self.source_kind.unwrap_or("unknown"))
+        })
+    }
+
     /// Checks whether the volume was made for this orchestrator. A volume of a class whose own provisioner a config
     /// replaces has the name of that provisioner; in a pool, or drained from one, it has no claim either.
     pub fn belongs_to(&self, identity: &Identity) -> bool {
         let instance = self.instance.as_deref().is_none_or(|instance| instance == identity.instance);
-        let ours = self.provisioned_by.as_deref() == Some(identity.provisioner.as_str());
+        let ours = self.is_provisioned_by(&identity.provisioner);
         let has_record = self.claim_uid.is_some() || self.provenance.is_some();
         instance && (ours || (self.instance.is_some() && has_record))
     }

@@ -134,6 +134,7 @@ fn objects(
     let storage = json!({ "storage": quantity(of.size) });
     let finalizers: Vec<_> =
         (of.policy == ReclaimPolicy::Delete).then_some(names::VOLUME_FINALIZER).into_iter().collect();
+    let source_kind = source.as_object().and_then(|source| source.keys().next()).map(String::as_str);
     let mut volume = json!({
         "metadata": {
             "name": names::pv_name(id),
@@ -142,7 +143,7 @@ fn objects(
                 names::VOLUME_ID: id,
                 names::JOB_CLAIM: of.claim.to_string(),
                 names::PROVENANCE: json!(provenance).to_string(),
-                names::PROVISIONED_BY: provenance.effective_config.provisioner(&identity.provisioner),
+                names::PROVISIONED_BY: provenance.effective_config.provisioned_by(&identity.provisioner, source_kind),
             },
             "finalizers": finalizers,
         },

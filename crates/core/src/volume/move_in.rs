@@ -117,7 +117,7 @@ pub struct Mapping {
 pub fn map(of: &Candidate<'_>, former: &FormerProvisioner<'_>, identity: &Identity) -> Result<Mapping, Refusal> {
     let (volume, name) = (of.volume, former.name);
     let begun = begun(volume, name, identity)?;
-    if begun.is_none() && volume.provisioned_by.as_deref() != Some(name) {
+    if begun.is_none() && !volume.is_provisioned_by(name) {
         return Err(Refusal::OtherProvisioner(volume.provisioned_by.clone()));
     }
     if volume.terminating {
@@ -190,7 +190,7 @@ fn is_own(volume: &Volume, name: &str, identity: &Identity) -> bool {
 pub fn is_of_provisioner(volume: &Volume, name: &str, identity: &Identity) -> bool {
     match moved_in(volume) {
         Some(record) => record.from.as_deref() == Some(name),
-        None => volume.provisioned_by.as_deref() == Some(name) && !is_own(volume, name, identity),
+        None => volume.is_provisioned_by(name) && !is_own(volume, name, identity),
     }
 }
 

@@ -1,8 +1,11 @@
 //! Tests of configs that replace the external provisioner of a driver.
 
+use k8s_openapi::api::core::v1::PersistentVolume;
+
 use super::*;
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::external_provisioner::LeaseCheck;
+use crate::model::volume::Volume;
 
 /// Returns a StorageClass that was written for a driver's own provisioner.
 fn of_driver(name: &str, parameters: &[(&str, &str)]) -> ClassObject {
@@ -146,4 +149,34 @@ fn parameters_of_other_provisioners_are_no_misspelt_keys() {
     let table = beside(&external_provisioners, &[&config], &[&class]);
     assert!(matches!(table.lookup("theirs"), ClassLookup::Ours(_)), "{table:?}");
     assert_eq!(table.verdicts[&config.name].warnings, []);
+}
+
+/// Velero takes a volume for one of CSI if its spec says so, or if its provisioner is the name of a CSIDriver. The
+/// orchestrator creates a CSIDriver of its own name for the capacity.
+#[test]
+fn backup_tools_take_exactly_the_volumes_of_csi_for_such() {
+    let own = names::DEFAULT_PROVISIONER;
+    let blank = Volume::from(&PersistentVolume::default());
+    for (own, replaces, drivers) in [
+        (own, "", vec![own]),
+        (own, "rancher.io/local-path", vec![own]),
+        (own, "csi.example.com", vec![own, "csi.example.com"]),
+        ("example.com", "", vec!["example.com"]),
+    ] {
+        let config = EffectiveConfig { replaces: replaces.into(), ..EffectiveConfig::default() };
+        // A config that replaces a CSI driver makes volumes of that driver.
+        let of_driver = replaces == "csi.example.com";
+        let kinds = flex_contract::volume::VOLUME_SOURCE_KINDS.iter().filter(|kind| !of_driver || **kind == "csi");
+        for kind in kinds {
+            let by = config.provisioned_by(own, Some(kind));
+            let taken_for_csi = *kind == "csi" || drivers.contains(&by.as_str());
+            assert_eq!(taken_for_csi, *kind == "csi", "{kind} of {own:?}, in place of {replaces:?}: {by}");
+            assert!(!by.starts_with("kubernetes.io/"), "{by}: Kubernetes would delete the volume itself");
+            let volume = Volume { provisioned_by: Some(by.clone()), source_kind: Some(kind), ..blank.clone() };
+            let name = config.provisioner(own);
+            assert!(volume.is_provisioned_by(name) && !volume.is_provisioned_by("x.io"), "{by}");
+            let before = Volume { provisioned_by: Some(name.to_owned()), ..volume };
+            assert!(before.is_provisioned_by(name), "a volume of an earlier version");
+        }
+    }
 }
