@@ -7,6 +7,7 @@ use super::index::Index;
 use crate::findings::ClaimsAndVolumes;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
+use crate::object::ObjectName;
 
 impl ClaimsAndVolumes for Index {
     fn claims(&self) -> Box<dyn Iterator<Item = Arc<Claim>> + '_> {
@@ -15,6 +16,10 @@ impl ClaimsAndVolumes for Index {
 
     fn volumes(&self) -> Box<dyn Iterator<Item = Arc<Volume>> + '_> {
         Box::new(Index::volumes(self))
+    }
+
+    fn claim(&self, name: &ObjectName) -> Option<Arc<Claim>> {
+        Index::claim(self, name)
     }
 
     fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
@@ -41,6 +46,10 @@ impl ClaimsAndVolumes for ClusterState {
     fn volumes(&self) -> Box<dyn Iterator<Item = Arc<Volume>> + '_> {
         let names = self.index().volume_names();
         Box::new(names.into_iter().filter_map(|name| self.index().volume(&name)))
+    }
+
+    fn claim(&self, name: &ObjectName) -> Option<Arc<Claim>> {
+        self.index().claim(name)
     }
 
     fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {

@@ -46,3 +46,4 @@ mod theft;
 mod trace;
 mod ui;
 mod uninstall;
+mod velero;

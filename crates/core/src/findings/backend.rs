@@ -172,7 +172,7 @@ fn unknown(entry: &Entry, listing: &Listing) -> Option<Finding> {
         kind,
         ObjectRef { kind: "Backend", name: ObjectName::new(node.unwrap_or_default(), id), uid: String::new() },
         format!("{location}{on}{size}, listed for class {}", listing.class),
-        "make sure that no other cluster uses the storage, then delete it on the backend by hand; the doctor never does",
+        "make sure that no other cluster uses the storage, and that no restored claim got an empty volume in its place, then delete it on the backend by hand; the doctor never does",
     ))
 }
 

@@ -2,7 +2,7 @@
 
 use flex_contract::operation::Operation;
 
-use super::finding::{Finding, STUCK_AFTER, without_protection};
+use super::finding::{Finding, MIN_AGE, STUCK_AFTER, without_protection};
 use super::kind::FindingKind;
 use super::observation::Lookups;
 use crate::claim::admit::admit;
@@ -27,8 +27,7 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
     if !ours || foreign || claim.belongs_to_other_instance(&w.s.identity.instance) {
         return None;
     }
-    if claim.phase == ClaimPhase::Lost {
-        let LostClaim { detail, remedy } = lost(w, claim);
+    if let Some(LostClaim { detail, remedy }) = lost(w, claim) {
         return finding(FindingKind::ClaimLost, detail, remedy);
     }
     let look = || format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
@@ -59,7 +58,7 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
     finding(FindingKind::ClaimStuck, why, look()).map(|found| found.since(since))
 }
 
-/// A claim that Kubernetes calls `Lost`.
+/// A claim that Kubernetes cannot bind to the volume that it names.
 struct LostClaim {
     /// The reason.
     detail: String,
@@ -67,15 +66,21 @@ struct LostClaim {
     remedy: String,
 }
 
-/// Returns the reason why Kubernetes calls a claim `Lost`, and the remedy.
-fn lost(w: &Lookups<'_>, claim: &Claim) -> LostClaim {
+/// Returns the reason why Kubernetes cannot bind a claim to its volume, and the remedy. The claim is `Lost`, or it is
+/// pending because a backup tool has removed the annotation of the binding.
+fn lost(w: &Lookups<'_>, claim: &Claim) -> Option<LostClaim> {
+    let is_old = w.now - claim.created >= MIN_AGE;
+    let is_pending = claim.phase == ClaimPhase::Pending && !claim.is_bound() && !claim.terminating && is_old;
+    if claim.phase != ClaimPhase::Lost && !(is_pending && claim.volume_name.is_some()) {
+        return None;
+    }
     let name = claim.volume_name.as_deref().unwrap_or_default();
     let Some(volume) = w.objects.volume(name) else {
         let remedy = "restore the PersistentVolume from a backup of the API, or delete the claim";
-        return LostClaim { detail: format!("its volume {name} does not exist"), remedy: remedy.to_owned() };
+        return Some(LostClaim { detail: format!("its volume {name} does not exist"), remedy: remedy.to_owned() });
     };
     let other_uid = volume.claim_ref_uid().filter(|uid| *uid != claim.uid);
-    match volume.claim_ref.as_ref().zip(other_uid) {
+    Some(match volume.claim_ref.as_ref().zip(other_uid) {
         Some((reference, uid)) if reference.name == claim.name => {
             let detail = format!(
                 "its volume {name} exists, but is reserved for another UID of the claim, {uid}, as in a backup"
@@ -88,12 +93,14 @@ fn lost(w: &Lookups<'_>, claim: &Claim) -> LostClaim {
             let remedy = format!("delete the claim, or find out whose volume it is: kubectl describe pv {name}");
             LostClaim { detail, remedy }
         }
+        // Kubernetes is about to bind it, or says why not.
+        None if is_pending => return None,
         None => {
             let detail = format!("its volume {name} exists, but Kubernetes has not bound the claim again yet");
             let remedy = format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
             LostClaim { detail, remedy }
         }
-    }
+    })
 }
 
 /// Checks whether the stamp names a config in a namespace that this orchestrator reads. If the stamp lacks its

@@ -98,7 +98,7 @@ kinds! {
     /// No claim, volume or run of this cluster has the id of this storage.
     BackendUnknown = "backend-unknown", Warning {
         meaning: "storage that no claim, volume or run of this cluster knows; another cluster may use the same backend",
-        remedy: "Make sure that no other cluster uses the storage, then delete it by hand.",
+        remedy: "Make sure that no other cluster uses the storage, and that no restored claim [got an empty volume in its place](how-to/backup.md), then delete it by hand.",
         emitted_by_steps: no, confirm_after: 30,
     }
 
@@ -316,7 +316,7 @@ kinds! {
     /// The claim is gone, and the policy keeps volume and storage.
     VolumeRetained = "volume-retained", Info {
         meaning: "the claim is gone, and the policy keeps volume and storage",
-        remedy: "Nothing, or delete both by hand.",
+        remedy: "Nothing, or what the finding says: a restored claim may need the volume.",
         emitted_by_steps: no, confirm_after: 30,
     }
 

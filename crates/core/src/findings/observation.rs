@@ -22,6 +22,9 @@ pub trait ClaimsAndVolumes {
     /// Returns all volumes of the cluster.
     fn volumes(&self) -> Box<dyn Iterator<Item = Arc<Volume>> + '_>;
 
+    /// Returns a claim by its name.
+    fn claim(&self, name: &ObjectName) -> Option<Arc<Claim>>;
+
     /// Returns a claim by an id that a run for it may have.
     fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>>;
 

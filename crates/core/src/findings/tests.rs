@@ -61,6 +61,10 @@ impl ClaimsAndVolumes for Objects {
         Box::new(self.volumes.iter().cloned())
     }
 
+    fn claim(&self, name: &ObjectName) -> Option<Arc<Claim>> {
+        self.claims.iter().find(|claim| claim.name == *name).cloned()
+    }
+
     fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
         self.claims.iter().find(|claim| claim.volume_ids().any(|own| own == id)).cloned()
     }

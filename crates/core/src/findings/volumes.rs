@@ -84,9 +84,13 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
         return restored(w, volume, finding);
     }
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
-    let kept = || format!("delete storage and volume by hand if nobody needs them: kubectl delete pv {}", volume.name);
+    let kept = || remedy_of_kept(w, volume);
     match owner(w, volume) {
         Owner::Alive(claim) => in_use(w, volume, &claim, finding),
+        // Kubernetes is about to bind it, or says why not.
+        Owner::None if volume.is_adopted() && of_former_name(w, volume).is_some_and(|it| waits_for(&it, volume)) => {
+            None
+        }
         Owner::None if volume.is_adopted() => {
             finding(FindingKind::VolumeRetained, "its claimRef was removed, so it can be bound again".into(), kept())
         }
@@ -122,6 +126,32 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
             let found = finding(kind, detail, remedy)?;
             Some(Finding { since, ..found })
         }
+    }
+}
+
+/// Returns the claim that has the name of a volume's former claim.
+fn of_former_name(w: &Lookups<'_>, volume: &Volume) -> Option<Arc<Claim>> {
+    let former = volume.claim_ref.as_ref().map(|reference| &reference.name).or(volume.former_claim.as_ref())?;
+    w.objects.claim(former)
+}
+
+fn waits_for(claim: &Claim, volume: &Volume) -> bool {
+    claim.volume_name.as_ref() == Some(&volume.name)
+}
+
+/// Says what to do with a volume that nothing deletes. A claim of the former name may be restored: it may wait for this
+/// volume, or have got another one in its place.
+fn remedy_of_kept(w: &Lookups<'_>, volume: &Volume) -> String {
+    let name = &volume.name;
+    match of_former_name(w, volume) {
+        Some(claim) if waits_for(&claim, volume) => {
+            format!("claim {} waits for the volume: reserve it for that claim: {}", claim.name, reserve_command(name))
+        }
+        Some(claim) => format!(
+            "a claim {} exists, and if it was restored it may have got an empty volume in place of this one: compare both before you delete anything (docs/how-to/backup.md)",
+            claim.name
+        ),
+        None => format!("delete storage and volume by hand if nobody needs them: kubectl delete pv {name}"),
     }
 }
 

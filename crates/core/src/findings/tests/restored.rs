@@ -29,6 +29,32 @@ fn a_restored_volume_reserved_for_a_former_uid_is_a_finding() {
     };
     let claim = only(&lost().volume(others), FindingKind::ClaimLost);
     assert!(claim.detail.contains("another claim, team/other") && !claim.remedy.contains("patch"), "{claim:#?}");
+    // Velero restores the claim without the annotation of its binding, and leaves the volume as it is.
+    let pending = || {
+        let spec = json!({ "volumeName": names::pv_name(UID) });
+        Cluster::new().claim(json!({ "spec": spec, "status": { "phase": "Pending" } }))
+    };
+    let released = |v: &mut Volume| {
+        gone(v);
+        v.reclaim_policy = "Retain".into();
+        v.claim_ref.as_mut().unwrap().uid = Some(OTHER.into());
+        v.claim_uid = Some(OTHER.into());
+    };
+    let found = pending().volume(released).found();
+    let kinds: Vec<_> = found.iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [FindingKind::ClaimLost, FindingKind::VolumeRetained], "{found:#?}");
+    assert!(found.iter().all(|finding| finding.remedy.contains(&patch)), "{found:#?}");
+    assert!(found.iter().all(|finding| !finding.remedy.contains("delete")), "a claim waits for the volume: {found:#?}");
+    let missing = only(&pending(), FindingKind::ClaimLost);
+    assert!(missing.detail.contains("does not exist"), "{missing:#?}");
+    pending().volume(|v| v.claim_ref.as_mut().unwrap().uid = None).clean();
+    // Or the claim has got a new volume.
+    let replaced = json!({
+        "metadata": { "annotations": { names::BIND_COMPLETED: "yes" } },
+        "spec": { "volumeName": "pvc-new" }, "status": { "phase": "Bound" },
+    });
+    let kept = only(&Cluster::new().claim(replaced).volume(released), FindingKind::VolumeRetained);
+    assert!(kept.remedy.contains("empty volume in place") && !kept.remedy.contains("kubectl delete"), "{kept:#?}");
     let mended = |v: &mut Volume| v.claim_ref.as_mut().unwrap().uid = None;
     let claim = only(&lost().volume(mended), FindingKind::ClaimLost);
     assert!(claim.detail.contains("has not bound the claim again yet"), "{claim:#?}");
