@@ -119,7 +119,7 @@ async fn an_event_says_at_once_why_a_pod_does_not_start() {
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     ring.pod_waits(&job, "ErrImagePull", "not found: example/image").await;
     ring.event(USER, "pull", reason::PROVISIONING_FAILED, "not found: example/image").await;
-    ring.event(USER, "pull", reason::PROVISIONING_FAILED, "the pod did not start within `timeout`: ErrImagePull").await;
+    ring.event(USER, "pull", reason::PROVISIONING_FAILED, "(`timeout`): ErrImagePull").await;
     attempt(&ring, "pull", 2).await;
 
     ring.claim("room", "c").await;

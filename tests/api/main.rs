@@ -41,6 +41,7 @@ mod scripts;
 mod snapshots;
 mod stamps;
 mod status;
+mod suspended;
 mod swaps;
 mod theft;
 mod trace;

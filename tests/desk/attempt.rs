@@ -162,7 +162,7 @@ fn a_run_that_takes_too_long_is_stopped() {
     let (answer, runs) = attempt(&["--set", "timeout=1s", &program]);
     assert_eq!(answer.code, Some(2), "{answer:?}");
     let message = runs[0]["events"][0]["message"].as_str().unwrap();
-    assert!(message.contains("did not end within `timeout`; its last words: stopped"), "{message}");
+    assert!(message.contains("(`timeout`); its last words: stopped"), "{message}");
 }
 
 #[test]

@@ -161,7 +161,12 @@ async fn every_kind_of_failure_reaches_the_claim_within_seconds() {
         ("last-words", "flex-pv fail no-room the pool is full", vec![], "the pool is full"),
         ("image-pull", "", image("localhost/nobody/nothing:1").to_vec(), "cannot be pulled"),
         ("unschedulable", "", vec![("node-selector", "nowhere=true")], "fits on no node"),
-        ("deadline", "echo waiting for the array; sleep 100", vec![("timeout", "10s")], "did not end within `timeout`"),
+        (
+            "deadline",
+            "echo waiting for the array; sleep 100",
+            vec![("timeout", "10s")],
+            "did not end within 10 s (`timeout`)",
+        ),
         ("no-volume", "exit 0", vec![], "exited 0 without creating"),
         ("no-secret", "", vec![("secret-env", "absent")], "secret \"absent\" not found"),
         ("no-command", "", vec![("command", "[/absent]")], "/absent"),

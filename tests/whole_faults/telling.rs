@@ -138,13 +138,7 @@ fn kinds() -> Vec<Kind> {
             Volume,
             "does not fit the claim",
         ),
-        kind(
-            "timeout",
-            "echo waiting; sleep 100",
-            &[("timeout", "10s")],
-            Job("DeadlineExceeded"),
-            "did not end within `timeout`",
-        ),
+        kind("timeout", "echo waiting; sleep 100", &[("timeout", "10s")], Job("DeadlineExceeded"), "(`timeout`)"),
         kind("bad-config", "", &[("retries", "many")], Claim, "has errors"),
         kind("command-missing", "", &[("command", "[/absent]")], Pod("/absent"), "/absent"),
     ]

@@ -78,6 +78,9 @@ pub fn reaction(code: i32) -> Reaction {
     find(code).map_or(Reaction::Retry, |known| known.reaction)
 }
 
+/// The number that a container's exit code has beside that of the signal that killed it.
+pub const SIGNALS: i32 = 128;
+
 /// Explains an exit code in a few words, for events. Codes above 128 mean that a signal killed the image.
 pub fn explain(code: i32) -> String {
     if let Some(known) = find(code).filter(|known| !known.words.is_empty()) {

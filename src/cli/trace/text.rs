@@ -142,7 +142,12 @@ fn waiting(trace: &Trace, now: i64) -> Option<String> {
     let next =
         trace.timeline.next().filter(|_| !trace.is_bound() && !trace.claim.terminating && trace.idle.is_none())?;
     let since = trace.timeline.stages().last().map_or(0, |last| last.after / 1000) + trace.timeline.created / 1000;
-    Some(format!("Waits for `{}` since {}, the work of {}.", name(next), age(now - since), next.worker()))
+    Some(format!(
+        "Waits for `{}` since {}, the work of {}.",
+        name(next),
+        age(now - since),
+        trace.timeline.next_worker()
+    ))
 }
 
 /// Checks whether an event is the warning of the PV controller on claims of a class without a StorageClass object.

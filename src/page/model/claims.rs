@@ -141,7 +141,7 @@ impl ClaimRow {
         let is_open = matches!(progress, Some(Progress::Waiting | Progress::Running));
         let next = timeline.next().filter(|_| is_open).map(|stage| NextStage {
             stage: stage.name(),
-            worker: stage.worker(),
+            worker: timeline.next_worker(),
             for_ms: age_ms - last,
         });
         let began = claim.own_stamp().and_then(Stamp::began).filter(|_| progress == Some(Progress::Running));

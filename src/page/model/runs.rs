@@ -79,6 +79,7 @@ impl RunRow {
         };
         let stages: Vec<_> = reached.iter().map(row).collect();
         let age_ms = now_ms.saturating_sub(began.saturating_mul(1000)).max(after_ms).max(0);
+        let is_suspended = job.suspension_text().is_some();
         let next = reached.last().map_or(Some(RunStage::JobCreated), |last| last.stage.next());
         RunRow {
             operation: job.run_labels.operation.to_string(),
@@ -93,7 +94,7 @@ impl RunRow {
             stages,
             next: next.map(|stage| NextStage {
                 stage: stage.name(),
-                worker: stage.worker(),
+                worker: if is_suspended { times::SUSPENDER } else { stage.worker() },
                 for_ms: age_ms - after_ms,
             }),
         }

@@ -346,6 +346,9 @@ fn ended(
     match &run.outcome {
         Outcome::Running => {
             plan.waits.push(Rule::RunInProgress);
+            let event = |message| NewEvent { warning: true, reason: reason::CAPACITY_FAILED, message };
+            let told = run.job.suspension_text().map(event);
+            plan.events.extend(told.map(|event| ConfigEvent { config: source.recipe.config.clone(), event }));
             None
         }
         Outcome::Answered(answer) => {

@@ -11,6 +11,7 @@ use strum::{EnumIter, EnumMessage, IntoEnumIterator as _, IntoStaticStr};
 
 use crate::model::claim::{Claim, Stamp};
 use crate::model::volume::Volume;
+use crate::run::times::SUSPENDER;
 use crate::run::view::{Job, Pod};
 
 /// A stage on the way of a claim to its volume, in their order. The documentation says what has happened then.
@@ -74,6 +75,9 @@ pub struct Timeline {
     /// is absent.
     #[serde(rename = "ms")]
     reached: BTreeMap<Stage, i64>,
+    /// Somebody has suspended the Job.
+    #[serde(skip)]
+    is_suspended: bool,
 }
 
 /// A stage that was reached.
@@ -116,6 +120,7 @@ impl Timeline {
             timeline.reach(Stage::Stamped, began.as_millisecond());
         }
         let job = jobs.iter().find(|job| job.run_labels.attempt == attempt);
+        timeline.is_suspended = job.is_some_and(|job| job.suspension_text().is_some());
         let of_attempt = |pod: &&Arc<Pod>| pod.run_labels.attempt == attempt;
         let mut seconds = vec![(Stage::JobCreated, job.map(|job| job.created))];
         if let Some(pod) = pods.iter().filter(of_attempt).max_by_key(|pod| pod.created) {
@@ -185,6 +190,14 @@ impl Timeline {
         }
     }
 
+    /// Returns who works until the claim reaches the next stage.
+    pub fn next_worker(&self) -> &'static str {
+        match self.next() {
+            Some(_) if self.is_suspended => SUSPENDER,
+            next => next.map_or("", Stage::worker),
+        }
+    }
+
     /// Returns the stage that took longest; `None` without a stage. The first stage took the time since `begin`, in
     /// milliseconds since 1970.
     pub fn slowest(&self, begin: i64) -> Option<Reached> {
@@ -223,7 +236,7 @@ mod tests {
     use crate::run::member::{Member, MemberObject};
 
     fn timeline(reached: &[(Stage, i64)]) -> Timeline {
-        Timeline { attempt: 2, created: 1_000_000, reached: reached.iter().copied().collect() }
+        Timeline { attempt: 2, created: 1_000_000, reached: reached.iter().copied().collect(), is_suspended: false }
     }
 
     #[test]

@@ -120,11 +120,18 @@ fn has_owner(w: &Lookups<'_>, job: &Job) -> bool {
     }
 }
 
-/// Checks whether a Job is past its deadline without a pod and without an end.
+/// Checks whether a Job is past its deadline without a pod and without an end. A suspended Job has no deadline, and one
+/// that was resumed has it from then on.
 fn is_stalled(w: &Lookups<'_>, job: &Job) -> bool {
-    let late = job.deadline.is_some_and(|deadline| w.now - job.created > deadline.saturating_add(STALLED_AFTER));
+    let began = job.created.max(job.resumed);
+    let late = job.deadline.is_some_and(|deadline| w.now - began > deadline.saturating_add(STALLED_AFTER));
     let has_pod = w.ended.contains_key(&(job.name.namespace.as_str(), job.name.name.as_str()));
-    late && !has_pod && !is_only_record(w, job) && !job.is_over && !job.complete && job.failed.is_none()
+    late && job.suspended.is_none()
+        && !has_pod
+        && !is_only_record(w, job)
+        && !job.is_over
+        && !job.complete
+        && job.failed.is_none()
 }
 
 /// Checks whether the Job may be the only record of how a volume was made.

@@ -327,6 +327,8 @@ fn jobs_that_kubernetes_has_forgotten_are_stuck() {
     stays(|job| job.created = NOW - 139);
     stays(|job| job.deadline = Some(1500));
     stays(|job| job.deadline = None);
+    stays(|job| job.suspended = Some(Default::default()));
+    stays(|job| job.resumed = NOW - 100);
     stays(|job| job.terminating = true);
     stays(|job| job.complete = true);
     // If there is a pod, the pod's end is awaited.

@@ -15,6 +15,9 @@ use crate::text::line;
 /// The reason of Kubernetes for a Job that was in progress for too long.
 const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
+/// The reason of Kubernetes for a Job for which it makes no pod.
+const SUSPENDED: &str = "Suspended";
+
 /// The cause of a failure or of a stuck run: a short reason, and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
@@ -91,14 +94,23 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
     if job.complete || end.is_some_and(|end| end.container == CONTAINER && end.code == 0) {
         return RunState::Succeeded;
     }
+    if let Some(text) = job.suspension_text() {
+        // Kubernetes ends the pods of a Job that is suspended late.
+        return match pods.iter().any(|pod| !pod.is_over()) {
+            true => RunState::MayBeRunning,
+            false => RunState::Stuck {
+                cause: Cause::new(SUSPENDED, text),
+                since: job.suspended.as_ref().map_or(job.created, |suspension| suspension.since),
+            },
+        };
+    }
     let texts = |text: &str| termination_message(text);
     if let Some(failed) = &job.failed {
         let said = end.map(|end| texts(&end.message)).filter(|said| !said.is_empty());
         // A container beside the image may run until the deadline after the image has failed. A service mesh may have
         // added it.
-        let ended_before = |end: &&ContainerEnd| {
-            end.container == CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at
-        };
+        let ended_before =
+            |end: &&ContainerEnd| end.container == CONTAINER && end.at > 0 && end.at.saturating_add(1) < failed.at;
         if failed.reason == DEADLINE_EXCEEDED && end.filter(ended_before).is_none() {
             let message = deadline_message(job, &pods, pod.copied(), said, warning_events);
             return RunState::Failed {
@@ -113,11 +125,12 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         && (end.container == CONTAINER || pod.phase == PodPhase::Failed)
         && (!pod.terminating || job.failed.is_some() || pod.is_over())
     {
-        return failed_container(end, pods_ended);
+        return failed_container(end, disruption(job, pod, end.code), pods_ended);
     }
     if let Some(pod) = pod.filter(|pod| pod.phase == PodPhase::Failed) {
-        let reason = if pod.reason.is_empty() { cause::POD_FAILED } else { &pod.reason };
-        let message = format!("the pod failed before the image ended: {}", texts(&pod.message));
+        let Cause { reason, message } = evicted(pod).unwrap_or_else(|| {
+            Cause::new(cause::POD_FAILED, format!("the pod failed before the image ended: {}", texts(&pod.message)))
+        });
         let at = job.failed.as_ref().map_or(pod.created, |failed| failed.at);
         return RunState::Failed { cause: Cause::new(reason, message), reaction: Reaction::Retry, at, pods_ended };
     }
@@ -126,6 +139,25 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         return RunState::Failed { cause, reaction: Reaction::Retry, at: failed.at, pods_ended };
     }
     stuck(job, pod.copied(), warning_events).unwrap_or(RunState::MayBeRunning)
+}
+
+/// Returns why Kubernetes ended a pod before its image had ended, as an eviction does.
+fn evicted(pod: &Pod) -> Option<Cause> {
+    let of_pod = || StatusReason::new(&pod.reason, &pod.message);
+    let StatusReason { reason, message } = pod.disruption.clone().or_else(|| (!pod.reason.is_empty()).then(of_pod))?;
+    let why = if message.is_empty() { reason.clone() } else { format!("{reason}: {}", termination_message(&message)) };
+    Some(Cause::new(reason, format!("the pod was evicted ({why})")))
+}
+
+/// Returns why a container was killed that ended with this code, if not by itself: its pod was evicted or deleted.
+fn disruption(job: &Job, pod: &Pod, code: i32) -> Option<Cause> {
+    let is_killed = code > exit::SIGNALS;
+    let evicted = evicted(pod).filter(|_| is_killed || pod.disruption.is_some());
+    let deleted = || {
+        let by_others = is_killed && pod.terminating && !job.terminating;
+        by_others.then(|| Cause::new(cause::POD_FAILED, "somebody deleted the pod before the image had ended"))
+    };
+    evicted.or_else(deleted)
 }
 
 /// Says why a run has not ended within `timeout`. `said` are the last words of its image.
@@ -137,16 +169,20 @@ fn deadline_message(
     warning_events: &[&WarningEvent],
 ) -> String {
     let event = warning_events.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
+    let within = job.deadline.map_or("`timeout`".to_owned(), |seconds| format!("{seconds} s (`timeout`)"));
+    // The kubelet tells the last words when the container has ended, which may take its grace period.
+    let has_ended = pod.is_some_and(|pod| pod.terminated.is_some());
     let kept = pod.and_then(|pod| pod.stuck.clone()).or(event.map(|c| StatusReason::new(&c.reason, &c.message)));
     match (said, kept) {
-        (Some(said), _) => format!("the image did not end within `timeout`; its last words: {said}"),
+        (Some(said), _) => format!("the image did not end within {within}; its last words: {said}"),
         (None, Some(StatusReason { reason, message })) => {
-            format!("the pod did not start within `timeout`: {reason}: {}", termination_message(&message))
+            format!("the pod did not start within {within}: {reason}: {}", termination_message(&message))
         }
         (None, None) if never_started(Some(job), pods) => {
-            "no container of the run had started within `timeout`".to_owned()
+            format!("no container of the run had started within {within}")
         }
-        (None, None) => "the image did not end within `timeout`, and said nothing".to_owned(),
+        (None, None) if has_ended => format!("the image did not end within {within}, and said nothing"),
+        (None, None) => format!("the image did not end within {within}"),
     }
 }
 
@@ -159,15 +195,19 @@ pub fn never_started(job: Option<&Job>, pods: &[&Pod]) -> bool {
     }
 }
 
-fn failed_container(end: &ContainerEnd, pods_ended: bool) -> RunState {
+fn failed_container(end: &ContainerEnd, disruption: Option<Cause>, pods_ended: bool) -> RunState {
     let said = termination_message(&end.message);
     let whose = if end.container == CONTAINER { String::new() } else { format!("container {}: ", end.container) };
-    let (reason, what) = match end.reason.as_str() {
-        "OOMKilled" => ("OOMKilled", "the image ran out of memory; raise `resources`".to_owned()),
-        reason if START_ERRORS.contains(&reason) => (cause::START_ERROR, "the container could not start".to_owned()),
+    let (reason, what) = match (end.reason.as_str(), &disruption) {
+        ("OOMKilled", _) => ("OOMKilled", "the image ran out of memory; raise `resources`".to_owned()),
+        (reason, _) if START_ERRORS.contains(&reason) => {
+            (cause::START_ERROR, "the container could not start".to_owned())
+        }
+        (_, Some(Cause { reason, message })) => (reason.as_str(), message.clone()),
         _ => (cause::EXIT_CODE, exit::explain(end.code)),
     };
     let message = match said.as_str() {
+        "" if disruption.is_some() => format!("{whose}{what}"),
         "" => format!("{whose}{what}, and said nothing"),
         said => format!("{whose}{what}: {said}"),
     };

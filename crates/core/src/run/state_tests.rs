@@ -1,5 +1,8 @@
+use flex_contract::names;
+
 use super::*;
 use crate::object::ObjectName;
+use crate::run::managers::Suspension;
 use crate::run::view::{ContainerEnd, JobEnd};
 
 fn job() -> Job {
@@ -118,6 +121,88 @@ fn a_deadline_names_what_kept_the_pod_from_starting() {
     ));
     assert!(message.contains("waiting for server"), "{message}");
     assert_eq!(reaction, Reaction::Retry);
+}
+
+#[test]
+fn a_deadline_says_nothing_of_words_that_nobody_has_read() {
+    let end = |at| JobEnd { reason: "DeadlineExceeded".into(), message: String::new(), at };
+    let late = Job { failed: Some(end(130)), deadline: Some(30), ..job() };
+    let running = Pod { started: true, terminating: true, ..pod("Running") };
+    let (message, ..) = failed(state(Some(&late), &[&running], &[]));
+    assert_eq!(message, "DeadlineExceeded: the image did not end within 30 s (`timeout`)", "it may have said anything");
+    let silent = Pod { terminated: Some(ContainerEnd { at: 130, ..ended(137, "") }), ..pod("Failed") };
+    let (message, ..) = failed(state(Some(&late), &[&silent], &[]));
+    assert!(message.ends_with("did not end within 30 s (`timeout`), and said nothing"), "{message}");
+    let spoken = Pod { terminated: Some(ContainerEnd { at: 130, ..ended(137, "creating LUN") }), ..pod("Failed") };
+    let (message, ..) = failed(state(Some(&late), &[&spoken], &[]));
+    assert!(message.ends_with("its last words: creating LUN"), "{message}");
+}
+
+#[test]
+fn a_suspended_job_is_stuck_and_says_by_whom() {
+    let by = |by: Option<&str>| Job {
+        name: ObjectName::new("admin", "delete-1"),
+        suspended: Some(Suspension { by: by.map(str::to_owned), since: 105 }),
+        ..job()
+    };
+    let queue = by(Some("kueue"));
+    let RunState::Stuck { cause, since } = state(Some(&queue), &[], &[]) else { panic!() };
+    assert_eq!((cause.reason.as_str(), since), ("Suspended", 105));
+    for part in ["Job admin/delete-1 is suspended", "by kueue", "namespace admin", names::LABEL_MANAGED_BY] {
+        assert!(cause.message.contains(part), "{part} in {cause:?}");
+    }
+    let RunState::Stuck { cause, .. } = state(Some(&by(None)), &[], &[]) else { panic!() };
+    assert!(cause.message.contains("an admission policy or webhook"), "{cause:?}");
+    // Kubernetes ends the pods of a Job that is suspended while it runs; that is no failure.
+    let ending = Pod { terminating: true, started: true, ..pod("Running") };
+    assert_eq!(state(Some(&queue), &[&ending], &[]), RunState::MayBeRunning);
+    let killed = Pod { terminating: true, terminated: Some(ended(137, "")), ..pod("Failed") };
+    assert!(matches!(state(Some(&queue), &[&killed], &[]), RunState::Stuck { .. }));
+    let done = Pod { terminated: Some(ended(0, "")), ..pod("Succeeded") };
+    assert_eq!(state(Some(&queue), &[&done], &[]), RunState::Succeeded);
+    assert_eq!(state(Some(&job()), &[], &[]), RunState::MayBeRunning, "resumed");
+}
+
+#[test]
+fn a_pod_that_kubernetes_takes_away_is_no_lack_of_memory() {
+    let killed = |code| Pod { terminated: Some(ended(code, "")), ..pod("Failed") };
+    let target = |reason: &str, code| Pod { disruption: Some(StatusReason::new(reason, "why")), ..killed(code) };
+    let of_pod = |reason: &str, pod: Pod| Pod { reason: reason.into(), message: "The node was low".into(), ..pod };
+    let bare = Pod { terminated: None, ..killed(137) };
+    for (expected, pod) in [
+        (
+            "EvictionByEvictionAPI: the pod was evicted (EvictionByEvictionAPI: why)",
+            target("EvictionByEvictionAPI", 137),
+        ),
+        (
+            "PreemptionByScheduler: the pod was evicted (PreemptionByScheduler: why)",
+            target("PreemptionByScheduler", 143),
+        ),
+        (
+            "DeletionByTaintManager: the pod was evicted (DeletionByTaintManager: why)",
+            target("DeletionByTaintManager", 1),
+        ),
+        ("Evicted: the pod was evicted (Evicted: The node was low)", of_pod("Evicted", killed(137))),
+        ("Terminated: the pod was evicted (Terminated: The node was low)", of_pod("Terminated", killed(143))),
+        ("Evicted: the pod was evicted (Evicted: The node was low)", of_pod("Evicted", bare.clone())),
+        (
+            "TerminationByKubelet: the pod was evicted",
+            Pod { disruption: Some(StatusReason::new("TerminationByKubelet", "")), ..bare },
+        ),
+        ("PodFailed: somebody deleted the pod", Pod { terminating: true, ..killed(137) }),
+        ("ExitCode: exit code 137: killed (out of memory", killed(137)),
+        ("ExitCode: exit code 75", of_pod("Evicted", killed(75))),
+        ("ExitCode: exit code 75", Pod { terminating: true, ..killed(75) }),
+    ] {
+        let (message, ..) = failed(state(Some(&job()), &[&pod], &[]));
+        assert!(message.starts_with(expected), "{message}, not {expected}");
+        assert!(!message.contains("memory") || expected.contains("memory"), "{message}");
+    }
+    let memory = ContainerEnd { reason: "OOMKilled".into(), ..ended(137, "") };
+    let (message, ..) = failed(state(Some(&job()), &[&Pod { terminated: Some(memory), ..target("X", 137) }], &[]));
+    assert!(message.contains("ran out of memory"), "{message}");
+    let spoken = Pod { terminated: Some(ended(143, "half done")), ..target("X", 143) };
+    assert!(failed(state(Some(&job()), &[&spoken], &[])).0.ends_with("(X: why): half done"));
 }
 
 #[test]

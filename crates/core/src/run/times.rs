@@ -6,6 +6,9 @@ use strum::IntoStaticStr;
 
 use super::view::{Job, Pod};
 
+/// The worker while a Job is suspended.
+pub const SUSPENDER: &str = "whoever suspended the Job";
+
 /// A stage of a run, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
