@@ -55,7 +55,7 @@ LAYERS = {
     "src/reconcile": """
         memory
         context
-        kept_script
+        failing kept_script
         batch capacity config data_source delete_run drive pool sync_probe
         late_runs
         claim snapshot volume

@@ -110,6 +110,13 @@ impl WriteError {
         (status.code == 429 || told > 0).then(|| Duration::from_secs(u64::from(told.max(1))))
     }
 
+    /// Returns the words of an API server that cannot handle the write: it or an admission webhook is at fault.
+    pub fn fault(&self) -> Option<String> {
+        let WriteError::Failed { what, source } = self else { return None };
+        let kube::Error::Api(status) = &**source else { return None };
+        (status.code >= 500).then(|| format!("{what}: {}", status.message))
+    }
+
     /// Checks that nothing was written. After any other error the write may have succeeded.
     pub fn was_not_written(&self) -> bool {
         use WriteError::{Conflict, Incomplete, NotFound, Refused};

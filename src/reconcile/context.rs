@@ -50,7 +50,15 @@ pub struct Context {
     /// The state of the search for findings.
     pub sweep: Sweep,
     pub(super) capacity: RateLimit,
-    failures: Mutex<HashMap<WorkItem, u32>>,
+    failures: Mutex<HashMap<WorkItem, Failures>>,
+}
+
+/// The failures of an item since its last success.
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    count: u32,
+    /// The time of the first, as [`Clock::passed`] tells it.
+    since: Duration,
 }
 
 /// The Jobs and pods of an id, as the cache has them.
@@ -251,9 +259,16 @@ impl Context {
 
     pub(super) fn retry_after(&self, item: &WorkItem) -> Duration {
         let mut failures = self.failures.lock().expect("no code panics while it holds the failures");
-        let count = failures.entry(item.clone()).or_default();
+        let first = Failures { count: 0, since: self.clock.passed() };
+        let Failures { count, .. } = failures.entry(item.clone()).or_insert(first);
         *count += 1;
         Duration::from_millis(200).saturating_mul(1 << (*count - 1).min(8)).min(Duration::from_secs(30))
+    }
+
+    /// Returns the time since the first failure of an item after its last success.
+    pub(super) fn failing_for(&self, item: &WorkItem) -> Duration {
+        let failures = self.failures.lock().expect("no code panics while it holds the failures");
+        failures.get(item).map_or(Duration::ZERO, |failures| self.clock.since(failures.since))
     }
 
     pub(super) fn succeeded(&self, item: &WorkItem) {

@@ -12,6 +12,7 @@ mod context;
 mod data_source;
 mod delete_run;
 mod drive;
+mod failing;
 pub mod findings;
 mod kept_script;
 mod late_runs;
@@ -22,21 +23,26 @@ mod snapshot;
 mod sync_probe;
 pub mod volume;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub use self::context::{Context, Requeue};
 pub use self::memory::SweepReport;
 use crate::api::writes::WriteError;
 use crate::metrics::ErrorCategory;
-use crate::model::object_ref::ObjectRef;
 use crate::state::index::{CACHE_LAG_MAX, EXPECTATION_TIMEOUT, WorkItem};
 
-/// The number of items that are reconciled at one time.
+/// The number of items that are reconciled at one time, beside those that take long.
 const WORKERS: usize = 64;
+/// The time after which a reconcile takes long, as with a webhook that does not answer. Another worker begins then.
+const SLOW: Duration = Duration::from_secs(1);
+/// The number of all workers.
+const MAX_WORKERS: usize = 4 * WORKERS;
 /// The longest time of a reconcile with all its steps. Then it is requeued.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The delay of an item in the fair queue. Normally it is requeued when its turn comes; this is for the case that items
@@ -60,36 +66,6 @@ pub fn reconcile<'a>(context: &'a Context, item: &'a WorkItem) -> BoxFuture<'a, 
         WorkItem::Findings => findings::reconcile(context).boxed(),
         WorkItem::Capacity => capacity::reconcile(context).boxed(),
     }
-}
-
-/// Emits an event about a refused write, where its reader looks. The write is repeated, but somebody must act.
-fn emit_refused(context: &Context, item: &WorkItem, error: &WriteError) {
-    let index = context.cluster.index();
-    let (object, reason) = match item {
-        WorkItem::Claim(name) => match index.claim(name) {
-            Some(claim) => (ObjectRef::claim(&claim), flex_contract::reason::PROVISIONING_FAILED),
-            None => return,
-        },
-        WorkItem::Volume(name) => match index.volume(name) {
-            Some(volume) => (ObjectRef::volume(&volume), flex_contract::reason::VOLUME_FAILED_DELETE),
-            None => return,
-        },
-        WorkItem::Snapshot(name) => match index.snapshot(name) {
-            Some(snapshot) => (ObjectRef::snapshot(&snapshot), flex_contract::reason::SNAPSHOT_CREATION_FAILED),
-            None => return,
-        },
-        WorkItem::Content(name) => match index.content(name) {
-            Some(content) => (ObjectRef::content(&content), flex_contract::reason::SNAPSHOT_CREATION_FAILED),
-            None => return,
-        },
-        WorkItem::Configs
-        | WorkItem::Batch(_)
-        | WorkItem::SyncProbe
-        | WorkItem::Pool(_)
-        | WorkItem::Findings
-        | WorkItem::Capacity => return,
-    };
-    context.events.emit(object, true, reason, format!("Kubernetes refuses a write of the provisioner: {error}"));
 }
 
 /// Returns the latest time of the next reconcile after one of an item. `None` as its outcome means that it timed
@@ -122,9 +98,7 @@ pub fn requeue_after(
         Some(Err(error)) => {
             let delay = context.retry_after(item).max(error.retry_after().unwrap_or_default());
             context.metrics.step_failed(error.category());
-            if matches!(error, WriteError::Refused { .. } | WriteError::Foreign(_) | WriteError::Incomplete { .. }) {
-                emit_refused(context, item, &error);
-            }
+            failing::emit(context, item, &error);
             tracing::warn!(?item, %error, ?delay, "step failed, requeued");
             Some(delay)
         }
@@ -139,23 +113,33 @@ pub fn requeue_after(
 
 /// Starts the workers. They work while the queue is not paused.
 pub fn start(context: &Arc<Context>) {
-    for _ in 0..WORKERS {
-        let context = context.clone();
+    let places = Arc::new(Semaphore::new(WORKERS));
+    for _ in 0..MAX_WORKERS {
+        let (context, places) = (context.clone(), places.clone());
         tokio::spawn(async move {
-            loop {
+            while let Ok(place) = places.acquire().await {
                 let item = context.cluster.queue.next().await;
-                work(&context, &item).await;
+                work(&context, &item, place).await;
                 context.cluster.queue.done(&item);
             }
         });
     }
 }
 
-async fn work(context: &Context, item: &WorkItem) {
+/// Reconciles an item. If that takes long, another worker gets the place of this one meanwhile: the API server waits for
+/// webhooks, and the items of one namespace must not keep all others waiting.
+async fn work(context: &Context, item: &WorkItem, place: SemaphorePermit<'_>) {
     let began = context.clock.passed();
-    let outcome = tokio::time::timeout(RECONCILE_TIMEOUT, reconcile(context, item)).await.ok();
+    let mut reconciled = pin!(tokio::time::timeout(RECONCILE_TIMEOUT, reconcile(context, item)));
+    let outcome = match tokio::time::timeout(SLOW, &mut reconciled).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            drop(place);
+            reconciled.await
+        }
+    };
     context.metrics.reconciled(item.into(), context.clock.since(began));
-    if let Some(delay) = requeue_after(context, item, outcome) {
+    if let Some(delay) = requeue_after(context, item, outcome.ok()) {
         context.cluster.queue.add_after(item.clone(), delay);
     }
 }

@@ -355,6 +355,12 @@ impl Batches {
         other || self.refused.contains(name) || cache.runs.job(&job).is_some()
     }
 
+    /// Returns the objects of the members of an open batch.
+    pub fn members(&self, name: &str) -> Vec<MemberObject> {
+        let entries = self.open.get(name).into_iter().flat_map(|open| &open.entries);
+        entries.map(|weighed| weighed.entry.member.object.clone()).collect()
+    }
+
     /// Observes an open batch. Returns `None` if it is not open.
     pub fn observe(&self, name: &str, facts: &Facts, expectations: &Expectations) -> Option<Observed> {
         let open = self.open.get(name)?;

@@ -48,3 +48,4 @@ mod trace;
 mod ui;
 mod uninstall;
 mod velero;
+mod webhooks;

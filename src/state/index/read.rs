@@ -280,6 +280,11 @@ impl Index {
         self.batches.is_shut_out_of_batch(name, operation, recipe, node, &self.facts.cache)
     }
 
+    /// Returns the objects of the members of an open batch.
+    pub fn batch_members(&self, name: &str) -> Vec<batch::MemberObject> {
+        self.batches.members(name)
+    }
+
     /// Observes an open batch. Returns `None` if it is not open.
     pub fn observe_batch(&self, name: &str) -> Option<batch::decide::Observed> {
         self.batches.observe(name, &self.facts, self.slots.expectations())

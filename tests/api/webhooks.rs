@@ -1,0 +1,98 @@
+//! Tests of admission webhooks that are down, or do not answer.
+
+use std::time::{Duration, Instant};
+
+use flex_contract::names;
+use flex_contract::reason;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use orchestrator::ring::{ADMIN, Ring, USER, uid};
+
+/// Makes a webhook refuse or delay a kind of requests.
+async fn webhook(
+    ring: &Ring,
+    name: &str,
+    to: Value,
+    selector: Value,
+    rule: Value,
+) -> Api<ValidatingWebhookConfiguration> {
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(ring.client.clone());
+    let object = json!({
+        "metadata": { "name": name },
+        "webhooks": [{
+            "name": format!("{name}.policy.example"), "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "failurePolicy": "Fail", "timeoutSeconds": 10, "clientConfig": to, "objectSelector": selector, "rules": [rule],
+        }],
+    });
+    webhooks.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    webhooks
+}
+
+#[tokio::test]
+async fn a_webhook_that_is_down_is_told_on_the_claim_and_on_the_volume() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("reclaim-policy", "Delete")]).await;
+    let away = || json!({ "service": { "namespace": "policy", "name": "policy-engine" } });
+    let of_class = json!({ "matchLabels": { names::LABEL_CLASS: "c" } });
+    let jobs =
+        json!({ "apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"], "operations": ["CREATE"] });
+    let webhooks = webhook(&ring, "jobs", away(), of_class.clone(), jobs.clone()).await;
+    let words = r#"service "policy-engine" not found"#;
+
+    ring.claim("a", "c").await;
+    let message = ring.event(USER, "a", reason::PROVISIONING_FAILED, words).await;
+    assert!(message.starts_with("Kubernetes fails a write of the provisioner, which is repeated: Job"), "{message}");
+    assert!(!message.contains("Status {") && !message.contains("ErrorResponse"), "the server's words alone: {message}");
+    let (_, trace) = ring.command(&["trace", &format!("{USER}/a")]).await;
+    assert!(trace.contains(words), "{trace}");
+    webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
+    let (_, volume) = ring.provision("a").await;
+
+    let webhooks = webhook(&ring, "jobs", away(), of_class, jobs).await;
+    ring.delete_claim("a").await;
+    let volume = volume.metadata.name.unwrap();
+    ring.event("default", &volume, reason::VOLUME_FAILED_DELETE, words).await;
+    webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
+    let id = volume.strip_prefix(names::PV_PREFIX).unwrap();
+    let delete = ring.job(ADMIN, "delete", id, 1).await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.volume_gone(&volume).await;
+
+    let claims = json!({ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["persistentvolumeclaims"], "operations": ["UPDATE"] });
+    let marked = json!({ "matchLabels": { "policy": "strict" } });
+    webhook(&ring, "claims", away(), marked, claims).await;
+    ring.claim_with("b", "c", json!({ "metadata": { "labels": { "policy": "strict" } } })).await;
+    ring.event(USER, "b", reason::PROVISIONING_FAILED, words).await;
+}
+
+/// Each write to a claim of one tenant takes ten seconds, and there are more of these claims than workers.
+#[tokio::test]
+async fn a_webhook_that_does_not_answer_keeps_no_other_claim_waiting() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/", silent.local_addr().unwrap());
+    let accepted = tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((stream, _)) = silent.accept().await {
+            open.push(stream);
+        }
+    });
+    let claims = json!({ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["persistentvolumeclaims"], "operations": ["UPDATE"] });
+    webhook(&ring, "claims", json!({ "url": url }), json!({ "matchLabels": { "policy": "slow" } }), claims).await;
+    let slow = json!({ "metadata": { "labels": { "policy": "slow" } } });
+    for number in 0..150 {
+        ring.claim_with(&format!("slow-{number}"), "c", slow.clone()).await;
+    }
+    let began = Instant::now();
+    ring.claim("fast", "c").await;
+    let id = uid(&ring.stamped("fast").await);
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    ring.job(ADMIN, "provision", &id, 1).await;
+    accepted.abort();
+}
