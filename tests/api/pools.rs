@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, ResourceQuota};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -36,6 +36,9 @@ async fn a_claim_gets_a_pooled_volume_without_a_run() {
     assert_eq!(ready.iter().map(|name| id_of(name)).collect::<BTreeSet<_>>(), image.stored);
     ring.restart().await;
     rests_with(&ring, &ready).await;
+    let restored = ListParams::default().fields(&format!("reason={}", reason::VOLUME_RESTORED.name));
+    let told = ring.api::<Event>("default").list(&restored).await.unwrap().items;
+    assert!(told.is_empty(), "the record of an adoption comes before its mark: {told:?}");
 
     let began = Instant::now();
     ring.claim("a", "c").await;

@@ -26,6 +26,7 @@ use crate::state::index::Index;
 use crate::volume::decide::next_node;
 use crate::volume::in_place_run::InPlaceRun;
 use crate::volume::observed::{ClaimState, Observed, ProvisionRuns};
+use crate::volume::restored::may_adopt;
 
 /// The data that were read about a volume. This type owns the data; [`Observed`] has the same as references, for the
 /// pure decision.
@@ -210,7 +211,11 @@ fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
     if volume.claim_ref_was_removed() {
         return ClaimState::NoReference;
     }
-    let Some(uid) = volume.claim_ref_uid().or(volume.claim_uid.as_deref()) else { return ClaimState::NoReference };
+    let Some(uid) = volume.claim_ref_uid().or(volume.claim_uid.as_deref()) else {
+        // The request for a pooled volume is held until the volume has its mark.
+        let request = volume.volume_id().filter(|_| volume.was_pooled()).and_then(|id| index.claim_by_id(id));
+        return request.filter(|request| may_adopt(request)).map_or(ClaimState::NoReference, |_| ClaimState::Alive);
+    };
     match index.claim_by_id(uid) {
         Some(claim)
             if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
@@ -264,7 +269,8 @@ fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::PersistentVolume;
+    use flex_contract::names;
+    use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
     use serde_json::json;
 
     use super::*;
@@ -288,6 +294,37 @@ mod tests {
             "spec": { "claimRef": reference }, "status": { "phase": phase },
         });
         Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap())
+    }
+
+    /// The record is written first, and the mark later. Without the request, the volume comes from a backup.
+    #[test]
+    fn a_pooled_volume_without_its_mark_is_in_use_while_its_request_is_held() {
+        let mut index = Index::new(default_identity(), Clock::default());
+        let object = json!({
+            "metadata": {
+                "name": "pvc-a", "uid": "v", "resourceVersion": "1",
+                "annotations": { names::VOLUME_ID: "a", names::POOL_SIZE: "1", names::PROVENANCE: "{}" },
+            },
+            "spec": { "claimRef": { "namespace": "own", "name": "a" } },
+        });
+        let pooled = Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap());
+        assert_eq!(claim_state(&index, &pooled), ClaimState::NoReference, "no request has its id");
+        let request = |uid: &str, phase: &str, finalizers: &[&str]| {
+            let object = json!({
+                "metadata": {
+                    "name": "pool-1", "namespace": "own", "uid": uid, "finalizers": finalizers,
+                    "annotations": { names::BIND_COMPLETED: "yes" },
+                },
+                "spec": { "volumeName": "pvc-other" }, "status": { "phase": phase },
+            });
+            Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(object).unwrap())
+        };
+        index.change_claim(WatchChange::Apply(request("b", "Pending", &[names::CLAIM_FINALIZER])));
+        assert_eq!(claim_state(&index, &pooled), ClaimState::NoReference);
+        index.change_claim(WatchChange::Apply(request("a", "Pending", &[names::CLAIM_FINALIZER])));
+        assert_eq!(claim_state(&index, &pooled), ClaimState::Alive);
+        index.change_claim(WatchChange::Apply(request("a", "Bound", &[])));
+        assert_eq!(claim_state(&index, &pooled), ClaimState::NoReference, "nobody adopts it any more");
     }
 
     /// An admin may give a released volume to another claim. The PV controller writes that claim into the volume first,
