@@ -179,7 +179,13 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
         },
         deletion: Deletion { state: RunState::NotCached, job: None, recipe: Some(recipe) },
         volumes: Volumes {
-            all: &[Candidate { volume: &volume, mismatches: &mismatches, seen_by_probe: false, lacks_mark: false }],
+            all: &[Candidate {
+                volume: &volume,
+                mismatches: &mismatches,
+                reaching: &[],
+                seen_by_probe: false,
+                lacks_mark: false,
+            }],
             reserved: None,
             binding: Binding::Direct,
             many_wait: false,
@@ -322,6 +328,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         nodes_with_pods: &[],
         node_states: &node_states,
         origin_node: provenance.origin_node.as_deref(),
+        other_node: None,
         node_gone_policy: NodeGone::Hold,
         delete_run_state: RunState::NotCached,
         delete_job: None,
