@@ -82,6 +82,7 @@ fn cut(text: &str) -> serde_json::Result<Cow<'_, str>> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::batch::v1::Job;
     use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
     use kube::ResourceExt;
     use kube::core::WatchEvent;
@@ -119,6 +120,13 @@ mod tests {
         let text = claim(managed()).to_string();
         let lean: Trimmed<PersistentVolumeClaim> = serde_json::from_str(&text).unwrap();
         assert_eq!((lean.name_any(), lean.0), ("a".into(), whole));
+    }
+
+    #[test]
+    fn the_writers_of_a_job_are_read() {
+        let job = json!({ "metadata": { "name": "j", "managedFields": managed() }, "spec": { "template": {} } });
+        let whole: Trimmed<Job> = serde_json::from_str(&job.to_string()).unwrap();
+        assert_eq!(whole.managed_fields()[0].manager.as_deref(), Some("m"));
     }
 
     #[test]

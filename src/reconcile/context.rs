@@ -50,15 +50,19 @@ pub struct Context {
     /// The state of the search for findings.
     pub sweep: Sweep,
     pub(super) capacity: RateLimit,
-    failures: Mutex<HashMap<WorkItem, Failures>>,
+    failures: Mutex<HashMap<WorkItem, u32>>,
+    faults: Mutex<HashMap<WorkItem, Fault>>,
 }
 
-/// The failures of an item since its last success.
-#[derive(Clone, Copy, Debug)]
-struct Failures {
-    count: u32,
-    /// The time of the first, as [`Clock::passed`] tells it.
+/// The longest time between two failures of a write that count as one. A Job that the API server may have created is
+/// awaited in between.
+const SAME_FAULT: Duration = Duration::from_secs(90);
+
+/// A fault of the API server or of a webhook that an item has met, with times as [`Clock::passed`] tells them.
+struct Fault {
+    words: String,
     since: Duration,
+    last: Duration,
 }
 
 /// The Jobs and pods of an id, as the cache has them.
@@ -106,7 +110,7 @@ impl Context {
         kube_api: String,
         clock: Clock,
     ) -> Arc<Self> {
-        let (last_hour, sweep, capacity, failures) = Default::default();
+        let (last_hour, sweep, capacity, failures, faults) = Default::default();
         Arc::new(Context {
             identity,
             cluster,
@@ -119,6 +123,7 @@ impl Context {
             sweep,
             capacity,
             failures,
+            faults,
         })
     }
 
@@ -259,16 +264,23 @@ impl Context {
 
     pub(super) fn retry_after(&self, item: &WorkItem) -> Duration {
         let mut failures = self.failures.lock().expect("no code panics while it holds the failures");
-        let first = Failures { count: 0, since: self.clock.passed() };
-        let Failures { count, .. } = failures.entry(item.clone()).or_insert(first);
+        let count = failures.entry(item.clone()).or_default();
         *count += 1;
         Duration::from_millis(200).saturating_mul(1 << (*count - 1).min(8)).min(Duration::from_secs(30))
     }
 
-    /// Returns the time since the first failure of an item after its last success.
-    pub(super) fn failing_for(&self, item: &WorkItem) -> Duration {
-        let failures = self.failures.lock().expect("no code panics while it holds the failures");
-        failures.get(item).map_or(Duration::ZERO, |failures| self.clock.since(failures.since))
+    /// Records that the API server has failed a write of an item with these words. Returns the time since when it does.
+    pub(super) fn failing_for(&self, item: &WorkItem, words: &str) -> Duration {
+        let now = self.clock.passed();
+        let mut faults = self.faults.lock().expect("no code panics while it holds the faults");
+        faults.retain(|_, fault| now.saturating_sub(fault.last) < SAME_FAULT);
+        let new = || Fault { words: words.to_owned(), since: now, last: now };
+        let fault = faults.entry(item.clone()).or_insert_with(new);
+        if fault.words != words {
+            *fault = new();
+        }
+        fault.last = now;
+        now.saturating_sub(fault.since)
     }
 
     pub(super) fn succeeded(&self, item: &WorkItem) {

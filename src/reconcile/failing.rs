@@ -18,7 +18,7 @@ const LASTING: Duration = Duration::from_secs(4);
 /// the API server itself has failed it for some seconds. The write is repeated.
 pub(super) fn emit(context: &Context, item: &WorkItem, error: &WriteError) {
     let message = match (error, error.fault()) {
-        (_, Some(fault)) if context.failing_for(item) >= LASTING => {
+        (_, Some(fault)) if context.failing_for(item, &fault) >= LASTING => {
             format!("Kubernetes fails a write of the provisioner, which is repeated: {fault}")
         }
         (WriteError::Refused { .. } | WriteError::Foreign(_) | WriteError::Incomplete { .. }, None) => {
