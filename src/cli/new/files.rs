@@ -128,6 +128,22 @@ mod tests {
         }
     }
 
+    /// Anybody can open a pull request, and its program runs there.
+    #[test]
+    fn the_build_server_gives_a_pull_request_few_rights_and_runs_only_pinned_actions() {
+        let all = files("mine", Language::Shell, &[]);
+        let workflow = &all.iter().find(|file| file.path.starts_with(".github/")).unwrap().text;
+        assert!(!workflow.contains("sudo") && !workflow.contains("pull_request_target"), "{workflow}");
+        assert!(workflow.contains("permissions:\n  contents: read\n"), "{workflow}");
+        let actions: Vec<&str> =
+            workflow.lines().filter_map(|line| line.split_once("uses: ")).map(|(_, it)| it).collect();
+        assert_eq!(actions.len(), 2);
+        for action in actions {
+            let commit = action.split_once('@').map_or("", |(_, rest)| rest.split(' ').next().unwrap_or_default());
+            assert!(commit.len() == 40 && commit.chars().all(|c| c.is_ascii_hexdigit()), "{action}");
+        }
+    }
+
     #[test]
     fn only_chosen_operations_are_declared_and_written() {
         let text = |operations: &[&str], path: &str| {
