@@ -75,14 +75,14 @@ enum Command {
     /// Makes a directory with the name, and overwrites nothing. What it writes is a whole provisioner, which passes
     /// `validate`, `try` and `conformance`. Exits 0, or 1 if the directory exists or cannot be written.
     New(new::NewArgs),
-    /// Run a program for a claim on this machine, as the orchestrator would, and show what became of it.
+    /// Run a program on this machine as the orchestrator would: confined, unless --on-node or --unconfined trusts it like your own.
     ///
     /// Needs no cluster. The program gets the environment, the files, the mounts and the user of its pod, and an API for its
     /// PersistentVolume. Prints its output, the volume, the orchestrator's judgement and the events that users would read.
     /// Exits 0 if the orchestrator would go on, 2 if the run failed or its volume would not be bound, and 1 if the program
     /// could not be run.
     Try(desk::attempt::TryArgs),
-    /// Prove on this machine, or on a cluster, that a program keeps the contract: run it, kill it, repeat it, and compare.
+    /// Prove that a program keeps the contract: run, kill and repeat it, confined unless --on-node or --unconfined trusts it.
     ///
     /// Needs no cluster, unless --cluster is given. Prints a line for each case; `--explain ID` says what a case does, why,
     /// and how to mend the program. Exits 0 if no case fails, 1 if a case fails, and 2 if the cases could not be run, or if

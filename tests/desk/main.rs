@@ -3,6 +3,7 @@
 #![cfg(target_os = "linux")]
 
 mod attempt;
+mod confined;
 mod conformance;
 mod elsewhere;
 mod scaffold;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flex_contract::names::CONTAINER;
+use flex_core::config::file_names::{key_problem, volume_problem};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{
     Container as ContainerSpec, DownwardAPIVolumeFile, EnvVar, ObjectFieldSelector, PodTemplateSpec, SecurityContext,
@@ -296,7 +297,10 @@ impl Kubelet<'_> {
         if data.is_none() && optional != Some(true) && name != ROOT_CA {
             self.missing.push(format!("the Secret or ConfigMap {name}: add it to the file of the config"));
         }
-        data.unwrap_or_default()
+        let data = data.unwrap_or_default();
+        let wrong = data.keys().filter_map(|key| Some(format!("the key {key} of {name} {}", key_problem(key)?)));
+        self.missing.extend(wrong);
+        data
     }
 
     fn mount(&mut self, mount: &VolumeMount, volumes: &[Volume]) -> Option<Mount> {
@@ -319,6 +323,7 @@ impl Kubelet<'_> {
     }
 
     fn content(&mut self, volume: &Volume, sub_path: String) -> Content {
+        self.missing.extend(volume_problem(volume).map(|why| format!("the pod-template: {why}")));
         if let Some(projected) = &volume.projected {
             let sources = projected.sources.iter().flatten();
             return Content::Files(sources.flat_map(|source| self.projected(source)).collect());

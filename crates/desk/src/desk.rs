@@ -18,10 +18,12 @@ pub use self::ended::Ended;
 pub use self::error::DeskError;
 pub use self::log::last_lines;
 use self::node::Node;
+pub(crate) use self::node::is_root;
 pub use self::process::{Killer, Stop, flex_pv};
 pub use self::temporary::Temporary;
 pub use self::tools::{Isolation, Program, Tools};
 use crate::api::Api;
+use crate::below::Below;
 use crate::container::{Container, PodFacts, container};
 use crate::sandbox::spec::Trouble;
 use crate::setting::{NODE, Setting};
@@ -65,7 +67,7 @@ impl Desk {
     pub async fn new(folder: &Path, tools: Tools) -> Result<Self, DeskError> {
         let isolation = process::isolation(&tools)?;
         let folder = home::taken(folder)?;
-        let node = Node::new(&folder.join("node"), &tools.on_node)?;
+        let node = Node::new(&folder, &tools.on_node)?;
         Ok(Desk { node, api: Api::start().await?, isolation, folder, tools })
     }
 
@@ -129,6 +131,25 @@ impl Desk {
     /// If a link leads out of the directories that stand for the node.
     pub fn on_node(&self, path: &str) -> Result<PathBuf, DeskError> {
         Ok(self.node.end_of_links(path)?)
+    }
+
+    /// Writes a file of the desk itself.
+    ///
+    /// # Errors
+    /// If the disk is full.
+    pub fn keep(&self, name: &str, text: &str) -> std::io::Result<()> {
+        Below::open(&self.folder)?.write(Path::new(name), text.as_bytes(), 0o600, None)
+    }
+
+    /// Reads a file of the desk itself; `None` if it is missing.
+    ///
+    /// # Errors
+    /// If something else has its name.
+    pub fn kept(&self, name: &str) -> std::io::Result<Option<String>> {
+        match Below::open(&self.folder)?.read(Path::new(name)).and_then(std::io::read_to_string) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some),
+        }
     }
 
     /// Returns the directory with everything that runs have stored on the desk itself.

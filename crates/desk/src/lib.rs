@@ -15,6 +15,7 @@
 //! - [`sandbox`]: how a process gets the mounts and the user of a container
 
 pub mod api;
+mod below;
 pub mod conformance;
 pub mod container;
 pub mod desk;

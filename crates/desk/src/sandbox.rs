@@ -1,18 +1,26 @@
 //! A process with the mounts, the user and the rights of a container.
 //!
 //! The program starts itself twice. The first process enters namespaces of its own ([`outer`]); the second is the first
-//! process of the container: it mounts, gives up its rights and becomes the program ([`inner`]). So no code runs between
+//! process of the container: it mounts, leaves the users of this machine, gives up its rights and becomes the program
+//! ([`inner`]). So no code runs between
 //! a fork and the program, and nothing here is unsafe.
 
 #[cfg(target_os = "linux")]
 mod credentials;
+#[cfg(target_os = "linux")]
+mod devices;
 #[cfg(target_os = "linux")]
 mod inner;
 #[cfg(target_os = "linux")]
 mod mounts;
 #[cfg(target_os = "linux")]
 mod outer;
+#[cfg(target_os = "linux")]
+mod place;
 pub mod spec;
+#[cfg(target_os = "linux")]
+mod user_namespace;
+pub mod users;
 
 use std::process::ExitCode;
 

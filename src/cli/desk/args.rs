@@ -33,7 +33,7 @@ pub(in crate::cli) struct Subject {
     /// A directory with programs for the runs, before those of PATH.
     #[arg(long, value_name = "DIRECTORY")]
     path: Vec<PathBuf>,
-    /// A directory of this machine in place of a path of the node that the config mounts, as PATH=DIRECTORY. The runs read and change the directory.
+    /// A directory of this machine in place of a path of the node that the config mounts, as PATH=DIRECTORY. The runs change it, and have the rights on this machine that the config asks for.
     #[arg(long, value_name = "PATH=DIRECTORY", value_parser = OnNode::parse, conflicts_with = "unconfined")]
     on_node: Vec<OnNode>,
     /// Run the program on the real file system, without the mounts of the pod. It can change and remove your files.

@@ -24,6 +24,8 @@ use super::report::{Run, document, print};
 const FAILED: u8 = 2;
 /// The id of the snapshot.
 const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000e";
+/// The file with the volume that a command leaves for the next one.
+const VOLUME: &str = "volume.json";
 /// The VolumeAttributesClass of a modify run.
 const ATTRIBUTES_CLASS: &str = "desk";
 
@@ -68,9 +70,8 @@ async fn run_all(args: &TryArgs, setting: &Setting, tools: Tools) -> anyhow::Res
     let folder = args.state.clone().unwrap_or_else(|| temporary.path().to_path_buf());
     let desk = Desk::new(&folder, tools).await?;
     desk.api.permit(&setting.rights);
-    let kept = folder.join("volume.json");
     if args.state.is_some() {
-        restore(&desk, &kept)?;
+        restore(&desk).with_context(|| format!("{} in {} cannot be read", VOLUME, folder.display()))?;
     }
     let mut runs = Vec::new();
     for operation in &args.operations {
@@ -88,16 +89,16 @@ async fn run_all(args: &TryArgs, setting: &Setting, tools: Tools) -> anyhow::Res
     }
     if args.state.is_some() {
         let volume = desk.api.volume(&pv_name(&setting.claim.volume_id()));
-        std::fs::write(&kept, serde_json::to_string(&volume)?).with_context(|| kept.display().to_string())?;
+        let kept = desk.keep(VOLUME, &serde_json::to_string(&volume)?);
+        kept.with_context(|| format!("{VOLUME} in {} cannot be written", folder.display()))?;
     }
     Ok(runs)
 }
 
 /// Reads the volume that an earlier command has left.
-fn restore(desk: &Desk, kept: &std::path::Path) -> anyhow::Result<()> {
-    let Ok(text) = std::fs::read_to_string(kept) else { return Ok(()) };
-    let volume: Option<PersistentVolume> =
-        serde_json::from_str(&text).with_context(|| format!("{} cannot be read", kept.display()))?;
+fn restore(desk: &Desk) -> anyhow::Result<()> {
+    let Some(text) = desk.kept(VOLUME)? else { return Ok(()) };
+    let volume: Option<PersistentVolume> = serde_json::from_str(&text)?;
     if let Some(volume) = volume {
         desk.api.set(&volume.metadata.name.clone().unwrap_or_default(), Some(volume));
     }

@@ -1,5 +1,6 @@
 //! The parts of which cases are made: a place, and runs there.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -16,6 +17,7 @@ use super::patience::{Repeats, patiently};
 use super::place::{Ids, Place};
 use super::tree::Tree;
 use crate::api::Hold;
+use crate::below::Below;
 use crate::container::Container;
 use crate::desk::{DeskError, Ended, Isolation, Stop};
 use crate::order::{Content, Made, Order};
@@ -264,12 +266,15 @@ impl Bench {
         })
     }
 
-    /// Returns the directory with the content of a volume, if it is on this machine.
-    pub fn content(&self, id: &str) -> Option<PathBuf> {
-        let storage = self.place.desk()?.desk.storage();
-        let tree = self.tree();
-        let paths: Vec<PathBuf> = tree.with(id).into_iter().map(|path| storage.join(path)).collect();
-        paths.into_iter().find(|path| path.is_dir())
+    /// Opens the directory with the content of a volume, if it is on this machine. A link of the program is not followed.
+    pub fn content(&self, id: &str) -> Option<Below> {
+        let OnDesk { desk, parts: Parts { storage, .. }, .. } = self.place.desk()?;
+        let roots: Vec<PathBuf> = storage.directories().into_iter().chain([desk.storage().to_path_buf()]).collect();
+        let open = |path: PathBuf| {
+            let root = roots.iter().find(|root| path.starts_with(root))?;
+            Below::open(root).ok()?.find(path.strip_prefix(root).ok()?).ok()
+        };
+        self.tree().with(id).into_iter().find_map(|path| open(desk.storage().join(path)))
     }
 
     /// Makes the container of an order's attempt on a desk.
@@ -287,18 +292,20 @@ impl Bench {
     ) -> Step<usize> {
         let OnDesk { desk, parts: Parts { cuts, .. }, .. } = self.desk()?;
         let operation = order.operation();
-        // The stand-ins count the calls of each attempt anew.
+        let counted = Cell::new(0);
         let attempt = async |attempt, cut| {
             let mut container = self.container(order, attempt)?;
-            cuts.arm(&mut container, cut)?;
+            let calls = cuts.arm(&mut container, cut)?;
             self.place.begins(order);
-            Ok(desk.run(&with_path(&container, cuts), Stop::kill(cuts.reached())).await?)
+            let ended = desk.run(&with_path(&container, cuts), Stop::kill(calls.reached())).await?;
+            counted.set(calls.count());
+            Ok(ended)
         };
         self.patiently(operation.as_str(), async |number| attempt(number, usize::MAX >> 1).await).await?;
         if let Isolation::None(why) = desk.isolation() {
             return Err(Halt::Skipped(format!("this machine cannot kill a run before a process: {why}")));
         }
-        let calls = cuts.count();
+        let calls = counted.get();
         if calls == 0 {
             return Err(Halt::Skipped("the program starts no other program by its name".into()));
         }

@@ -1,7 +1,7 @@
 //! The content of a volume, as its user writes and reads it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{Read, Write, read_to_string};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,8 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 
 use super::bench::{Bench, Halt, Step, check};
 use super::mounts::{Mounts, Reading, sum};
+use crate::below::Below;
+use crate::desk::is_root;
 use crate::order::Made;
 
 /// The file that the user of a volume has written.
@@ -20,8 +22,8 @@ pub(super) const LATER: &str = "later data\n";
 
 /// The place of a volume's content on this machine.
 enum Place {
-    /// A file in the directory of the volume.
-    File(PathBuf),
+    /// The directory of the volume.
+    Directory(Below),
     /// The device of the volume.
     Device(PathBuf),
 }
@@ -40,14 +42,15 @@ fn is_block(volume: &PersistentVolume) -> bool {
 fn place(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<Place> {
     if !is_block(volume) {
         bench.stored(id)?;
-        let folder = bench.content(id);
-        let file = folder.map(|folder| Place::File(folder.join(FILE)));
-        return file.ok_or_else(|| Halt::Skipped("the volume is no directory of this machine".into()));
+        let folder = bench.content(id).map(Place::Directory);
+        return folder.ok_or_else(|| Halt::Skipped("the volume is no directory of this machine".into()));
     }
     let on_node = |path| bench.desk()?.desk.on_node(path).map_err(|error| Halt::Failed(error.to_string()));
     let device = path_on_node(volume).map(on_node).transpose()?;
     let is_device = |path: &Path| fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
-    device.filter(|path| is_device(path)).map(Place::Device).ok_or_else(|| {
+    // A run without a directory of this machine has made its devices itself, and may mean any device of this machine.
+    let is_given = |path: &PathBuf| bench.desk().is_ok_and(|place| !path.starts_with(place.desk.storage()));
+    device.filter(is_given).filter(|path| is_device(path)).map(Place::Device).ok_or_else(|| {
         Halt::Skipped(
             "the device of the volume is not on this machine: give the runs its directory by --on-node".into(),
         )
@@ -60,7 +63,11 @@ pub(super) async fn write(bench: &Bench, made: &Made, text: &str) -> Step<()> {
         return write_by_pod(mounts, &made.volume, text).await;
     }
     match place(bench, &made.volume, &made.claim.volume_id())? {
-        Place::File(path) => fs::write(path, text)?,
+        Place::Directory(folder) => {
+            // The file belongs to the owner of the volume, as if that user had written it.
+            let owner = folder.mode_and_owner()?.1;
+            folder.write(Path::new(FILE), text.as_bytes(), 0o644, is_root().then_some(owner))?;
+        }
         Place::Device(path) => {
             let mut device = OpenOptions::new().write(true).open(path)?;
             device.write_all(text.as_bytes())?;
@@ -73,7 +80,7 @@ pub(super) async fn write(bench: &Bench, made: &Made, text: &str) -> Step<()> {
 fn read(place: &Place) -> Option<String> {
     let mut bytes = vec![0; TEXT.len()];
     match place {
-        Place::File(path) => return fs::read_to_string(path).ok(),
+        Place::Directory(folder) => return folder.read(Path::new(FILE)).and_then(read_to_string).ok(),
         Place::Device(path) => File::open(path).and_then(|mut device| device.read_exact(&mut bytes)).ok()?,
     }
     Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|_| bytes.iter().any(|byte| *byte != 0))

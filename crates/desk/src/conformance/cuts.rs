@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use crate::below::Below;
 use crate::container::{Container, Content, Mount};
 
 /// The directory of the counts in the container.
@@ -45,9 +46,11 @@ exit 127
 /// The stand-ins of all programs.
 #[derive(Clone, Debug)]
 pub struct Cuts {
-    stand_ins: PathBuf,
-    calls: PathBuf,
+    folder: PathBuf,
 }
+
+/// The counts of one run. The run can write them, so that the next one gets others.
+pub struct Calls(tempfile::TempDir);
 
 impl Cuts {
     /// Makes the stand-ins in a directory, for the programs in these directories.
@@ -55,10 +58,9 @@ impl Cuts {
     /// # Errors
     /// If the directory cannot be written.
     pub fn new(folder: &Path, programs: &[PathBuf]) -> io::Result<Self> {
-        let cuts = Cuts { stand_ins: folder.join("stand-ins"), calls: folder.join("calls") };
-        fs::create_dir_all(&cuts.stand_ins)?;
-        fs::create_dir_all(&cuts.calls)?;
-        let script = folder.join("stand-ins/.stand-in");
+        let cuts = Cuts { folder: folder.to_path_buf() };
+        fs::create_dir_all(cuts.path())?;
+        let script = cuts.path().join(".stand-in");
         fs::write(&script, STAND_IN)?;
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
         let own = ["flex-pv".into()];
@@ -68,49 +70,52 @@ impl Cuts {
             if name == "sh" {
                 continue;
             }
-            match symlink(".stand-in", cuts.stand_ins.join(name)) {
+            match symlink(".stand-in", cuts.path().join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
         }
-        let never = cuts.calls.join("never");
-        std::process::Command::new("mkfifo").arg(&never).status()?;
         Ok(cuts)
     }
 
     /// Returns the directory of the stand-ins.
     pub fn path(&self) -> PathBuf {
-        self.stand_ins.clone()
+        self.folder.join("stand-ins")
     }
 
     /// Adds the stand-ins to a container. The run stops before the call with this number, from 0.
     ///
     /// # Errors
     /// If the counts cannot be written.
-    pub fn arm(&self, container: &mut Container, cut: usize) -> io::Result<()> {
-        fs::set_permissions(&self.calls, fs::Permissions::from_mode(0o777))?;
-        fs::write(self.calls.join("cut"), format!("{cut}\n"))?;
-        fs::write(self.calls.join("count"), "")?;
-        fs::write(self.calls.join("reached"), "")?;
-        for name in ["count", "reached", "never"] {
-            fs::set_permissions(self.calls.join(name), fs::Permissions::from_mode(0o666))?;
+    pub fn arm(&self, container: &mut Container, cut: usize) -> io::Result<Calls> {
+        let calls = tempfile::Builder::new().prefix("calls-").tempdir_in(&self.folder)?;
+        std::process::Command::new("mkfifo").arg("-m0666").arg(calls.path().join("never")).status()?;
+        let below = Below::open(calls.path())?;
+        below.write(Path::new("cut"), format!("{cut}\n").as_bytes(), 0o444, None)?;
+        for name in ["count", "reached"] {
+            below.write(Path::new(name), b"", 0o666, None)?;
         }
-        container.mounts.push(Mount {
-            path: CALLS.into(),
-            content: Content::OfDesk(self.calls.clone()),
-            read_only: false,
-        });
-        Ok(())
+        below.set(Some(0o777), None)?;
+        let content = Content::OfDesk(calls.path().to_path_buf());
+        container.mounts.push(Mount { path: CALLS.into(), content, read_only: false });
+        Ok(Calls(calls))
+    }
+}
+
+impl Calls {
+    fn read(&self, name: &str) -> String {
+        let read = Below::open(self.0.path()).and_then(|below| below.read(Path::new(name)));
+        read.and_then(io::read_to_string).unwrap_or_default()
     }
 
     /// Returns the number of calls of the last run.
     pub fn count(&self) -> usize {
-        fs::read_to_string(self.calls.join("count")).map_or(0, |text| text.lines().count())
+        self.read("count").lines().count()
     }
 
     /// Waits until the chosen call is reached.
     pub async fn reached(&self) {
-        while fs::metadata(self.calls.join("reached")).map_or(0, |file| file.len()) == 0 {
+        while self.read("reached").is_empty() {
             sleep(LOOK).await;
         }
     }

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::below::Below;
 use crate::on_node::OnNode;
 use crate::sandbox::spec::Bind;
 
@@ -18,8 +19,11 @@ pub(super) struct MountPoints {
     /// Other desks with the same directory remove nothing while this one has these locks. The directory itself stays
     /// without a lock, because a program may lock it.
     locks: Vec<Lock>,
-    made: RefCell<BTreeSet<PathBuf>>,
+    made: RefCell<BTreeSet<Place>>,
 }
+
+/// A directory of this machine, and a path within.
+type Place = (PathBuf, PathBuf);
 
 impl MountPoints {
     pub fn new(on_node: &[OnNode]) -> Self {
@@ -30,7 +34,8 @@ impl MountPoints {
 
     /// Notes the places that the mounts of a container will make in the directories.
     pub fn note(&self, binds: &[Bind]) {
-        let missing = places(binds, &self.directories).into_iter().filter(|place| fs::symlink_metadata(place).is_err());
+        let is_missing = |(root, within): &Place| !Below::open(root).is_ok_and(|root| root.has(within));
+        let missing = places(binds, &self.directories).into_iter().filter(is_missing);
         self.made.borrow_mut().extend(missing);
     }
 }
@@ -38,10 +43,9 @@ impl MountPoints {
 impl Drop for MountPoints {
     fn drop(&mut self) {
         let is_last = self.locks.iter().all(|lock| lock.file.try_lock().is_ok());
-        for place in self.made.borrow().iter().rev().filter(|_| is_last) {
+        for (root, within) in self.made.borrow().iter().rev().filter(|_| is_last) {
             // A directory with files of others stays, and so does a file that somebody has written.
-            let is_empty_file = fs::symlink_metadata(place).is_ok_and(|found| found.is_file() && found.len() == 0);
-            let _ = if is_empty_file { fs::remove_file(place) } else { fs::remove_dir(place) };
+            let _ = Below::open(root).and_then(|root| root.remove_empty(within));
         }
         for lock in self.locks.iter().filter(|_| is_last) {
             let _ = fs::remove_file(&lock.path);
@@ -68,14 +72,15 @@ impl Lock {
 }
 
 /// Returns the places of mounts within the directories, with the directories that lead to them.
-fn places(binds: &[Bind], directories: &[PathBuf]) -> Vec<PathBuf> {
+fn places(binds: &[Bind], directories: &[PathBuf]) -> Vec<Place> {
     let mut all = Vec::new();
     for (n, outer) in binds.iter().enumerate() {
         let source = outer.source.as_ref().filter(|source| directories.iter().any(|one| source.starts_with(one)));
         let Some(source) = source else { continue };
         for inner in &binds[n + 1..] {
             let Ok(within) = inner.target.strip_prefix(&outer.target) else { continue };
-            all.extend(within.ancestors().filter(|part| *part != Path::new("")).map(|part| source.join(part)));
+            let parts = within.ancestors().filter(|part| *part != Path::new(""));
+            all.extend(parts.map(|part| (source.clone(), outer.within.join(part))));
         }
     }
     all
@@ -86,7 +91,7 @@ mod tests {
     use super::*;
 
     fn bind(target: &str, source: Option<&Path>) -> Bind {
-        Bind { target: target.into(), source: source.map(Path::to_path_buf), read_only: false }
+        Bind { target: target.into(), source: source.map(Path::to_path_buf), within: PathBuf::new(), read_only: false }
     }
 
     fn on_node(directory: &Path) -> OnNode {
@@ -104,7 +109,18 @@ mod tests {
             bind("/device", Some(&other)),
             bind("/dev", None),
         ];
-        assert_eq!(places(&binds, &[dev]), [PathBuf::from("/m/dev/a/b"), PathBuf::from("/m/dev/a")]);
+        assert_eq!(places(&binds, &[dev.clone()]), [(dev.clone(), "a/b".into()), (dev, "a".into())]);
+    }
+
+    #[test]
+    fn nothing_is_removed_where_a_link_of_a_run_leads() {
+        let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(outside.path().join("log"), "").unwrap();
+        let desk = MountPoints::new(&[on_node(folder.path())]);
+        desk.note(&[bind("/dev", Some(folder.path())), bind("/dev/x/log", None)]);
+        std::os::unix::fs::symlink(outside.path(), folder.path().join("x")).unwrap();
+        drop(desk);
+        assert!(outside.path().join("log").exists());
     }
 
     /// Recipes lock the directory of their volumes.

@@ -19,7 +19,8 @@ use super::node::{Node, Source, is_root};
 use super::tools::{Isolation, Tools};
 use crate::api::Api;
 use crate::container::{Capabilities, Container};
-use crate::sandbox::spec::{Bind, OUTER, Spec, Trouble};
+use crate::sandbox::spec::{Bind, COVERED, OUTER, Spec, Trouble};
+use crate::sandbox::users::Users;
 
 /// The user of a container that may have any.
 const ANY_USER: u32 = 1_000_650_000;
@@ -27,6 +28,8 @@ const ANY_USER: u32 = 1_000_650_000;
 const PROGRAMS: &str = "/run/flex-desk/bin";
 /// The place of the kubeconfig in a container.
 const KUBECONFIG: &str = "/run/flex-desk/kubeconfig";
+/// The file that says which server knows the names of hosts. On some machines it is a link to a directory of processes.
+const RESOLVERS: &str = "/etc/resolv.conf";
 /// The file with the names of users.
 const PASSWD: &str = "/etc/passwd";
 /// The directory with the devices of this machine.
@@ -145,6 +148,8 @@ impl Files {
         let files = Files { log: folder.join("log"), message: folder.join("termination-log") };
         fs::write(&files.log, "")?;
         fs::write(&files.message, "")?;
+        // A program may open its own output again.
+        fs::set_permissions(&files.log, fs::Permissions::from_mode(0o666))?;
         fs::set_permissions(&files.message, fs::Permissions::from_mode(0o666))?;
         Ok(files)
     }
@@ -154,37 +159,38 @@ impl Files {
 fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, files: &Files) -> io::Result<Spec> {
     let user = container.user.unwrap_or(ANY_USER);
     let is_contained = !matches!(isolation, Isolation::None(_));
+    let users = users(place.tools, isolation, user);
     let mut binds = Vec::new();
     for (number, mount) in container.mounts.iter().enumerate().filter(|_| is_contained) {
-        let source = place.node.source(mount, &place.folder.join(format!("mount-{number}")), user)?;
-        let source = match source {
-            Source::Directory(path) => Some(path),
-            Source::Memory => None,
+        let source = place.node.source(mount, &place.folder.join(format!("mount-{number}")), &users, user)?;
+        let (source, within) = match source {
+            Source::Directory(root, within) => (Some(root), within),
+            Source::Memory => (None, PathBuf::new()),
         };
-        binds.push(Bind { target: mount.path.clone().into(), source, read_only: mount.read_only });
+        binds.push(Bind { target: mount.path.clone().into(), source, within, read_only: mount.read_only });
     }
     binds.extend(attributes_of_devices(&binds, &container.capabilities));
     let kubeconfig = place.folder.join("kubeconfig");
     fs::write(&kubeconfig, place.api.kubeconfig())?;
+    fs::set_permissions(&kubeconfig, fs::Permissions::from_mode(0o444))?;
     let mut env = container.env.clone();
     let first: Vec<PathBuf> = container.programs.iter().chain(&place.tools.path).cloned().collect();
     let path = search_path(&first, is_contained);
     env.entry("PATH".into()).or_insert(path);
     if is_contained {
-        let bind =
-            |target: &str, source: PathBuf, read_only| Bind { target: target.into(), source: Some(source), read_only };
-        binds.push(bind(names::TERMINATION_LOG, files.message.clone(), false));
-        binds.push(bind(KUBECONFIG, kubeconfig, true));
+        binds.push(Bind::of(names::TERMINATION_LOG, &files.message, false));
+        binds.push(Bind::of(KUBECONFIG, kubeconfig, true));
         // The images that run scripts give this user a name, which programs such as `ssh` need.
         if container.mounts.iter().any(|mount| mount.path == names::SCRIPT_DIR) {
             let passwd = place.folder.join("passwd");
             fs::write(&passwd, passwd_of_image(&fs::read_to_string(PASSWD).unwrap_or_default(), user))?;
             fs::set_permissions(&passwd, fs::Permissions::from_mode(0o444))?;
-            binds.push(bind(PASSWD, passwd, true));
+            binds.push(Bind::of(PASSWD, passwd, true));
         }
         binds.extend(programs(&first));
         // Programs such as `flex-pv each` get another program as an argument.
         binds.extend(container.command.iter().filter_map(program_folder));
+        binds.extend(uncovered(env.get("PATH").map_or("", String::as_str)));
         env.insert("KUBECONFIG".into(), KUBECONFIG.into());
     } else {
         env.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
@@ -203,6 +209,7 @@ fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, fil
         may_escalate: container.may_escalate,
         read_only_root: container.read_only_root,
         own_users: *isolation == Isolation::UserNamespace,
+        users,
         folder: place.folder.to_path_buf(),
     };
     spec.write()?;
@@ -213,11 +220,38 @@ fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, fil
 /// each privileged container write there. Without the devices, `/sys` stays read-only as the rest of this machine. A mount
 /// at `/sys` or below it is the choice of the config or of a person, and stays as it is.
 fn attributes_of_devices(binds: &[Bind], capabilities: &Capabilities) -> Option<Bind> {
-    let is_devices = |bind: &Bind| !bind.read_only && bind.source.as_deref() == Some(Path::new(DEVICES));
+    let is_all = |bind: &Bind| bind.source.as_deref() == Some(Path::new(DEVICES)) && bind.within.as_os_str().is_empty();
+    let is_devices = |bind: &Bind| !bind.read_only && is_all(bind);
     let is_chosen = binds.iter().any(|bind| bind.target.starts_with(ATTRIBUTES));
     let is_given = *capabilities == Capabilities::All && !is_chosen && binds.iter().any(is_devices);
-    let sys = PathBuf::from(ATTRIBUTES);
-    is_given.then(|| Bind { target: sys.clone(), source: Some(sys), read_only: false })
+    is_given.then(|| Bind::of(ATTRIBUTES, ATTRIBUTES, false))
+}
+
+/// Returns the users of a run. Only a run to which a person gave a directory of this machine has those of this machine.
+fn users(tools: &Tools, isolation: &Isolation, user: u32) -> Users {
+    match isolation {
+        _ if !tools.on_node.is_empty() => Users::OfMachine,
+        Isolation::None(_) => Users::OfMachine,
+        Isolation::UserNamespace => Users::only(user, user),
+        Isolation::Root => Users::of_root(user, &fs::read_to_string("/proc/self/uid_map").unwrap_or_default()),
+    }
+}
+
+/// Returns the mounts of directories in `PATH`, and of the names of hosts, which are in directories that the container has
+/// empty.
+fn uncovered(path: &str) -> Vec<Bind> {
+    let tops: Vec<PathBuf> = COVERED.iter().map(|top| Path::new(top).canonicalize().unwrap_or(top.into())).collect();
+    let is_covered = |path: &PathBuf| {
+        let all = tops.iter().map(PathBuf::as_path).chain(COVERED.iter().map(Path::new));
+        path.is_absolute() && all.clone().all(|top| top != path) && all.into_iter().any(|top| path.starts_with(top))
+    };
+    let files = std::env::split_paths(path).chain([RESOLVERS.into()]);
+    let real = files.filter_map(|file| Some((file.clone(), file.canonicalize().ok()?)));
+    let binds = real.flat_map(|(file, real)| {
+        let places = [Some(file.clone()), (file != real).then(|| real.clone())].into_iter().flatten();
+        places.filter(is_covered).map(move |place| Bind::of(place, &real, true)).collect::<Vec<_>>()
+    });
+    binds.collect()
 }
 
 /// Returns the users of this machine, with the user of the run.
@@ -239,13 +273,9 @@ fn search_path(first: &[PathBuf], is_contained: bool) -> String {
 
 /// Brings `flex-pv` into the container, wherever it is on this machine.
 fn programs(first: &[PathBuf]) -> Vec<Bind> {
-    let bind = |path: &PathBuf| Bind { target: path.clone(), source: Some(path.clone()), read_only: true };
+    let bind = |path: &PathBuf| Bind::of(path, path, true);
     let of_tools = first.iter().map(bind);
-    let flex_pv = flex_pv().map(|source| Bind {
-        target: Path::new(PROGRAMS).join("flex-pv"),
-        source: Some(source),
-        read_only: true,
-    });
+    let flex_pv = flex_pv().map(|source| Bind::of(Path::new(PROGRAMS).join("flex-pv"), source, true));
     of_tools.chain(flex_pv).collect()
 }
 
@@ -263,11 +293,7 @@ fn program_folder(word: &String) -> Option<Bind> {
     let folder = path.canonicalize().ok().filter(|_| path.is_absolute())?.parent()?.to_path_buf();
     let is_system =
         ["/usr", "/bin", "/sbin", "/etc", "/dev", "/proc", "/sys"].iter().any(|top| folder.starts_with(top));
-    (!is_system && folder != Path::new("/")).then(|| Bind {
-        target: folder.clone(),
-        source: Some(folder),
-        read_only: true,
-    })
+    (!is_system && folder != Path::new("/")).then(|| Bind::of(&folder, &folder, true))
 }
 
 fn started(place: &Place<'_>, spec: &Spec, isolation: &Isolation, files: &Files) -> io::Result<Child> {
@@ -393,10 +419,34 @@ mod tests {
     }
 
     #[test]
+    fn only_a_directory_of_this_machine_gives_a_run_the_users_of_this_machine() {
+        let given = Tools {
+            on_node: vec![crate::on_node::OnNode { path: "/a".into(), directory: "/b".into() }],
+            ..Tools::default()
+        };
+        for user in [0, 65532] {
+            assert_eq!(users(&given, &Isolation::Root, user), Users::OfMachine);
+            for isolation in [Isolation::Root, Isolation::UserNamespace] {
+                assert_ne!(users(&Tools::default(), &isolation, user), Users::OfMachine, "{isolation:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_programs_in_covered_directories_are_mounted_again() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let path = format!("/usr/bin:/tmp:/tmp/no-such-directory:{}", folder.path().display());
+        let binds = uncovered(&path);
+        let own: Vec<_> = binds.iter().filter(|bind| !bind.target.ends_with("resolv.conf")).collect();
+        assert!(own.iter().all(|bind| bind.target == folder.path() && bind.read_only) && own.len() == 1, "{own:?}");
+    }
+
+    #[test]
     fn attributes_of_devices_are_writable_only_with_the_devices_and_all_rights() {
         let bind = |source: Option<&str>, read_only| Bind {
             target: "/dev".into(),
             source: source.map(PathBuf::from),
+            within: PathBuf::new(),
             read_only,
         };
         let devices = || bind(Some("/dev"), false);
@@ -415,8 +465,7 @@ mod tests {
             ("another directory of the machine", vec![devices(), at("/system", true)], &Capabilities::All, true),
         ] {
             let found = attributes_of_devices(&binds, capabilities);
-            let sys = Bind { target: "/sys".into(), source: Some("/sys".into()), read_only: false };
-            assert_eq!(found, expected.then_some(sys), "{what}");
+            assert_eq!(found, expected.then(|| Bind::of("/sys", "/sys", false)), "{what}");
         }
     }
 }

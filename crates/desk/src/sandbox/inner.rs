@@ -1,19 +1,23 @@
-//! The first process of the container: it mounts what the container sees, gives up its rights and becomes the program.
+//! The first process of the container: it mounts what the container sees, leaves the users of this machine, gives up its rights and becomes the program.
 
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::spec::{Spec, Trouble};
-use super::{credentials, mounts};
+use super::{credentials, mounts, user_namespace};
 
 /// Becomes the program. Returns only if that fails.
 pub(super) fn run(spec: &Spec) -> (Trouble, Result<ExitCode, String>) {
-    let ready = mounts::enter(spec).and_then(|()| credentials::drop(spec));
+    let Ok(nothing) = File::open("/dev/null") else {
+        return (Trouble::Setup, Err("this machine has no /dev/null".into()));
+    };
+    let ready =
+        mounts::enter(spec).and_then(|()| user_namespace::enter(&spec.users)).and_then(|()| credentials::drop(spec));
     if let Err(why) = ready {
         return (Trouble::Setup, Err(why));
     }
@@ -27,7 +31,8 @@ pub(super) fn run(spec: &Spec) -> (Trouble, Result<ExitCode, String>) {
     if let Some(why) = format_error(program, spec.env.get("PATH").map_or("", String::as_str)) {
         return (Trouble::Start, Err(why));
     }
-    let error = Command::new(program).args(arguments).env_clear().envs(&spec.env).current_dir("/").exec();
+    let mut command = Command::new(program);
+    let error = command.args(arguments).env_clear().envs(&spec.env).current_dir("/").stdin(Stdio::from(nothing)).exec();
     (Trouble::Start, Err(format!("{program}: {error}")))
 }
 

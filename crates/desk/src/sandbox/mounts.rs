@@ -1,67 +1,86 @@
 //! The mounts of the container. Its root is a copy of this machine's directories as mounts, without what the container's
-//! own mounts replace.
+//! own mounts replace, and without the directories of this machine's processes.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, symlink};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
+use nix::sched::{CloneFlags, unshare};
 use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change, mount_remount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount_bind, mount_bind_recursive, mount_change, mount_remount,
+    unmount,
 };
-use rustix::process::chroot;
+use rustix::process::pivot_root;
 
-use super::spec::{Bind, Spec};
+use super::devices::{hide_sockets, make_devices, mount_proc};
+use super::place::{below, directory, file, tmpfs};
+use super::spec::{Bind, COVERED, Spec};
+use super::users::Users;
+use crate::below::Below;
 
-/// Mounts everything, and changes to the new root.
+/// The directory with the devices of the container.
+const DEV: &str = "/dev";
+/// The directory for memory that processes of the container share.
+const SHARED: &str = "/dev/shm";
+
+/// A mount with its place in the container.
+type Placed<'a> = (PathBuf, &'a Bind);
+
+/// Mounts everything, and changes to the new root. The old one is out of reach then.
 pub(super) fn enter(spec: &Spec) -> Result<(), String> {
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| format!("this machine gives no mounts to a process: {error}"))?;
     let all = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", all).map_err(|error| format!("mounts cannot be made private: {error}"))?;
     let root = spec.root();
-    tmpfs(&root)?;
-    let binds: Vec<(PathBuf, &Bind)> = spec.binds.iter().map(|bind| (resolved(&bind.target), bind)).collect();
-    let mut targets: BTreeSet<PathBuf> = binds.iter().map(|(target, _)| target.clone()).collect();
-    targets.insert("/proc".into());
+    tmpfs(&root, c"mode=0755")?;
+    if !spec.own_users {
+        let owner = spec.users.outside(0);
+        chown(&root, Some(owner), Some(owner)).map_err(|error| format!("the root: {error}"))?;
+    }
+    let mut binds: Vec<Placed<'_>> = spec.binds.iter().map(|bind| (placed(&bind.target), bind)).collect();
+    // A mount within another one comes after it.
+    binds.sort_by_key(|(place, _)| place.components().count());
+    let places: BTreeSet<PathBuf> = binds.iter().map(|(place, _)| place.clone()).collect();
+    let covered: BTreeSet<PathBuf> = COVERED.iter().map(|path| resolved(Path::new(path))).collect();
+    let own = ["/proc", DEV].map(PathBuf::from);
+    let targets: BTreeSet<PathBuf> = places.iter().chain(&covered).cloned().chain(own).collect();
     mirror(Path::new("/"), &root, &targets)?;
     mount_proc(&root)?;
-    for (target, bind) in &binds {
-        let at = below(&root, target);
-        match &bind.source {
-            Some(source) => bound(source, &at)?,
-            None => {
-                directory(&at)?;
-                tmpfs(&at)?;
-                open_to_all(&at)?;
-            }
-        }
+    if !places.contains(Path::new(DEV)) {
+        make_devices(&root)?;
     }
-    chroot(&root).map_err(|error| format!("the root: {error}"))?;
-    std::env::set_current_dir("/").map_err(|error| format!("the root: {error}"))?;
+    for at in covered.iter().filter(|path| !places.contains(*path)).map(|path| below(&root, path)) {
+        directory(&at)?;
+        tmpfs(&at, c"mode=0755")?;
+    }
+    hide_sockets(&root)?;
+    let new = Below::open(&root).map_err(|error| format!("the root: {error}"))?;
+    binds.iter().try_for_each(|(place, bind)| bound(&new, &root, place, bind, &targets))?;
+    change_root(&root).map_err(|error| format!("the root: {error}"))?;
     protect(spec, &binds)
 }
 
-fn tmpfs(at: &Path) -> Result<(), String> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount("tmpfs", at, "tmpfs", flags, c"mode=0755").map_err(|error| format!("{}: tmpfs: {error}", at.display()))
+/// Makes a directory the root, and detaches the one before. A program that leaves its root by `chroot` finds only this one.
+fn change_root(root: &Path) -> std::io::Result<()> {
+    std::env::set_current_dir(root)?;
+    pivot_root(".", ".")?;
+    unmount(".", UnmountFlags::DETACH)?;
+    std::env::set_current_dir("/")
 }
 
-fn open_to_all(at: &Path) -> Result<(), String> {
-    use std::os::unix::fs::PermissionsExt;
-    let all = fs::Permissions::from_mode(0o1777);
-    fs::set_permissions(at, all).map_err(|error| format!("{}: {error}", at.display()))
-}
-
-fn mount_proc(root: &Path) -> Result<(), String> {
-    let at = root.join("proc");
-    directory(&at)?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    mount("proc", &at, "proc", flags, None).map_err(|error| format!("/proc cannot be mounted: {error}"))
-}
-
-fn below(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
+/// Returns the place of a mount. Links of this machine lead to it, but none in a directory that this machine's is not in.
+fn placed(target: &Path) -> PathBuf {
+    for path in COVERED.iter().chain(&[DEV]) {
+        if let Ok(rest) = target.strip_prefix(path) {
+            let rest = rest.components().filter(|part| matches!(part, Component::Normal(_)));
+            return resolved(Path::new(path)).join(rest.collect::<PathBuf>());
+        }
+    }
+    resolved(target)
 }
 
 /// Returns the path without links and dots, as far as it exists.
@@ -82,26 +101,33 @@ fn resolved(path: &Path) -> PathBuf {
     }
 }
 
-fn directory(at: &Path) -> Result<(), String> {
-    fs::create_dir_all(at).map_err(|error| format!("{}: {error}", at.display()))
+/// Returns a path by which the kernel finds an open file, and no other one.
+fn by_number(open: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", open.as_raw_fd())
 }
 
-fn file(at: &Path) -> Result<(), String> {
-    let made = fs::OpenOptions::new().write(true).create(true).truncate(false).open(at);
-    made.map(drop).map_err(|error| format!("{}: {error}", at.display()))
-}
-
-/// Mounts a file or directory of this machine at a path, which is made if it is missing.
-fn bound(source: &Path, at: &Path) -> Result<(), String> {
-    let failed = |error: &dyn std::fmt::Display| format!("{} at {}: {error}", source.display(), at.display());
-    let is_directory = fs::metadata(source).map_err(|error| failed(&error))?.is_dir();
-    if is_directory {
-        directory(at)?;
-    } else {
-        directory(at.parent().unwrap_or(at))?;
-        file(at)?;
+/// Mounts a file, a directory or memory at a place, which is made if it is missing. A run may have changed the directories
+/// that lead to source and place: links there are not followed.
+fn bound(new: &Below, root: &Path, place: &Path, bind: &Bind, targets: &BTreeSet<PathBuf>) -> Result<(), String> {
+    let within = place.strip_prefix("/").unwrap_or(place);
+    let failed = |error: &dyn std::fmt::Display| format!("the mount at {}: {error}", place.display());
+    let Some(source) = &bind.source else {
+        let at = new.make(within, None).map_err(|error| failed(&error))?.directory;
+        return tmpfs(Path::new(&by_number(at.as_fd())), c"mode=1777").map_err(|error| failed(&error));
+    };
+    if bind.is_of_machine() && targets.iter().any(|target| target != place && target.starts_with(place)) {
+        // A place within is not made in a directory of this machine.
+        new.make(within, None).map_err(|error| failed(&error))?;
+        return mirror(place, &below(root, place), targets);
     }
-    mount_bind_recursive(source, at).map_err(|error| failed(&error))
+    let is_directory = fs::metadata(source).map_err(|error| failed(&error))?.is_dir();
+    if !is_directory {
+        let at = new.make_file(within).map_err(|error| failed(&error))?;
+        return mount_bind(source, by_number(at.as_fd())).map_err(|error| failed(&error));
+    }
+    let source = Below::open(source).and_then(|source| source.find(&bind.within)).map_err(|error| failed(&error))?;
+    let at = new.make(within, None).map_err(|error| failed(&error))?.directory;
+    mount_bind_recursive(by_number(source.as_fd()), by_number(at.as_fd())).map_err(|error| failed(&error))
 }
 
 /// Repeats a directory of this machine in another place: each entry is a mount, unless a target is in it or is it.
@@ -141,19 +167,30 @@ fn mirror(from: &Path, to: &Path, targets: &BTreeSet<PathBuf>) -> Result<(), Str
     Ok(())
 }
 
-/// Makes all mounts read-only that the container may not write.
-fn protect(spec: &Spec, binds: &[(PathBuf, &Bind)]) -> Result<(), String> {
+/// Returns the rights that a mount loses. The directories of this machine are read-only, whatever the pod says of its root.
+fn lost(spec: &Spec, binds: &[Placed<'_>], at: &Path) -> MountFlags {
+    let own = binds.iter().filter(|(place, _)| at.starts_with(place));
+    let own = own.max_by_key(|(place, _)| place.as_os_str().len());
+    let keeps_root = at == Path::new("/") && !spec.read_only_root;
+    let read_only = own.map_or(!keeps_root && at != Path::new(SHARED), |(_, bind)| bind.read_only);
+    let mut lost = if read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    if spec.users != Users::OfMachine {
+        lost |= MountFlags::NOSUID;
+        if !at.starts_with(DEV) {
+            lost |= MountFlags::NODEV;
+        }
+    }
+    lost
+}
+
+/// Takes from all mounts the rights that the container must not have.
+fn protect(spec: &Spec, binds: &[Placed<'_>]) -> Result<(), String> {
     for Mounted { at, flags } in all_mounts()? {
-        let own = binds
-            .iter()
-            .filter(|(target, _)| at.starts_with(target))
-            .max_by_key(|(target, _)| target.as_os_str().len());
-        // This machine's directories are read-only, whatever the pod says of its root.
-        let read_only = own.map_or(spec.read_only_root || at != Path::new("/"), |(_, bind)| bind.read_only);
-        if !read_only || at.starts_with("/proc") {
+        let lost = lost(spec, binds, &at);
+        if flags.contains(lost) || at.starts_with("/proc") {
             continue;
         }
-        let done = mount_remount(&at, MountFlags::BIND | MountFlags::RDONLY | flags, c"");
+        let done = mount_remount(&at, MountFlags::BIND | lost | flags, c"");
         match done {
             Ok(()) | Err(Errno::NOENT) => {}
             // Somebody has removed the directory meanwhile, as a kubelet does with its pods' mounts.
@@ -190,6 +227,7 @@ fn mounted(line: &str) -> Option<Mounted> {
         .iter()
         .fold(at.to_owned(), |at, (code, character)| at.replace(code, character));
     let known = [
+        ("ro", MountFlags::RDONLY),
         ("nosuid", MountFlags::NOSUID),
         ("nodev", MountFlags::NODEV),
         ("noexec", MountFlags::NOEXEC),
@@ -223,5 +261,15 @@ mod tests {
         symlink("run", real.join("link")).unwrap();
         assert_eq!(resolved(&real.join("link/secrets/token")), real.join("run/secrets/token"));
         assert_eq!(resolved(&real.join("none")), real.join("none"));
+    }
+
+    #[test]
+    fn links_of_this_machine_do_not_lead_out_of_the_directories_that_the_container_has_of_its_own() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        symlink("/etc", folder.path().join("link")).unwrap();
+        let target = folder.path().join("link/x");
+        assert_eq!(placed(&target), target);
+        assert_eq!(placed(Path::new("/tmp/../etc/x")), Path::new("/tmp/etc/x"));
+        assert_eq!(placed(Path::new("/etc/x")), resolved(Path::new("/etc")).join("x"));
     }
 }

@@ -9,10 +9,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::users::Users;
+
 /// The name under which the program enters its namespaces.
 pub const OUTER: &str = "flex-desk-outer";
 /// The name under which the program becomes the container.
 pub const INNER: &str = "flex-desk-inner";
+/// Directories with sockets and files of this machine's processes. The container has empty ones in their place.
+pub const COVERED: [&str; 3] = ["/run", "/var/run", "/tmp"];
+
 /// A mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
@@ -20,8 +25,22 @@ pub struct Bind {
     pub target: PathBuf,
     /// The file or directory of this machine; `None` for an empty directory in memory.
     pub source: Option<PathBuf>,
+    /// The directory within the source; may be empty. Runs may have changed what leads to it, so no link there is followed.
+    pub within: PathBuf,
     /// The container may not write.
     pub read_only: bool,
+}
+
+impl Bind {
+    /// Makes a mount of a file or directory that a person or the desk itself has named.
+    pub fn of(target: impl Into<PathBuf>, source: impl Into<PathBuf>, read_only: bool) -> Self {
+        Bind { target: target.into(), source: Some(source.into()), within: PathBuf::new(), read_only }
+    }
+
+    /// Checks whether the mount is a directory of this machine at its own place, for programs.
+    pub fn is_of_machine(&self) -> bool {
+        self.read_only && self.source.as_ref() == Some(&self.target)
+    }
 }
 
 /// A process in a container.
@@ -41,8 +60,10 @@ pub struct Spec {
     pub may_escalate: bool,
     /// Nothing can be written except for the mounts that say so.
     pub read_only_root: bool,
-    /// The namespaces belong to a user namespace: the desk does not run as root.
+    /// The first namespaces belong to a user namespace: the desk does not run as root.
     pub own_users: bool,
+    /// The users of the container.
+    pub users: Users,
     /// A directory for the files of this process.
     pub folder: PathBuf,
 }
@@ -99,7 +120,9 @@ impl Spec {
 
     /// Reads why the program did not run.
     pub fn trouble(&self) -> Option<(Trouble, String)> {
-        serde_json::from_slice(&fs::read(Self::trouble_file(&self.folder)).ok()?).ok()
+        // The process outside may have added that it could not go on either.
+        let text = fs::read(Self::trouble_file(&self.folder)).ok()?;
+        serde_json::Deserializer::from_slice(&text).into_iter().next()?.ok()
     }
 }
 
