@@ -185,8 +185,8 @@ pub const UNREACHED: &[Unreached] = &[
     ),
     rare(
         "late-run",
-        "RestoredRunMadeVolume",
-        "the clock of a replica must be ten minutes behind that of the API server when it asks for a late run's Job, and the run must succeed",
+        "RunIsEvidence",
+        "the clock of a replica must be ten minutes behind that of the API server when it asks for a late run's Job, or the Job must name a node, and the run must succeed",
     ),
     rare("late-run", "RecipeUnknown", "the stored recipe must be lost before the late run ends"),
     rare("late-run", "MayBeKept", "a Job must be created after a claim with the policy Retain is gone"),

@@ -55,7 +55,7 @@ fn the_runs_of_a_volume_know_its_node_better_than_a_label() {
 #[test]
 fn an_affinity_leads_elsewhere_only_if_it_excludes_the_node_of_the_record() {
     let all = nodes(&[("a", "a"), ("b", "x")]);
-    let leads = |host: Option<&str>, origin: Option<&str>| {
+    let leads = |host: Option<&str>, origin: &str| {
         leads_elsewhere(&on(host), all.iter().find(|node| node.name == origin), all.iter()).map(str::to_owned)
     };
     assert_eq!(leads(Some("x"), "a").as_deref(), Some("b"));

@@ -75,10 +75,10 @@ pub enum Step {
 /// The rules of an id whose claim or snapshot is gone, in their order: the first that holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
 pub enum Rule {
-    /// A backup tool may have created the Job of the late run again, and a volume that was never adopted has the id, and
-    /// the policy Delete. Waits until the reconciler of volumes has removed the volume: the Job is the evidence that its
-    /// storage must stay.
-    RestoredRunMadeVolume,
+    /// A volume that was never adopted has the id, and the policy Delete; and a backup tool may have created the Job of
+    /// the late run again, or the Job names its node. Waits until the reconciler of volumes has removed the volume: the
+    /// Job is the evidence that the storage must stay, or where it is.
+    RunIsEvidence,
     /// A volume has the id. Deletes all Jobs: the reconciler of volumes deletes the volume.
     VolumeExists,
     /// No Job of a late run is left. Deletes the Jobs of delete runs.
@@ -125,9 +125,10 @@ fn may_be_kept(o: &Observed<'_>, recipe: &Recipe) -> bool {
 /// Decides the next step. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let is_restored = o.creating_jobs.iter().any(|job| job.may_be_restored());
+    let names_node = || o.creating_jobs.iter().any(|job| job.node.is_some());
     let recipe = match o.recipe {
-        _ if is_restored && o.volume == LateVolume::NeedsEvidence => {
-            return Rule::RestoredRunMadeVolume.nothing().requeue_at(now.saturating_add(VOLUME_POLL));
+        _ if (is_restored || names_node()) && o.volume == LateVolume::NeedsEvidence => {
+            return Rule::RunIsEvidence.nothing().requeue_at(now.saturating_add(VOLUME_POLL));
         }
         _ if o.volume != LateVolume::Gone => return Rule::VolumeExists.step(Step::Clear),
         _ if o.creating_jobs.is_empty() => return Rule::NoRunLeft.step(Step::Clear),
@@ -351,10 +352,33 @@ mod tests {
             assert!(decision.event.is_some_and(|event| event.message.contains("exclude Jobs from backups")));
             // Without the Job, the volume that it made looks like one of the orchestrator's own runs.
             let with = |volume| decide(&Observed { volume, made_volume: true, ..observed.clone() }, NOW);
-            let waits = Rule::RestoredRunMadeVolume.nothing().requeue_at(NOW + VOLUME_POLL);
+            let waits = Rule::RunIsEvidence.nothing().requeue_at(NOW + VOLUME_POLL);
             assert_eq!(with(LateVolume::NeedsEvidence), waits);
             assert_eq!(with(LateVolume::Exists), Rule::VolumeExists.step(Step::Clear));
         }
+    }
+
+    /// Labels of nodes change, and no other object names the node of a volume that was never adopted.
+    #[test]
+    fn a_job_that_names_the_node_of_a_volume_stays_until_the_volume_is_gone() {
+        let (recipe, job) = (recipe(), Job { is_over: true, node: Some("n1".into()), ..Job::default() });
+        let creating_jobs = [&job];
+        let decided = |volume| {
+            let observed = Observed {
+                creating_jobs: &creating_jobs,
+                has_running_pods: false,
+                volume,
+                made_volume: true,
+                is_of_snapshot: false,
+                recipe: Some(&recipe),
+                deletes: &[],
+            };
+            decide(&observed, NOW)
+        };
+        let waits = Rule::RunIsEvidence.nothing().requeue_at(NOW + VOLUME_POLL);
+        assert_eq!(decided(LateVolume::NeedsEvidence), waits);
+        assert_eq!(decided(LateVolume::Exists), Rule::VolumeExists.step(Step::Clear));
+        assert_eq!(decided(LateVolume::Gone), Rule::VolumeRemoved.step(Step::Clear));
     }
 
     /// A CSI driver answers ALREADY_EXISTS to a request for the same name without its data source, and never tells which

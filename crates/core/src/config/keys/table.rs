@@ -294,7 +294,8 @@ keys! {
         affects_volume: yes, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
 
-    /// Finalizers that the image may write in addition to the orchestrator's, `kubernetes.io/pv-protection`, and that of the attacher of the volume's own CSI driver.
+    /// Finalizers that the image may write in addition to those of the orchestrator and of Kubernetes.
+    /// Those of Kubernetes are `kubernetes.io/pv-protection` and that of the attacher of the volume's own CSI driver.
     VOLUME_FINALIZERS = "volume-finalizers", Volumes {
         value: "list of finalizers", default: "none", example: "vendor.example/in-use", section: "",
         errors: [("in use", "cannot be the name of a finalizer")],
