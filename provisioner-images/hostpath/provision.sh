@@ -33,6 +33,8 @@ fail() {
 . "${0%/*}/devices.sh"
 # shellcheck source=provisioner-images/hostpath/paths.sh
 . "${0%/*}/paths.sh"
+# shellcheck source=provisioner-images/hostpath/unused.sh
+. "${0%/*}/unused.sh"
 
 is_id() {
     case $1 in '' | -* | *[!0-9a-f-]*) return 1 ;; esac
@@ -95,6 +97,7 @@ find() {
     for one in $bases; do
         use "$one"
         case $1 in
+            made) ! has "$volume" || fresh "$volume" || return 0 ;;
             volume) ! has "$volume" || return 0 ;;
             source) ! has "$source" || return 0 ;;
             snapshot) ! has "$snapshot" || return 0 ;;
@@ -103,32 +106,9 @@ find() {
     return 1
 }
 
-# If runs see only their own volumes, the kubelet makes each missing directory, with the mode of the base path. The
-# directory of a deleted volume stays until the keeper removes it. An empty directory of these modes is unused.
-nobodys() {
-    # Both modes have the sticky bit, which the shell itself can see.
-    [ -k "$1" ] || return 1
-    case $(stat -c %a "$1" 2>/dev/null) in
-        1700 | 1000) is_empty "$1" ;;
-        *) return 1 ;;
-    esac
-}
-
-# Checks whether the directory $1 has no entry.
-is_empty() {
-    set +f
-    for entry in "$1"/* "$1"/.[!.]* "$1"/..?*; do
-        if [ -e "$entry" ] || [ -L "$entry" ]; then
-            set -f
-            return 1
-        fi
-    done
-    set -f
-}
-
 # Checks whether $1 exists, and is neither unused nor an unfinished copy.
 has() {
-    [ -e "$1" ] && ! nobodys "$1" && [ ! -e "$1/.flex-partial" ]
+    [ -e "$1" ] && [ ! -e "$1/.flex-partial" ] && ! nobodys "$1"
 }
 
 check() {
@@ -304,7 +284,7 @@ provision() {
     esac
     # An existing volume stays where it is. A copy is made where its blocks can be shared.
     found=
-    if find volume; then
+    if find made; then
         found=yes
     elif find_record; then
         :
@@ -420,7 +400,7 @@ expand() {
 # Checks that a directory which this image did not make exists. Changes nothing.
 move_in() {
     use "$bases"
-    if [ ! -d "$volume" ] || ! has "$volume"; then
+    if [ ! -d "$volume" ] || [ -e "$volume/.flex-partial" ] || deleted "$base" "$name"; then
         fail never "$volume is not on node ${POD_NODE:-?}: there is nothing that could move in"
     fi
     flex-pv path check -- "$base" "$id" "$dir" || exit
@@ -449,8 +429,8 @@ list() {
             esac
             # Volumes with a record follow.
             [ ! -L "$one/.flex-provisioner/volume-$of" ] || [ "$state" = rubbish ] || continue
-            if is_uuid "$of" && [ -d "$one/$name" ] && [ ! -L "$one/$name" ] && ! nobodys "$one/$name"; then
-                echo "$state $of - $one/$name"
+            if is_uuid "$of" && [ -d "$one/$name" ] && [ ! -L "$one/$name" ]; then
+                unused "$one" "$name" "$state" || echo "$state $of - $one/$name"
             fi
         done
         [ -z "$records" ] || printf '%s\n' "$records"

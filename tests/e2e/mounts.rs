@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::kinds::delete_pod;
 use orchestrator::deployed::{
-    HOSTPATH, clean, directory, ends_well, kubectl, local_class, log_of, pod, users, volumes_in,
+    HOSTPATH, clean, directory, ends_well, kubectl, local_class, log_of, pod, pod_as, users, volumes_in,
 };
 use orchestrator::ring::{OWN, uid};
 use orchestrator::wait::{unexpected, until};
@@ -140,6 +140,24 @@ async fn the_daemon_set_closes_the_base_path_and_removes_leftovers_of_deleted_vo
     let removed = kubectl(ring.cluster(), &[&["-n", OWN][..], &at_once].concat());
     assert!(removed.contains(&id) || !fs::exists(&leftovers).unwrap(), "{removed}");
     assert!(!fs::exists(&leftovers).unwrap());
+}
+
+/// The kubelet gives a volume the group of a pod only while the volume is mounted nowhere else on the node. The pod of a
+/// claim starts before the kubelet has ended the pod of the run.
+#[tokio::test]
+async fn the_group_of_the_first_pod_owns_the_volume() {
+    let ring = users("groups").await;
+    local_class(&ring, "groups", &[("mode", "0770")]).await;
+    let security = json!({ "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 2000 });
+    let claims = ["c0", "c1", "c2", "c3"];
+    for claim in claims {
+        pod_as(&ring, claim, claim, "touch /data/x && stat -c %g /data", security.clone()).await;
+        ring.claim(claim, "groups").await;
+    }
+    for claim in claims {
+        assert_eq!(log_of(&ring, claim).await, "2000\n", "{claim}");
+    }
+    clean(&ring).await;
 }
 
 /// A kubelet creates the missing directory of a `subPath`. A pod of the claim must not start on the new directory as if

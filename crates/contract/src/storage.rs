@@ -8,6 +8,15 @@ pub const VARIABLE: &str = crate::variable::STORAGE_MOUNTS.name;
 /// reports.
 pub const CAPACITY_DIR: &str = ".flex-capacity";
 
+/// The directory of the run below which the directories that must exist are mounted a second time.
+pub const EXISTING: &str = "/run/flex-provisioner/existing";
+
+/// The length of the longest name in a file system.
+const LONGEST: usize = 255;
+
+/// The prefix of the name of the mark of a directory.
+const MARK: &str = ".deleting-";
+
 /// The prefix of the name of a snapshot's directory. The snapshot's id follows.
 const SNAPSHOT: &str = ".snapshot-";
 
@@ -36,11 +45,21 @@ pub fn is_of_one(name: &str) -> bool {
     is_uuid(name.strip_prefix(SNAPSHOT).unwrap_or(name))
 }
 
+/// Returns the name of the directory that marks another one as deleted, by its mode. Returns `None` if the name is too
+/// long for a file system.
+pub fn mark(name: &str) -> Option<String> {
+    (name.len() + MARK.len() <= LONGEST).then(|| format!("{MARK}{name}"))
+}
+
+/// Returns the name of the directory that a directory of this name marks.
+pub fn marked(name: &str) -> Option<&str> {
+    name.strip_prefix(MARK)
+}
+
 /// Divides the path of storage that has moved in into its folder and its name there. Returns `None` for a path that is
 /// not absolute and clean, and for a name that the image or the orchestrator gives to other directories. Such a name
 /// begins with a dot, or is a UUID.
 pub fn moved_in(path: &str) -> Option<(&str, &str)> {
-    const LONGEST: usize = 255;
     let (folder, name) = path.rsplit_once('/')?;
     let clean = |parts: &str| parts.split('/').all(|part| !matches!(part, "" | "." | ".."));
     let is_clean = folder.is_empty() || folder.strip_prefix('/').is_some_and(clean);
@@ -68,6 +87,14 @@ mod tests {
         for path in ["", "/", "a", "a/b", "//a", "/a//b", "/a/../b", "/a/./b", "/../b"] {
             assert_eq!(moved_in(path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn a_mark_has_the_name_of_the_directory_that_it_marks() {
+        for name in ["pvc-1_team_data", ".snapshot-x", &"x".repeat(LONGEST - MARK.len())] {
+            assert_eq!(mark(name).as_deref().and_then(marked), Some(name));
+        }
+        assert_eq!((mark(&"x".repeat(LONGEST)), marked("x")), (None, None));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Volumes that are mount points of the run, because the config has `storage-mounts`.
 //!
 //! A run cannot remove, rename or replace such a directory, and sees no other. So a volume is neither renamed when it
-//! is complete nor removed when it is deleted. The mode of the empty directory says that no volume uses it, and a file
-//! in it says that it is an unfinished copy. [`keep`] works on all directories, for a program with the whole base path.
+//! is complete nor removed when it is deleted. A file in the directory says that it is an unfinished copy. A second
+//! directory, which only a delete run gets, says that the first is deleted ([`storage::mark`]): a pod can give its volume
+//! any mode, and any content. [`keep`] works on all directories, for a program with the whole base path.
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -23,7 +24,7 @@ use crate::{copy, remove};
 
 /// The mode of the base path, which the kubelet copies to each directory that it makes there for a run.
 const FRESH: u32 = 0o1700;
-/// The mode of an empty directory whose volume was deleted.
+/// The mode of an empty directory whose volume was deleted, and of the mark that says so.
 const GONE: u32 = 0o1000;
 /// The file that marks an unfinished copy. It is made first and removed last.
 const HALF: &CStr = c".flex-partial";
@@ -52,8 +53,8 @@ impl Mounts {
     /// long the run takes to begin with it.
     pub fn hold(&self) -> Vec<OwnedFd> {
         let entries = self.0.iter().filter_map(|mount| std::fs::read_dir(mount).ok()).flatten().flatten();
-        let is_volume = |name: &str| storage::is_of_one(name) || !name.starts_with('.');
-        let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_volume));
+        let is_kept = |name: &str| is_volume(storage::marked(name).unwrap_or(name));
+        let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_kept));
         let opened = named.filter_map(|entry| fs::openat(CWD, entry.path(), FOLDER, Mode::empty()).ok());
         opened.filter(|folder| fs::flock(folder, FlockOperation::LockShared).is_ok()).collect()
     }
@@ -99,24 +100,34 @@ pub fn fill(from: &Path, to: &Path) -> Result<(), Failure> {
     whole.and_then(|()| fs::fsync(&top)).map_err(failed)
 }
 
-/// Empties a directory, and marks it as unused.
+/// Empties a directory, and marks it as deleted.
 ///
 /// # Errors
 /// If something could not be removed. The message says why.
 pub fn empty(path: &Path) -> Result<(), Failure> {
     let folder = open(path)?;
+    let mark = path.file_name().and_then(|name| storage::mark(name.to_str()?)).map(|mark| path.with_file_name(mark));
+    // Runs that see their own directory for another reason have none.
+    let mark = mark.filter(|mark| mark.is_dir());
+    let mark = mark.map(|mark| open(&mark).and_then(|opened| held(&opened, &mark).map(|()| opened))).transpose()?;
     remove::empty_but(path, &folder, None)?;
-    fs::fchmod(&folder, Mode::from_raw_mode(GONE)).and_then(|()| fs::fsync(&folder)).map_err(|error| match error {
+    // The mark is the younger of the two, until somebody uses the directory again.
+    [Some(folder), mark].iter().flatten().try_for_each(|folder| set_mode(folder, GONE, path))
+}
+
+/// Gives a directory, which belongs to the volume with this path, a mode.
+fn set_mode(folder: &OwnedFd, mode: u32, path: &Path) -> Result<(), Failure> {
+    fs::fchmod(folder, Mode::from_raw_mode(mode)).and_then(|()| fs::fsync(folder)).map_err(|error| match error {
         Errno::PERM => Failure::permission(format!(
-            "{} is empty, and its mode cannot be changed: see run-as-user and the capabilities of pod-template",
+            "the mode of {} cannot be changed: see run-as-user and the capabilities of pod-template",
             path.display()
         )),
-        error => below::failure(format!("emptying {}", path.display()), &io::Error::from(error)),
+        error => below::failure(format!("setting the mode of {}", path.display()), &io::Error::from(error)),
     })
 }
 
-/// Checks whether a volume with a directory of the run can be created. The directory must exist, and be neither unused
-/// nor an unfinished copy.
+/// Checks whether a volume with a directory of the run can be created. The directory must exist, and be no unfinished
+/// copy. From then on, a mark of an earlier delete run says nothing about it.
 ///
 /// # Errors
 /// If it cannot be created.
@@ -148,11 +159,8 @@ fn check_directory(path: &Path) -> Result<(), Failure> {
     let folder = open(path)?;
     held(&folder, path)?;
     let observed = |error: Errno| below::failure(format!("looking at {}", path.display()), &io::Error::from(error));
-    if is_nobody_s(&folder).map_err(observed)? {
-        return Err(Failure::never(format!(
-            "{} is empty and has the mode of a directory that is nobody's: give it the mode of a volume first",
-            path.display()
-        )));
+    if below::is_empty(&folder, None).map_err(observed)? {
+        set_mode(&folder, fs::fstat(&folder).map_err(observed)?.st_mode & 0o7777, path)?;
     }
     match is_half(&folder) {
         true => Err(Failure::retry(format!("{} is half a copy", path.display()))),
@@ -186,21 +194,13 @@ fn held(folder: &OwnedFd, path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Checks whether a directory is empty and unused by its mode. No run has made it a volume, or its volume was deleted.
-fn is_nobody_s(folder: impl AsFd) -> Result<bool, Errno> {
-    Ok(has_such_a_mode(&fs::fstat(&folder)?) && below::is_empty(folder, None)?)
-}
-
-fn has_such_a_mode(stat: &Stat) -> bool {
-    matches!(stat.st_mode & 0o7777, FRESH | GONE)
-}
-
 /// Checks whether an original exists, and is no empty directory that the kubelet made for a run.
 ///
-/// In a base path that is [kept](keep), the mode of such a directory shows this. In others its age does: the kubelet
-/// makes it after the target, while a volume or snapshot existed before somebody requested its copy.
+/// The kubelet makes no directory that the orchestrator knows to exist, and the run has each of these a second time. Of
+/// others the mode shows it in a base path that is [kept](keep), and elsewhere the age does: the kubelet makes the
+/// directory after the target, while a volume or snapshot existed before somebody requested its copy.
 fn is_original(source: &OwnedFd, target: &OwnedFd) -> Result<bool, Errno> {
-    if !below::is_empty(source, None)? {
+    if !below::is_empty(source, None)? || is_known(below::identity(source)?) {
         return Ok(true);
     }
     let is_older = match (born(source), born(target)) {
@@ -208,7 +208,14 @@ fn is_original(source: &OwnedFd, target: &OwnedFd) -> Result<bool, Errno> {
         // This file system does not record the time.
         _ => true,
     };
-    Ok(is_older && !has_such_a_mode(&fs::fstat(source)?))
+    Ok(is_older && !matches!(fs::fstat(source)?.st_mode & 0o7777, FRESH | GONE))
+}
+
+/// Checks whether the kubelet has found this directory, and did not make it.
+fn is_known(directory: below::Identity) -> bool {
+    let known = std::fs::read_dir(storage::EXISTING).into_iter().flatten().flatten();
+    let identity = |path: PathBuf| below::identity(fs::openat(CWD, path, FOLDER, Mode::empty())?);
+    known.into_iter().any(|entry| identity(entry.path()) == Ok(directory))
 }
 
 /// Returns the time when a directory was made, in seconds and nanoseconds.
@@ -230,8 +237,13 @@ fn times(like: &Stat) -> Timestamps {
     }
 }
 
-/// Keeps a base path in order. No other user of the node can enter it. The directories that the kubelet makes in it are
-/// marked as unused, and empty ones are removed after they were unused for a while. Returns the removed directories.
+/// Checks whether a directory of this name may be that of a volume, also of one that has moved in, or of a snapshot.
+fn is_volume(name: &str) -> bool {
+    storage::is_of_one(name) || !name.starts_with('.')
+}
+
+/// Keeps a base path in order. No other user of the node can enter it. The empty directories of deleted volumes are
+/// removed after a while. Returns the removed directories.
 ///
 /// # Errors
 /// If something could not be done. The message says why. All else is done.
@@ -245,13 +257,9 @@ pub fn keep(base: &Path, age: Duration) -> Result<Vec<String>, Failure> {
     let mut trouble = None;
     for entry in Dir::read_from(&folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let Ok(name) = entry.file_name().to_str() else { continue };
-        // A directory with another name may have moved in. It is nobody's only once its volume was deleted.
-        let modes: &[u32] = if storage::is_of_one(name) { &[FRESH, GONE] } else { &[GONE] };
-        if name.starts_with('.') && !storage::is_of_one(name) {
-            continue;
-        }
-        match remove_nobody_s(&folder, entry.file_name(), modes, age) {
+        let name = entry.file_name().to_str().ok().and_then(storage::marked).filter(|name| is_volume(name));
+        let Some(name) = name else { continue };
+        match end_mark(&folder, entry.file_name(), name, age) {
             Ok(true) => removed.push(name.to_owned()),
             Ok(false) => {}
             Err(error) => trouble = Some(below::failure(format!("removing {}/{name}", base.display()), &error.into())),
@@ -260,33 +268,62 @@ pub fn keep(base: &Path, age: Duration) -> Result<Vec<String>, Failure> {
     trouble.map_or(Ok(removed), Err)
 }
 
-/// Removes a directory that has been unused for this time, by one of these modes. Returns whether it was removed.
-fn remove_nobody_s(base: &OwnedFd, name: &CStr, modes: &[u32], age: Duration) -> Result<bool, Errno> {
-    let stat = fs::statat(base, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    let old = |stat: &Stat| {
-        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_ctime).unwrap_or(0));
-        SystemTime::now().duration_since(changed).is_ok_and(|since| since >= age)
-    };
-    let is_unused = |stat: &Stat| modes.contains(&(stat.st_mode & 0o7777));
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory || !is_unused(&stat) || !old(&stat) {
+/// Removes the mark of a directory once no run uses it, and before it the directory, if that is deleted. Returns whether
+/// the directory was removed.
+fn end_mark(base: &OwnedFd, mark: &CStr, name: &str, age: Duration) -> Result<bool, Errno> {
+    let Some((_locked, stat)) = locked(base, mark)? else { return Ok(false) };
+    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_ctime).unwrap_or(0));
+    if !SystemTime::now().duration_since(changed).is_ok_and(|since| since >= age) {
         return Ok(false);
     }
-    let gone = |error| matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::AGAIN);
-    // A run that has just begun locks the directory, or sees that it is gone.
-    let held = fs::openat(base, name, FOLDER, Mode::empty())
-        .and_then(|folder| fs::flock(&folder, FlockOperation::NonBlockingLockExclusive).map(|()| folder));
-    let folder = match held {
-        Ok(folder) => folder,
-        Err(error) if gone(error) => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    if !is_unused(&fs::fstat(&folder)?) {
-        return Ok(false);
+    let mut is_removed = false;
+    if stat.st_mode & 0o7777 == GONE
+        && let Some(exists) = found(base, name)?
+        && is_from(&stat, &exists)
+    {
+        // Nobody has changed the directory since the delete run. A pod can set each of its times but this one.
+        match locked(base, name)? {
+            Some((_locked, exists)) if is_from(&stat, &exists) => is_removed = removed(base, name)?,
+            // A run has just begun with it.
+            _ => return Ok(false),
+        }
     }
+    removed(base, mark).map(|_| is_removed)
+}
+
+/// Checks whether a directory has not been changed since it was marked.
+fn is_from(mark: &Stat, directory: &Stat) -> bool {
+    (directory.st_ctime, directory.st_ctime_nsec) <= (mark.st_ctime, mark.st_ctime_nsec)
+}
+
+/// Returns what is known about a directory.
+fn found<P: rustix::path::Arg>(base: &OwnedFd, name: P) -> Result<Option<Stat>, Errno> {
+    match fs::statat(base, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok((FileType::from_raw_mode(stat.st_mode) == FileType::Directory).then_some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Locks a directory that no run has locked. A run that begins later sees that it is gone.
+fn locked<P: rustix::path::Arg>(base: &OwnedFd, name: P) -> Result<Option<(OwnedFd, Stat)>, Errno> {
+    let locked = fs::openat(base, name, FOLDER, Mode::empty()).and_then(|folder| {
+        fs::flock(&folder, FlockOperation::NonBlockingLockExclusive)?;
+        let stat = fs::fstat(&folder)?;
+        Ok((folder, stat))
+    });
+    match locked {
+        Ok(locked) => Ok(Some(locked)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes an empty directory. Returns whether it was there, and empty.
+fn removed<P: rustix::path::Arg>(base: &OwnedFd, name: P) -> Result<bool, Errno> {
     match fs::unlinkat(base, name, AtFlags::REMOVEDIR) {
         Ok(()) => Ok(true),
-        Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => Ok(false),
-        Err(error) if gone(error) => Ok(false),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -141,17 +141,23 @@ fn an_empty_source_is_older_than_its_copy() {
 fn a_directory_locked_by_a_run_is_not_removed() {
     let base = base(&[ID, OTHER]);
     let mounts = Mounts::read(base.path().to_str().unwrap());
+    for id in [ID, OTHER] {
+        fs::create_dir(base.path().join(format!(".deleting-{id}"))).unwrap();
+        empty(&base.path().join(id)).unwrap();
+    }
     let held = mounts.hold();
-    assert_eq!(held.len(), 2);
+    assert_eq!(held.len(), 4);
     assert_eq!(keep(base.path(), Duration::ZERO).unwrap(), [""; 0]);
     drop(held);
     assert_eq!(keep(base.path(), Duration::ZERO).unwrap().len(), 2);
+    assert_eq!(names(base.path()), [""; 0]);
     assert!(Mounts::read("/not/there").hold().is_empty());
 }
 
 #[test]
 fn a_deleted_directory_is_emptied_and_marked_for_removal() {
-    let base = base(&[ID]);
+    let mark = format!(".deleting-{ID}");
+    let base = base(&[ID, &mark]);
     let volume = base.path().join(ID);
     fs::create_dir_all(volume.join("deep/er")).unwrap();
     fs::write(volume.join(".flex-partial"), "x").unwrap();
@@ -160,6 +166,7 @@ fn a_deleted_directory_is_emptied_and_marked_for_removal() {
     for _ in 0..2 {
         empty(&volume).unwrap();
         assert_eq!((names(&volume), mode(&volume)), (vec![], GONE));
+        assert_eq!(mode(&base.path().join(&mark)), GONE);
     }
     assert_eq!(empty(&base.path().join(OTHER)).unwrap_err().code, flex_contract::exit::CONFIG);
 }
@@ -169,9 +176,12 @@ fn only_a_complete_volume_is_created() {
     let base = base(&[ID]);
     let (volume, mounts) = (base.path().join(ID), Mounts::read(base.path().to_str().unwrap()));
     let made = || check(&mounts, &local(&volume));
-    assert!(made().unwrap_err().message.contains("give it the mode"));
-    set_mode(&volume, 0o777);
+    // A delete run of a failed attempt has marked the directory. The mark says nothing about the volume.
+    fs::create_dir(base.path().join(format!(".deleting-{ID}"))).unwrap();
+    empty(&volume).unwrap();
     made().unwrap();
+    assert_eq!(keep(base.path(), Duration::ZERO).unwrap(), [""; 0]);
+    assert_eq!(names(base.path()), [ID]);
     fs::write(volume.join(".flex-partial"), "").unwrap();
     assert!(made().unwrap_err().message.contains("half a copy"));
     assert!(
@@ -192,17 +202,30 @@ fn only_a_complete_volume_is_created() {
 }
 
 #[test]
-fn the_daemon_set_closes_a_base_path_and_removes_leftovers() {
-    let snapshot = format!(".snapshot-{ID}");
-    let base = base(&[ID, &snapshot, OTHER, "lost+found", ".flex-capacity"]);
-    let third = "c0ffee00-0000-4000-8000-000000000003";
+fn the_daemon_set_closes_a_base_path_and_removes_what_a_delete_run_has_marked() {
+    let (snapshot, moved) = (format!(".snapshot-{ID}"), "pvc-1_team_data");
+    let marked = [ID, &snapshot, moved, OTHER];
+    let marks = marked.map(|name| format!(".deleting-{name}"));
+    let base = base(&[&marked[..], &marks.each_ref().map(String::as_str)].concat());
     let path = base.path();
-    set_mode(&path.join(ID), GONE);
-    // A directory with data, a volume, and a link to an empty directory.
+    for name in marked {
+        empty(&path.join(name)).unwrap();
+    }
+    // A pod that had the volume writes there after the end, and another run has only begun.
     fs::write(path.join(OTHER).join("file"), "x").unwrap();
-    fs::create_dir(path.join(third)).unwrap();
-    let fourth = "c0ffee00-0000-4000-8000-000000000004";
-    symlink(path.join("lost+found"), path.join(fourth)).unwrap();
+    let third = "c0ffee00-0000-4000-8000-000000000003";
+    let not_yet = format!(".deleting-{third}");
+    for name in [third, &not_yet, ".flex-capacity", "lost+found", ".deleting-.flex-capacity"] {
+        fs::create_dir(path.join(name)).unwrap();
+        set_mode(&path.join(name), FRESH);
+    }
+    // A link in the place of a marked directory, and one in the place of a mark.
+    let (fourth, fifth) = (third.replace("003", "004"), third.replace("003", "005"));
+    symlink(path.join("lost+found"), path.join(&fourth)).unwrap();
+    fs::create_dir(path.join(format!(".deleting-{fourth}"))).unwrap();
+    set_mode(&path.join(format!(".deleting-{fourth}")), GONE);
+    fs::create_dir(path.join(&fifth)).unwrap();
+    symlink(path.join(&marks[0]), path.join(format!(".deleting-{fifth}"))).unwrap();
     set_mode(path, 0o755);
     assert_eq!(keep(path, Duration::from_secs(3600)).unwrap(), [""; 0]);
     assert_eq!(mode(path), FRESH);
@@ -210,10 +233,32 @@ fn the_daemon_set_closes_a_base_path_and_removes_leftovers() {
     // A run that has just begun locks one of them.
     let run = open(&path.join(ID)).unwrap();
     held(&run, &path.join(ID)).unwrap();
-    assert_eq!(keep(path, Duration::ZERO).unwrap(), [snapshot]);
+    let mut removed = keep(path, Duration::ZERO).unwrap();
+    removed.sort();
+    assert_eq!(removed, [snapshot, moved.to_owned()]);
     drop(run);
     assert_eq!(keep(path, Duration::ZERO).unwrap(), [ID]);
     assert_eq!(keep(path, Duration::ZERO).unwrap(), [""; 0]);
-    assert_eq!(names(path), [".flex-capacity", OTHER, third, fourth, "lost+found"]);
+    let kept =
+        [&format!(".deleting-{fifth}"), ".deleting-.flex-capacity", ".flex-capacity", OTHER, third, &fourth, &fifth];
+    let mut kept: Vec<&str> = kept.into_iter().chain(["lost+found"]).collect();
+    kept.sort();
+    assert_eq!(names(path), kept);
     assert!(keep(&path.join("absent"), Duration::ZERO).is_err());
+}
+
+/// A pod can give its volume any mode, and use it in the moment in which a delete run of an earlier attempt has marked it.
+#[test]
+fn no_mode_makes_a_volume_that_of_nobody() {
+    let mark = format!(".deleting-{ID}");
+    for mode in [FRESH, GONE] {
+        let base = base(&[ID, &mark]);
+        empty(&base.path().join(ID)).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        set_mode(&base.path().join(ID), mode);
+        for _ in 0..2 {
+            assert_eq!(keep(base.path(), Duration::ZERO).unwrap(), [""; 0]);
+            assert_eq!(names(base.path()), [ID], "{mode:o}");
+        }
+    }
 }

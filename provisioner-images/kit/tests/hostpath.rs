@@ -64,7 +64,8 @@ impl Node {
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
         let busybox = busybox.expect("busybox is missing: install busybox-static");
         let block = ["losetup", "blockdev", "fallocate", "ln", "readlink", "mknod"];
-        for name in ["sh", "stat", "mkdir", "chmod", "chown", "mv", "rm", "id", "ls"].into_iter().chain(block) {
+        for name in ["sh", "stat", "mkdir", "chmod", "chown", "mv", "rm", "id", "ls"].into_iter().chain(block)
+        {
             symlink(busybox, bin.join(name)).unwrap();
         }
         // A copy, as other users may not reach the folder of the build; made by another process, so that
@@ -410,7 +411,7 @@ fn a_base_path_without_rights_names_the_key_that_helps() {
     // A copy, because the image's own user may not reach the folder of the sources.
     let image = node.folder.path().join("image");
     fs::create_dir(&image).unwrap();
-    for file in ["provision.sh", "devices.sh", "paths.sh"] {
+    for file in ["provision.sh", "devices.sh", "paths.sh", "unused.sh"] {
         fs::copy(script().with_file_name(file), image.join(file)).unwrap();
     }
     let mut unprivileged = Command::new(command.get_program());

@@ -11,7 +11,7 @@ use flex_contract::names;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use crate::ring::{OWN, Ring, uid};
@@ -139,11 +139,17 @@ pub async fn script_class(ring: &Ring, class: &str, script: &str, more: &[(&str,
 
 /// Creates a pod of a user that mounts a claim at `/data` and runs a script.
 pub async fn pod(ring: &Ring, name: &str, claim: &str, script: &str) {
+    pod_as(ring, name, claim, script, json!({})).await;
+}
+
+/// Creates such a pod with a security context.
+pub async fn pod_as(ring: &Ring, name: &str, claim: &str, script: &str, security: Value) {
     let pod = json!({
         "metadata": { "name": name },
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 0,
+            "securityContext": security,
             "containers": [{
                 "name": "main", "image": IMAGE, "command": ["sh", "-c", script],
                 "volumeMounts": [{ "name": "data", "mountPath": "/data" }],

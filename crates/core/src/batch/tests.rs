@@ -244,9 +244,13 @@ fn a_batch_sees_only_the_storage_of_its_members() {
     let template = "spec: {containers: [{name: provisioner, volumeMounts: [{name: a, mountPath: /a}]}], volumes: [{name: a, hostPath: {path: /a}}]}";
     let recipe = recipe(&[("image", "x"), ("pod-template", template), ("storage-mounts", "/a")]);
     let BatchJob { job: made, members: fits } = job(&recipe, BATCH, &asking(&recipe, 250), &run_target(None));
-    let mounts = pod_of(&made).spec.unwrap().containers[0].volume_mounts.clone().unwrap();
+    let spec = pod_of(&made).spec.unwrap();
+    let mounts = spec.containers[0].volume_mounts.iter().flatten();
     let observed: Vec<String> =
-        mounts.iter().filter(|mount| mount.name == "a").map(|mount| mount.sub_path.clone().unwrap()).collect();
-    let members: Vec<String> = (0..fits).map(id).collect();
+        mounts.filter(|mount| mount.name.starts_with("flex-new-")).map(|mount| mount.mount_path.clone()).collect();
+    let on_node = spec.volumes.iter().flatten().filter(|volume| volume.name.starts_with("flex-new-"));
+    let paths: Vec<String> = on_node.map(|volume| volume.host_path.as_ref().unwrap().path.clone()).collect();
+    let members: Vec<String> = (0..fits).map(|n| format!("/a/{}", id(n))).collect();
+    assert_eq!(paths, members);
     assert_eq!(observed, members);
 }

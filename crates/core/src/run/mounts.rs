@@ -9,10 +9,11 @@ use flex_contract::request::RunRequest;
 use flex_contract::storage;
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, PodTemplateSpec, Volume, VolumeMount};
 
-/// The directory in the image's container below which the directories that must exist are mounted a second time.
-const EXISTING: &str = "/run/flex-provisioner/existing";
-/// The beginning of the names of their volumes. The kubelet names the volume in the event about a missing directory.
+/// The beginning of the names of the volumes with directories that must exist. The kubelet names the volume in the event
+/// about a missing directory.
 pub(super) const EXISTING_VOLUME: &str = "flex-existing-";
+/// The beginning of the names of the volumes with directories that a run makes.
+const NEW_VOLUME: &str = "flex-new-";
 
 /// The part of the storage that a run sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,9 @@ pub(crate) struct Directory {
 /// The state of a directory before the run, as far as the orchestrator knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
+    /// The run makes a volume of the directory. A pod of the claim may mount the volume before the kubelet has ended the
+    /// mounts of the run.
+    New,
     /// The directory may be missing. The kubelet makes it then.
     MayBeMissing,
     /// The directory exists, at this path on the node, if the path is known. If it is missing, its data are lost.
@@ -45,7 +49,7 @@ enum State {
 /// Returns the part that a run with these requests of one operation sees. An id that the orchestrator cannot have
 /// written becomes no path, so that the image finds no directory.
 pub(crate) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> Sight {
-    use State::{Exists, MayBeMissing};
+    use State::{Exists, MayBeMissing, New};
     let mut directories: Vec<Directory> = Vec::new();
     for request in requests {
         let volume = |read_only, state| of_volume(&request.volume_id, &request.moved_in_path, read_only, state);
@@ -62,15 +66,17 @@ pub(crate) fn sight<'a>(requests: impl IntoIterator<Item = &'a RunRequest>) -> S
             Operation::Capacity => directories.extend(own(Some(storage::CAPACITY_DIR.into()), true, MayBeMissing)),
             Operation::Provision => {
                 let stored = snapshot(true, Exists(None));
-                directories.extend([volume(false, MayBeMissing), source, stored].into_iter().flatten());
+                directories.extend([volume(false, New), source, stored].into_iter().flatten());
             }
-            Operation::Delete => directories.extend(volume(false, MayBeMissing)),
+            Operation::Delete => directories.extend(volume(false, MayBeMissing).into_iter().flat_map(with_mark)),
             Operation::Expand | Operation::Modify => directories.extend(volume(false, existing())),
             Operation::MoveOut => {}
             Operation::Snapshot => {
                 directories.extend([volume(true, existing()), snapshot(false, MayBeMissing)].into_iter().flatten());
             }
-            Operation::DeleteSnapshot => directories.extend(snapshot(false, MayBeMissing)),
+            Operation::DeleteSnapshot => {
+                directories.extend(snapshot(false, MayBeMissing).into_iter().flat_map(with_mark));
+            }
         }
     }
     // The kubelet makes missing directories in this order. By it, a copy recognises a source volume that was lost.
@@ -91,6 +97,12 @@ fn of_volume(id: &str, moved_in_path: &str, read_only: bool, state: State) -> Op
     Some(Directory { name: name.to_owned(), only_in: Some(folder.to_owned()), read_only, state })
 }
 
+/// Adds the directory in which a delete run notes that it is done. A pod of the volume reaches only the volume.
+fn with_mark(directory: Directory) -> impl Iterator<Item = Directory> {
+    let mark = storage::mark(&directory.name).map(|name| Directory { name, ..directory.clone() });
+    [Some(directory), mark].into_iter().flatten()
+}
+
 /// Returns the path on the node that a volume source names.
 fn path_of(source: &str) -> Option<String> {
     let source: serde_json::Value = serde_json::from_str(source).ok()?;
@@ -106,7 +118,8 @@ pub(super) fn restrict(template: &mut PodTemplateSpec, paths: &[String], sight: 
     let (restricted, others): (Vec<_>, Vec<_>) =
         mounts.into_iter().partition(|mount| paths.contains(&mount.mount_path));
     let mut observed = Vec::new();
-    let mut existing = Vec::new();
+    let mut on_their_own: Vec<(Volume, VolumeMount)> = Vec::new();
+    let mut existing = 0;
     for mount in restricted {
         let Sight::Directories(directories) = sight else {
             observed.push(read_only(mount));
@@ -115,24 +128,40 @@ pub(super) fn restrict(template: &mut PodTemplateSpec, paths: &[String], sight: 
         let on_node = volumes.iter().find(|volume| volume.name == mount.name).and_then(|it| it.host_path.as_ref());
         let base = on_node.map_or(mount.mount_path.as_str(), |on_node| on_node.path.trim_end_matches('/'));
         let here = |directory: &&Directory| directory.only_in.as_deref().is_none_or(|folder| folder == base);
-        let own: Vec<_> = directories.iter().filter(here).collect();
-        if on_node.is_some() {
-            existing.extend(own.iter().filter_map(|it| place_of(it, base, paths.len() == 1)));
+        for directory in directories.iter().filter(here) {
+            let by_sub_path = of_directory(&mount, directory);
+            // The kubelet binds a `subPath` on the node, and it sets no `fsGroup` on a volume that is mounted there
+            // already. A `hostPath` volume is mounted nowhere but in the container.
+            if on_node.is_some() && directory.state == State::New {
+                let name = format!("{NEW_VOLUME}{}", on_their_own.len());
+                let volume = host_path(&name, format!("{base}/{}", directory.name), "DirectoryOrCreate");
+                on_their_own.push((volume, VolumeMount { name, sub_path: None, ..by_sub_path }));
+                continue;
+            }
+            observed.push(by_sub_path);
+            // The kubelet starts no container while one of these is missing, so that it makes no empty directory in its
+            // place. The mount by `subPath` is still what the image works on: it follows no link out of the storage.
+            if let Some(path) = place_of(directory, base, paths.len() == 1).filter(|_| on_node.is_some()) {
+                let name = format!("{EXISTING_VOLUME}{existing}");
+                let mount_path = format!("{}/{existing}", storage::EXISTING);
+                existing += 1;
+                let mount = VolumeMount { name: name.clone(), mount_path, ..VolumeMount::default() };
+                on_their_own.push((host_path(&name, path, "Directory"), read_only(mount)));
+            }
         }
-        observed.extend(own.into_iter().map(|directory| of_directory(&mount, directory)));
     }
     observed.extend(others);
-    // The kubelet starts no container while one of these is missing, so that it makes no empty directory in its place.
-    // The mount by `subPath` is still what the image works on: it follows no link out of the storage.
-    for (number, path) in existing.into_iter().enumerate() {
-        let name = format!("{EXISTING_VOLUME}{number}");
-        volumes.retain(|volume| volume.name != name);
-        let on_node = HostPathVolumeSource { path, type_: Some("Directory".into()) };
-        volumes.push(Volume { name: name.clone(), host_path: Some(on_node), ..Volume::default() });
-        let mount_path = format!("{EXISTING}/{number}");
-        observed.push(read_only(VolumeMount { name, mount_path, ..VolumeMount::default() }));
+    for (volume, mount) in on_their_own {
+        volumes.retain(|other| other.name != volume.name);
+        volumes.push(volume);
+        observed.push(mount);
     }
     container.volume_mounts = Some(observed);
+}
+
+fn host_path(name: &str, path: String, kind: &str) -> Volume {
+    let on_node = HostPathVolumeSource { path, type_: Some(kind.into()) };
+    Volume { name: name.into(), host_path: Some(on_node), ..Volume::default() }
 }
 
 /// Returns the path of an existing directory on the node, if the directory is in the storage with this path.
@@ -141,7 +170,7 @@ fn place_of(directory: &Directory, base: &str, is_only: bool) -> Option<String> 
     match &directory.state {
         State::Exists(Some(known)) => (*known == path).then_some(path),
         State::Exists(None) => is_only.then_some(path),
-        State::MayBeMissing => None,
+        State::MayBeMissing | State::New => None,
     }
 }
 
@@ -181,16 +210,23 @@ mod tests {
         recipe(&[("image", "i"), ("pod-template", TEMPLATE), ("storage-mounts", paths)])
     }
 
-    /// Returns the mounts of the template's volumes a, b and c. The form is `path = volume/directory`, with `!` for a
-    /// read-only mount.
+    /// Returns the mounts of new directories of the node, in the form `path + directory`, and then those of the
+    /// template's volumes a, b and c, in the form `path = volume/directory`, with `!` for a read-only mount.
     fn mounts(job: &k8s_openapi::api::batch::v1::Job) -> Vec<String> {
-        let container = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().containers[0].clone();
-        let mounts = container.volume_mounts.unwrap().into_iter().filter(|mount| mount.name.len() == 1);
-        let shown = mounts.map(|mount| {
-            let (directory, only) = (mount.sub_path.unwrap_or_default(), mount.read_only == Some(true));
+        let spec = job.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
+        let mounts = spec.containers[0].volume_mounts.as_ref().unwrap();
+        let new = mounts.iter().filter(|mount| mount.name.starts_with(NEW_VOLUME)).map(|mount| {
+            assert_eq!((&mount.sub_path, mount.read_only), (&None, None), "the run makes its volume there");
+            let mut volumes = spec.volumes.iter().flatten().filter(|volume| volume.name == mount.name);
+            let on_node = volumes.next().unwrap().host_path.as_ref().unwrap();
+            assert_eq!((on_node.type_.as_deref(), volumes.next()), (Some("DirectoryOrCreate"), None));
+            format!("{} + {}", mount.mount_path, on_node.path)
+        });
+        let shown = mounts.iter().filter(|mount| mount.name.len() == 1).map(|mount| {
+            let (directory, only) = (mount.sub_path.clone().unwrap_or_default(), mount.read_only == Some(true));
             format!("{} = {}/{directory}{}", mount.mount_path, mount.name, if only { "!" } else { "" })
         });
-        shown.collect()
+        new.chain(shown).collect()
     }
 
     fn of(operation: Operation, change: impl Fn(&mut RunRequest)) -> Vec<String> {
@@ -223,16 +259,20 @@ mod tests {
     fn each_operation_sees_only_the_storage_that_it_works_on() {
         use Operation::{Capacity, Delete, DeleteSnapshot, Expand, List, Modify, Provision, Snapshot};
         let none = |_: &mut RunRequest| {};
-        let own = format!("/a/{ID} = a/{ID}");
-        for operation in [Provision, Delete, Expand, Modify] {
+        let (own, new) = (format!("/a/{ID} = a/{ID}"), format!("/a/{ID} + /a/{ID}"));
+        for operation in [Expand, Modify] {
             assert_eq!(of(operation, none), [own.as_str()], "{operation}");
         }
         // A delete run of an attempt gets the name of its data source, but does not see it.
-        assert_eq!(of(Delete, is_copy_of(OTHER)), [own.as_str()]);
-        assert_eq!(of(Delete, is_of_snapshot(OTHER)), [own.as_str()]);
-        assert_eq!(of(Provision, is_copy_of(OTHER)), [own.clone(), format!("/a/{OTHER} = a/{OTHER}!")]);
+        let gone = [own.clone(), format!("/a/.deleting-{ID} = a/.deleting-{ID}")];
+        assert_eq!(of(Delete, none), gone);
+        assert_eq!(of(Delete, is_copy_of(OTHER)), gone);
+        assert_eq!(of(Delete, is_of_snapshot(OTHER)), gone);
+        // A mount of a new volume on the node would keep the kubelet from setting the group of the claim's pod.
+        assert_eq!(of(Provision, none), [new.as_str()]);
+        assert_eq!(of(Provision, is_copy_of(OTHER)), [new.clone(), format!("/a/{OTHER} = a/{OTHER}!")]);
         let stored = format!("/a/.snapshot-{OTHER} = a/.snapshot-{OTHER}");
-        assert_eq!(of(Provision, is_of_snapshot(OTHER)), [own.clone(), format!("{stored}!")]);
+        assert_eq!(of(Provision, is_of_snapshot(OTHER)), [new.clone(), format!("{stored}!")]);
         assert_eq!(
             of(Snapshot, is_of_snapshot(OTHER)),
             [stored.clone(), format!("{own}!")],
@@ -242,7 +282,8 @@ mod tests {
             is_of_snapshot(OTHER)(request);
             request.volume_id = String::new();
         };
-        assert_eq!(of(DeleteSnapshot, no_volume), [stored]);
+        let mark = format!("/a/.deleting-.snapshot-{OTHER} = a/.deleting-.snapshot-{OTHER}");
+        assert_eq!(of(DeleteSnapshot, no_volume), [stored, mark]);
         let about_none = |request: &mut RunRequest| request.volume_id = String::new();
         assert_eq!(of(List, about_none), ["/a = a/!"]);
         assert_eq!(of(Capacity, about_none), ["/a = a/.flex-capacity!"]);
@@ -256,9 +297,9 @@ mod tests {
             for operation in [Operation::Provision, Operation::Delete, Operation::Expand, Operation::Modify] {
                 assert_eq!(of(operation, change), [""; 0], "{operation} {id}");
             }
-            let own = format!("/a/{ID} = a/{ID}");
-            assert_eq!(of(Operation::Provision, is_copy_of(id)), [own.as_str()], "{id}");
-            assert_eq!(of(Operation::Provision, is_of_snapshot(id)), [own.as_str()], "{id}");
+            let (own, new) = (format!("/a/{ID} = a/{ID}"), format!("/a/{ID} + /a/{ID}"));
+            assert_eq!(of(Operation::Provision, is_copy_of(id)), [new.as_str()], "{id}");
+            assert_eq!(of(Operation::Provision, is_of_snapshot(id)), [new.as_str()], "{id}");
             assert_eq!(of(Operation::DeleteSnapshot, is_of_snapshot(id)), [""; 0], "{id}");
             assert_eq!(of(Operation::Snapshot, is_of_snapshot(id)), [format!("{own}!")], "{id}");
         }
@@ -277,9 +318,11 @@ mod tests {
             }
         };
         let own = "/a/pvc-1_team_data = a/pvc-1_team_data".to_owned();
-        for operation in [Delete, Expand] {
-            assert_eq!(of(operation, moved("/a/pvc-1_team_data")), [own.as_str()], "{operation}");
-        }
+        assert_eq!(of(Expand, moved("/a/pvc-1_team_data")), [own.as_str()]);
+        let mark = "/a/.deleting-pvc-1_team_data = a/.deleting-pvc-1_team_data";
+        assert_eq!(of(Delete, moved("/a/pvc-1_team_data")), [own.as_str(), mark]);
+        let longest = format!("/a/{}", "x".repeat(255));
+        assert_eq!(of(Delete, moved(&longest)).len(), 1, "no directory can mark that one");
         assert_eq!(of(MoveIn, moved("/a/pvc-1_team_data")), ["/a = a/!"], "links and what is missing are seen");
         assert_eq!(of(MoveOut, moved("/a/pvc-1_team_data")), [""; 0]);
         assert_eq!(of(MoveIn, moved("")), [""; 0]);
@@ -292,7 +335,7 @@ mod tests {
             is_copy_of(OTHER)(request);
             request.clone_of.as_mut().unwrap().moved_in_path = "/a/old".into();
         };
-        assert_eq!(of(Provision, copy), [format!("/a/{ID} = a/{ID}"), "/a/old = a/old!".into()]);
+        assert_eq!(of(Provision, copy), [format!("/a/{ID} + /a/{ID}"), "/a/old = a/old!".into()]);
         for path in ["/b/x", "/a/x/y", "/a/..", "/a/.hidden", "/a", &format!("/a/{OTHER}"), "x"] {
             assert_eq!(of(Delete, moved(path)), [""; 0], "{path}");
         }
@@ -315,7 +358,8 @@ mod tests {
             env.into_iter().find(|variable| variable.name == storage::VARIABLE).and_then(|variable| variable.value)
         };
         let two = with_mounts("/a, /b");
-        let observed = [format!("/a/{ID} = a/{ID}"), format!("/b/{ID} = b/{ID}"), "/c = c/".into()];
+        // Only the first is a directory of the node.
+        let observed = [format!("/a/{ID} + /a/{ID}"), format!("/b/{ID} = b/{ID}"), "/c = c/".into()];
         assert_eq!(mounts(&job(&two, &request(&two), &RunTarget::default())), observed);
         assert_eq!(env(&two).as_deref(), Some("/a,/b"));
         let none = recipe(&[("image", "i"), ("pod-template", TEMPLATE)]);

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
+use flex_contract::storage;
+
 use super::mount_points::MountPoints;
 use crate::below::{Below, Made};
 use crate::container::{Content, Mount};
@@ -126,7 +128,7 @@ impl Node {
             }
             Content::OnNode { path, must_exist, sub_path } => {
                 let (root, base) = self.root_and_within(path);
-                let is_volumes = mount.path.starts_with("/run/flex-provisioner/existing");
+                let is_volumes = mount.path.starts_with(storage::EXISTING);
                 if *must_exist && is_volumes && Below::open(&root)?.find(&base).is_err() {
                     let why = format!("the node has no directory {path}: its volume is lost");
                     return Err(io::Error::new(io::ErrorKind::NotFound, why));
@@ -168,11 +170,18 @@ fn check_within(root: &Path, path: &Path) -> io::Result<()> {
 /// give it away.
 fn made(root: PathBuf, base: PathBuf, sub_path: &str, users: &Users, user: u32) -> io::Result<Source> {
     let owner = |user| is_root().then(|| users.outside(user));
-    let Made { directory, is_new } = Below::open(&root)?.make(&base, owner(0))?;
+    let below = Below::open(&root)?;
+    // A run that sees only its own volume gets the directory of a new one by its whole path.
+    let is_volume = base.file_name().and_then(|name| name.to_str()).is_some_and(storage::is_of_one);
+    if let Some(storage) = base.parent().filter(|_| is_volume) {
+        let Made { directory, is_new } = below.make(storage, owner(0))?;
+        directory.set(is_new.then_some(KEPT), None)?;
+    }
+    let Made { directory, is_new } = below.make(&base, owner(0))?;
     let (mode, found) = directory.mode_and_owner()?;
     if is_new {
         // `flex-pv keep` does so on a node where runs see only their own volume.
-        directory.set((!sub_path.is_empty()).then_some(KEPT), owner(user))?;
+        directory.set((is_volume || !sub_path.is_empty()).then_some(KEPT), owner(user))?;
     } else if found == 0 && *users != Users::OfMachine && root.ends_with(NODE) {
         // A run with the users of this machine has made it.
         directory.set(None, owner(user))?;

@@ -49,11 +49,27 @@ impl Alone {
 
     fn command(&self, operation: &str, api: &str, extra: &[(&str, &str)], [write, read]: [&[&str]; 2]) -> Command {
         let (store, base) = (path_text(self.store()), path_text(self.node.base()));
-        let mut setup = format!("set -e; mount -t tmpfs none {base}\n");
-        for (names, option) in [(write, "rw"), (read, "ro")] {
+        let existing = flex_contract::storage::EXISTING;
+        let mut setup = format!("set -e; mount -t tmpfs none {base}; mount -t tmpfs none /run; mkdir -p {existing}\n");
+        // Of a directory that a record names, the kubelet checks whether it exists.
+        let has_record = |name: &str| extra.iter().any(|(key, value)| key.ends_with("SOURCE") && value.contains(name));
+        let exist = |name: &&str| has_record(name) && self.store().join(name).exists();
+        let is_checked = ["expand", "snapshot", "provision"].contains(&operation);
+        for name in [write, read].concat().into_iter().filter(exist).filter(|_| is_checked) {
+            setup += &format!("mkdir {existing}/{name}; mount --bind {store}/{name} {existing}/{name}\n");
+        }
+        let marks: Vec<String> = match operation {
+            "delete" | "delete-snapshot" => write.iter().map(|name| format!(".deleting-{name}")).collect(),
+            _ => vec![],
+        };
+        let write: Vec<&str> = write.iter().copied().chain(marks.iter().map(String::as_str)).collect();
+        // A new directory of a provision run is a volume of its own, and has the kubelet's usual mode.
+        let new = if operation == "provision" { "755".to_owned() } else { format!("$(stat -c %a {store})") };
+        let usual = format!("$(stat -c %a {store})");
+        for (names, option, mode) in [(write.as_slice(), "rw", &new), (read, "ro", &usual)] {
             for name in names {
                 setup += &format!(
-                    "test -e {store}/{name} || mkdir -m $(stat -c %a {store}) {store}/{name}\n\
+                    "test -e {store}/{name} || mkdir -m {mode} {store}/{name}\n\
                      mkdir -p {base}/{name}\n\
                      mount --bind {store}/{name} {base}/{name}; mount -o remount,bind,{option} {base}/{name}\n",
                 );
@@ -84,7 +100,6 @@ fn a_volume_lives_in_the_only_directory_that_its_runs_see() {
         assert_eq!((ended.code, alone.mode(ID)), (0, 0o2770), "{ended:?}");
         assert_eq!(api.posted()["spec"]["local"]["path"], path_text(alone.node.base().join(ID)));
         assert_eq!(alone.run("expand", "", &grows, [&[ID], &[]]).code, 0);
-        // From here on its mode marks it as a volume at every moment, though it is empty.
         assert_eq!(alone.keep(), "");
     }
     fs::create_dir_all(alone.store().join(ID).join("deep/er")).unwrap();
@@ -102,6 +117,42 @@ fn a_volume_lives_in_the_only_directory_that_its_runs_see() {
     let ended = alone.run("expand", "", &grows, [&[ID], &[]]);
     assert!(ended.code == 65 && ended.termination_message.contains("a lost volume cannot grow"), "{ended:?}");
     assert_eq!(alone.run("delete", "", &[], [&[ID], &[]]).code, 0);
+}
+
+/// A pod gives its empty volume a mode that directories without a volume have.
+#[test]
+fn an_empty_volume_stays_a_volume_whatever_its_mode() {
+    let (alone, api) = (Alone::new(), Api::start((0..9).map(|_| Reply::Echo).collect()));
+    let source = alone.source(ID);
+    let stored = format!(".snapshot-{SNAPSHOT}");
+    let copy = "c0ffee00-0000-4000-8000-000000000002";
+    // A delete run of a failed attempt came first.
+    assert_eq!(alone.run("delete", "", &[], [&[ID], &[]]).code, 0);
+    assert_eq!(alone.run("provision", &api.kubeconfig(), &[], [&[ID], &[]]).code, 0);
+    for mode in [0o1700, 0o1000] {
+        fs::set_permissions(alone.store().join(ID), fs::Permissions::from_mode(mode)).unwrap();
+        for _ in 0..2 {
+            assert_eq!((alone.keep().as_str(), alone.mode(ID)), ("", mode));
+        }
+        let grows = [("SIZE_BYTES", "2"), ("OLD_SIZE_BYTES", "1"), ("VOLUME_SOURCE", source.as_str())];
+        let ended = alone.run("expand", "", &grows, [&[ID], &[]]);
+        assert_eq!(ended.code, 0, "{mode:o}: {ended:?}");
+        let store = path_text(alone.store());
+        let listed = alone.node.command("list", "", &[("BASE_PATH", &store), ("STORAGE_MOUNTS", &store)]).output();
+        let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+        assert!(listed.contains(&format!("volume {ID}")), "{mode:o}: {listed}");
+        let snapshot = [("SNAPSHOT_ID", SNAPSHOT), ("VOLUME_SOURCE", source.as_str())];
+        let ended = alone.run("snapshot", "", &snapshot, [&[&stored], &[ID]]);
+        assert_eq!((ended.code, alone.mode(&stored)), (0, mode), "{ended:?}");
+        let clone = [("CLAIM_UUID", copy), ("CLONE_OF", ID), ("CLONE_OF_SOURCE", source.as_str())];
+        let ended = alone.run("provision", &api.kubeconfig(), &clone, [&[copy], &[ID]]);
+        assert_eq!((ended.code, alone.mode(copy)), (0, mode), "{ended:?}");
+        assert_eq!(alone.keep(), "");
+        for gone in [&stored, copy] {
+            fs::remove_dir(alone.store().join(gone)).unwrap();
+        }
+    }
+    assert_eq!(alone.names(), [ID]);
 }
 
 /// A hostile image may have named any path as the source of its volume.
@@ -178,6 +229,7 @@ fn clones_and_snapshots_are_complete_or_made_again() {
         let ended = alone.run("provision", "", &of, [&[own], &[name]]);
         assert!(ended.code == 75 && ended.termination_message.contains("is not on node node-1"), "{ended:?}");
     }
+    fs::remove_dir(alone.store().join(lost)).unwrap();
     let source = alone.source(lost);
     let snapshot = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", lost), ("VOLUME_SOURCE", source.as_str())];
     let ended = alone.run("snapshot", "", &snapshot, [&[&stored], &[lost]]);
@@ -226,7 +278,10 @@ fn a_killed_copy_is_completed_by_the_next_run() {
 fn a_list_has_no_leftover_directory_and_the_capacity_needs_none() {
     let alone = Alone::new();
     let (other, third) = (ID.replace("0001", "0002"), ID.replace("0001", "0003"));
-    for (name, mode) in [(ID, 0o777), (other.as_str(), 0o1000), (third.as_str(), 0o1700), (".flex-capacity", 0o1700)] {
+    // A pod may have given its empty volume any mode.
+    let mark = format!(".deleting-{other}");
+    let modes = [(ID, 0o777), (&other, 0o777), (&mark, 0o1000), (&third, 0o1700), (".flex-capacity", 0o1700)];
+    for (name, mode) in modes {
         fs::create_dir(alone.store().join(name)).unwrap();
         fs::set_permissions(alone.store().join(name), fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -234,7 +289,7 @@ fn a_list_has_no_leftover_directory_and_the_capacity_needs_none() {
     let mut list = alone.node.command("list", "", &[("BASE_PATH", &store), ("STORAGE_MOUNTS", &store)]);
     let listed = list.env_remove("CLAIM_UUID").output().unwrap();
     let listed = flex_contract::listing::read(&String::from_utf8(listed.stdout).unwrap()).unwrap();
-    assert_eq!(listed.iter().map(|entry| entry.id.as_str()).collect::<Vec<_>>(), [ID]);
+    assert_eq!(listed.iter().map(|entry| entry.id.as_str()).collect::<Vec<_>>(), [ID, &third]);
     let room = path_text(alone.store().join(".flex-capacity"));
     let ended = alone.node.run("capacity", "", &[("BASE_PATH", &room), ("STORAGE_MOUNTS", &room), ("CLAIM_UUID", "")]);
     assert!(
@@ -281,7 +336,8 @@ fn impossible_requests_with_such_mounts_are_reported() {
     ] {
         let ended = alone.run(operation, "", &[extra], [&[ID], &[]]);
         assert!(ended.code == code && ended.termination_message.contains(says), "{operation} {extra:?}: {ended:?}");
-        assert!(alone.keep().contains(ID), "the directory belongs to no volume");
+        assert_eq!(alone.run("delete", "", &[], [&[ID], &[]]).code, 0);
+        assert!(alone.keep().contains(ID), "a delete run follows a failed attempt");
     }
     for operation in ["provision", "delete", "expand"] {
         let ended = alone.node.run(operation, "", &[("STORAGE_MOUNTS", &base)]);
@@ -289,7 +345,7 @@ fn impossible_requests_with_such_mounts_are_reported() {
     }
 }
 
-/// The keeper removes the emptied directory by its mode, and no other directory that has moved in.
+/// The keeper removes the emptied directory, and no other directory that has moved in.
 #[test]
 fn a_directory_that_moved_in_is_emptied_and_then_removed() {
     let alone = Alone::new();

@@ -106,12 +106,6 @@ fn an_incomplete_copy_is_made_again_by_a_run_with_other_mounts() {
             fs::read_dir(node.base().join(whole)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["file"], "{whole}");
     }
-    // A directory that the kubelet made for another kind of run is no source.
-    fs::remove_dir_all(node.base().join(ID)).unwrap();
-    fs::remove_file(source_dir.join("file")).unwrap();
-    fs::set_permissions(&source_dir, fs::Permissions::from_mode(0o1700)).unwrap();
-    let ended = node.run("provision", "", &[("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())]);
-    assert!(ended.code == 75 && ended.termination_message.contains("is not on node"), "{ended:?}");
 }
 
 #[test]
