@@ -121,7 +121,11 @@ sized() {
     size=0
     [ ! -f "$1/disk" ] || size=$(stat -c %s "$1/disk")
     [ "$size" -lt "$SIZE_BYTES" ] || return 0
-    why=$(fallocate -l $(((SIZE_BYTES + 4095) / 4096 * 4096)) "$1/disk" 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    why=$(fallocate -l $(((SIZE_BYTES + 4095) / 4096 * 4096)) "$1/disk" 2>&1) || {
+        # Blocks that are not enough would only take the room of others.
+        truncate -s "$size" "$1/disk" || :
+        fail retry "on node ${POD_NODE:-?}: $why"
+    }
 }
 
 # Flushes the device of the volume $1 to its file.

@@ -297,6 +297,7 @@ provision() {
     fi
     [ -n "$alone" ] || private
     if [ ! -d "$volume" ] || [ -z "$found" ]; then
+        cleared
         room_for "$SIZE_BYTES"
         take_path
         make
@@ -315,6 +316,13 @@ provision() {
     # This run or an earlier one has filled a volume that has a data source. The path is that of the directory, or of the
     # link to its device.
     exec flex-pv create --copied --local "${devices:-$base}/$name"
+}
+
+# Removes what a run that was killed has left of this volume's copy, which would take its room.
+cleared() {
+    [ ! -e "$half" ] || flex-pv remove "$half" || exit
+    [ -n "${CLONE_OF:-}$sid" ] && [ -e "$volume/.flex-partial" ] || return 0
+    flex-pv remove "$volume" || exit
 }
 
 # Lets only root enter the directory of all volumes. A volume's own mode is for the pods that have the volume.

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::below::{self, FOLDER, HELD, Identity, READ};
 use crate::links::Links;
-use crate::{Failure, attributes};
+use crate::{Failure, attributes, remove};
 
 /// Copies a directory with all its contents to a place where nothing exists: data, links, owners, modes, times, extended
 /// attributes of users and access control lists. Names of one file are names of one file in the copy. If the file
@@ -23,9 +23,12 @@ use crate::{Failure, attributes};
 /// are on the disk.
 ///
 /// # Errors
-/// If something could not be copied. The message says what and why. The unfinished copy is left behind.
+/// If something could not be copied. The message says what and why. The unfinished copy is removed, so that a full disk
+/// does not stay full.
 pub fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
-    whole(from, to).map_err(|trouble| message(from, trouble))
+    let begun = begin(from, to).map_err(|error| message(from, at_the_top(error)))?;
+    into(begun.source, begun.target, None)
+        .map_err(|trouble| message(from, trouble).with_leftover(to, remove::remove(&[to])))
 }
 
 /// Copies the contents of an open directory into another one, which is empty except for the name `but`. Nothing with
@@ -64,11 +67,12 @@ struct Level {
     waiting: Vec<CString>,
 }
 
-fn whole(from: &Path, to: &Path) -> Result<(), Trouble> {
-    let open = |path| fs::openat(CWD, path, FOLDER, Mode::empty()).map_err(at_the_top);
+/// Makes the directory of the copy. An existing one is not touched.
+fn begin(from: &Path, to: &Path) -> Result<Pair, Errno> {
+    let open = |path| fs::openat(CWD, path, FOLDER, Mode::empty());
     let source = open(from)?;
-    fs::mkdirat(CWD, to, Mode::RWXU).map_err(at_the_top)?;
-    into(source, open(to)?, None)
+    fs::mkdirat(CWD, to, Mode::RWXU)?;
+    Ok(Pair { source, target: open(to)? })
 }
 
 fn at_the_top(error: Errno) -> Trouble {

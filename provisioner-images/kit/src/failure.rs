@@ -1,6 +1,7 @@
 //! The reason why an image ends without its work done, and the reaction that it asks of the orchestrator.
 
 use std::fmt;
+use std::path::Path;
 
 use flex_contract::exit;
 
@@ -46,6 +47,14 @@ impl Failure {
             None => Ok(()),
             Some(first) => Err(Failure { code: first.code, message: messages.join("\n") }),
         }
+    }
+    /// Adds the reason why an unfinished copy could not be removed, if it could not.
+    #[must_use]
+    pub(crate) fn with_leftover(mut self, copy: &Path, removed: Result<(), Failure>) -> Self {
+        if let Err(why) = removed {
+            self.message = format!("{}; the unfinished copy {} is left: {why}", self.message, copy.display());
+        }
+        self
     }
     /// Makes the failure of a config that can never work.
     pub fn config(message: impl Into<String>) -> Self {

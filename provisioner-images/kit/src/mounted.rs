@@ -65,7 +65,7 @@ impl Mounts {
 ///
 /// # Errors
 /// If the original does not exist, or if something could not be copied. The message says what and why. The unfinished
-/// copy is left, and marked as such.
+/// copy is removed. A process that is killed leaves it, and marked as such.
 pub fn fill(from: &Path, to: &Path) -> Result<(), Failure> {
     let failed = |error: Errno| below::failure(format!("copying {}", from.display()), &io::Error::from(error));
     let target = open(to)?;
@@ -94,7 +94,14 @@ pub fn fill(from: &Path, to: &Path) -> Result<(), Failure> {
     begun.and_then(|()| fs::flock(&target, FlockOperation::Unlock)).map_err(failed)?;
     remove::empty_but(to, &target, Some(HALF))?;
     let top = target.try_clone().map_err(|error| below::failure(format!("copying {}", from.display()), &error))?;
-    copy::fill(from, source, target, HALF)?;
+    if let Err(failed) = copy::fill(from, source, target, HALF) {
+        // The mark ends last, so that nothing of the copy is ever taken for a whole one.
+        let emptied = remove::empty_but(to, &top, Some(HALF)).and_then(|()| {
+            fs::unlinkat(&top, HALF, AtFlags::empty())
+                .map_err(|error| below::failure(format!("emptying {}", to.display()), &error.into()))
+        });
+        return Err(failed.with_leftover(to, emptied));
+    }
     // All data are on the disk. Only the time differs from that of the original now.
     let whole = fs::unlinkat(&top, HALF, AtFlags::empty()).and_then(|()| fs::futimens(&top, &times(&like)));
     whole.and_then(|()| fs::fsync(&top)).map_err(failed)

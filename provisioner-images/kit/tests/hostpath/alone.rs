@@ -1,6 +1,7 @@
 //! Tests of the script in runs that see only their own volume's directory. Each directory is mounted as the kubelet
 //! mounts it, in a mount namespace of the run.
 
+use super::space::{DISKS, Disk};
 use super::*;
 
 /// A node with the base path `store`, whose directories a run has at `base`.
@@ -234,6 +235,41 @@ fn clones_and_snapshots_are_complete_or_made_again() {
     let snapshot = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", lost), ("VOLUME_SOURCE", source.as_str())];
     let ended = alone.run("snapshot", "", &snapshot, [&[&stored], &[lost]]);
     assert!(ended.code == 75 && ended.termination_message.contains("is not on node"), "{ended:?}");
+}
+
+#[test]
+fn a_copy_without_room_takes_none_from_others_in_its_own_directory() {
+    for (options, files) in DISKS {
+        let (alone, api) = (Alone::new(), Api::start(vec![Reply::Echo]));
+        let disk = Disk::mounted(&alone.node, alone.store(), options);
+        assert_eq!(alone.keep(), "");
+        disk.fill(SOURCE_ID, files);
+        let (source, stored) = (alone.source(SOURCE_ID), format!(".snapshot-{SNAPSHOT}"));
+        let clone = [("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())];
+        let snapshot = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", SOURCE_ID), ("VOLUME_SOURCE", source.as_str())];
+        let is_empty = |name: &str| fs::read_dir(alone.store().join(name)).unwrap().next().is_none();
+        let room = 64 << 10;
+        let (bytes, inodes) = disk.free();
+        for (operation, of, name) in [("provision", &clone[..], ID), ("snapshot", &snapshot[..], stored.as_str())] {
+            let ended = alone.run(operation, "", of, [&[name], &[SOURCE_ID]]);
+            assert!(ended.code == 69 && ended.termination_message.contains("No space left"), "{options}: {ended:?}");
+            let left = disk.free();
+            assert!(
+                is_empty(name) && left.0 + room >= bytes && left.1 + 2 >= inodes,
+                "{options} {operation}: {left:?}"
+            );
+        }
+        // A run that was killed has left half a copy. It does not count against the next one.
+        fs::write(alone.store().join(ID).join(".flex-partial"), "").unwrap();
+        fs::write(alone.store().join(ID).join("big"), vec![1; 12 << 20]).unwrap();
+        fs::remove_dir_all(alone.store().join(SOURCE_ID).join("deep")).unwrap();
+        fs::write(alone.store().join(SOURCE_ID).join("small"), "x").unwrap();
+        let most = (disk.free().0 + (8 << 20)).to_string();
+        let of = [&clone[..], &[("SIZE_BYTES", &most)]].concat();
+        let ended = alone.run("provision", &api.kubeconfig(), &of, [&[ID], &[SOURCE_ID]]);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert!(!alone.store().join(ID).join("big").exists() && alone.store().join(ID).join("small").exists());
+    }
 }
 
 /// Whenever a run is killed, the next one ends with a complete copy.

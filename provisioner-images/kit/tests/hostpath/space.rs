@@ -2,6 +2,73 @@
 
 use super::*;
 
+/// A small file system, mounted at a directory.
+pub(super) struct Disk(PathBuf);
+
+impl Disk {
+    /// Makes a file system of 64 MiB with these options.
+    pub(super) fn mounted(node: &Node, at: PathBuf, options: &str) -> Self {
+        let (image, path) = (path_text(node.folder.path().join("image")), path_text(at.clone()));
+        let made = format!("truncate -s 64M {image} && mkfs.ext4 -q -b 4096 -m 0 {options} {image}");
+        let script = format!("{made} && mount -o loop {image} {path} && rmdir {path}/lost+found");
+        assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success(), "{script}");
+        Disk(at)
+    }
+
+    /// Fills a directory until a copy of it has no room: by one file, or by the number of its files.
+    pub(super) fn fill(&self, name: &str, files: usize) {
+        let folder = self.0.join(name);
+        fs::create_dir_all(folder.join("deep")).unwrap();
+        let size = if files == 1 { 40 << 20 } else { 10 };
+        for n in 0..files {
+            fs::write(folder.join(format!("deep/{n}")), vec![1; size]).unwrap();
+        }
+    }
+
+    /// Returns the free bytes and the free inodes, when all is on the disk.
+    pub(super) fn free(&self) -> (u64, u64) {
+        assert!(Command::new("sync").arg("-f").arg(&self.0).status().unwrap().success());
+        let stat = rustix::fs::statvfs(&self.0).unwrap();
+        (stat.f_bavail * stat.f_frsize, stat.f_favail)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let ended = Command::new("umount").arg(&self.0).status().unwrap();
+        assert!(ended.success() || std::thread::panicking());
+    }
+}
+
+/// A file system may lack bytes, or inodes.
+pub(super) const DISKS: [(&str, usize); 2] = [("", 1), ("-N 64", 30)];
+
+#[test]
+fn a_copy_without_room_takes_none_from_others() {
+    for (options, files) in DISKS {
+        let (node, api) = (Node::new(), Api::start(vec![Reply::Echo]));
+        let disk = Disk::mounted(&node, node.base(), options);
+        disk.fill(SOURCE_ID, files);
+        let source = format!(r#"{{"local":{{"path":"{}"}}}}"#, path_text(node.base().join(SOURCE_ID)));
+        let clone = [("CLONE_OF", SOURCE_ID), ("CLONE_OF_SOURCE", source.as_str())];
+        let snapshot = [("SNAPSHOT_ID", SNAPSHOT), ("CLAIM_UUID", SOURCE_ID), ("VOLUME_SOURCE", source.as_str())];
+        let before = disk.free();
+        for (operation, of) in [("provision", &clone[..]), ("snapshot", &snapshot[..])] {
+            let ended = node.run(operation, "", of);
+            assert!(ended.code == 69 && ended.termination_message.contains("No space left"), "{options}: {ended:?}");
+            assert_eq!((disk.free(), node.names()), (before, vec![SOURCE_ID.to_owned()]), "{options} {operation}");
+        }
+        // A run that was killed has left half a copy. It does not count against the next one.
+        let half = node.base().join(format!(".copying-{ID}"));
+        fs::create_dir(&half).unwrap();
+        fs::write(half.join("big"), vec![1; 12 << 20]).unwrap();
+        fs::remove_dir_all(node.base().join(SOURCE_ID).join("deep")).unwrap();
+        let most = (disk.free().0 + (8 << 20)).to_string();
+        let ended = node.run("provision", &api.kubeconfig(), &[&clone[..], &[("SIZE_BYTES", &most)]].concat());
+        assert_eq!((ended.code, half.exists()), (0, false), "{ended:?}");
+    }
+}
+
 #[test]
 fn a_volume_is_made_in_the_directory_with_the_most_space_and_is_found_again() {
     let (node, api) = (Node::new(), Api::start(vec![Reply::Echo, Reply::Echo]));
