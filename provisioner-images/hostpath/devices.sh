@@ -102,17 +102,32 @@ let_go() {
     done
 }
 
-# Detaches the device of the volume $1, whose directory may have been renamed for $2 already.
+# Detaches the devices of the volume $1, whose directory is now .deleting-$2 in the directory $3. A process may hold a
+# device open. It loses the blocks at once, and can take none again. The volume ends when the process lets go.
 detach() {
     name=$1
     rm -f "$devices/$name"
-    find_loops "$name/disk"
-    own=$loops
-    find_loops ".deleting-$2/disk"
-    for loop in $own $loops; do
+    find_its "$2"
+    [ ! -f "$3/.deleting-$2/disk" ] || why=$( (: >"$3/.deleting-$2/disk") 2>&1) || fail retry "on node ${POD_NODE:-?}: $why"
+    for loop in $its; do
+        why=$(losetup -c "$loop" 2>&1) || [ ! -e "/sys/block/${loop##*/}/loop" ] || fail retry "on node ${POD_NODE:-?}: $why"
         release "$loop"
     done
     let_go 'loop*'
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        find_its "$2"
+        [ -n "$its" ] || return 0
+        sleep 0.1
+    done
+    fail retry "on node ${POD_NODE:-?} a process has$its open, the device of the deleted volume: end the pods that had the volume"
+}
+
+# Sets `its` to the devices of the volume `name`, also under the name .deleting-$1.
+find_its() {
+    find_loops "$name/disk"
+    its=$loops
+    find_loops ".deleting-$1/disk"
+    its=$its$loops
 }
 
 # Gives the image file in the directory $1 its size, with all blocks, so that the promised space exists. Sizes are whole

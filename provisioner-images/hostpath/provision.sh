@@ -368,7 +368,7 @@ remove_in() {
         flex-pv remove "$1/.deleting-$3" || exit
         flex-pv rename "$1/$2" "$1/.deleting-$3" || exit
     fi
-    [ -z "$devices" ] || detach "$2" "$3"
+    [ -z "$devices" ] || detach "$2" "$3" "$1"
     flex-pv remove "$1/.deleting-$3" "$1/.copying-$3" || exit
 }
 

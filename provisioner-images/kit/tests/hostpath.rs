@@ -64,7 +64,7 @@ impl Node {
         let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
         let busybox = busybox.expect("busybox is missing: install busybox-static");
         let block = ["losetup", "blockdev", "fallocate", "truncate", "ln", "readlink", "mknod"];
-        for name in ["sh", "stat", "mkdir", "chmod", "chown", "mv", "rm", "id", "ls"].into_iter().chain(block)
+        for name in ["sh", "stat", "mkdir", "chmod", "chown", "mv", "rm", "id", "ls", "sleep"].into_iter().chain(block)
         {
             symlink(busybox, bin.join(name)).unwrap();
         }

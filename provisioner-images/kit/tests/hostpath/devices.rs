@@ -226,6 +226,32 @@ fn no_action_of_a_pod_gives_a_volume_the_device_of_another() {
     assert!(node.names().is_empty());
 }
 
+/// A pod hands its open device to another one, which outlives the volume.
+#[test]
+fn a_device_that_is_held_open_keeps_no_blocks_and_is_deleted_once_it_is_let_go() {
+    use std::os::unix::fs::FileExt;
+    let (node, devices) = (Node::new(), Devices::new());
+    let api = Api::start(vec![Reply::Echo]);
+    let links = path_text(devices.links.clone());
+    let run = |operation: &str| {
+        let of = [("DEVICES", links.as_str()), ("VOLUME_MODE", "Block"), ("CLAIM_UUID", devices.id.as_str())];
+        node.run(operation, &api.kubeconfig(), &of)
+    };
+    assert_eq!(run("provision").code, 0);
+    let held = fs::OpenOptions::new().read(true).write(true).open(devices.link(&devices.id)).unwrap();
+    held.write_all_at(b"mine", 0).and_then(|()| held.sync_all()).unwrap();
+    for _ in 0..2 {
+        let ended = run("delete");
+        assert!(ended.code == 75 && ended.termination_message.contains("end the pods"), "{ended:?}");
+        let _ = held.write_all_at(&[1; 1 << 16], 0).and_then(|()| held.sync_all());
+        let left = fs::metadata(node.base().join(format!(".deleting-{}", devices.id)).join("disk")).unwrap();
+        assert_eq!((left.len(), left.blocks()), (0, 0), "its space is free, and stays free");
+    }
+    drop(held);
+    assert_eq!(run("delete").code, 0);
+    assert!(devices.are_gone(&devices.id) && node.names().is_empty());
+}
+
 /// The loop devices of the files in a folder, which are detached at the end of the test.
 struct Elsewhere(tempfile::TempDir);
 

@@ -279,3 +279,34 @@ fn a_file_stays_while_nobody_knows_its_devices() {
     assert_eq!(loops.desk.run("delete", &id(1), &[]).code, Some(0));
     assert_eq!(loops.objects(), before);
 }
+
+/// A pod hands its open device, or an open file in its volume, to another one that outlives the volume.
+#[test]
+fn a_volume_that_is_held_open_keeps_no_blocks_and_is_deleted_once_it_is_let_go() {
+    let loops = Loops::new("ext4");
+    let before = loops.objects();
+    for is_file in [false, true] {
+        assert_eq!(loops.desk.run("provision", &id(1), &[]).code, Some(0));
+        let (device, at) = (loops.device(&id(1)), loops.path("mounted"));
+        let held = match is_file {
+            false => fs::OpenOptions::new().write(true).open(&device).unwrap(),
+            true => {
+                system(&format!("mount {} {}", path_text(device.clone()), path_text(at.clone())));
+                let file = fs::File::create(at.join("file")).unwrap();
+                system(&format!("umount -l {}", path_text(at)));
+                file
+            }
+        };
+        for _ in 0..2 {
+            let ended = loops.desk.run("delete", &id(1), &[]);
+            assert!(ended.code == Some(75) && ended.last_words.contains("end the pods"), "{is_file}: {ended:?}");
+            let _ = std::io::Write::write_all(&mut &held, &[1; 1 << 16]).and_then(|()| held.sync_all());
+            let left = fs::metadata(loops.path("base").join(id(1))).unwrap();
+            assert_eq!((left.len(), std::os::unix::fs::MetadataExt::blocks(&left)), (0, 0), "its space stays free");
+        }
+        drop(held);
+        wait_until_unused(&device);
+        assert_eq!(loops.desk.run("delete", &id(1), &[]).code, Some(0));
+        assert_eq!(loops.objects(), before);
+    }
+}
