@@ -148,7 +148,10 @@ impl Context {
         let warning_events: Vec<_> = warning_events.iter().map(Arc::as_ref).collect();
         match state(job, &pods, &warning_events) {
             RunState::NotCached if index.is_expected(name) => RunState::MayBeRunning,
-            state => state,
+            state => {
+                let node = job.and_then(|job| index.node(job.node.as_ref()?));
+                state.with_taints_of(node.as_deref())
+            }
         }
     }
 

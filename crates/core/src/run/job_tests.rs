@@ -65,6 +65,26 @@ pub(crate) fn run_target(node: Option<&str>) -> RunTarget {
     RunTarget { namespace: "admin".into(), node: node.map(str::to_owned), ..RunTarget::default() }
 }
 
+/// Nothing else frees a node that volumes have filled, or storage of a node that is being emptied.
+#[test]
+fn a_run_that_frees_storage_of_a_node_may_run_on_it_while_it_is_full_or_cordoned() {
+    use Operation::{Delete, DeleteSnapshot, Expand, Provision, Snapshot};
+    let recipe = recipe(&[("image", "x"), ("tolerations", "[{key: storage, operator: Exists}]")]);
+    let tolerated = |operation, node| {
+        let run = job(&recipe, &RunRequest { operation, ..request(&recipe) }, &run_target(node));
+        let tolerations = run.spec.unwrap().template.spec.unwrap().tolerations.unwrap();
+        tolerations.into_iter().map(|toleration| toleration.key.unwrap()).collect::<Vec<_>>()
+    };
+    for operation in [Delete, DeleteSnapshot] {
+        let all = ["storage", "node.kubernetes.io/disk-pressure", "node.kubernetes.io/unschedulable"];
+        assert_eq!(tolerated(operation, Some("node-1")), all);
+        assert_eq!(tolerated(operation, None), ["storage"], "another node can do it");
+    }
+    for operation in [Provision, Expand, Snapshot] {
+        assert_eq!(tolerated(operation, Some("node-1")), ["storage"], "{operation} takes room");
+    }
+}
+
 /// A restored Job runs again, with the id of a volume that may have another owner by then.
 #[test]
 fn backup_tools_leave_out_each_run_and_its_pod() {

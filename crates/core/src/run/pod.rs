@@ -13,7 +13,8 @@ use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource, KeyToPath, LocalObjectReference,
     NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, PodSecurityContext,
     PodSpec, PodTemplateSpec, ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretEnvSource,
-    SecretVolumeSource, SecurityContext, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+    SecretVolumeSource, SecurityContext, ServiceAccountTokenProjection, Toleration, Volume, VolumeMount,
+    VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -34,6 +35,9 @@ pub(super) const TOKEN_VOLUME: &str = "flex-token";
 pub(super) const TOKEN_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The lifetime of a token, in seconds: the shortest that Kubernetes allows.
 const TOKEN_SECONDS: i64 = 600;
+/// The taints of a node that a run which frees storage of the node tolerates.
+const FREED: &[&str] = &["node.kubernetes.io/disk-pressure", "node.kubernetes.io/unschedulable"];
+
 /// The volume of the only directory where a program may write by default.
 pub(super) const TMP_VOLUME: &str = "flex-tmp";
 pub(super) const TMP_DIR: &str = "/tmp";
@@ -119,7 +123,7 @@ pub(super) fn pod(
             image_pull_secrets: pull_secrets(recipe, target),
             node_selector: (!recipe.node_selector.is_empty()).then(|| recipe.node_selector.clone()),
             affinity: nodes(target),
-            tolerations: (!recipe.tolerations.is_empty()).then(|| recipe.tolerations.clone()),
+            tolerations: tolerations(recipe, input.operation, target),
             priority_class_name: recipe.priority_class.clone(),
             enable_service_links: Some(false),
             termination_grace_period_seconds: Some(seconds(GRACE)),
@@ -130,6 +134,22 @@ pub(super) fn pod(
             ..PodSpec::default()
         }),
     }
+}
+
+/// Returns the taints that the pod tolerates. A full node, or one that is being emptied, must let in the run that frees
+/// its storage: no other node can.
+fn tolerations(recipe: &Recipe, operation: Operation, target: &RunTarget) -> Option<Vec<Toleration>> {
+    let mut all = recipe.tolerations.clone();
+    if matches!(operation, Operation::Delete | Operation::DeleteSnapshot) && target.node.is_some() {
+        let exists = |taint: &str| Toleration {
+            key: Some(taint.into()),
+            operator: Some("Exists".into()),
+            effect: Some("NoSchedule".into()),
+            ..Toleration::default()
+        };
+        all.extend(FREED.iter().copied().map(exists));
+    }
+    (!all.is_empty()).then_some(all)
 }
 
 /// The objects of an admin that a pod refers to, and how.

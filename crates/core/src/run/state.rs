@@ -4,9 +4,10 @@ use flex_contract::cause;
 use flex_contract::exit::{self, Reaction};
 use flex_contract::names::CONTAINER;
 
+use super::node::Node;
 use super::phase::PodPhase;
 use super::pod_view::START_ERRORS;
-use super::stuck::{explain, strip_random_suffix};
+use super::stuck::{StuckReason, explain, strip_random_suffix};
 use super::view::{ContainerEnd, Job, Pod, WarningEvent};
 use crate::limits;
 use crate::status_reason::StatusReason;
@@ -72,6 +73,24 @@ pub enum RunState {
         /// No process of the run can be running any more.
         pods_ended: bool,
     },
+}
+
+impl RunState {
+    /// Adds the taints of the node on which the run must be, if its pod fits on no node. Kubernetes does not name them.
+    #[must_use]
+    pub fn with_taints_of(self, node: Option<&Node>) -> Self {
+        match (self, node) {
+            (RunState::Stuck { cause, since }, Some(node))
+                if StuckReason::of(&cause.reason, "") == StuckReason::Unschedulable && !node.taints.is_empty() =>
+            {
+                let taints: Vec<_> =
+                    node.taints.iter().map(|taint| format!("{}:{}", taint.key, taint.effect)).collect();
+                let message = format!("{}; node {} has the taints {}", cause.message, node.name, taints.join(", "));
+                RunState::Stuck { cause: Cause::new(cause.reason, message), since }
+            }
+            (state, _) => state,
+        }
+    }
 }
 
 /// Derives the state of a run.

@@ -289,3 +289,28 @@ fn messages_of_others_are_bounded_and_printable() {
     assert!(cause.reason.len() <= limits::REASON && cause.message.len() <= limits::MESSAGE);
     assert!(cause.message.starts_with("\\u{1b}[2Jmm") && cause.message.ends_with("m…"), "{}", cause.message);
 }
+
+/// The scheduler's message only counts the nodes with a taint.
+#[test]
+fn a_pod_that_fits_on_no_node_is_reported_with_the_taints_of_its_node() {
+    let node = |taints: &str| {
+        let node = format!("metadata: {{name: node-1}}\nspec: {{taints: [{taints}]}}");
+        Node::from(&serde_saphyr::from_str::<k8s_openapi::api::core::v1::Node>(&node).unwrap())
+    };
+    let full =
+        node("{key: node.kubernetes.io/disk-pressure, effect: NoSchedule}, {key: a/b, value: c, effect: NoExecute}");
+    let stuck = |reason: &str| {
+        let pod = Pod { stuck: Some(StatusReason::new(reason, "0/1 nodes")), ..pod("Pending") };
+        state(Some(&job()), &[&pod], &[])
+    };
+    let message = |state: RunState| match state {
+        RunState::Stuck { cause, .. } => cause.message,
+        other => panic!("{other:?}"),
+    };
+    let said = message(stuck("Unschedulable").with_taints_of(Some(&full)));
+    let taints = "0/1 nodes; node node-1 has the taints node.kubernetes.io/disk-pressure:NoSchedule, a/b:NoExecute";
+    assert!(said.ends_with(taints), "{said}");
+    for (reason, node) in [("ErrImagePull", Some(&full)), ("Unschedulable", Some(&node(""))), ("Unschedulable", None)] {
+        assert_eq!(stuck(reason).with_taints_of(node), stuck(reason), "{reason}");
+    }
+}

@@ -288,7 +288,7 @@ pub fn fill(file: &Path, megabytes: usize) -> std::io::Result<()> {
 }
 
 /// The keys of the recipes' configs that are no parameters.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "plugin-name",
     "image",
     "script",
@@ -303,6 +303,7 @@ const KEYS: [&str; 16] = [
     "secret-env",
     "secret-volume",
     "timeout",
+    "priority-class",
     "fs-type",
     "mount-options",
 ];
