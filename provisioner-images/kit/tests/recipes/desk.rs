@@ -288,7 +288,7 @@ pub fn fill(file: &Path, megabytes: usize) -> std::io::Result<()> {
 }
 
 /// The keys of the recipes' configs that are no parameters.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "plugin-name",
     "image",
     "script",
@@ -303,6 +303,7 @@ const KEYS: [&str; 17] = [
     "secret-env",
     "secret-volume",
     "timeout",
+    "max-in-flight-per-namespace",
     "priority-class",
     "fs-type",
     "mount-options",
