@@ -140,9 +140,9 @@ impl Setting {
         complete(job, &self.recipe, texts)
     }
 
-    /// Returns the request of the first provision run for a claim.
-    pub fn request(&self, claim: &Claim, kube_api: &str) -> RunRequest {
-        self.of_claim(Operation::Provision, claim, 1, &Content::Empty, kube_api)
+    /// Returns the request of a provision run for a claim, with the number of its attempt.
+    pub fn request(&self, claim: &Claim, attempt: u32, kube_api: &str) -> RunRequest {
+        self.of_claim(Operation::Provision, claim, attempt, &Content::Empty, kube_api)
     }
 
     /// Returns the node of the storage, if that matters.

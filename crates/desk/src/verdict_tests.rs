@@ -20,7 +20,7 @@ fn judged(setting: &Setting, volume: Option<&PersistentVolume>, ended: &Ended) -
 fn volume(setting: &Setting) -> PersistentVolume {
     let nfs = NFSVolumeSource { server: "s".into(), path: "/p".into(), read_only: None };
     let source = PersistentVolumeSpec { nfs: Some(nfs), ..PersistentVolumeSpec::default() };
-    persistent_volume(&setting.request(&setting.claim, ""), Made { source, ..Made::default() })
+    persistent_volume(&setting.request(&setting.claim, 1, ""), Made { source, ..Made::default() })
 }
 
 #[test]

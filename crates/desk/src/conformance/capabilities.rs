@@ -204,7 +204,7 @@ pub(super) async fn batch_of_three(bench: &Bench) -> Step<()> {
             attributes: None,
             is_first: false,
         },
-        request: setting.request(claim, &bench.kube_api()),
+        request: setting.request(claim, attempt, &bench.kube_api()),
     };
     let orders: Vec<Order> = claims.iter().map(order).collect();
     let attempt = async |attempt| {
