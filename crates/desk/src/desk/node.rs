@@ -17,7 +17,7 @@ use crate::sandbox::users::Users;
 /// The largest number of links that lead to a file.
 const MOST_LINKS: usize = 16;
 /// The mode of a storage with a directory for each volume, where each run sees only its own.
-const KEPT: u32 = 0o1700;
+const KEPT: rustix::fs::RawMode = 0o1700;
 /// The folder that stands for the node, in the directory of the desk.
 const NODE: &str = "node";
 /// The part with the directories of the node.
