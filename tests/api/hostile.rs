@@ -105,7 +105,9 @@ async fn status_and_log_list_the_policies_that_do_not_act() {
 async fn healthy_claims_get_no_warning_of_the_pv_controller() {
     let ring = ring(true).await;
     ring.config("c", "c", &[]).await;
-    ring.class("c", names::DEFAULT_PROVISIONER, json!({})).await;
+    let labelled = |class: &str| json!({ "metadata": { "name": class, "labels": { names::LABEL_CLASS: class } } });
+    ring.class("c", names::DEFAULT_PROVISIONER, labelled("c")).await;
+    ring.class("in-place", "driver.example", labelled("in-place")).await;
     ring.class("foreign", "somebody.else", json!({})).await;
     let asked = |claim: &PersistentVolumeClaim| {
         [names::STORAGE_PROVISIONER, names::STORAGE_PROVISIONER_BETA].map(|key| annotation(claim, key))
@@ -123,6 +125,7 @@ async fn healthy_claims_get_no_warning_of_the_pv_controller() {
         }
     })
     .await;
+    assert_eq!(asked(&dry("in-place", json!({})).await)[0].as_deref(), Some("driver.example"), "of any provisioner");
     let by_annotation = json!({ "metadata": { "annotations": { "volume.beta.kubernetes.io/storage-class": "c" } } });
     assert_eq!(asked(&dry("foreign", by_annotation).await)[0], provisioner, "the old annotation wins over the field");
     for (class, more) in

@@ -22,7 +22,7 @@ pub const LABEL_STORAGE_CLASS: &str = "storage-class";
 
 /// On Jobs, pods and volumes, and as an annotation on claims: the orchestrator instance that owns them.
 pub const LABEL_INSTANCE: &str = "flex-provisioner.io/instance";
-/// On Jobs and pods: the storage class.
+/// On Jobs and pods: the storage class. On a StorageClass: new claims get the name of its provisioner at once.
 pub const LABEL_CLASS: &str = "flex-provisioner.io/class";
 /// On Jobs and pods: the operation, such as `provision` ([`crate::operation::Operation`]).
 pub const LABEL_OPERATION: &str = "flex-provisioner.io/operation";
