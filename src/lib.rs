@@ -20,5 +20,5 @@ pub mod state;
 
 pub use flex_core::{
     batch, capacity, claim, config, content, findings, kept_script, limits, model, object, policies, pool, preflight,
-    rules, run, snapshot, sync_probe, tables, text, uninstall, volume,
+    rules, run, snapshot, status_reason, sync_probe, tables, text, uninstall, volume,
 };

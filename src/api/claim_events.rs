@@ -1,11 +1,16 @@
 //! The events of a claim, from anybody.
 
+use std::ops::ControlFlow;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
+use super::pages;
 use crate::model::claim::Claim;
+use crate::status_reason::message_of;
+use crate::text::name;
 
 /// An event of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +29,11 @@ pub struct ClaimEvent {
     pub at: i64,
 }
 
+/// The largest number of events that are kept. Users create any number.
+const MAX_EVENTS: usize = 200;
+/// The largest number of bytes that are read. Users write events of more than a megabyte.
+const MAX_BYTES: usize = 16 << 20;
+
 /// Reads the events of a claim, the newest first. `provisioner` is the name under which the orchestrator emits events.
 ///
 /// # Errors
@@ -31,10 +41,52 @@ pub struct ClaimEvent {
 pub async fn read(client: &Client, provisioner: &str, claim: &Claim) -> kube::Result<Vec<ClaimEvent>> {
     let api: Api<Event> = Api::namespaced(client.clone(), &claim.name.namespace);
     let of_claim = ListParams::default().fields(&format!("involvedObject.uid={}", claim.uid));
-    let listed = api.list(&of_claim).await?;
-    let mut events: Vec<_> = listed.items.iter().map(|event| seen(event, provisioner)).collect();
-    events.sort_by_key(|event| std::cmp::Reverse(event.at));
-    Ok(events)
+    let mut read = Read::default();
+    pages::each_page(&api, of_claim, |page| read.add(page, provisioner)).await?;
+    Ok(read.events(&claim.name.namespace))
+}
+
+/// The newest events of those that were read.
+#[derive(Default)]
+struct Read {
+    newest: Vec<ClaimEvent>,
+    bytes: usize,
+}
+
+impl Read {
+    /// Adds a page. Breaks after so many bytes that a claim with ordinary events does not reach them.
+    fn add(&mut self, page: Vec<Event>, provisioner: &str) -> ControlFlow<()> {
+        self.bytes += page.iter().map(bytes).sum::<usize>();
+        self.newest.extend(page.iter().map(|event| seen(event, provisioner)));
+        self.newest.sort_by_key(|event| std::cmp::Reverse(event.at));
+        self.newest.truncate(MAX_EVENTS);
+        if self.bytes > MAX_BYTES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Returns the events. If some were not read, one more says so.
+    fn events(mut self, namespace: &str) -> Vec<ClaimEvent> {
+        if self.bytes > MAX_BYTES {
+            let message = format!(
+                "the events of this claim have more than {} MiB of text, and some are left out here: kubectl -n {namespace} get events",
+                MAX_BYTES >> 20
+            );
+            let at = self.newest.first().map_or(0, |event| event.at);
+            let says = ClaimEvent { reason: LEFT_OUT.into(), message, warning: true, is_ours: false, count: 1, at };
+            self.newest.insert(0, says);
+        }
+        self.newest
+    }
+}
+
+/// The reason of the entry that says that events are left out.
+const LEFT_OUT: &str = "EventsLeftOut";
+
+/// Returns the bytes of an event's long texts, and of its fields.
+fn bytes(event: &Event) -> usize {
+    let metadata = event.metadata.annotations.iter().chain(&event.metadata.labels).flatten();
+    let texts = [&event.message, &event.reason, &event.action, &event.involved_object.name];
+    let texts = texts.into_iter().flatten().map(String::len).sum::<usize>();
+    512 + texts + metadata.map(|(key, value)| key.len() + value.len()).sum::<usize>()
 }
 
 /// Returns the time of an event's last occurrence. Each of the two APIs of events has fields of its own for it.
@@ -48,8 +100,8 @@ pub fn last_occurrence(event: &Event) -> Option<Timestamp> {
 fn seen(event: &Event, provisioner: &str) -> ClaimEvent {
     let series = event.series.as_ref();
     ClaimEvent {
-        reason: event.reason.clone().unwrap_or_default(),
-        message: event.message.clone().unwrap_or_default(),
+        reason: name(event.reason.as_deref().unwrap_or_default()),
+        message: message_of(event.message.as_deref().unwrap_or_default()),
         warning: event.type_.as_deref() == Some("Warning"),
         is_ours: event.source.as_ref().and_then(|source| source.component.as_deref()) == Some(provisioner),
         count: series.and_then(|series| series.count).or(event.count).unwrap_or(1).max(1),
@@ -62,6 +114,31 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn event(at: usize, message: &str) -> Event {
+        let at = format!("2026-01-01T00:00:{at:02}Z");
+        let event = json!({ "metadata": {}, "involvedObject": {}, "message": message, "lastTimestamp": at });
+        serde_json::from_value(event).unwrap()
+    }
+
+    #[test]
+    fn of_many_and_long_events_the_newest_are_kept_and_cut() {
+        let mut read = Read::default();
+        for page in 0..20 {
+            assert!(read.add((0..50).map(|n| event((page + n) % 60, "short")).collect(), "p").is_continue());
+        }
+        let events = read.events("team");
+        assert!(events.len() == MAX_EVENTS && events.iter().all(|event| event.at >= events[MAX_EVENTS - 1].at));
+
+        let long = "x".repeat(1 << 20);
+        let mut read = Read::default();
+        let pages = (0..1000).find(|n| read.add(vec![event(n % 60, &long)], "p").is_break());
+        assert_eq!(pages, Some(MAX_BYTES >> 20), "an end, however many there are");
+        let events = read.events("team");
+        assert_eq!((events[0].reason.as_str(), events.len()), (LEFT_OUT, (MAX_BYTES >> 20) + 2));
+        let kept: usize = events.iter().map(|event| event.message.len()).sum();
+        assert!(kept < 100_000, "{kept} bytes are kept");
+    }
 
     #[test]
     fn the_last_occurrence_is_known_from_each_api_of_events() {

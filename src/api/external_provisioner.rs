@@ -11,6 +11,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
+use super::pages;
 use crate::clock::Clock;
 use crate::config::external_provisioner::{
     self, ByDeployment, Drivers, ExternalProvisioner, ExternalProvisioners, LeaseCheck, LeaseWatch, Whereabouts,
@@ -102,7 +103,7 @@ pub async fn once(client: &Client, drivers: Drivers, clock: &Clock) -> ExternalP
 async fn leases(client: &Client, driver: &str) -> kube::Result<Vec<external_provisioner::Lease>> {
     let api: Api<Lease> = Api::all(client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={}", lease_name(driver)));
-    Ok(api.list(&named).await?.items.iter().map(external_provisioner::Lease::from).collect())
+    pages::all(&api, named, |lease| (&lease).into()).await
 }
 
 /// Returns whether a provisioner may be at work, by its Deployments.

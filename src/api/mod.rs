@@ -14,11 +14,14 @@ mod discard_reply;
 pub mod events;
 pub mod external_provisioner;
 pub mod fence;
+#[cfg(test)]
+mod filled;
 pub mod lease;
 mod measure;
-mod pages;
+pub mod pages;
 pub mod policies;
 pub mod read;
+pub mod says;
 pub mod trimmed;
 pub mod watch;
 pub mod writes;

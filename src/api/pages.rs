@@ -6,13 +6,20 @@
 //! again for fewer objects.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use kube::Client;
+use kube::api::ListParams;
 use kube::client::Body;
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
 use tower::BoxError;
+
+/// The largest number of objects in a page of a list.
+pub const PAGE: u32 = 500;
 
 /// The largest text of a page, in bytes, unless the page has a single object. The objects built from it may take ten
 /// times as much memory, and several kinds are listed at one time.
@@ -21,6 +28,61 @@ const MAX_BYTES: usize = 4 << 20;
 const AIM: usize = MAX_BYTES / 2;
 /// The factor by which a page becomes smaller if it was too large.
 const FEWER: u32 = 8;
+
+/// Reads a list page by page, until `look` breaks. All lists are read here: see [`bounded`].
+///
+/// # Errors
+/// If a page cannot be read.
+pub async fn each_page<K: Clone + DeserializeOwned + Debug>(
+    api: &Api<K>,
+    params: ListParams,
+    mut look: impl FnMut(Vec<K>) -> ControlFlow<()>,
+) -> kube::Result<()> {
+    let mut params = params.limit(PAGE);
+    loop {
+        let page = api.list(&params).await?;
+        let next = page.metadata.continue_.filter(|token| !token.is_empty());
+        let looked = look(page.items);
+        match next.filter(|_| looked.is_continue()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Reads a whole list. Each object is converted as soon as its page arrives, so that only what `view` keeps is held.
+///
+/// # Errors
+/// If a page cannot be read.
+pub async fn all<K: Clone + DeserializeOwned + Debug, V>(
+    api: &Api<K>,
+    params: ListParams,
+    view: impl Fn(K) -> V,
+) -> kube::Result<Vec<V>> {
+    let mut all = Vec::new();
+    let look = |page: Vec<K>| {
+        all.extend(page.into_iter().map(&view));
+        ControlFlow::Continue(())
+    };
+    each_page(api, params, look).await?;
+    Ok(all)
+}
+
+/// Returns the names of all objects of a list.
+///
+/// # Errors
+/// If a page cannot be read.
+pub async fn names<K: Clone + DeserializeOwned + Debug>(api: &Api<K>, params: ListParams) -> kube::Result<Vec<String>> {
+    let (mut params, mut names) = (params.limit(PAGE), Vec::new());
+    loop {
+        let page = api.list_metadata(&params).await?;
+        names.extend(page.items.into_iter().filter_map(|object| object.metadata.name));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(names),
+        }
+    }
+}
 
 /// A page that was read: the number of objects for which it had room, and its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +105,8 @@ fn fewer(limit: u32) -> u32 {
     (limit / FEWER).max(1)
 }
 
-/// Wraps a client, so that it reads lists in pages that fit. All other requests pass unchanged.
+/// Wraps a client, so that it reads lists in pages that fit, and refuses to read a list without pages. All other
+/// requests pass unchanged.
 pub fn bounded(client: &Client) -> Client {
     let last: Arc<Mutex<HashMap<String, Page>>> = Arc::default();
     let through = client.clone();
@@ -52,6 +115,9 @@ pub fn bounded(client: &Client) -> Client {
         async move {
             match wanted(request.method(), request.uri()) {
                 Some(most) => page(&through, request, most, &last).await,
+                None if is_list(request.method(), request.uri()) => {
+                    Err(format!("the list {} is read without pages", request.uri().path()).into())
+                }
                 None => through.send(request).await.map_err(BoxError::from),
             }
         }
@@ -65,6 +131,18 @@ fn wanted(method: &Method, uri: &Uri) -> Option<u32> {
         uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name)
     };
     (*method == Method::GET && of("watch").is_none()).then(|| of("limit")?.1.parse().ok()).flatten()
+}
+
+/// Checks whether a request reads all objects of a kind, and no watch, object or part of one.
+fn is_list(method: &Method, uri: &Uri) -> bool {
+    let parts: Vec<_> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
+    let of_kind = match parts.as_slice() {
+        ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => rest,
+        _ => return false,
+    };
+    let is_watch = uri.query().unwrap_or_default().split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
+    let is_whole = matches!(of_kind, [_] | ["namespaces", _, _]) && !matches!(of_kind, [.., "status" | "finalize"]);
+    *method == Method::GET && is_whole && !is_watch
 }
 
 /// Returns the same request for another number of objects.
@@ -115,11 +193,8 @@ async fn page(
 mod tests {
     use std::convert::Infallible;
 
-    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-    use kube::Api;
-    use kube::api::ListParams;
-
     use super::*;
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
     #[test]
     fn the_size_of_a_page_follows_from_the_bytes_of_the_last_one() {
@@ -146,6 +221,59 @@ mod tests {
         let uri = "https://h:1/api/v1/pods?&limit=500&continue=a%3D&labelSelector=a%2Cb".parse().unwrap();
         let other = with_limit(&uri, 7).unwrap().to_string();
         assert_eq!(other, "https://h:1/api/v1/pods?&limit=7&continue=a%3D&labelSelector=a%2Cb");
+    }
+
+    #[test]
+    fn a_list_is_told_from_objects_and_watches() {
+        let of = |uri: &str| is_list(&Method::GET, &uri.parse().unwrap());
+        for list in ["/api/v1/pods", "/api/v1/namespaces", "/api/v1/namespaces/a/pods?fieldSelector=x", "/apis/g/v1/x"]
+        {
+            assert!(of(list) && !is_list(&Method::POST, &list.parse().unwrap()), "{list}");
+        }
+        for other in [
+            "/api/v1",
+            "/apis/g/v1",
+            "/version",
+            "/api/v1/nodes/n",
+            "/api/v1/namespaces/a",
+            "/api/v1/namespaces/a/pods/p",
+            "/api/v1/namespaces/a/pods/p/log",
+            "/api/v1/namespaces/a/status",
+            "/api/v1/pods?watch=true&x=y",
+        ] {
+            assert!(!of(other), "{other}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_list_is_read_without_pages() {
+        let (client, asked) = server(vec![100; 3]);
+        let api: Api<PersistentVolumeClaim> = Api::all(bounded(&client));
+        let error = api.list(&ListParams::default()).await.unwrap_err();
+        assert!(format!("{error:?}").contains("without pages") && asked.lock().unwrap().is_empty(), "{error:?}");
+        assert_eq!(all(&api, ListParams::default(), |claim| claim.metadata.name).await.unwrap().len(), 3);
+    }
+
+    /// A list elsewhere would fail when it is read. So it does not come that far.
+    #[test]
+    fn only_this_file_reads_lists() {
+        let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
+        let mut found = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if entry.is_dir() {
+                    folders.push(entry);
+                } else if entry.extension().is_some_and(|ending| ending == "rs") {
+                    let text = std::fs::read_to_string(&entry).unwrap();
+                    let program = text.split("#[cfg(test)]").next().unwrap();
+                    let has_list = [".list(&", ".list(which"].iter().any(|list| program.contains(list));
+                    let has_metadata = program.contains(".list_metadata(") && !program.contains(".limit(1)");
+                    found.extend((has_list || has_metadata).then_some(entry));
+                }
+            }
+        }
+        found.retain(|path| !path.ends_with("api/pages.rs"));
+        assert!(found.is_empty(), "read lists by `pages::all` or `pages::each_page`: {found:?}");
     }
 
     /// Runs a server of claims with annotations of these sizes in bytes. It records how many objects each request asked

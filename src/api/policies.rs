@@ -5,6 +5,8 @@ use kube::discovery::ApiResource;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::pages;
+use super::says;
 use crate::policies::PolicyKind;
 
 /// Returns all admission policies and bindings of the cluster. A kind that the cluster does not serve has none.
@@ -34,14 +36,12 @@ async fn list(client: &Client, kind: &str) -> Result<Vec<Value>, String> {
         plural,
     };
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    match api.list(&ListParams::default()).await {
-        // The items of a list do not have their kind.
-        Ok(list) => Ok(list
-            .items
-            .into_iter()
-            .map(|object| json!({ "kind": kind, "metadata": object.metadata, "spec": object.data["spec"] }))
-            .collect()),
+    // The items of a list do not have their kind.
+    let view =
+        |object: DynamicObject| json!({ "kind": kind, "metadata": object.metadata, "spec": object.data["spec"] });
+    match pages::all(&api, ListParams::default(), view).await {
+        Ok(list) => Ok(list),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        Err(error) => Err(format!("{} cannot be listed: {error}", resource.plural)),
+        Err(error) => Err(format!("{} cannot be listed: {}", resource.plural, says::error(&error))),
     }
 }

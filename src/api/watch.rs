@@ -19,6 +19,7 @@ use prometheus_client::metrics::counter::Counter;
 use serde::de::DeserializeOwned;
 
 use super::claim_events::last_occurrence;
+use super::pages::PAGE;
 use super::trimmed::Trimmed;
 use crate::config::classes::{Identity, KeptScript, Revision, Stored};
 use crate::config::effective_config::{EffectiveConfig, revision_name};
@@ -31,13 +32,13 @@ use crate::object::ObjectName;
 use crate::run::view::{WarningEvent, seconds};
 use crate::state::ClusterState;
 use crate::state::index::{Index, Listed, WatchChange, WorkItem};
+use crate::status_reason::message_of;
+use crate::text::name;
 
 /// The duration of a watch. Some load balancers cut idle connections after four minutes.
 const WATCH_SECONDS: u32 = 200;
 /// The longest time between two searches for a namespace or kind that does not exist.
 const MAX_RECHECK_INTERVAL: Duration = Duration::from_secs(30);
-/// The largest number of objects in a page of a list: see [`pages`](super::pages).
-pub(super) const PAGE: u32 = 500;
 
 /// The parts of the process that watches report to.
 #[derive(Clone, Copy)]
@@ -371,9 +372,9 @@ pub(crate) fn warning_event(event: Event) -> Option<WarningEvent> {
         _ => false,
     };
     relevant.then(|| WarningEvent {
-        object_uid: event.involved_object.uid.clone().unwrap_or_default(),
+        object_uid: name(event.involved_object.uid.as_deref().unwrap_or_default()),
         reason,
-        message: event.message.clone().unwrap_or_default(),
+        message: message_of(event.message.unwrap_or_default()),
         at,
     })
 }
@@ -387,29 +388,5 @@ fn change_warning_event(index: &mut Index, change: WatchChange<WarningEvent>) ->
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_missing_namespace_is_checked_with_growing_delays() {
-        let pauses: Vec<u64> = (0..8).map(|absent| recheck_delay(absent).as_secs()).collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
-        assert_eq!(recheck_delay(u32::MAX), MAX_RECHECK_INTERVAL);
-    }
-
-    #[test]
-    fn a_kept_object_counts_only_with_the_content_that_its_name_says() {
-        let object = |name: String, data: serde_json::Value| {
-            let meta = serde_json::json!({ "name": name, "uid": "u", "creationTimestamp": "1970-01-01T00:00:07Z" });
-            serde_json::from_value(serde_json::json!({ "metadata": meta, "revision": 1, "data": data })).unwrap()
-        };
-        let name = script::kept_prefix(&script::hash("exit 0"));
-        let kept = KeptScript { hash: script::hash("exit 0"), text: "exit 0".into(), uid: "u".into(), created: 7 };
-        assert_eq!(stored(object(name.clone(), script::kept_data("exit 0"))), Some(Stored::Script(kept)));
-        assert_eq!(stored(object(name.clone(), script::kept_data("rm -rf /"))), None, "somebody exchanged it");
-        let effective_config = EffectiveConfig::default();
-        assert_eq!(stored(object(name, serde_json::json!(effective_config))), None);
-        let recipe = stored(object(revision_name(&effective_config.hash()), serde_json::json!(effective_config)));
-        assert!(matches!(recipe, Some(Stored::Recipe(hash, _)) if hash == effective_config.hash()));
-    }
-}
+#[path = "watch_tests.rs"]
+mod tests;

@@ -29,8 +29,9 @@ pub use self::run::FoundClassObject;
 pub use self::snapshot::SnapshotVolume;
 pub use self::volume::NotedVolume;
 use crate::api::discard_reply::DiscardReply;
+use crate::api::pages;
+use crate::api::says;
 use crate::api::trimmed::Trimmed;
-use crate::api::watch::PAGE;
 use crate::config::classes::Identity;
 use crate::config::effective_config::{EffectiveConfig, revision_name};
 use crate::metrics::ErrorCategory;
@@ -75,7 +76,7 @@ pub enum WriteError {
         message: String,
     },
     /// Any other error. The write is tried again.
-    #[error("{what}: {source}")]
+    #[error("{what}: {}", says::error(.source))]
     Failed {
         /// The object.
         what: String,
@@ -165,16 +166,7 @@ async fn each_page<K>(
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
-    let mut params = params.limit(PAGE);
-    loop {
-        let page = api.list(&params).await?;
-        let next = page.metadata.continue_.filter(|token| !token.is_empty());
-        let looked = look(page.items.into_iter().map(|object| object.metadata).collect());
-        match next.filter(|_| looked.is_continue()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(()),
-        }
-    }
+    pages::each_page(api, params, |page| look(page.into_iter().map(|object| object.metadata).collect())).await
 }
 
 fn guarded(uid: &str, resource_version: &str) -> DeleteParams {

@@ -7,6 +7,7 @@ use flex_contract::operation::Operation;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
+use crate::claim::admit::admit;
 use crate::claim::progress::{Progress, progress};
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use crate::model::claim::{Claim, Stamp};
@@ -33,6 +34,8 @@ pub(crate) enum ClaimState {
     Waiting,
     /// The last attempt failed, and the next has not begun.
     Failed,
+    /// The class refuses the claim as it is.
+    Refused,
     /// The claim is being deleted.
     Deleting,
 }
@@ -69,7 +72,7 @@ pub(crate) struct Row {
     pub(crate) failure: Option<LastFailure>,
     /// The seconds until the next attempt after a failed one. `None` if it depends on more than the time.
     pub(crate) next_try: Option<i64>,
-    /// Why the claim waits for its first attempt, if the class says so.
+    /// Why the claim waits for its first attempt, or is refused, if the class says so.
     pub(crate) waits_for: Option<String>,
 }
 
@@ -82,7 +85,7 @@ impl Row {
     /// Says what the claim waits for, or why its last run failed.
     pub(crate) fn reason(&self) -> String {
         match (&self.waits_for, self.state) {
-            (Some(why), ClaimState::Waiting) => why.clone(),
+            (Some(why), ClaimState::Waiting | ClaimState::Refused) => why.clone(),
             (None, ClaimState::Waiting) => "waits for its turn: flex trace says more".to_owned(),
             _ => self.describe(),
         }
@@ -109,7 +112,10 @@ pub(crate) struct Failing {
 pub(crate) fn row(table: &Classes, claim: &Claim, now: i64) -> Option<Row> {
     let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
     let stamp = claim.own_stamp();
+    let refused = || class.recipe.as_ref().ok().and_then(|recipe| admit(claim, recipe, claim.for_pool).err());
+    let refused = if progress(claim) == Some(Progress::Waiting) { refused() } else { None };
     let state = match progress(claim) {
+        Some(_) if refused.is_some() => ClaimState::Refused,
         Some(progress) => progress.into(),
         None if grows(claim) => ClaimState::Growing,
         None if claim.modify_status.as_ref().is_some_and(|status| status.in_progress()) => ClaimState::Modifying,
@@ -126,7 +132,7 @@ pub(crate) fn row(table: &Classes, claim: &Claim, now: i64) -> Option<Row> {
         running: began.map(|began| now - began.as_second()),
         next_try: next_try(claim, class, state, now),
         failure: claim.last_failure.clone(),
-        waits_for: waits_for(claim, class),
+        waits_for: refused.or_else(|| waits_for(claim, class)),
     })
 }
 

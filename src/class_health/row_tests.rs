@@ -1,4 +1,5 @@
 use flex_contract::exit::Reaction;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 
 use super::super::health::Health;
@@ -65,4 +66,22 @@ fn the_state_of_a_failing_class_has_the_number_of_claims_and_the_last_message() 
     assert_eq!(says(&[row("a", "exit code 75: off")]), "failing: 1 claim, last team/a: ExitCode: exit code 75: off");
     let long = says(&[row("a", &"x".repeat(1000)), row("b", &"x".repeat(1000))]);
     assert!(long.starts_with("failing: 2 claims, last team/") && long.len() < 250, "{long}");
+}
+
+#[test]
+fn a_claim_that_the_class_refuses_says_so_instead_of_waiting() {
+    let table = one_class(json!({ "service-account-name": "c", "max-size": "1Gi" }));
+    let row = |size: &str| {
+        let claim = json!({
+            "metadata": { "name": "a", "namespace": "team", "uid": "u" },
+            "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"],
+                      "resources": { "requests": { "storage": size } } },
+        });
+        let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+        row(&table, &Claim::from(&claim), 0).unwrap()
+    };
+    let (fits, large) = (row("1Gi"), row("2Gi"));
+    assert_eq!((fits.state, large.state), (ClaimState::Waiting, ClaimState::Refused));
+    assert!(large.reason().contains("asks for 2Gi, and class c provides at most 1Gi; ask for less"), "{large:?}");
+    assert_eq!(fits.reason(), "waits for its turn: flex trace says more");
 }

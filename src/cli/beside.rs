@@ -10,6 +10,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 
 use crate::api::external_provisioner;
+use crate::api::pages;
 use crate::clock::Clock;
 use crate::config::accounts::{Account, Accounts};
 use crate::config::classes::{ClassObject, Classes, Config, Identity, Stored};
@@ -22,8 +23,9 @@ pub(super) async fn accounts(client: &Client, identity: &Identity) -> Accounts {
     let mut accounts = Accounts::default();
     for namespace in &identity.config_namespaces {
         let api: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-        let Ok(all) = api.list(&ListParams::default()).await else { continue };
-        for account in all.items.iter().map(Account::from) {
+        let all = pages::all(&api, ListParams::default(), |account| Account::from(&account)).await;
+        let Ok(all) = all else { continue };
+        for account in all {
             accounts.add(account);
         }
         accounts.retain(namespace, |_| true);
@@ -37,11 +39,11 @@ pub(super) async fn accounts(client: &Client, identity: &Identity) -> Accounts {
 /// If configs, StorageClasses or revisions of configs cannot be read.
 pub(super) async fn classes(client: &Client, identity: &Identity) -> anyhow::Result<Classes> {
     let configs = super::doctor::collect::configs(client, identity).await?;
-    let objects = Api::<StorageClass>::all(client.clone()).list(&ListParams::default()).await?;
-    let objects: Vec<ClassObject> = objects.items.iter().map(ClassObject::from).collect();
+    let objects = Api::<StorageClass>::all(client.clone());
+    let objects = pages::all(&objects, ListParams::default(), |class| ClassObject::from(&class)).await?;
     let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
     let kept: Api<ControllerRevision> = Api::namespaced(client.clone(), &identity.namespace);
-    let stored = kept.list(&ours).await?.items.into_iter().filter_map(crate::api::watch::stored);
+    let stored = pages::all(&kept, ours, crate::api::watch::stored).await?.into_iter().flatten();
     let recipe = |stored| if let Stored::Recipe(hash, revision) = stored { Some((hash, revision)) } else { None };
     let revisions: BTreeMap<_, _> = stored.filter_map(recipe).collect();
     let drivers = replaced_drivers(identity, &configs);
@@ -55,8 +57,8 @@ pub(super) async fn classes(client: &Client, identity: &Identity) -> anyhow::Res
 /// that only a command can tell the admin. Returns none if not all namespaces can be read.
 pub(super) async fn unseen_configs(client: &Client, identity: &Identity) -> Vec<ObjectName> {
     let marked = ListParams::default().labels(&format!("{}={}", names::LABEL_TYPE, names::LABEL_TYPE_CONFIG));
-    let all = Api::<ConfigMap>::all(client.clone()).list(&marked).await;
-    all.map(|all| unseen(identity, all.items.iter().map(Config::from))).unwrap_or_default()
+    let all = pages::all(&Api::<ConfigMap>::all(client.clone()), marked, |config| Config::from(&config)).await;
+    all.map(|all| unseen(identity, all.into_iter())).unwrap_or_default()
 }
 
 /// Selects the configs with the orchestrator's plugin name. Without it a config may belong to another orchestrator.

@@ -2,6 +2,8 @@
 
 use anyhow::bail;
 
+use crate::api::says;
+
 /// Does the work for each item.
 ///
 /// # Errors
@@ -12,7 +14,7 @@ pub(super) async fn each<T>(
 ) -> anyhow::Result<()> {
     let mut failed = Vec::new();
     for item in items {
-        failed.extend(work(item).await.err().map(|error| format!("{error:#}")));
+        failed.extend(work(item).await.err().map(|error| says::causes(&error)));
     }
     match failed.as_slice() {
         [] => Ok(()),

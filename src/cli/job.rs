@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 
+use crate::api::pages;
 use crate::api::watch::warning_event;
 use crate::clock::Clock;
 use crate::config::Recipe;
@@ -77,12 +78,12 @@ async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, events: &Api<Event>, name: &
     loop {
         tokio::time::sleep(POLL).await;
         // A request that fails is repeated until the deadline.
-        let (Ok(Some(job)), Ok(found)) = (jobs.get_opt(name).await, pods.list(&own).await) else { continue };
-        let observed: Vec<view::Pod> = found.items.iter().map(view::Pod::from).collect();
+        let found = pages::all(pods, own.clone(), |pod| view::Pod::from(&pod)).await;
+        let (Ok(Some(job)), Ok(observed)) = (jobs.get_opt(name).await, found) else { continue };
         let mut warnings = Vec::new();
         for about in observed.iter().map(|pod| pod.name.name.as_str()).chain([name]) {
             let about = ListParams::default().fields(&format!("involvedObject.name={about},type=Warning"));
-            warnings.extend(events.list(&about).await.into_iter().flatten().filter_map(warning_event));
+            warnings.extend(pages::all(events, about, warning_event).await.into_iter().flatten().flatten());
         }
         let (observed_pods, warnings): (Vec<_>, Vec<_>) = (observed.iter().collect(), warnings.iter().collect());
         match state(Some(&view::Job::from(&job)), &observed_pods, &warnings) {

@@ -14,6 +14,8 @@ use super::claim::ClaimName;
 use super::cluster::Cluster;
 use super::out::say;
 use crate::api::client::Connection;
+use crate::api::pages;
+use crate::api::says;
 use crate::config::classes::Identity;
 use crate::model::claim::Claim;
 use crate::model::volume::Volume;
@@ -68,7 +70,10 @@ async fn work(args: &LogsArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(NO_LOG));
         }
     };
-    let pods = pods(&client, &identity, &claim, &wanted).await?;
+    let pods = match pods(&client, &identity, &claim, &wanted).await {
+        Ok(pods) => pods,
+        Err(error) => return last_words(&claim, error),
+    };
     let (attempt, selected) = selected(&pods, &wanted, args.previous);
     let mut printed = 0;
     for pod in &selected {
@@ -81,6 +86,16 @@ async fn work(args: &LogsArgs) -> anyhow::Result<ExitCode> {
         say!("claim {name}: {}", without_pod(&claim, &wanted, attempt));
     }
     Ok(ExitCode::from(if printed > 0 { 0 } else { NO_LOG }))
+}
+
+/// Prints the last words on a claim, for a user who may not read the pods.
+fn last_words(claim: &Claim, error: anyhow::Error) -> anyhow::Result<ExitCode> {
+    let Some(failure) = &claim.last_failure else { return Err(error) };
+    let why = line(&says::causes(&error), usize::MAX);
+    say!("claim {}: {why}", claim.name);
+    let message = line(&failure.message, usize::MAX);
+    say!("the claim keeps the last words of its {} run {}: {message}", failure.operation, failure.attempt);
+    Ok(ExitCode::from(NO_LOG))
 }
 
 /// Returns the id of a claim's volume, if it has one that can be read.
@@ -140,9 +155,9 @@ async fn pods(client: &Client, identity: &Identity, claim: &Claim, wanted: &Want
         let mut found = Vec::new();
         for namespace in &namespaces {
             let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-            let listed = api.list(&ListParams::default().labels(&selector)).await;
+            let listed = pages::all(&api, ListParams::default().labels(&selector), |pod| view::Pod::from(&pod)).await;
             let listed = listed.with_context(|| format!("the pods in namespace {namespace} cannot be listed"))?;
-            found.extend(listed.items.iter().map(view::Pod::from));
+            found.extend(listed);
         }
         if found.iter().any(|pod| attempt_of(pod, wanted).is_some_and(|n| wanted.attempt.is_none_or(|w| w == n))) {
             return Ok(found);

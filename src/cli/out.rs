@@ -7,12 +7,16 @@ use std::process::exit;
 use anstream::{AutoStream, ColorChoice};
 
 use super::name::name;
+use crate::text::output;
 
 /// The exit code of a command whose reader left: that of a program that the signal `SIGPIPE` has ended.
 const NOBODY_READS: i32 = 141;
 
-/// Writes a line. Ends the process without a word if nobody reads on, as with `| head`.
+/// Writes a line, without characters that act on a terminal. Ends the process without a word if nobody reads on, as with
+/// `| head`.
 pub(super) fn line(text: Arguments<'_>) {
+    let text = text.to_string();
+    let text = output(&text, colours());
     let Err(error) = writeln!(std::io::stdout().lock(), "{text}") else { return };
     if error.kind() != ErrorKind::BrokenPipe {
         eprintln!("{}: standard output cannot be written: {error}", name());

@@ -8,6 +8,7 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
+use tokio::sync::Semaphore;
 
 use super::model::claims::{ClaimFacts, ClaimRow, ClaimsInFlight, Moment, OneClaim};
 use super::model::configs::Configs;
@@ -18,6 +19,7 @@ use super::model::runs::{RunFacts, RunRow, Runs};
 use super::model::{Counts, Document, Head, MAX_ROWS, Nothing, Rows};
 use super::sources::Sources;
 use crate::api::claim_events;
+use crate::api::says;
 use crate::claim::failed_attempts::FailedAttempts;
 use crate::claim::progress::progress;
 use crate::claim::timeline::Timeline;
@@ -238,9 +240,14 @@ pub async fn claim(sources: &Sources, name: &ObjectName) -> Option<Document<OneC
         let class = class(&classes, claim.class.as_deref()?)?;
         (facts(&index, &claim, class.recipe.as_ref().ok().map(AsRef::as_ref)), classes.clone())
     };
-    let events = claim_events::read(&sources.client, &context.identity.provisioner, &facts.claim);
+    // Each look holds pages of events: one after the other.
+    static LOOKS: Semaphore = Semaphore::const_new(1);
+    let events = async {
+        let _look = LOOKS.acquire().await.expect("nobody closes it");
+        claim_events::read(&sources.client, &context.identity.provisioner, &facts.claim).await
+    };
     let events = match context.clock.within(EVENTS_TIMEOUT, events).await {
-        Some(events) => events.map_err(|error| error.to_string()),
+        Some(events) => events.map_err(|error| says::error(&error)),
         None => Err("the API server did not answer in time".to_owned()),
     };
     if facts.claim.is_bound()

@@ -9,7 +9,7 @@ macro_rules! text_enum {
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum $name {
             $($(#[$of_variant])* $variant,)+
-            /// Any other text.
+            /// Any other text, cut.
             Other(String),
         }
 
@@ -27,7 +27,7 @@ macro_rules! text_enum {
             fn from(text: &str) -> Self {
                 match text {
                     $($text => $name::$variant,)+
-                    other => $name::Other(other.to_owned()),
+                    other => $name::Other(other.chars().take(64).collect()),
                 }
             }
         }
@@ -61,5 +61,6 @@ mod tests {
         }
         assert_eq!([Fruit::from("Apple"), Fruit::from("")], [Fruit::Apple, Fruit::default()]);
         assert_eq!(Fruit::from("apple"), Fruit::Other("apple".into()));
+        assert_eq!(Fruit::from("ß".repeat(1000).as_str()).as_str(), "ß".repeat(64), "the API bounds no such text");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::limits;
+
 /// Cuts a text to a number of bytes, with an ellipsis in place of a missing end.
 pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
@@ -10,6 +12,16 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     let available = most.saturating_sub('…'.len_utf8());
     let end = (0..=available).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     Cow::Owned(format!("{}…", &text[..end]))
+}
+
+/// Bounds a text that is short unless somebody else wrote it, such as the name of an object.
+pub fn name(text: &str) -> String {
+    cut(text, limits::NAME).into_owned()
+}
+
+/// Does the same for a text that may be missing.
+pub fn name_of(text: Option<&str>) -> String {
+    name(text.unwrap_or_default())
 }
 
 /// Checks whether a character acts on the text around it. Such a character moves the cursor, ends a line, or turns the
@@ -43,6 +55,39 @@ pub fn printable(text: &str, most: usize) -> String {
 /// Escapes a text of somebody else, with its line ends. So nobody can write lines in the name of the orchestrator.
 pub fn line(text: &str, most: usize) -> String {
     escaped(text, most, false)
+}
+
+/// The codes of the colours and of the boldness that this program writes to a terminal. None of them hides a text.
+const STYLES: &[&str] = &[
+    "0", "1", "2", "4", "30", "31", "32", "33", "34", "35", "36", "37", "39", "90", "91", "92", "93", "94", "95", "96",
+    "97",
+];
+
+/// Returns the length of a style at the beginning of a text; `None` if there is none that this program writes.
+fn style_at(text: &str) -> Option<usize> {
+    let codes = text.strip_prefix("\u{1b}[")?;
+    let (codes, _) = codes.split_once('m')?;
+    codes.split(';').all(|code| STYLES.contains(&code)).then_some(codes.len() + 3)
+}
+
+/// Escapes the acting characters in the output of a command, except for line ends, tabs and, if the output may have
+/// them, styles. The escapes are those of JSON and YAML.
+pub fn output(text: &str, styles: bool) -> Cow<'_, str> {
+    let acts = |c: char| is_control(c) && !matches!(c, '\n' | '\t');
+    if !text.contains(acts) {
+        return Cow::Borrowed(text);
+    }
+    let (mut safe, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(c) = rest.chars().next() {
+        let style = style_at(rest).filter(|_| styles);
+        let (taken, after) = rest.split_at(style.unwrap_or(c.len_utf8()));
+        match style.is_none() && acts(c) {
+            true => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| safe.push_str(&format!("\\u{unit:04x}"))),
+            false => safe.push_str(taken),
+        }
+        rest = after;
+    }
+    Cow::Owned(safe)
 }
 
 /// The output of a program's own lines. Each write is one line, whose text may come from anybody.
@@ -111,6 +156,16 @@ mod tests {
             line(texts, 1000),
             "a shown text does not change when it is shown again"
         );
+    }
+
+    #[test]
+    fn the_output_of_a_command_acts_on_no_terminal() {
+        let text = "\u{1b}[1;31mred\u{1b}[0m\u{1b}[8mhidden\u{1b}[2J\u{7}\u{202e}x\n\ttab é";
+        let escaped = "\\u001b[8mhidden\\u001b[2J\\u0007\\u202ex\n\ttab é";
+        assert_eq!(output(text, true), format!("\u{1b}[1;31mred\u{1b}[0m{escaped}"));
+        assert_eq!(output(text, false), format!("\\u001b[1;31mred\\u001b[0m{escaped}"));
+        let document = serde_json::json!({ "name": "a\u{202e}b" }).to_string();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&output(&document, true)).unwrap()["name"], "a\u{202e}b");
     }
 
     #[test]

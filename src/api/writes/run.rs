@@ -129,7 +129,7 @@ impl Writes {
     pub async fn find_class_object(&self, name: &str) -> Result<FoundClassObject> {
         let api: Api<StorageClass> = Api::all(self.client.clone());
         // A list, unlike a read of one object, also says for which moment it is.
-        let only = ListParams::default().fields(&format!("metadata.name={name}"));
+        let only = ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
         let found = api.list_metadata(&only).await.map_err(WriteError::of(format!("StorageClass {name}")))?;
         if !found.items.is_empty() {
             return Ok(FoundClassObject::Exists);

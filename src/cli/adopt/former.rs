@@ -8,6 +8,7 @@ use kube::{Api, Client, core};
 
 use super::work::Work;
 use crate::api::external_provisioner;
+use crate::api::pages;
 use crate::clock::Clock;
 use crate::config::external_provisioner::{drivers_of, is_missing};
 use crate::object::ObjectName;
@@ -37,7 +38,7 @@ async fn verify_no_pod(client: &Client, of: &ObjectName) -> anyhow::Result<()> {
     let Some(spec) = found.and_then(|deployment| deployment.spec) else { return Ok(()) };
     let selector: core::Selector = spec.selector.try_into().with_context(|| format!("the selector of {of}"))?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &of.namespace);
-    let pods = match pods.list(&ListParams::default().labels_from(&selector)).await {
+    let pods = match pages::all(&pods, ListParams::default().labels_from(&selector), |pod| pod).await {
         Err(kube::Error::Api(status)) if status.code == 403 => {
             eprintln!("the pods of the Deployment {of} cannot be listed: make sure that none is left");
             return Ok(());
@@ -45,7 +46,7 @@ async fn verify_no_pod(client: &Client, of: &ObjectName) -> anyhow::Result<()> {
         pods => pods.with_context(|| format!("the pods of the Deployment {of}"))?,
     };
     let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
-    let left = pods.items.iter().find(|pod| !matches!(phase(pod).as_str(), "Succeeded" | "Failed"));
+    let left = pods.iter().find(|pod| !matches!(phase(pod).as_str(), "Succeeded" | "Failed"));
     match left {
         Some(pod) => {
             let pod = pod.metadata.name.clone().unwrap_or_default();

@@ -6,32 +6,19 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::json;
 
+use crate::api::pages;
 use crate::config::Recipe;
 use crate::config::classes::{ClassLookup, Classes};
 use crate::object::ObjectName;
 use crate::volume::move_in::CAPABILITY;
 use crate::volume::place::{Place, Places};
 
-/// The number of volumes in one page of a list.
-const PAGE: u32 = 500;
-
 /// Reads the places of all volumes.
 pub(in crate::cli) async fn places(client: &Client) -> anyhow::Result<Places> {
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
-    let mut params = ListParams::default().limit(PAGE);
-    let mut places = Places::new();
-    loop {
-        let page = volumes.list(&params).await.context("persistentvolumes cannot be listed")?;
-        let own = page
-            .items
-            .iter()
-            .filter_map(|volume| Some((volume.metadata.name.clone()?, Place::of(volume.spec.as_ref()?)?)));
-        places.extend(own);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(places),
-        }
-    }
+    let place = |volume: PersistentVolume| Some((volume.metadata.name?, Place::of(&volume.spec?)?));
+    let places = pages::all(&volumes, ListParams::default(), place).await;
+    Ok(places.context("persistentvolumes cannot be listed")?.into_iter().flatten().collect())
 }
 
 /// Returns the source of a volume as JSON, as runs get it, and its resourceVersion.

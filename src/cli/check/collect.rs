@@ -12,7 +12,9 @@ use kube::{Api, Client, ResourceExt};
 
 use super::args::CheckArgs;
 use super::pull;
+use crate::api::pages;
 use crate::api::policies as live;
+use crate::api::says;
 use crate::cli::flags::SHIPPED_SHELL;
 use crate::cli::rights::missing_rights;
 use crate::cli::{beside, doctor};
@@ -65,7 +67,7 @@ pub(super) async fn lines(client: &Client, identity: &Identity, args: &CheckArgs
     ));
     match taken_names(client, identity).await {
         Ok(taken) => lines.extend(preflight::taken_names(identity, &taken)),
-        Err(error) => lines.push(Line::unknown("names", &error.to_string())),
+        Err(error) => lines.push(Line::unknown("names", &says::error(&error))),
     }
     lines.push(or_unknown("default class", default_classes(client).await, |names| preflight::default_classes(&names)));
     let mut images: BTreeSet<String> = args.images.iter().cloned().collect();
@@ -76,12 +78,12 @@ pub(super) async fn lines(client: &Client, identity: &Identity, args: &CheckArgs
                 lines.extend(preflight::configs(identity, &classes));
                 images.extend(images_of(&classes, identity));
             }
-            Err(error) => lines.push(Line::unknown("configs", &format!("{error:#}"))),
+            Err(error) => lines.push(Line::unknown("configs", &says::causes(&error))),
         }
     }
     match image_states(client, identity, images, args).await {
         Ok(states) => lines.extend(preflight::images(&states)),
-        Err(error) => lines.push(Line::unknown("images", &format!("{error:#}"))),
+        Err(error) => lines.push(Line::unknown("images", &says::causes(&error))),
     }
     lines
 }
@@ -89,7 +91,7 @@ pub(super) async fn lines(client: &Client, identity: &Identity, args: &CheckArgs
 fn or_unknown<T>(check: &'static str, fact: kube::Result<T>, judge: impl FnOnce(T) -> Line) -> Line {
     match fact {
         Ok(fact) => judge(fact),
-        Err(error) => Line::unknown(check, &error.to_string()),
+        Err(error) => Line::unknown(check, &says::error(&error)),
     }
 }
 
@@ -145,23 +147,24 @@ async fn taken_names(client: &Client, identity: &Identity) -> kube::Result<Taken
     let foreign_driver =
         driver.is_some_and(|driver| driver.labels().get(names::LABEL_INSTANCE) != Some(&identity.instance));
     let named = ListParams::default().fields(&format!("metadata.name={}", identity.lease().name));
-    let leases = Api::<Lease>::all(client.clone()).list(&named).await?;
-    let namespaces = leases.items.iter().filter_map(ResourceExt::namespace);
+    let leases = pages::all(&Api::<Lease>::all(client.clone()), named, |lease| lease.namespace()).await?;
+    let namespaces = leases.into_iter().flatten();
     let other_namespaces = namespaces.filter(|namespace| *namespace != identity.namespace).collect();
     Ok(TakenNames { foreign_driver, other_namespaces })
 }
 
 async fn default_classes(client: &Client) -> kube::Result<Vec<String>> {
-    let classes = Api::<StorageClass>::all(client.clone()).list(&ListParams::default()).await?;
+    let classes = Api::<StorageClass>::all(client.clone());
+    let classes = pages::all(&classes, ListParams::default(), |class| class).await?;
     let is_default =
         |class: &&StorageClass| class.annotations().get(names::DEFAULT_CLASS).is_some_and(|is| is == "true");
-    Ok(classes.items.iter().filter(is_default).map(ResourceExt::name_any).collect())
+    Ok(classes.iter().filter(is_default).map(ResourceExt::name_any).collect())
 }
 
 async fn leader(client: &Client, identity: &Identity) -> Line {
     match doctor::leader(client, identity, &Clock::default()).await {
         Ok(leader) => preflight::leader(leader.missing.as_ref(), leader.holder.as_deref()),
-        Err(error) => Line::unknown("leader", &format!("{error:#}")),
+        Err(error) => Line::unknown("leader", &says::causes(&error)),
     }
 }
 
@@ -183,18 +186,19 @@ async fn image_states(
     images: BTreeSet<String>,
     args: &CheckArgs,
 ) -> anyhow::Result<BTreeMap<String, ImageState>> {
-    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
+    let nodes = pages::all(&Api::<Node>::all(client.clone()), ListParams::default(), |node| node).await?;
     let mut states: BTreeMap<_, _> = images.into_iter().map(|image| (image, ImageState::default())).collect();
     for (image, state) in &mut states {
         let has_it = |node: &&Node| {
             let listed = node.status.iter().flat_map(|status| status.images.iter().flatten());
             listed.flat_map(|listed| listed.names.iter().flatten()).any(|name| name == image)
         };
-        state.nodes = nodes.items.iter().filter(has_it).count();
+        state.nodes = nodes.iter().filter(has_it).count();
     }
     for namespace in identity.namespaces() {
-        let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?;
-        for pull::PullError { image, message: error } in pods.items.iter().flat_map(pull::errors) {
+        let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+        let errors = pages::all(&pods, ListParams::default(), |pod| pull::errors(&pod)).await?;
+        for pull::PullError { image, message: error } in errors.into_iter().flatten() {
             states.entry(image).or_default().error = Some(error);
         }
     }

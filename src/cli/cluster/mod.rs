@@ -21,6 +21,7 @@ use super::rights::has_right;
 use crate::api::bundle::Recording;
 use crate::api::client::{self, Access, Connection};
 use crate::api::cluster_uid;
+use crate::api::pages;
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::object::ObjectName;
@@ -218,7 +219,7 @@ async fn orchestrators(client: &Client, namespace: Option<&str>) -> kube::Result
     };
     let mut labelled = Vec::new();
     for selector in SELECTORS {
-        labelled.extend(api.list(&ListParams::default().labels(selector)).await?.items);
+        labelled.extend(pages::all(&api, ListParams::default().labels(selector), |deployment| deployment).await?);
     }
     // A Deployment may have both labels.
     labelled.sort_by_key(|deployment| ObjectName::of(&deployment.metadata));

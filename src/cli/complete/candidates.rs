@@ -8,11 +8,12 @@ use clap_complete::CompletionCandidate;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use kube::Api;
 use kube::ResourceExt as _;
-use kube::core::PartialObjectMeta;
+use kube::api::ListParams;
 
 use super::contexts::matching;
 use super::line::Line;
 use crate::api::client::Connection;
+use crate::api::pages;
 use crate::cli::beside;
 use crate::cli::doctor::collect;
 
@@ -47,9 +48,9 @@ pub(in crate::cli) fn claims(begun: &OsStr) -> Vec<CompletionCandidate> {
             Some(named) => (format!("{named}/"), named),
             None => (String::new(), line.namespace.unwrap_or(namespace)),
         };
-        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::namespaced(client, &namespace);
-        let all = api.list_metadata(&Default::default()).await?.items;
-        Ok(all.iter().map(|claim| format!("{prefix}{}", claim.name_any())).collect())
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(client, &namespace);
+        let all = pages::names(&api, ListParams::default()).await?;
+        Ok(all.iter().map(|claim| format!("{prefix}{claim}")).collect())
     })
 }
 

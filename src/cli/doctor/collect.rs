@@ -15,6 +15,8 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use crate::api::external_provisioner;
+use crate::api::pages;
+use crate::api::says;
 use crate::api::watch::stored;
 use crate::clock::Clock;
 use crate::config::classes::{ClassObject, Classes, Config, Identity, KeptScript, Stored};
@@ -24,9 +26,6 @@ use crate::model::grant::ReferenceGrant;
 use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use crate::object::ObjectName;
 use crate::state::index::{Index, WatchChange};
-
-/// The number of objects in one page of a list.
-const PAGE: u32 = 500;
 
 /// Reads all objects that matter. Claims are last: an object that refers to a claim was made after the claim, so that
 /// no claim is missed.
@@ -96,7 +95,7 @@ pub(in crate::cli) async fn overview(
     let mut without_jobs = None;
     for namespace in identity.namespaces() {
         let added = add_jobs(&mut index, client, namespace, &ours).await;
-        without_jobs = without_jobs.or(added.err().map(|error| format!("{error:#}")));
+        without_jobs = without_jobs.or(added.err().map(|error| says::causes(&error)));
     }
     for namespace in &identity.config_namespaces {
         let Ok(found) = all::<ServiceAccount>(Api::namespaced(client.clone(), namespace), "").await else { continue };
@@ -219,14 +218,5 @@ where
         let kind = K::plural(&K::DynamicType::default()).into_owned();
         format!("{kind} cannot be listed in {}", api.namespace().unwrap_or("the cluster"))
     };
-    let mut params = ListParams::default().labels(labels).limit(PAGE);
-    let mut items = Vec::new();
-    loop {
-        let page = api.list(&params).await.with_context(what)?;
-        items.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(items),
-        }
-    }
+    pages::all(&api, ListParams::default().labels(labels), |object| object).await.with_context(what)
 }

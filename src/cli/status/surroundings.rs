@@ -5,7 +5,9 @@ use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
+use crate::api::pages;
 use crate::api::policies as live;
+use crate::api::says;
 use crate::capacity::Published;
 use crate::cli::{beside, doctor};
 use crate::clock::Clock;
@@ -33,10 +35,10 @@ impl Surroundings {
     pub(super) async fn read(client: &Client, identity: &Identity, clock: &Clock) -> Self {
         let ours = ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, identity.instance));
         let api: Api<CSIStorageCapacity> = Api::namespaced(client.clone(), &identity.namespace);
-        let capacities = api.list(&ours).await.map_err(|error| error.to_string());
+        let capacities = pages::all(&api, ours, |capacity| Published::from(&capacity)).await;
         Surroundings {
             leader: leader(doctor::leader(client, identity, clock).await),
-            capacities: capacities.map(|list| list.items.iter().map(Published::from).collect()),
+            capacities: capacities.map_err(|error| says::error(&error)),
             policies: live::read(client).await.map(|live| policies::states(&live)),
             unseen_configs: beside::unseen_configs(client, identity).await,
         }
@@ -44,7 +46,7 @@ impl Surroundings {
 }
 
 fn leader(found: anyhow::Result<doctor::Leader>) -> Result<String, String> {
-    let leader = found.map_err(|error| format!("whether anybody leads is not known: {error:#}"))?;
+    let leader = found.map_err(|error| format!("whether anybody leads is not known: {}", says::causes(&error)))?;
     match (leader.missing, leader.holder) {
         (Some(missing), _) => Err(format!("nobody leads: {}; {}", missing.detail, missing.remedy)),
         (None, holder) => Ok(format!("{} leads", holder.unwrap_or_default())),

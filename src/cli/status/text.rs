@@ -152,7 +152,7 @@ pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<Strin
     for row in open.iter().take(shown) {
         let Row { claim, class, state, attempt, next_try, .. } = *row;
         let tone = match *state {
-            ClaimState::Failed => Tone::Bad,
+            ClaimState::Failed | ClaimState::Refused => Tone::Bad,
             _ if row.failure.is_some() => Tone::Warning,
             _ => Tone::Plain,
         };

@@ -24,6 +24,9 @@ use super::flags::Output;
 use super::out::say;
 use crate::api::claim_events;
 use crate::api::client::Connection;
+use crate::api::pages;
+use crate::api::says;
+use crate::claim::admit::admit;
 use crate::claim::failed_attempts::{FailedAttempt, FailedAttempts};
 use crate::claim::timeline::{Basis, Stage, Timeline};
 use crate::clock::Clock;
@@ -105,8 +108,8 @@ struct Surroundings {
 
 impl Surroundings {
     async fn read(client: &Client, identity: &Identity, clock: &Clock) -> Self {
-        let classes = super::beside::classes(client, identity).await.map_err(|error| format!("{error:#}"));
-        let leader = doctor::leader(client, identity, clock).await.map_err(|error| format!("{error:#}"));
+        let classes = super::beside::classes(client, identity).await.map_err(|error| says::causes(&error));
+        let leader = doctor::leader(client, identity, clock).await.map_err(|error| says::causes(&error));
         let without_leader = leader.map(|leader| leader.missing.map(|it| format!("{}; {}", it.detail, it.remedy)));
         Surroundings { read: clock.passed(), classes, without_leader }
     }
@@ -121,9 +124,9 @@ async fn read(
 ) -> Trace {
     let claim = Claim::from(object);
     let mut unseen = Vec::new();
-    let mut seen = |what: &str, error: &dyn std::fmt::Display| unseen.push(format!("{what}: {error}"));
+    let mut seen = |what: &str, why: &str| unseen.push(format!("{what}: {why}"));
     let events = claim_events::read(client, &identity.provisioner, &claim).await.unwrap_or_else(|error| {
-        seen("its events", &error);
+        seen("its events", &says::error(&error));
         Vec::new()
     });
     let written = object.metadata.annotations.as_ref().and_then(|all| all.get(names::TIMELINE));
@@ -132,17 +135,27 @@ async fn read(
         Some(timeline) => timeline,
         None => current(client, &claim, &mut seen).await,
     };
+    let mut refused = None;
     let idle = match claim.is_bound() {
         true => None,
         false => {
             if surroundings.as_ref().is_none_or(|known| clock.since(known.read) >= REREAD) {
                 *surroundings = Some(Surroundings::read(client, identity, clock).await);
             }
+            refused = surroundings.as_ref().and_then(|known| refusal(identity, &claim, known));
             surroundings.as_ref().and_then(|known| idle(identity, &claim, known, &mut seen))
         }
     };
     let failed = FailedAttempts::of_object(&object.metadata, &claim);
-    Trace { claim, timeline, failed, events, idle, unseen }
+    Trace { claim, timeline, failed, events, refused, idle, unseen }
+}
+
+/// Returns why the class refuses a claim for which no attempt has begun, if it does.
+fn refusal(identity: &Identity, claim: &Claim, surroundings: &Surroundings) -> Option<String> {
+    let table = surroundings.classes.as_ref().ok()?;
+    let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
+    let recipe = class.recipe.as_ref().ok().filter(|_| claim.own_stamp().is_none())?;
+    admit(claim, recipe, claim.is_pool_request(&identity.namespace)).err()
 }
 
 /// Checks whether a timeline is that of the claim's last attempt. A copied claim may have that of its original.
@@ -153,7 +166,7 @@ fn is_current(timeline: &Timeline, claim: &Claim) -> bool {
 }
 
 /// Returns the timeline of an attempt in progress, as far as its objects can be read.
-async fn current(client: &Client, claim: &Claim, unseen: &mut impl FnMut(&str, &dyn std::fmt::Display)) -> Timeline {
+async fn current(client: &Client, claim: &Claim, unseen: &mut impl FnMut(&str, &str)) -> Timeline {
     let (mut jobs, mut pods) = (Vec::new(), Vec::new());
     let stamp = claim.own_stamp();
     let namespace = stamp.and_then(|stamp| stamp.recipe_version.split_once('/')).map(|(namespace, _)| namespace);
@@ -168,7 +181,7 @@ async fn current(client: &Client, claim: &Claim, unseen: &mut impl FnMut(&str, &
         let job: Api<Job> = Api::namespaced(client.clone(), namespace);
         let found = match &stamp.batch {
             Some(batch) => job.get_opt(batch).await.map(|job| job.into_iter().collect()),
-            None => job.list(&of_run).await.map(|list| list.items),
+            None => pages::all(&job, of_run.clone(), |job| job).await,
         };
         match found {
             Ok(found) => jobs.extend(found.iter().map(|job| {
@@ -176,22 +189,22 @@ async fn current(client: &Client, claim: &Claim, unseen: &mut impl FnMut(&str, &
                 let of_member = number(&job.members, claim).and_then(|number| job.as_seen_by(number, &[], false));
                 Arc::new(of_member.unwrap_or(job))
             })),
-            Err(error) => unseen(&format!("the Job in namespace {namespace}"), &error),
+            Err(error) => unseen(&format!("the Job in namespace {namespace}"), &says::error(&error)),
         }
-        match Api::<Pod>::namespaced(client.clone(), namespace).list(&of_run).await {
-            Ok(found) => pods.extend(found.items.iter().map(|pod| {
-                let pod = view::Pod::from(pod);
+        let pods_of = Api::<Pod>::namespaced(client.clone(), namespace);
+        match pages::all(&pods_of, of_run, |pod| view::Pod::from(&pod)).await {
+            Ok(found) => pods.extend(found.into_iter().map(|pod| {
                 let of_member = number(&pod.members, claim).and_then(|number| pod.as_seen_by(number));
                 Arc::new(of_member.unwrap_or(pod))
             })),
-            Err(error) => unseen(&format!("the pod in namespace {namespace}"), &error),
+            Err(error) => unseen(&format!("the pod in namespace {namespace}"), &says::error(&error)),
         }
     }
     let name = names::pv_name(&claim.volume_id());
     let volume = match Api::<PersistentVolume>::all(client.clone()).get_opt(&name).await {
         Ok(volume) => volume.as_ref().map(Volume::from),
         Err(error) => {
-            unseen("its volume", &error);
+            unseen("its volume", &says::error(&error));
             None
         }
     };
@@ -209,7 +222,7 @@ fn idle(
     identity: &Identity,
     claim: &Claim,
     surroundings: &Surroundings,
-    unseen: &mut impl FnMut(&str, &dyn std::fmt::Display),
+    unseen: &mut impl FnMut(&str, &str),
 ) -> Option<String> {
     let Some(class) = claim.class.as_deref().filter(|class| !class.is_empty()) else {
         return Some("the claim has no class: name one in spec.storageClassName".to_owned());
@@ -244,7 +257,7 @@ fn idle(
 }
 
 fn to_json(trace: &Trace) -> Value {
-    let Trace { claim, timeline, failed, events, idle, unseen } = trace;
+    let Trace { claim, timeline, failed, events, refused, idle, unseen } = trace;
     let ObjectName { namespace, name } = &claim.name;
     let attempt = |attempt: &FailedAttempt| {
         let FailedAttempt { timeline, reason, message } = attempt;
@@ -272,6 +285,7 @@ fn to_json(trace: &Trace) -> Value {
         "failedAttempts": failed.kept().iter().map(attempt).collect::<Vec<_>>(),
         "failedAttemptsLeftOut": failed.left_out(),
         "lastFailure": claim.last_failure,
+        "refused": refused,
         "idle": idle,
         "events": events,
         "unseen": unseen,

@@ -16,6 +16,8 @@ pub(super) struct Trace {
     pub(super) failed: FailedAttempts,
     /// The events, the newest first.
     pub(super) events: Vec<ClaimEvent>,
+    /// Why the class refuses the claim, if it does.
+    pub(super) refused: Option<String>,
     /// Why nobody works on the claim, if that is so.
     pub(super) idle: Option<String>,
     /// What could not be read, and why.
@@ -36,6 +38,11 @@ impl Trace {
     pub(super) fn begin(&self) -> i64 {
         let (first, last) = self.earlier();
         last.last().or(first.last()).map_or(self.timeline.created, FailedAttempt::ended)
+    }
+
+    /// Checks whether nobody works on the claim.
+    pub(super) fn has_no_worker(&self) -> bool {
+        self.idle.is_some() || self.refused.is_some()
     }
 
     /// Checks whether the claim is bound.

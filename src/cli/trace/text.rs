@@ -59,7 +59,10 @@ fn headline(trace: &Trace, now: i64) -> String {
         (Some(volume), true, _) => format!("is bound to volume {}", line(volume, usize::MAX)),
         // A user may have named any volume.
         (Some(volume), false, _) => format!("waits for volume {}", line(volume, usize::MAX)),
-        (None, ..) => "has no volume yet".to_owned(),
+        (None, ..) => match &trace.refused {
+            Some(why) => format!("is refused: {}", line(why, usize::MAX)),
+            None => "has no volume yet".to_owned(),
+        },
     };
     format!("Claim {}{class}, created {created} ago, {state}.", claim.name)
 }
@@ -140,7 +143,7 @@ fn seconds(milliseconds: i64) -> String {
 /// Says for whom the claim waits, and since when.
 fn waiting(trace: &Trace, now: i64) -> Option<String> {
     let next =
-        trace.timeline.next().filter(|_| !trace.is_bound() && !trace.claim.terminating && trace.idle.is_none())?;
+        trace.timeline.next().filter(|_| !trace.is_bound() && !trace.claim.terminating && !trace.has_no_worker())?;
     let since = trace.timeline.stages().last().map_or(0, |last| last.after / 1000) + trace.timeline.created / 1000;
     Some(format!(
         "Waits for `{}` since {}, the work of {}.",

@@ -35,7 +35,7 @@ fn timeline(attempt: u32, reached: &[(Stage, i64)]) -> Timeline {
 
 fn trace(claim: Claim, timeline: Timeline) -> Trace {
     let failed = FailedAttempts::default();
-    Trace { claim, timeline, failed, events: Vec::new(), idle: None, unseen: Vec::new() }
+    Trace { claim, timeline, failed, events: Vec::new(), refused: None, idle: None, unseen: Vec::new() }
 }
 
 fn event(reason: &str, message: &str, warning: bool, count: i32) -> ClaimEvent {
@@ -125,6 +125,12 @@ fn the_attempt_that_has_just_failed_is_shown_once() {
 #[test]
 fn a_claim_without_a_class_and_with_few_rights_says_so() {
     let mut trace = trace(claim(json!({}), false), timeline(0, &[]));
+    trace.refused = Some("the claim asks for 2Gi, and class gold provides at most 1Gi; ask for less".into());
+    let refused = text(&trace, 0);
+    let first = refused.lines().next().unwrap();
+    assert!(first.ends_with("is refused: the claim asks for 2Gi, and class gold provides at most 1Gi; ask for less."));
+    assert!(!refused.contains("Waits for"), "{refused}");
+    trace.refused = None;
     trace.idle = Some("class gold belongs to another provisioner than flex-provisioner.io".into());
     trace.claim.volume_name = Some("\u{1b}[2J".into());
     trace.unseen = vec!["its volume: persistentvolumes is forbidden\u{1b}[2J".into()];

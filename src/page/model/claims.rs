@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::failures::FailureRow;
 use super::{Rows, message, name, state_word};
 use crate::api::claim_events::ClaimEvent;
+use crate::claim::admit::admit;
 use crate::claim::failed_attempts::{FailedAttempt, FailedAttempts};
 use crate::claim::progress::{Progress, progress};
 use crate::claim::timeline::{Basis, Reached, Stage, Timeline};
@@ -138,7 +139,8 @@ impl ClaimRow {
         // The way of a bound claim is over.
         let now_ms = if claim.is_bound() { timeline.created } else { now_ms };
         let age_ms = now_ms.saturating_sub(timeline.created).max(last).max(0);
-        let is_open = matches!(progress, Some(Progress::Waiting | Progress::Running));
+        let refused = refusal(facts, class).filter(|_| progress == Some(Progress::Waiting));
+        let is_open = matches!(progress, Some(Progress::Waiting | Progress::Running)) && refused.is_none();
         let next = timeline.next().filter(|_| is_open).map(|stage| NextStage {
             stage: stage.name(),
             worker: timeline.next_worker(),
@@ -150,13 +152,13 @@ impl ClaimRow {
             namespace: name(&claim.name.namespace),
             name: name(&claim.name.name),
             class: name(claim.class.as_deref().unwrap_or_default()),
-            state: state_word(progress),
+            state: if refused.is_some() { "Refused" } else { state_word(progress) },
             attempt: timeline.attempt,
             created: claim.created,
             age_ms,
             stages: reached.iter().map(StageRow::of).collect(),
             next,
-            waits_for: (progress == Some(Progress::Waiting)).then(|| waits_for(facts, class)).flatten(),
+            waits_for: refused.or_else(|| waits_for(facts, class).filter(|_| progress == Some(Progress::Waiting))),
             expected_end,
         }
     }
@@ -167,6 +169,12 @@ impl StageRow {
         let Reached { stage, after, took } = *reached;
         StageRow { stage: stage.name(), after_ms: after, took_ms: took, worker: stage.worker() }
     }
+}
+
+/// Says why the class refuses a claim, if it does.
+fn refusal(facts: &ClaimFacts, class: Option<&Class>) -> Option<String> {
+    let recipe = class?.recipe.as_ref().ok()?;
+    admit(&facts.claim, recipe, facts.claim.for_pool).err().map(|why| message(&why))
 }
 
 /// Says why no attempt of a claim has begun, if that is known.
@@ -374,6 +382,14 @@ mod tests {
             assert_eq!((row.state, row.waits_for.as_deref()), ("Waiting", expected));
             assert_eq!((row.next.map(|next| next.stage), row.expected_end), (Some("stamped"), None));
         }
+    }
+
+    #[test]
+    fn a_claim_that_the_class_refuses_waits_for_nobody() {
+        let small = testing::class("gold", &[("max-size", "1Mi")]);
+        let row = row(&facts(testing::claim(0, json!({}))), &small, Some(9));
+        assert_eq!((row.state, row.next), ("Refused", None));
+        assert!(row.waits_for.unwrap().contains("provides at most 1Mi; ask for less"));
     }
 
     #[test]

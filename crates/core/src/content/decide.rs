@@ -27,6 +27,7 @@ use crate::run::node::{NodeState, NodeStates, unreachable_message};
 use crate::run::slot_wait::until_slot_is_free;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::Job;
+use crate::status_reason::message_of;
 
 pub use self::rule::{Decision, Rule, Step};
 
@@ -393,7 +394,7 @@ fn able<'a, 'o>(o: &'o Observed<'a>) -> Result<&'o RunSource<'a>, String> {
 
 /// Writes into the status why the content is not ready, and emits an event.
 fn reporting(rule: Rule, content: &Content, error: String) -> Decision {
-    let step = match content.error.as_ref() == Some(&error) {
+    let step = match content.error.as_ref() == Some(&message_of(&error)) {
         true => Step::Nothing,
         false => Step::WriteStatus { error: error.clone() },
     };
@@ -410,7 +411,7 @@ fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now
         reaction => shortened(delay_after(reaction, recipe, failure.attempt), content.retry),
     };
     let due = due_after(failure.at, wait, now);
-    if content.error.as_ref() != Some(&failure.message) {
+    if content.error.as_ref() != Some(&message_of(&failure.message)) {
         return Some(Rule::ReportFailure.step(Step::WriteStatus { error: failure.message.clone() }));
     }
     (now < due).then(|| Rule::AttemptNotDue.nothing().requeue_at(due))

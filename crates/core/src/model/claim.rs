@@ -21,7 +21,7 @@ use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::failure::{LastFailure, MAX_ATTEMPTS};
 use crate::run::member;
-use crate::text::cut;
+use crate::text::{cut, name};
 
 /// The time after which a write has certainly succeeded or failed.
 pub const WRITE_OUTCOME_AFTER: Duration = Duration::from_secs(120);
@@ -260,6 +260,7 @@ impl From<&PersistentVolumeClaim> for Claim {
             class: annotation("volume.beta.kubernetes.io/storage-class")
                 .or(spec.storage_class_name)
                 .filter(|c| !c.is_empty())
+                .as_deref()
                 .map(name),
             terminating: metadata.deletion_timestamp.is_some(),
             finalizers,
@@ -276,9 +277,10 @@ impl From<&PersistentVolumeClaim> for Claim {
             selected_node: annotation(names::SELECTED_NODE).filter(|node| is_dns_name(node)),
             storage_provisioner: annotation(names::STORAGE_PROVISIONER)
                 .or_else(|| annotation(names::STORAGE_PROVISIONER_BETA))
+                .as_deref()
                 .map(name),
             phase,
-            volume_name: spec.volume_name.filter(|name| !name.is_empty()).map(name),
+            volume_name: spec.volume_name.filter(|name| !name.is_empty()).as_deref().map(name),
             bind_completed: annotation(names::BIND_COMPLETED).is_some(),
             size,
             capacity: claim
@@ -293,7 +295,7 @@ impl From<&PersistentVolumeClaim> for Claim {
             for_pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL)).map(String::as_str)
                 == Some(names::POOL_REQUEST),
             data_source,
-            attributes_class: spec.volume_attributes_class_name.filter(|name| !name.is_empty()),
+            attributes_class: spec.volume_attributes_class_name.filter(|name| !name.is_empty()).as_deref().map(name),
             created_by: annotation(names::CREATED_BY).unwrap_or_default(),
             created_by_groups: list(annotation(names::CREATED_BY_GROUPS)),
             metadata: texts,
@@ -308,17 +310,12 @@ fn annotation(metadata: &ObjectMeta, key: &str) -> Option<String> {
     metadata.annotations.as_ref().and_then(|annotations| annotations.get(key).cloned())
 }
 
-/// Bounds a name that anybody may have written.
-fn name(text: String) -> String {
-    cut(&text, limits::NAME).into_owned()
-}
-
 impl Stamp {
     /// Reads the stamp of a claim, whoever wrote it.
     fn of(metadata: &ObjectMeta) -> Option<Self> {
         let annotation = |key: &str| annotation(metadata, key);
         Some(Stamp {
-            claim_uid: name(annotation(names::CLAIM_UID)?),
+            claim_uid: name(&annotation(names::CLAIM_UID)?),
             ts: annotation(names::PROVISION_TS).filter(|ts| ts.len() <= limits::TIME).unwrap_or_default(),
             attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
             recipe_version: annotation(names::RECIPE_VERSION)
@@ -327,6 +324,7 @@ impl Stamp {
             volume_generation: volume_generation(metadata.annotations.as_ref()),
             batch: annotation(names::BATCH)
                 .filter(|name| member::operation(name) == Some(Operation::Provision))
+                .as_deref()
                 .map(name),
         })
     }

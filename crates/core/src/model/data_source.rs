@@ -6,9 +6,8 @@ use flex_contract::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 
 use super::snapshot::api;
-use crate::limits;
 use crate::object::ObjectName;
-use crate::text::cut;
+use crate::text;
 
 /// The data source that a claim names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,15 +31,14 @@ impl DataSource {
         let new = new.map(|s| (s.api_group.clone(), s.kind.clone(), s.namespace.clone(), s.name.clone()));
         let old = spec.data_source.as_ref().map(|s| (s.api_group.clone(), s.kind.clone(), None, s.name.clone()));
         let (group, kind, other, name) = new.or(old)?;
-        let name = cut(&name, limits::NAME).into_owned();
-        let namespace = other.filter(|other| !other.is_empty()).unwrap_or_else(|| namespace.to_owned());
+        let name = text::name(&name);
+        let namespace = other.as_deref().filter(|other| !other.is_empty()).unwrap_or(namespace);
+        let namespace = text::name(namespace);
         Some(match (group.unwrap_or_default().as_str(), kind.as_str()) {
             ("", "PersistentVolumeClaim") => DataSource::Claim(ObjectName::new(namespace, name)),
             (api::GROUP, "VolumeSnapshot") => DataSource::Snapshot(ObjectName::new(namespace, name)),
-            ("" | api::GROUP, kind) => DataSource::Unknown(format!("{} {name}", cut(kind, limits::NAME))),
-            (group, kind) => {
-                DataSource::Populated(format!("{}.{} {name}", cut(kind, limits::NAME), cut(group, limits::NAME)))
-            }
+            ("" | api::GROUP, kind) => DataSource::Unknown(format!("{} {name}", text::name(kind))),
+            (group, kind) => DataSource::Populated(format!("{}.{} {name}", text::name(kind), text::name(group))),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 
-use crate::status_reason::StatusReason;
+use crate::status_reason::{StatusReason, message_of};
 
 pub(super) const RESIZING: &str = "Resizing";
 pub(super) const ERROR: &str = "ControllerResizeError";
@@ -27,10 +27,10 @@ impl ExpandStatus {
         let file_system_pending = state.is_some_and(|state| state.starts_with("NodeResize"));
         let mut found = ExpandStatus { file_system_pending, ..ExpandStatus::default() };
         for condition in conditions {
-            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let (reason, message) = (condition.reason.as_deref(), condition.message.as_deref().unwrap_or_default());
             match condition.type_.as_str() {
-                RESIZING => found.resizing = Some(text(&condition.message)),
-                ERROR => found.error = Some(StatusReason::new(text(&condition.reason), text(&condition.message))),
+                RESIZING => found.resizing = Some(message_of(message)),
+                ERROR => found.error = Some(StatusReason::new(reason.unwrap_or_default(), message)),
                 FILE_SYSTEM_PENDING => found.file_system_pending = true,
                 _ => {}
             }

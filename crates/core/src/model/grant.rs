@@ -12,6 +12,10 @@ use super::claim::Claim;
 use super::data_source::DataSource;
 use crate::model::snapshot::api;
 use crate::object::ObjectName;
+use crate::text::name;
+
+/// The largest number of items in each list of a grant.
+const MAX_ITEMS: usize = 16;
 
 /// The kind's name in the API.
 pub const KIND: &str = "ReferenceGrant";
@@ -96,7 +100,18 @@ pub struct Grant {
 
 impl From<&ReferenceGrant> for Grant {
     fn from(grant: &ReferenceGrant) -> Self {
-        Grant { name: ObjectName::of(&grant.metadata), spec: grant.spec.clone() }
+        let from = |from: &Referrer| Referrer {
+            group: name(&from.group),
+            kind: name(&from.kind),
+            namespace: name(&from.namespace),
+        };
+        let to = |to: &To| To { group: name(&to.group), kind: name(&to.kind), name: to.name.as_deref().map(name) };
+        // The kind allows no longer lists. A grant of an older CRD may have any.
+        let spec = Spec {
+            from: grant.spec.from.iter().take(MAX_ITEMS).map(from).collect(),
+            to: grant.spec.to.iter().take(MAX_ITEMS).map(to).collect(),
+        };
+        Grant { name: ObjectName::of(&grant.metadata), spec }
     }
 }
 

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaimStatus;
 
 use crate::status_reason::StatusReason;
+use crate::text::name;
 
 pub(super) const MODIFYING: &str = "ModifyingVolume";
 pub(super) const ERROR: &str = "ModifyVolumeError";
@@ -33,11 +34,12 @@ impl ModifyStatus {
     /// Reads the status of a claim. Returns `None` for most claims, whose status has no attributes.
     pub fn of(status: &PersistentVolumeClaimStatus) -> Option<Box<Self>> {
         let modify = status.modify_volume_status.as_ref();
+        let name = |text: &Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(name);
         let mut found = ModifyStatus {
-            current: status.current_volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
+            current: name(&status.current_volume_attributes_class_name),
             target: modify.map(|modify| ModifyTarget {
-                class: modify.target_volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
-                state: modify.status.clone(),
+                class: name(&modify.target_volume_attributes_class_name),
+                state: crate::text::name(&modify.status),
             }),
             ..ModifyStatus::default()
         };

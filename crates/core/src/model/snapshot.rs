@@ -16,7 +16,8 @@ use crate::model::volume::is_run_id;
 use crate::object::ObjectName;
 use crate::run::failure::{LastFailure, MAX_ATTEMPTS};
 use crate::run::view::seconds;
-use crate::text::cut;
+use crate::status_reason::message_of;
+use crate::text::{cut, name};
 
 /// The capability with which a config declares snapshots.
 pub const CAPABILITY: &str = crate::config::capability::SNAPSHOT;
@@ -285,7 +286,7 @@ impl From<&VolumeSnapshot> for Snapshot {
         let source = &snapshot.spec.source;
         let status = snapshot.status.clone().unwrap_or_default();
         let Finalizers { kept: finalizers, complete: finalizers_whole } = metadata::finalizers(metadata);
-        let name = |text: &String| cut(text, limits::NAME).into_owned();
+        let name = |text: &String| name(text);
         Snapshot {
             name: ObjectName::of(metadata),
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -300,25 +301,31 @@ impl From<&VolumeSnapshot> for Snapshot {
                 _ => Of::Nothing,
             },
             status: Status {
-                content: status.bound_volume_snapshot_content_name,
+                content: status.bound_volume_snapshot_content_name.as_ref().map(name),
                 ready: status.ready_to_use,
                 made_at: status
                     .creation_time
                     .and_then(|at| at.parse::<jiff::Timestamp>().ok())
                     .map(|at| at.as_second()),
                 size: status.restore_size.and_then(|size| quantity::bytes(&size).ok()),
-                error: status.error.map(|error| error.message.unwrap_or_default()),
+                error: status.error.map(|error| message_of(error.message.unwrap_or_default())),
             },
         }
     }
 }
 
+/// Bounds the handle of a snapshot. CSI allows no longer one.
+fn handle(text: &String) -> String {
+    cut(text, limits::HANDLE).into_owned()
+}
+
 impl From<&VolumeSnapshotContent> for Content {
     fn from(content: &VolumeSnapshotContent) -> Self {
         let metadata = &content.metadata;
-        let spec = &content.spec;
+        let (spec, reference) = (&content.spec, &content.spec.volume_snapshot_ref);
         let status = content.status.clone().unwrap_or_default();
         let annotation = |key: &str| metadata.annotations.as_ref().and_then(|all| all.get(key).cloned());
+        let name = |text: &String| name(text);
         let attempt = annotation(names::ATTEMPT).and_then(|attempt| attempt.parse().ok()).unwrap_or(0);
         let last_failure = annotation(names::FAILURE).and_then(|text| LastFailure::read(&text));
         Content {
@@ -328,15 +335,15 @@ impl From<&VolumeSnapshotContent> for Content {
             created: seconds(metadata.creation_timestamp.as_ref()),
             terminating: metadata.deletion_timestamp.is_some(),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
-            instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),
-            driver: spec.driver.clone(),
+            instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).map(name)),
+            driver: name(&spec.driver),
             policy: spec.deletion_policy.as_str().into(),
-            handle: spec.source.snapshot_handle.clone(),
-            status_handle: status.snapshot_handle.clone(),
-            snapshot: ObjectName::new(&spec.volume_snapshot_ref.namespace, &spec.volume_snapshot_ref.name),
-            snapshot_uid: spec.volume_snapshot_ref.uid.clone().filter(|uid| !uid.is_empty()),
+            handle: spec.source.snapshot_handle.as_ref().map(handle),
+            status_handle: status.snapshot_handle.as_ref().map(handle),
+            snapshot: ObjectName::new(name(&reference.namespace), name(&reference.name)),
+            snapshot_uid: reference.uid.as_ref().filter(|uid| !uid.is_empty()).map(name),
             volume_mode: spec.source_volume_mode.as_deref().map(VolumeMode::from),
-            class: spec.volume_snapshot_class_name.clone(),
+            class: spec.volume_snapshot_class_name.as_ref().map(name),
             attempt: if attempt < MAX_ATTEMPTS { attempt } else { 0 },
             provenance: annotation(names::PROVENANCE),
             retry: annotation(names::RETRY).is_some() && last_failure.is_some(),
@@ -345,7 +352,7 @@ impl From<&VolumeSnapshotContent> for Content {
             ready: status.ready_to_use == Some(true),
             made_at: status.creation_time.map(|at| at.div_euclid(1_000_000_000)),
             size: status.restore_size.and_then(|size| u64::try_from(size).ok()),
-            error: status.error.map(|error| error.message.unwrap_or_default()),
+            error: status.error.map(|error| message_of(error.message.unwrap_or_default())),
         }
     }
 }

@@ -17,9 +17,11 @@ use super::volume_notes::{AppliedAttributes, FailedExpansion, PendingModificatio
 use crate::config::classes::Identity;
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::modify::Attributes;
+use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::failure::LastFailure;
 use crate::run::member;
+use crate::text::{cut, name};
 
 /// The provenance of a volume: all that its delete run needs when claim, class and config are gone.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -357,15 +359,17 @@ impl From<&PersistentVolume> for Volume {
     fn from(volume: &PersistentVolume) -> Self {
         let metadata = &volume.metadata;
         let annotation = |key: &str| metadata.annotations.as_ref().and_then(|a| a.get(key).cloned());
+        let short = |key: &str| annotation(key).as_deref().map(name);
         let spec = volume.spec.clone().unwrap_or_default();
         let size = match spec.capacity.as_ref().and_then(|capacity| capacity.get("storage")) {
             Some(size) => quantity::bytes(&size.0).map_err(|error| error.to_string()),
             None => Err("the volume has no size".into()),
         };
         let foreign_metadata_bytes = foreign_metadata_bytes(metadata, &spec);
-        let adoption_mark = volume.status.as_ref().and_then(|status| status.reason.clone());
-        let path =
-            spec.host_path.as_ref().map(|s| s.path.clone()).or_else(|| spec.local.as_ref().map(|s| s.path.clone()));
+        let adoption_mark = volume.status.as_ref().and_then(|status| status.reason.as_deref()).map(name);
+        // A longer path counts as too much metadata, so that no such volume is adopted.
+        let path = spec.host_path.as_ref().map(|s| &s.path).or_else(|| spec.local.as_ref().map(|s| &s.path));
+        let path = path.map(|path| cut(path, limits::VOLUME).into_owned());
         let last_failure = annotation(names::FAILURE).and_then(|text| LastFailure::read(&text));
         let last_failed_expansion =
             annotation(names::EXPANSION).and_then(|text| FailedExpansion::read(&text)).map(Box::new);
@@ -380,36 +384,40 @@ impl From<&PersistentVolume> for Volume {
             terminating: metadata.deletion_timestamp.is_some(),
             unneeded_since: unneeded_since(volume),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
-            instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).cloned()),
-            provisioned_by: annotation(names::PROVISIONED_BY),
-            claim_uid: annotation(names::CLAIM_UID),
-            volume_id_annotation: annotation(names::VOLUME_ID),
+            instance: metadata
+                .labels
+                .as_ref()
+                .and_then(|labels| labels.get(names::LABEL_INSTANCE))
+                .map(|text| name(text)),
+            provisioned_by: short(names::PROVISIONED_BY),
+            claim_uid: short(names::CLAIM_UID),
+            volume_id_annotation: short(names::VOLUME_ID),
             nodes_with_storage: nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
             adoption_mark,
-            pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL).cloned()),
+            pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL)).map(|text| name(text)),
             pool_size: annotation(names::POOL_SIZE).and_then(|size| size.parse().ok()),
-            quarantine: annotation(names::QUARANTINE),
+            quarantine: annotation(names::QUARANTINE).map(|text| cut(&text, limits::VERDICT).into_owned()),
             batch: annotation(names::BATCH).filter(|name| member::operation(name) == Some(Operation::Delete)),
             retry: annotation(names::RETRY).is_some() && has_failed,
             last_failure,
             last_failed_expansion,
             applied: annotation(names::ATTRIBUTES).and_then(|text| AppliedAttributes::read(&text)).map(Box::new),
             pending_modification,
-            attributes_class: spec.volume_attributes_class_name.clone().filter(|name| !name.is_empty()),
+            attributes_class: spec.volume_attributes_class_name.as_deref().filter(|class| !class.is_empty()).map(name),
             abandoned: annotation(names::ABANDON).as_deref() == Some(names::ABANDON_YES),
             phase: volume.status.as_ref().map(phase).unwrap_or_default(),
             reclaim_policy: spec.persistent_volume_reclaim_policy.as_deref().unwrap_or("Retain").into(),
-            class: spec.storage_class_name.clone().unwrap_or_default(),
+            class: name(spec.storage_class_name.as_deref().unwrap_or_default()),
             size,
             access_modes: spec.access_modes.clone().unwrap_or_default(),
             volume_mode: VolumeMode::of(spec.volume_mode.as_deref()),
             claim_ref: spec.claim_ref.as_ref().map(|reference| Reference {
                 name: ObjectName::new(
-                    reference.namespace.clone().unwrap_or_default(),
-                    reference.name.clone().unwrap_or_default(),
+                    name(reference.namespace.as_deref().unwrap_or_default()),
+                    name(reference.name.as_deref().unwrap_or_default()),
                 ),
-                uid: reference.uid.clone().filter(|uid| !uid.is_empty()),
+                uid: reference.uid.as_deref().filter(|uid| !uid.is_empty()).map(name),
             }),
             former_claim: annotation(names::JOB_CLAIM)
                 .filter(|_| spec.claim_ref.is_none())

@@ -4,7 +4,13 @@
 use flex_contract::exit::Reaction;
 
 use crate::config::modify::Attributes;
+use crate::limits;
 use crate::run::failure::MAX_ATTEMPTS;
+
+/// Reads a note that is no longer than the orchestrator writes any.
+pub(crate) fn note<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_str((text.len() <= limits::NOTE).then_some(text)?).ok()
+}
 
 /// The last failed expand run, as the volume stores it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -33,7 +39,7 @@ pub struct FailedExpansion {
 impl FailedExpansion {
     /// Reads the note from its annotation. Returns `None` if the orchestrator cannot have written it.
     pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().filter(|failed: &FailedExpansion| failed.attempt < MAX_ATTEMPTS)
+        note(text).filter(|failed: &FailedExpansion| failed.attempt < MAX_ATTEMPTS)
     }
 }
 
@@ -51,7 +57,7 @@ pub struct AppliedAttributes {
 impl AppliedAttributes {
     /// Reads the attributes from their annotation. Returns `None` if the orchestrator cannot have written them.
     pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok().filter(|applied: &AppliedAttributes| applied.run < MAX_ATTEMPTS)
+        note(text).filter(|applied: &AppliedAttributes| applied.run < MAX_ATTEMPTS)
     }
 }
 
@@ -93,8 +99,6 @@ pub struct PendingModification {
 impl PendingModification {
     /// Reads the note from its annotation. Returns `None` if the orchestrator cannot have written it.
     pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text)
-            .ok()
-            .filter(|note: &PendingModification| note.failed_attempt.max(note.begun_attempt) < MAX_ATTEMPTS)
+        note(text).filter(|note: &PendingModification| note.failed_attempt.max(note.begun_attempt) < MAX_ATTEMPTS)
     }
 }

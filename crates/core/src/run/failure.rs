@@ -6,6 +6,8 @@ use flex_contract::operation::Operation;
 use super::backoff::{delay, due_after, shortened};
 use super::state::Cause;
 use crate::config::Recipe;
+use crate::limits;
+use crate::text::cut;
 
 /// The largest number of an attempt. Somebody else wrote a larger number, and nothing could be counted on from it.
 pub const MAX_ATTEMPTS: u32 = 1_000_000_000;
@@ -52,7 +54,8 @@ impl LastFailure {
     pub fn read(text: &str) -> Option<Self> {
         let failure: LastFailure = serde_json::from_str(text).ok()?;
         let Cause { reason, message } = Cause::new(&failure.reason, &failure.message);
-        (failure.attempt < MAX_ATTEMPTS).then_some(LastFailure { reason, message, ..failure })
+        let recipe_version = cut(&failure.recipe_version, 2 * limits::NAME).into_owned();
+        (failure.attempt < MAX_ATTEMPTS).then_some(LastFailure { reason, message, recipe_version, ..failure })
     }
 
     /// Makes the record of a failed run.

@@ -5,6 +5,7 @@ use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
 use super::run_labels::seconds;
+use crate::text::name;
 
 /// The labels of Velero on all objects that it creates again.
 const OF_VELERO: [&str; 2] = ["velero.io/restore-name", "velero.io/backup-name"];
@@ -50,7 +51,7 @@ pub(super) fn suspension(job: &batch::Job) -> Option<Suspension> {
     let wrote = |entry: &&ManagedFieldsEntry| {
         entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer("/f:spec/f:suspend").is_some())
     };
-    let managers = job.metadata.managed_fields.iter().flatten().filter(wrote).filter_map(|entry| entry.manager.clone());
+    let managers = job.metadata.managed_fields.iter().flatten().filter(wrote).filter_map(|entry| entry.manager.as_deref().map(name));
     Some(Suspension {
         by: managers.into_iter().find(|manager| manager != names::FIELD_MANAGER),
         since: told.unwrap_or_else(|| seconds(job.metadata.creation_timestamp.as_ref())),

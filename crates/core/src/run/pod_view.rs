@@ -9,7 +9,8 @@ use super::member::Member;
 use super::phase::PodPhase;
 use super::run_labels::{RunLabels, is_first, members, run_labels, seconds};
 use crate::object::ObjectName;
-use crate::status_reason::StatusReason;
+use crate::status_reason::{StatusReason, message_of};
+use crate::text::{name, name_of};
 
 /// The end of a pod's container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,19 +111,19 @@ impl From<&core::Pod> for Pod {
         let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "Job");
         // If a Job is deleted without its pod, the pod loses its owner, but still belongs to that run.
         let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get(JOB_NAME));
-        let job = owner.map(|owner| &owner.name).or(label).cloned().unwrap_or_default();
+        let job = owner.map(|owner| &owner.name).or(label).map(|job| name(job)).unwrap_or_default();
         let mut view = Pod {
             name: ObjectName::of(&pod.metadata),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             run_labels: run_labels(&pod.metadata),
             is_first: is_first(&pod.metadata),
-            job_uid: owner.map(|owner| owner.uid.clone()).unwrap_or_default(),
+            job_uid: owner.map(|owner| name(&owner.uid)).unwrap_or_default(),
             members: members(&job, Some(&pod.metadata)),
             job,
-            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).map(name),
             phase: status.and_then(|s| s.phase.as_deref()).unwrap_or_default().into(),
-            reason: status.and_then(|s| s.reason.clone()).unwrap_or_default(),
-            message: status.and_then(|s| s.message.clone()).unwrap_or_default(),
+            reason: name_of(status.and_then(|s| s.reason.as_deref())),
+            message: message_of(status.and_then(|s| s.message.as_deref()).unwrap_or_default()),
             terminating: pod.metadata.deletion_timestamp.is_some(),
             created: seconds(pod.metadata.creation_timestamp.as_ref()),
             ..Pod::default()
@@ -131,14 +132,15 @@ impl From<&core::Pod> for Pod {
         let scheduling = |status_of: &str| {
             status.conditions.iter().flatten().find(move |c| c.type_ == "PodScheduled" && c.status == status_of)
         };
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let text = |text: &Option<String>| name_of(text.as_deref());
+        let said = |c: &core::PodCondition| StatusReason::new(text(&c.reason), c.message.as_deref().unwrap_or_default());
         let disrupted = |c: &&core::PodCondition| c.type_ == "DisruptionTarget" && c.status == "True";
         let disruption = status.conditions.iter().flatten().find(disrupted);
-        view.disruption = disruption.map(|c| StatusReason::new(text(&c.reason), text(&c.message)));
+        view.disruption = disruption.map(said);
         view.scheduled_at = scheduling("True").map(|condition| seconds(condition.last_transition_time.as_ref()));
         let scheduled = scheduling("False");
         if let Some(condition) = scheduled {
-            view.stuck = Some(StatusReason::new(text(&condition.reason), text(&condition.message)));
+            view.stuck = Some(said(condition));
         }
         let init = status.init_container_statuses.iter().flatten();
         let main = status.container_statuses.iter().flatten();
@@ -147,7 +149,7 @@ impl From<&core::Pod> for Pod {
             if let Some(waiting) = &state.waiting
                 && let Some(reason) = waiting.reason.as_deref().filter(|reason| STUCK.contains(reason))
             {
-                view.stuck = Some(StatusReason::new(reason, waiting.message.clone().unwrap_or_default()));
+                view.stuck = Some(StatusReason::new(reason, waiting.message.as_deref().unwrap_or_default()));
             }
             if container.name == CONTAINER {
                 let running = state.running.as_ref().and_then(|state| state.started_at.as_ref());
@@ -162,10 +164,10 @@ impl From<&core::Pod> for Pod {
                 && (container.name == CONTAINER || (end.exit_code != 0 && view.terminated.is_none()))
             {
                 view.terminated = Some(ContainerEnd {
-                    container: container.name.clone(),
+                    container: name(&container.name),
                     code: end.exit_code,
-                    reason: end.reason.clone().unwrap_or_default(),
-                    message: end.message.clone().unwrap_or_default(),
+                    reason: text(&end.reason),
+                    message: message_of(end.message.as_deref().unwrap_or_default()),
                     at: seconds(end.finished_at.as_ref()),
                 });
             }

@@ -16,7 +16,11 @@ pub use super::run_labels::{LabelledOperation, RunLabels, seconds};
 use super::run_labels::{is_first, members, run_labels};
 use crate::config::classes::Identity;
 use crate::config::modify::Attributes;
+use crate::limits;
+use crate::model::volume_notes::note;
 use crate::object::ObjectName;
+use crate::status_reason::message_of;
+use crate::text::{cut, name, name_of};
 
 /// The end of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +151,7 @@ impl From<&batch::Job> for Job {
             created_by_other: was_created_by_other(&job.metadata),
             suspended: suspension(job),
             deadline: job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
-            node: job.spec.as_ref().and_then(|spec| required_node(&spec.template)).cloned(),
+            node: job.spec.as_ref().and_then(|spec| required_node(&spec.template)).map(|node| name(node)),
             members: members(
                 job.metadata.name.as_deref().unwrap_or_default(),
                 job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref()),
@@ -161,15 +165,17 @@ impl From<&batch::Job> for Job {
         });
         view.had_pods = counts.flatten().any(|count| count > 0);
         if let Some(annotations) = &job.metadata.annotations {
-            view.recipe_version = annotations.get(names::RECIPE_VERSION).cloned().unwrap_or_default();
+            let of = |key: &str| annotations.get(key).map(|text| name(text));
+            let recipe_version = annotations.get(names::RECIPE_VERSION).map(String::as_str).unwrap_or_default();
+            view.recipe_version = cut(recipe_version, 2 * limits::NAME).into_owned();
             view.claim = annotations.get(names::JOB_CLAIM).and_then(|claim| claim.parse().ok());
-            view.volume = annotations.get(names::JOB_VOLUME).cloned();
-            view.fingerprint = annotations.get(names::CAPACITY_FINGERPRINT).cloned().unwrap_or_default();
-            view.content = annotations.get(names::JOB_CONTENT).cloned();
+            view.volume = of(names::JOB_VOLUME);
+            view.fingerprint = of(names::CAPACITY_FINGERPRINT).unwrap_or_default();
+            view.content = of(names::JOB_CONTENT);
             view.deletion_policy = annotations.get(names::JOB_DELETION_POLICY).map(|policy| policy.as_str().into());
-            view.attributes = annotations.get(names::ATTRIBUTES).and_then(|text| serde_json::from_str(text).ok());
+            view.attributes = annotations.get(names::ATTRIBUTES).and_then(|text| note(text));
             view.size = annotations.get(names::JOB_SIZE).and_then(|size| size.parse().ok());
-            view.cluster = annotations.get(names::CLUSTER).cloned();
+            view.cluster = of(names::CLUSTER);
             let requested = annotations.get(names::JOB_REQUESTED);
             view.requested = requested.and_then(|at| at.parse::<jiff::Timestamp>().ok()).map(|at| at.as_second());
         }
@@ -184,8 +190,8 @@ impl From<&batch::Job> for Job {
                 kind @ ("Failed" | "FailureTarget") => {
                     view.is_over |= kind == "Failed";
                     view.failed = Some(JobEnd {
-                        reason: condition.reason.clone().unwrap_or_default(),
-                        message: condition.message.clone().unwrap_or_default(),
+                        reason: name_of(condition.reason.as_deref()),
+                        message: message_of(condition.message.as_deref().unwrap_or_default()),
                         at: seconds(condition.last_transition_time.as_ref()),
                     });
                 }

@@ -26,6 +26,7 @@ use super::left::{kept, sort};
 use super::mount::{LABEL_MOUNT, MountPods, Mounter};
 use super::pod::{Progress, killed, progress};
 use super::requests::{GONE, KILL_GRACE, POLL, broken, gone_is_fine, is_busy, is_transient, patiently};
+use crate::api::pages;
 use crate::api::watch::warning_event;
 use crate::run::view;
 
@@ -131,14 +132,14 @@ impl OnCluster {
     /// Reads a run. Returns `None` if a request fails: it is repeated.
     async fn read(&self, name: &str) -> Option<(view::Job, Vec<view::Pod>, Vec<view::WarningEvent>)> {
         let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
-        let (job, pods) = (self.jobs().get_opt(name).await.ok()??, self.pods().list(&of_job).await.ok()?);
-        let pods: Vec<view::Pod> = pods.items.iter().map(view::Pod::from).collect();
+        let job = self.jobs().get_opt(name).await.ok()??;
+        let pods = pages::all(&self.pods(), of_job, |pod| view::Pod::from(&pod)).await.ok()?;
         let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace());
         let mut warnings = Vec::new();
         if !pods.iter().any(|pod| pod.started) {
             for about in pods.iter().map(|pod| pod.name.name.as_str()).chain([name]) {
                 let about = ListParams::default().fields(&format!("involvedObject.name={about},type=Warning"));
-                warnings.extend(events.list(&about).await.into_iter().flatten().filter_map(warning_event));
+                warnings.extend(pages::all(&events, about, warning_event).await.into_iter().flatten().flatten());
             }
         }
         Some((view::Job::from(&job), pods, warnings))
@@ -217,9 +218,10 @@ impl OnCluster {
     async fn end_pods(&self, which: &ListParams) -> Result<(), DeskError> {
         let began = Instant::now();
         loop {
-            let pods = patiently(is_transient, || async { self.pods().list(which).await }).await;
+            let read = || async { pages::all(&self.pods(), which.clone(), |pod| pod.metadata.name).await };
+            let pods = patiently(is_transient, read).await;
             let pods = pods.map_err(|error| broken("pods cannot be listed", &error))?;
-            let names: Vec<String> = pods.items.into_iter().filter_map(|pod| pod.metadata.name).collect();
+            let names: Vec<String> = pods.into_iter().flatten().collect();
             if names.is_empty() {
                 return Ok(());
             }
@@ -282,12 +284,13 @@ impl OnCluster {
 
     /// Removes the PersistentVolumes of this call whose storage is deleted. Returns what is left.
     async fn remove_volumes(&self, runs_ended: bool) -> Vec<String> {
-        let labelled = patiently(is_transient, || async { self.volumes().list(&self.ours()).await }).await;
+        let read = || async { pages::all(&self.volumes(), self.ours(), |volume| volume).await };
+        let labelled = patiently(is_transient, read).await;
         let is_made_by_run = |volume: &PersistentVolume| {
             !volume.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(LABEL_MOUNT))
         };
         let (labelled, failed) = match labelled {
-            Ok(labelled) => (labelled.items.into_iter().filter(is_made_by_run).collect(), None),
+            Ok(labelled) => (labelled.into_iter().filter(is_made_by_run).collect(), None),
             Err(error) => (Vec::new(), Some(broken("PersistentVolumes cannot be listed", &error).to_string())),
         };
         let sorted = sort(&labelled, &self.left.borrow(), runs_ended);
@@ -307,9 +310,10 @@ impl OnCluster {
     /// Deletes the Jobs and pods of this call. Returns what is left.
     async fn remove_jobs(&self) -> Vec<String> {
         let mut left = Vec::new();
-        match patiently(is_transient, || async { self.jobs().list(&self.ours()).await }).await {
+        let read = || async { pages::all(&self.jobs(), self.ours(), |job| job.metadata.name).await };
+        match patiently(is_transient, read).await {
             Ok(jobs) => {
-                for name in jobs.items.into_iter().filter_map(|job| job.metadata.name) {
+                for name in jobs.into_iter().flatten() {
                     left.extend(self.delete_job(&name).await.err().map(|error| error.to_string()));
                 }
             }

@@ -24,6 +24,7 @@ use self::objects::Act;
 pub(super) use self::objects::{LABEL_MOUNT, MountPods};
 use self::progress::{Progress, progress, too_late};
 use super::requests::{KILL_GRACE, POLL, broken, is_busy, is_transient, patiently, remove};
+use crate::api::pages;
 
 /// The time after which an image that does not start ends the command.
 const STUCK: Duration = Duration::from_secs(30);
@@ -120,7 +121,7 @@ impl Mounter {
     async fn warnings(&self, name: &str) -> Vec<Event> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.pods.namespace);
         let about = ListParams::default().fields(&format!("involvedObject.name={name},type=Warning"));
-        events.list(&about).await.map(|events| events.items).unwrap_or_default()
+        pages::all(&events, about, |event| event).await.unwrap_or_default()
     }
 
     /// Waits until the PV controller has bound a claim to its volume.
