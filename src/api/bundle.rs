@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use flex_contract::names;
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -13,6 +14,8 @@ use kube::client::Body;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower::BoxError;
+
+use crate::model::volume::adoption_mark;
 
 /// The text in place of what is removed.
 const REMOVED: &str = "(removed)";
@@ -22,6 +25,12 @@ const OWN: &str = "flex-provisioner.io/";
 const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 /// The fields of a container whose texts may be secrets.
 const WORDS: [&str; 2] = ["command", "args"];
+/// The keys of a config that hold what containers hold in a pod.
+mod keys {
+    pub const POD_TEMPLATE: &str = flex_core::config::keys::POD_TEMPLATE.name;
+    pub const COMMAND: &str = flex_core::config::keys::COMMAND.name;
+    pub const ARGS: &str = flex_core::config::keys::ARGS.name;
+}
 /// The key of a config whose value is secret.
 const SERVICE_TOKEN: &str = flex_core::config::keys::SERVICE_TOKEN.name;
 
@@ -124,32 +133,96 @@ fn refusal(method: &Method, uri: &Uri) -> Value {
 
 /// Removes what nobody else should see from an answer, and what nobody needs.
 fn without_secrets(request: &str, mut body: Value) -> Value {
-    let of_configs = request.split(['?', '/']).any(|part| part == "configmaps");
+    let is_of = |kind: &str| request.split(['?', '/']).any(|part| part == kind);
+    let (of_configs, of_claims) = (is_of("configmaps"), is_of("persistentvolumeclaims"));
     match body.get_mut("items").and_then(Value::as_array_mut) {
-        Some(items) => items.iter_mut().for_each(|object| clean(object, of_configs)),
-        None => clean(&mut body, of_configs),
+        Some(items) => items.iter_mut().for_each(|object| clean(object, of_configs, of_claims)),
+        None => clean(&mut body, of_configs, of_claims),
     }
     body
 }
 
-fn clean(object: &mut Value, is_config: bool) {
+fn clean(object: &mut Value, is_config: bool, is_claim: bool) {
+    let had_own_mark = has_own_mark(object);
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            annotations.retain(|name, _| name.starts_with(OWN) || !is_config && !is_of_applier(name));
+            annotations.retain(|name, _| is_needed(name));
+            annotations.values_mut().for_each(without_templates);
+        }
+        if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut).filter(|_| is_claim) {
+            labels.retain(|name, _| is_needed(name));
         }
     }
     if is_config && let Some(token) = object.pointer_mut(&format!("/data/{SERVICE_TOKEN}")) {
         *token = json!(REMOVED);
     }
+    if let Some(data) = object.get_mut("data") {
+        without_templates(data);
+    }
     if let Some(spec) = object.get_mut("spec") {
         without_values(spec);
     }
+    if had_own_mark {
+        // The mark is the hash of the record, which may be shorter now.
+        let mark = own_mark(object).map(|mark| json!(mark)).unwrap_or_default();
+        object["status"]["reason"] = mark;
+    }
 }
 
-/// Checks whether an annotation holds the whole object as somebody applied it.
-fn is_of_applier(name: &str) -> bool {
-    name.ends_with("/last-applied-configuration") || name.ends_with("/applied") || name.ends_with("/original")
+/// Checks whether a decision may need an annotation, or a label of a claim. Those of others may hold a whole object as
+/// somebody applied it.
+fn is_needed(name: &str) -> bool {
+    let of_kubernetes = name.split_once('/').is_some_and(|(domain, _)| domain.ends_with("kubernetes.io"));
+    let of_applier = name.ends_with("/last-applied-configuration");
+    name.starts_with(OWN) || of_kubernetes && !of_applier
+}
+
+/// Returns the adoption mark that belongs to the record of a volume.
+fn own_mark(object: &Value) -> Option<String> {
+    let record = object["metadata"]["annotations"][names::PROVENANCE].as_str()?;
+    Some(adoption_mark(record, object["metadata"]["uid"].as_str().unwrap_or_default()))
+}
+
+fn has_own_mark(object: &Value) -> bool {
+    own_mark(object).is_some_and(|mark| object["status"]["reason"] == mark.as_str())
+}
+
+/// Removes values and commands from the pod templates of a config, wherever it is kept: as data, or as a record in a
+/// text.
+fn without_templates(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter_mut() {
+                match (name.as_str(), value.as_str()) {
+                    (keys::POD_TEMPLATE, Some(text)) => *value = json!(clean_template(text)),
+                    (keys::COMMAND | keys::ARGS, Some(_)) => *value = json!(json!([REMOVED]).to_string()),
+                    _ => without_templates(value),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_templates),
+        Value::String(text) if text.starts_with('{') => {
+            let Ok(mut record) = serde_json::from_str::<Value>(text) else { return };
+            let before = record.clone();
+            without_templates(&mut record);
+            if record != before {
+                *text = record.to_string();
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Returns a pod template without values, commands and annotations. A text that is no template has nothing that anybody
+/// needs.
+fn clean_template(text: &str) -> String {
+    let Ok(mut template) = serde_saphyr::from_str::<Value>(text) else { return REMOVED.to_owned() };
+    if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("annotations");
+    }
+    template.get_mut("spec").into_iter().for_each(without_values);
+    template.to_string()
 }
 
 /// Removes the values of environment variables, and the commands, from the containers of a pod or of a template. No
@@ -243,6 +316,36 @@ mod tests {
         }
         assert_eq!(without_secrets("/api/v1/x", json!("text")), json!("text"));
         assert_eq!(without_secrets("/api/v1/x", json!({ "kind": "Status" })), json!({ "kind": "Status" }));
+    }
+
+    #[test]
+    fn values_in_the_pod_template_of_a_config_are_removed_wherever_it_is_kept() {
+        let template = "metadata: {annotations: {a: hidden}}\nspec:\n  containers:\n  - name: provisioner\n    env: [{name: LOGIN, value: hidden}]\n";
+        let data = json!({ "image": "i", "pod-template": template, "command": "[\"hidden\"]", "zone": "west" });
+        let record = json!({ "class": "gold", "data": data }).to_string();
+        let mark = adoption_mark(&record, "u");
+        let volume = json!({
+            "metadata": { "uid": "u", "annotations": { names::PROVENANCE: record, "tool.example/x": "hidden" } },
+            "spec": {}, "status": { "reason": mark },
+        });
+        for (request, object) in [
+            ("/api/v1/namespaces/a/configmaps", json!({ "metadata": {}, "data": data })),
+            ("/apis/apps/v1/namespaces/a/controllerrevisions", json!({ "metadata": {}, "data": { "data": data } })),
+            ("/api/v1/persistentvolumes", volume.clone()),
+            ("/api/v1/persistentvolumes/pv", volume),
+        ] {
+            let body = if request.ends_with("/pv") { object } else { json!({ "items": [object] }) };
+            let cleaned = without_secrets(request, body);
+            let text = cleaned.to_string();
+            assert!(!text.contains("hidden") && text.contains("west") && text.contains("LOGIN"), "{request}: {text}");
+            if request.ends_with("/pv") {
+                assert!(has_own_mark(&cleaned), "the volume is still adopted: {text}");
+            }
+        }
+        let claim = json!({ "metadata": { "labels": { "team": "hidden" }, "annotations": {
+            "example.com/note": "hidden", "volume.kubernetes.io/selected-node": "n", names::ATTEMPT: "1" } } });
+        let text = without_secrets("/api/v1/persistentvolumeclaims", json!({ "items": [claim] })).to_string();
+        assert!(!text.contains("hidden") && text.contains("selected-node") && text.contains(names::ATTEMPT), "{text}");
     }
 
     #[test]

@@ -148,7 +148,7 @@ enum Command {
     ///
     /// Exits 0 if something is tried again, 2 if no attempt has failed, and 1 if the objects could not be read or changed.
     Retry(retry::RetryArgs),
-    /// Write what a supporter needs into one file: state, findings, decisions, events and logs, without Secrets.
+    /// Write what a supporter needs into one file: state, findings, decisions and events, without Secrets.
     ///
     /// Other commands read the file with --bundle. Exits 0, or 1 if the cluster does not answer or the file cannot be
     /// written.
@@ -198,7 +198,7 @@ pub fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{}: {error:#}", name::name());
+            eprintln!("{}: {}", name::name(), crate::api::says::causes(&error));
             ExitCode::FAILURE
         }
     }

@@ -11,6 +11,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::api::bundle::Answer;
 use crate::cli::flags::{instance_id, provisioner_name};
@@ -26,8 +27,10 @@ const ABOUT: &str = "about.json";
 const ANSWERS: &str = "answers.jsonl";
 /// The largest size of [`ABOUT`] that is read, in bytes.
 const MAX_ABOUT: u64 = 1 << 20;
-/// The largest size of all answers that is read, in bytes. 50,000 claims with their volumes need a twentieth of it.
-const MAX_ANSWERS: u64 = 4 << 30;
+/// The largest size of a whole bundle that is read, in bytes of its text. 50,000 claims with their volumes need 200 MiB.
+const MAX_TEXT: u64 = 256 << 20;
+/// The largest number of values in all answers. Each takes some 50 bytes of memory.
+const MAX_VALUES: usize = 20_000_000;
 /// The number of the format. A command reads its own format only.
 const FORMAT: u32 = 1;
 
@@ -87,7 +90,8 @@ pub(super) fn write(path: &Path, about: &About, answers: &[Answer], pages: &[(St
 pub(in crate::cli) fn read(path: &Path) -> anyhow::Result<(About, Vec<Answer>)> {
     let file = File::open(path).with_context(|| format!("{} cannot be read", path.display()))?;
     let no_bundle = || format!("{} is no support bundle of this program", path.display());
-    let mut archive = tar::Archive::new(GzDecoder::new(BufReader::new(file)));
+    // A small file may unpack to any size, and each value of an answer takes more memory than its text.
+    let mut archive = tar::Archive::new(GzDecoder::new(BufReader::new(file)).take(MAX_TEXT));
     let (mut about, mut answers) = (None, Vec::new());
     for entry in archive.entries().with_context(no_bundle)? {
         let mut entry = entry.with_context(no_bundle)?;
@@ -99,14 +103,52 @@ pub(in crate::cli) fn read(path: &Path) -> anyhow::Result<(About, Vec<Answer>)> 
                 about = Some(read_about(&text).with_context(no_bundle)?);
             }
             Some(ANSWERS) => {
-                let lines = BufReader::new(entry.take(MAX_ANSWERS)).lines();
-                let answers_read = lines.map(|line| anyhow::Ok(serde_json::from_str::<Answer>(&line?)?));
+                let mut values = 0;
+                let lines = BufReader::new(entry).lines();
+                let answers_read = lines.map(|text| {
+                    let text = text?;
+                    values += values_in(&text);
+                    anyhow::ensure!(values <= MAX_VALUES, "it has more values than any cluster needs");
+                    let mut answer: Answer = serde_json::from_str(&text)?;
+                    in_one_line(&mut answer.body);
+                    anyhow::Ok(answer)
+                });
                 answers = answers_read.collect::<anyhow::Result<_>>().with_context(no_bundle)?;
             }
             _ => {}
         }
     }
     Ok((about.with_context(no_bundle)?, answers))
+}
+
+/// The fields whose texts have no line ends in an answer of the API server. Somebody may have edited the file.
+const NAMES: &[&str] = &[
+    "name",
+    "namespace",
+    "uid",
+    "kind",
+    "nodeName",
+    "storageClassName",
+    "volumeName",
+    "holderIdentity",
+    "provisioner",
+];
+
+/// Escapes the acting characters in the names of an answer, so that no name forges lines.
+fn in_one_line(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.iter_mut().for_each(|(field, value)| match value {
+            Value::String(text) if NAMES.contains(&field.as_str()) => *text = line(text, usize::MAX),
+            value => in_one_line(value),
+        }),
+        Value::Array(items) => items.iter_mut().for_each(in_one_line),
+        _ => {}
+    }
+}
+
+/// Returns at least the number of values in a text of JSON.
+fn values_in(text: &str) -> usize {
+    1 + text.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count()
 }
 
 fn read_about(text: &str) -> anyhow::Result<About> {
@@ -147,6 +189,37 @@ mod tests {
         assert_eq!(json!(read_about), json!(about()));
         let again = write(&path, &about(), &answers, &[]).unwrap_err().to_string();
         assert!(again.contains("name another file with --output"), "{again}");
+    }
+
+    #[test]
+    fn no_name_in_a_bundle_forges_a_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bundle.tar.gz");
+        let body = json!({ "items": [{ "metadata": { "name": "a\nok: all is well", "labels": { "x": "a\nb" } } }] });
+        write(&path, &about(), &[Answer { request: "/a".into(), status: 200, body }], &[]).unwrap();
+        let (_, answers) = read(&path).unwrap();
+        assert_eq!(answers[0].body["items"][0]["metadata"]["name"], "a\\nok: all is well");
+        assert_eq!(answers[0].body["items"][0]["metadata"]["labels"]["x"], "a\nb", "other texts stay as they are");
+    }
+
+    #[test]
+    fn a_small_file_that_unpacks_to_many_values_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("bomb");
+        let file = File::create(&path).unwrap();
+        let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::fast()));
+        let body = "[],".repeat(MAX_VALUES / 2) + "[]";
+        let answers = format!(r#"{{"request":"/a","status":200,"body":[{body}]}}"#);
+        let text = serde_json::to_string(&about()).unwrap();
+        for (name, content) in [(ABOUT, &text), (ANSWERS, &answers)] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            archive.append_data(&mut header, format!("{DIRECTORY}/{name}"), content.as_bytes()).unwrap();
+        }
+        archive.into_inner().unwrap().finish().unwrap();
+        assert!(path.metadata().unwrap().len() < 1 << 20, "the file is small");
+        let error = format!("{:#}", read(&path).unwrap_err());
+        assert!(error.contains("more values than any cluster needs"), "{error}");
     }
 
     #[test]

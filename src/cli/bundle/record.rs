@@ -16,12 +16,15 @@ use super::decisions;
 use crate::api::bundle::Recording;
 use crate::api::claim_events::last_occurrence;
 use crate::api::client::Connection;
+use crate::api::pages;
+use crate::api::says;
 use crate::cli::cluster::{Cluster, SELECTORS};
 use crate::cli::doctor::collect;
 use crate::cli::out::say;
 use crate::cli::{doctor, status, trace};
 use crate::clock::Clock;
 use crate::config::classes::Identity;
+use crate::limits;
 use crate::state::index::Index;
 use crate::text::printable;
 
@@ -38,15 +41,17 @@ A support bundle of the flex provisioner.
   findings.json   what `doctor` finds
   decisions.txt   what would be decided about each object, and by which rule, as `replay` shows it
   events.txt      the events of the namespaces of configs and of the orchestrator
-  logs/           the last lines of the orchestrator's pods and of the runs
+  logs/           with --logs: the last lines of the orchestrator's pods and of the runs
   about.json      when and where the bundle was made, and what could not be read
   answers.jsonl   the answers of the API server, from which the commands can work again:
 
       flex-provisioner status --bundle FILE
       flex-provisioner replay --bundle FILE
 
-The bundle has names, labels, annotations and parameters of all claims, volumes and configs, and texts that images have
-logged. It has no Secrets, no service tokens, and no values of environment variables.
+The bundle has the names of all claims, volumes and nodes, the labels of nodes and volumes, the messages of events, and
+the configs with their parameters and scripts: a password in a parameter or in a script is in it. It has no Secrets, no
+service tokens, no values of environment variables and no commands of pods and pod templates, and no labels and
+annotations of users on claims. Logs have whatever an image printed.
 ";
 
 #[derive(Debug, Args)]
@@ -54,9 +59,9 @@ pub(in crate::cli) struct SupportBundleArgs {
     /// The file to write [default: flex-bundle-TIME.tar.gz].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Leave out the logs, whose texts come from images.
+    /// Add the logs, whose texts come from images and may have secrets.
     #[arg(long)]
-    no_logs: bool,
+    logs: bool,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -81,7 +86,7 @@ async fn work(args: &SupportBundleArgs) -> anyhow::Result<(About, PathBuf)> {
     let mut missing = Vec::new();
     let mut add = |name: &str, page: anyhow::Result<String>| match page {
         Ok(page) => pages.push((name.to_owned(), page)),
-        Err(error) => missing.push(format!("{name}: {error:#}")),
+        Err(error) => missing.push(format!("{name}: {}", says::causes(&error))),
     };
     match status::page(&client, &identity, &clock).await {
         Ok((page, open)) => {
@@ -111,7 +116,7 @@ async fn work(args: &SupportBundleArgs) -> anyhow::Result<(About, PathBuf)> {
         }
     }
     add("events.txt", Ok(events));
-    for namespace in identity.namespaces().into_iter().filter(|_| !args.no_logs) {
+    for namespace in identity.namespaces().into_iter().filter(|_| args.logs) {
         match logs_of(&client, namespace).await {
             Ok(logs) => logs.into_iter().for_each(|(name, log)| add(&name, log)),
             Err(error) => add(&format!("the logs of namespace {namespace}"), Err(error.into())),
@@ -145,9 +150,8 @@ async fn decided(
 /// Returns the events of a namespace, the newest last.
 async fn events_of(client: &Client, namespace: &str) -> kube::Result<String> {
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
-    let mut events = events.list(&ListParams::default()).await?.items;
-    events.sort_by_key(last_occurrence);
-    let line = |event: &Event| {
+    let line = |event: Event| {
+        let event = &event;
         let about = &event.involved_object;
         let texts = [
             last_occurrence(event).map(|time| time.to_string()).unwrap_or_default(),
@@ -156,9 +160,11 @@ async fn events_of(client: &Client, namespace: &str) -> kube::Result<String> {
             format!("{}/{}", about.kind.as_deref().unwrap_or_default(), about.name.as_deref().unwrap_or_default()),
             event.message.clone().unwrap_or_default(),
         ];
-        crate::text::line(&texts.join("  "), usize::MAX) + "\n"
+        (last_occurrence(event), crate::text::line(&texts.join("  "), limits::MESSAGE) + "\n")
     };
-    Ok(events.iter().map(line).collect())
+    let mut events = pages::all(&events, ListParams::default(), line).await?;
+    events.sort();
+    Ok(events.into_iter().map(|(_, line)| line).collect())
 }
 
 /// Returns the last lines of the orchestrator's pods and of the runs in a namespace, each with the name of its page.
@@ -167,8 +173,7 @@ async fn logs_of(client: &Client, namespace: &str) -> kube::Result<Vec<(String, 
     let mut pods = BTreeSet::new();
     // The pods of others stay out of the bundle.
     for selector in [&[names::LABEL_INSTANCE][..], &SELECTORS].concat() {
-        let found = api.list(&ListParams::default().labels(selector)).await?.items;
-        pods.extend(found.iter().map(ResourceExt::name_any));
+        pods.extend(pages::all(&api, ListParams::default().labels(selector), |pod| pod.name_any()).await?);
     }
     let mut logs = Vec::new();
     for pod in pods {
