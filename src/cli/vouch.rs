@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::config::keys;
 use crate::config::script::kept_prefix;
 use crate::model::volume::Provenance;
+use crate::text::line;
 use crate::volume::place::verify_alone;
 use crate::volume::vouch::{Answers, ClassConfigs, ReferredClaim, Vouchable, explain_other_cluster, vouchable};
 
@@ -119,17 +120,17 @@ pub(super) fn vouch(args: VouchArgs) -> anyhow::Result<ExitCode> {
 fn show(name: &str, Provenance { effective_config, origin_node: node, moved_in, cluster }: &Provenance) {
     say!("{name}: class {}, config {}", effective_config.class, effective_config.config);
     if let Some(cluster) = cluster {
-        say!("    adopted in the cluster: {}", crate::text::printable(cluster, 400));
+        say!("    adopted in the cluster: {}", line(cluster, usize::MAX));
     }
     if let Some(node) = node {
-        say!("    on node: {node}");
+        say!("    on node: {}", line(node, usize::MAX));
     }
     if let Some(moved_in) = moved_in {
-        say!("    storage: {}", crate::text::printable(&moved_in.path, 400));
+        say!("    storage: {}", line(&moved_in.path, usize::MAX));
     }
     for (key, value) in &effective_config.data {
         let kind = if keys::is_key(key) { "" } else { "parameter " };
-        say!("    {kind}{key}: {}", crate::text::printable(value, 400));
+        say!("    {kind}{}: {}", line(key, usize::MAX), line(value, usize::MAX));
     }
     if let Some(hash) = &effective_config.script {
         say!("    script: in the ControllerRevision {}", kept_prefix(hash));
