@@ -31,7 +31,7 @@ pub(super) async fn missing_rights(
         namespaces.into_iter().map(move |namespace| (right.clone(), namespace))
     });
     let missing: Vec<Option<Right>> = stream::iter(questions)
-        .map(|(right, namespace)| missing_right(client, account, right, namespace))
+        .map(|(right, namespace)| missing_right(client, identity, account, right, namespace))
         .buffered(REVIEWS)
         .try_collect()
         .await?;
@@ -41,6 +41,7 @@ pub(super) async fn missing_rights(
 /// Asks RBAC for a right of an account. Returns the right if the account does not have it.
 async fn missing_right(
     client: &Client,
+    identity: &Identity,
     account: &ObjectName,
     right: Right,
     namespace: Option<String>,
@@ -50,6 +51,7 @@ async fn missing_right(
         resource: Some(right.resource.clone()),
         subresource: Some(right.subresource.clone()).filter(|subresource| !subresource.is_empty()),
         verb: Some(right.verb.clone()),
+        name: right.is_of_provisioner.then(|| identity.provisioner.clone()),
         namespace,
         ..ResourceAttributes::default()
     };

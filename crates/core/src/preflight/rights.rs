@@ -31,6 +31,8 @@ pub struct Right {
     pub subresource: String,
     /// The verb.
     pub verb: String,
+    /// The right is for the object with the name of the provisioner alone.
+    pub is_of_provisioner: bool,
 }
 
 impl fmt::Display for Right {
@@ -90,6 +92,7 @@ fn rights(scope: Scope, rule: &PolicyRule) -> Vec<Right> {
                 resource: resource.to_owned(),
                 subresource: subresource.to_owned(),
                 verb: verb.clone(),
+                is_of_provisioner: rule.resource_names.is_some(),
             }));
         }
     }
