@@ -116,8 +116,8 @@ pub fn classes_with<'a>(
     takeovers: Takeovers<'_>,
 ) -> Classes {
     let mut table = Classes::default();
-    let configs: BTreeMap<&ObjectName, &Config> =
-        configs.into_iter().filter(|config| config.is_for(identity)).map(|config| (&config.name, config)).collect();
+    let (configs, others): (Vec<_>, Vec<_>) = configs.into_iter().partition(|config| config.is_for(identity));
+    let configs: BTreeMap<&ObjectName, &Config> = configs.into_iter().map(|config| (&config.name, config)).collect();
     for config in configs.values() {
         table.verdicts.insert(config.name.clone(), own_verdict(identity, config));
     }
@@ -125,7 +125,15 @@ pub fn classes_with<'a>(
     let incumbents = Incumbents::of(revisions);
     table.absent_incumbents = incumbents.absent(&configs, &objects);
     let Claimants { mut labelled, general } = claimants(&mut table, &configs, &incumbents);
-    let inputs = Inputs { identity, configs: &configs, revisions, incumbents, external_provisioners, takeovers };
+    let inputs = Inputs {
+        identity,
+        configs: &configs,
+        others: &others,
+        revisions,
+        incumbents,
+        external_provisioners,
+        takeovers,
+    };
     let (own, foreign): (Vec<_>, Vec<_>) =
         objects.into_iter().partition(|object| object.provisioner == identity.provisioner);
     let mut left_to_others: Vec<_> = foreign
@@ -167,6 +175,8 @@ pub fn classes_with<'a>(
 struct Inputs<'a, 'c> {
     identity: &'a Identity,
     configs: &'a BTreeMap<&'c ObjectName, &'c Config>,
+    /// The configs that are meant for another orchestrator.
+    others: &'a [&'c Config],
     revisions: &'a BTreeMap<String, Revision>,
     incumbents: Incumbents<'a>,
     external_provisioners: &'a ExternalProvisioners,
@@ -253,7 +263,7 @@ fn foreign_class<'c>(
 fn own_class(table: &mut Classes, inputs: &Inputs<'_, '_>, object: &ClassObject, labelled: Option<&Config>) -> Class {
     let (config, chosen_by) = match object.parameters.get(CONFIG_PARAMETER) {
         Some(text) => (config_of_parameter(inputs.identity, inputs.configs, text), ChosenBy::Object),
-        None => (labelled.ok_or_else(|| no_config(inputs.identity, object)), ChosenBy::Label),
+        None => (labelled.ok_or_else(|| no_config(inputs.identity, object, inputs.others)), ChosenBy::Label),
     };
     match config {
         Ok(config) => class_with_object(table, inputs, config, object, chosen_by),
