@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use orchestrator::backup::{Backup, flex};
 use orchestrator::commands::doctor;
-use orchestrator::nodes::{local_volume, pinned_to};
-use orchestrator::ring::{ADMIN, Ring, WHILE, uid};
+use orchestrator::nodes::{ON_NODE, local_volume, pinned_to};
+use orchestrator::ring::{ADMIN, Ring, WHILE, phase, uid};
 use orchestrator::wait::{stays, until};
 
 const KEYS: &[(&str, &str)] = &[("volume-sources", "local:/data"), ("backoff", "1s"), ("reclaim-policy", "Delete")];
@@ -192,4 +192,31 @@ async fn a_volume_that_was_never_adopted_is_deleted_on_the_node_of_its_run() {
     ring.event("", &names::pv_name(&id), reason::VOLUME_FAILED_DELETE, says).await;
     node(&ring, "n1", "n1").await;
     deleted_on(&ring, &id, "n1").await;
+}
+
+/// The image writes the orchestrator's finalizer, as `flex-pv create` does.
+#[tokio::test]
+async fn a_volume_that_excludes_the_node_of_its_run_is_refused() {
+    let ring = Ring::start().await;
+    for name in ["n1", "n2"] {
+        node(&ring, name, name).await;
+    }
+    ring.delayed_class("c", KEYS).await;
+    ring.config("now", "now", &[&[ON_NODE], KEYS].concat()).await;
+    for (claim, class) in [("delayed", "c"), ("immediate", "now")] {
+        ring.claim(claim, class).await;
+        if class == "c" {
+            ring.select(claim, "n1").await;
+        }
+        let id = uid(&ring.stamped(claim).await);
+        let job = ring.job(ADMIN, "provision", &id, 1).await;
+        let own = pinned_to(&job).expect("the class makes volumes on nodes");
+        let other = if own == "n1" { "n2" } else { "n1" };
+        let volume = local_volume(&job, other);
+        assert!(volume.metadata.finalizers.is_some());
+        ring.create_volume(&volume).await;
+        let says = format!("its node affinity excludes the selected node {own}");
+        ring.event(&ring.user, claim, reason::VOLUME_REFUSED, &says).await;
+        assert_eq!(phase(&ring.get_claim(claim).await), "Pending");
+    }
 }

@@ -103,26 +103,7 @@ pub fn vouchable(
     let effective_config = &provenance.effective_config;
     let recipe =
         effective_config.recipe().map_err(|problems| format!("its record cannot be used: {}", joined(&problems)))?;
-    match volume.volume_id() {
-        Some(id) if !is_run_id(id) => return Err("its volume id is not one that a run can have".to_owned()),
-        Some(id) if volume.name == names::pv_name(id) => {}
-        id => {
-            let id = id.unwrap_or("none");
-            return Err(format!("its id is {id}, but the volume with that id is named {}", names::pv_name(id)));
-        }
-    }
-    if effective_config.class != volume.class {
-        return Err(format!(
-            "its record names class {}, but the volume has class {}",
-            effective_config.class, volume.class
-        ));
-    }
-    if !configs.identity.config_namespaces.contains(&effective_config.config.namespace) {
-        return Err(format!(
-            "its record names the config {}, but {} is not a config namespace of this orchestrator",
-            effective_config.config, effective_config.config.namespace
-        ));
-    }
+    verify_names(volume, effective_config, configs.identity)?;
     if !volume.is_adopted() {
         verify_source(volume, &recipe, provenance.moved_in.as_ref()).or_else(|why| {
             // The config may say by now what its images may make.
@@ -163,6 +144,31 @@ pub fn vouchable(
         untrusted_difference,
         provenance,
     })
+}
+
+/// Checks that a record and its volume name each other, and that the record names a config of this orchestrator.
+fn verify_names(volume: &Volume, effective_config: &EffectiveConfig, identity: &Identity) -> Result<(), String> {
+    match volume.volume_id() {
+        Some(id) if !is_run_id(id) => return Err("its volume id is not one that a run can have".to_owned()),
+        Some(id) if volume.name == names::pv_name(id) => {}
+        id => {
+            let id = id.unwrap_or("none");
+            return Err(format!("its id is {id}, but the volume with that id is named {}", names::pv_name(id)));
+        }
+    }
+    if effective_config.class != volume.class {
+        return Err(format!(
+            "its record names class {}, but the volume has class {}",
+            effective_config.class, volume.class
+        ));
+    }
+    if !identity.config_namespaces.contains(&effective_config.config.namespace) {
+        return Err(format!(
+            "its record names the config {}, but {} is not a config namespace of this orchestrator",
+            effective_config.config, effective_config.config.namespace
+        ));
+    }
+    Ok(())
 }
 
 /// Returns the node for the record of a volume: that of the record, or the one that the admin names. The node affinity of
