@@ -30,6 +30,9 @@ const CHECKED: &[(&str, &str, &str)] = &[
     ("ObjectMeta", "finalizers", "example.com/finalizer"),
     ("PersistentVolumeClaimSpec", "accessModes", "ReadWriteOnce"),
     ("PersistentVolumeSpec", "accessModes", "ReadWriteOnce"),
+    ("NodeSelectorRequirement", "key", "example.com/label"),
+    ("NodeSelectorRequirement", "operator", "In"),
+    ("NodeSelectorRequirement", "values", "v"),
     ("Taint", "key", "example.com/taint"),
     ("Taint", "value", "v"),
     ("Taint", "effect", "NoExecute"),
@@ -159,6 +162,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
             "annotations" | "labels" => {
                 known_keys().map(str::to_owned).chain(["example.com/mine".to_owned()]).collect()
             }
+            "matchLabels" | "nodeSelector" => vec!["example.com/label".to_owned()],
             _ => vec!["storage".to_owned(), "x".repeat(LONG)],
         };
         visitor.visit_map(Items { at: self, left: keys, fields: None })

@@ -15,7 +15,7 @@ use flex_contract::{names, quantity};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 
 use crate::limits;
-use crate::text::line;
+use crate::text::{cut, line, name};
 
 /// The capability with which a config declares capacity runs.
 pub const CAPABILITY: &str = crate::config::capability::CAPACITY;
@@ -96,13 +96,15 @@ impl From<&CSIStorageCapacity> for Published {
                 // Somebody else may have written this text: it is cut before anybody sees it. It may be empty, unlike a
                 // cause, because a run need not have failed.
                 message: line(&record.message, limits::MESSAGE),
+                recipe_version: cut(&record.recipe_version, 2 * limits::NAME).into_owned(),
+                fingerprint: name(&record.fingerprint),
                 ..record
             });
         Published {
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
-            class: object.storage_class_name.clone(),
+            class: name(&object.storage_class_name),
             topology: object.node_topology.clone().and_then(|selector| selector.match_labels).unwrap_or_default(),
             bytes: bytes(&object.capacity).unwrap_or_default(),
             largest: bytes(&object.maximum_volume_size),
