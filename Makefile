@@ -3,10 +3,10 @@
 # CLUSTER names the cluster of demo, cluster-up and cluster-down, if you want more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-it test-busy test-cinder test-csi test-faults test-versions test-upgrade test-docs dashboard soak bench lint chart images push manifests cluster-up cluster-down clean
+.PHONY: help demo test test-it test-busy test-cinder test-csi test-e2e-suite test-faults test-versions test-upgrade test-docs dashboard soak bench lint chart images push manifests cluster-up cluster-down clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 demo: ## the whole story on a real Kubernetes, step by step with times; the cluster stays up
 	@scripts/demo.sh $(CLUSTER)
@@ -25,6 +25,9 @@ test-cinder: ## the tests of the Cinder image alone, with a real Cinder and Keys
 
 test-csi: ## the tests of the CSI image alone
 	@scripts/test-csi.sh
+
+test-e2e-suite: ## Kubernetes' own storage specs on the class hostpath, half an hour; SPECS='fsgroup' for a part
+	@scripts/test-e2e-suite.sh '$(SPECS)'
 
 test-faults: ## only the tests of crashes, races and bad input
 	@scripts/test-faults.sh

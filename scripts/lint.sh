@@ -118,10 +118,10 @@ go_format() {
     [[ -z $wrong ]] || { say "run gofmt -w on: $wrong"; return 1; }
 }
 
-# The check leaves out the module of the cluster: it would check all of Kubernetes for two small files, which takes minutes.
+# The check leaves out the programs of Kubernetes: it would check all of Kubernetes for a few small files, which takes minutes.
 go_vet() {
     local module status=0
-    for module in testing/csi-driver testing/csi-driver/mock; do
+    for module in testing/csi-driver testing/csi-driver/mock testing/e2e-suite/verdict; do
         (cd "$module" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go vet -trimpath .) || status=1
     done
     return "$status"
