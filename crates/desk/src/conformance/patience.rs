@@ -29,7 +29,7 @@ pub struct Repeat {
 impl std::fmt::Display for Repeat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Repeat { operation, attempt, code, words } = self;
-        write!(f, "attempt {attempt} of a {operation} run ended with {code}")?;
+        write!(f, "attempt {attempt} of the {operation} run ended with {code}")?;
         if words.is_empty() { Ok(()) } else { write!(f, ": {words}") }
     }
 }
@@ -132,7 +132,7 @@ mod tests {
             assert_eq!(repeats.len(), attempts as usize - 1, "{codes:?}");
         }
         let (_, repeats) = run(&[75, 0], false).await;
-        assert_eq!(repeats[0].to_string(), "attempt 1 of a provision run ended with 75: the array is busy");
+        assert_eq!(repeats[0].to_string(), "attempt 1 of the provision run ended with 75: the array is busy");
     }
 
     #[test]
