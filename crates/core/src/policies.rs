@@ -303,8 +303,9 @@ mod tests {
         assert_eq!(summary(&states(&shipped)), "the admission policies are installed");
     }
 
-    /// Names of the contract that claims and volumes do not bear, and `retry`, which each user of a claim may write.
-    const ELSEWHERE: [&str; 23] = [
+    /// Names of the contract that claims and volumes do not bear, and `retry` and `source-namespace`, which each user of a
+    /// claim may write: both only hold up or repeat the user's own claim.
+    const ELSEWHERE: [&str; 24] = [
         "capacity",
         "capacity-fingerprint",
         "claim",
@@ -325,6 +326,7 @@ mod tests {
         "snapshot",
         "snapshot-",
         "snapshot-content",
+        "source-namespace",
         "verdict",
         "version",
         "volume",

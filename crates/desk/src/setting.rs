@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use flex_contract::names;
+use flex_contract::volume::{VOLUME_SOURCE_KINDS, migrated_to};
 use flex_core::config::Recipe;
 use flex_core::config::classes::{Class, ClassLookup, ClassObject, Config, Identity, classes};
 use flex_core::config::document::{self, Document, Documents};
@@ -289,8 +290,9 @@ fn chosen<'a>(configs: &'a mut [Config], inputs: &Inputs) -> Result<&'a mut Conf
 /// Makes the config of a program for which there is none. It allows every kind of volume, and paths in these directories.
 fn sample_config(identity: &Identity, storage: &[String]) -> Config {
     let on_node = |kind: &&&str| matches!(**kind, "hostPath" | "local");
-    let (local, others): (Vec<&str>, Vec<&str>) =
-        flex_contract::volume::VOLUME_SOURCE_KINDS.iter().partition(|kind| on_node(kind));
+    // The rule `csi` allows the drivers of the kinds that Kubernetes hands to a driver.
+    let kinds = VOLUME_SOURCE_KINDS.iter().filter(|kind| migrated_to(kind).is_none());
+    let (local, others): (Vec<&str>, Vec<&str>) = kinds.partition(|kind| on_node(kind));
     let local = storage.iter().flat_map(|path| local.iter().map(move |kind| format!("{kind}:{path}")));
     let sources: Vec<String> = local.chain(others.into_iter().map(str::to_owned)).collect();
     let data = [

@@ -54,7 +54,7 @@ fn a_failure_is_an_event_with_the_next_step() {
         "{none}"
     );
     let late = Ended { timed_out: true, ..ended(137, "stopping") };
-    assert!(text(local, &late).contains("(`timeout`); its last words: stopping"));
+    assert!(text(local, &late).contains("did not end within `timeout`; its last words: stopping"));
     let refused = text(local, &Ended::not_started("no such file".into()));
     assert!(refused.contains("the container could not start: no such file"), "{refused}");
 }

@@ -26,6 +26,8 @@ use crate::{copy, remove};
 const FRESH: u32 = 0o1700;
 /// The mode of an empty directory whose volume was deleted, and of the mark that says so.
 const GONE: u32 = 0o1000;
+/// The number of milliseconds after which the clock of a file system must have ticked.
+const TICKS: u32 = 1000;
 /// The file that marks an unfinished copy. It is made first and removed last.
 const HALF: &CStr = c".flex-partial";
 
@@ -118,8 +120,21 @@ pub fn empty(path: &Path) -> Result<(), Failure> {
     let mark = mark.filter(|mark| mark.is_dir());
     let mark = mark.map(|mark| open(&mark).and_then(|opened| held(&opened, &mark).map(|()| opened))).transpose()?;
     remove::empty_but(path, &folder, None)?;
-    // The mark is the younger of the two, until somebody uses the directory again.
-    [Some(folder), mark].iter().flatten().try_for_each(|folder| set_mode(folder, GONE, path))
+    set_mode(&folder, GONE, path)?;
+    let Some(mark) = mark else { return Ok(()) };
+    // The mark is the younger of the two, until somebody uses the directory again. The clock of a file system ticks some
+    // hundred times a second.
+    for _ in 0..TICKS {
+        set_mode(&mark, GONE, path)?;
+        let stats = fs::fstat(&mark).and_then(|mark| Ok((mark, fs::fstat(&folder)?)));
+        let (mark, directory) =
+            stats.map_err(|error| below::failure(format!("looking at {}", path.display()), &error.into()))?;
+        if is_from(&mark, &directory) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(Failure::retry(format!("the clock of node {} stands still", node())))
 }
 
 /// Gives a directory, which belongs to the volume with this path, a mode.
@@ -298,9 +313,9 @@ fn end_mark(base: &OwnedFd, mark: &CStr, name: &str, age: Duration) -> Result<bo
     removed(base, mark).map(|_| is_removed)
 }
 
-/// Checks whether a directory has not been changed since it was marked.
+/// Checks whether a directory was last changed before it was marked.
 fn is_from(mark: &Stat, directory: &Stat) -> bool {
-    (directory.st_ctime, directory.st_ctime_nsec) <= (mark.st_ctime, mark.st_ctime_nsec)
+    (directory.st_ctime, directory.st_ctime_nsec) < (mark.st_ctime, mark.st_ctime_nsec)
 }
 
 /// Returns what is known about a directory.

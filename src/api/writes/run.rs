@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Result, WriteError, Writes, deleted, each_page, guarded, post};
 use crate::api::discard_reply::DiscardReply;
+use crate::api::pages;
 use crate::object::ObjectName;
 use crate::run::{member, view};
 
@@ -181,9 +182,9 @@ impl Writes {
         let instance = (names::LABEL_INSTANCE, self.identity.instance.as_str());
         let marks = [instance, (names::LABEL_VOLUME_ID, id), (names::LABEL_OPERATION, operation.as_str())];
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let found = pods.list(&ListParams::default().labels(&selector(&marks))).await;
-        let found = found.map_err(WriteError::of(format!("pods in {namespace}")))?;
-        Ok(found.items.iter().map(view::Pod::from).collect())
+        let of_run = ListParams::default().labels(&selector(&marks));
+        let found = pages::all(&pods, of_run, |pod: Pod| view::Pod::from(&pod)).await;
+        found.map_err(WriteError::of(format!("pods in {namespace}")))
     }
 
     /// Deletes a Job after its pods.

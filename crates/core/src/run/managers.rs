@@ -51,7 +51,13 @@ pub(super) fn suspension(job: &batch::Job) -> Option<Suspension> {
     let wrote = |entry: &&ManagedFieldsEntry| {
         entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer("/f:spec/f:suspend").is_some())
     };
-    let managers = job.metadata.managed_fields.iter().flatten().filter(wrote).filter_map(|entry| entry.manager.as_deref().map(name));
+    let managers = job
+        .metadata
+        .managed_fields
+        .iter()
+        .flatten()
+        .filter(wrote)
+        .filter_map(|entry| entry.manager.as_deref().map(name));
     Some(Suspension {
         by: managers.into_iter().find(|manager| manager != names::FIELD_MANAGER),
         since: told.unwrap_or_else(|| seconds(job.metadata.creation_timestamp.as_ref())),

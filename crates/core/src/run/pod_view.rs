@@ -133,7 +133,8 @@ impl From<&core::Pod> for Pod {
             status.conditions.iter().flatten().find(move |c| c.type_ == "PodScheduled" && c.status == status_of)
         };
         let text = |text: &Option<String>| name_of(text.as_deref());
-        let said = |c: &core::PodCondition| StatusReason::new(text(&c.reason), c.message.as_deref().unwrap_or_default());
+        let said =
+            |c: &core::PodCondition| StatusReason::new(text(&c.reason), c.message.as_deref().unwrap_or_default());
         let disrupted = |c: &&core::PodCondition| c.type_ == "DisruptionTarget" && c.status == "True";
         let disruption = status.conditions.iter().flatten().find(disrupted);
         view.disruption = disruption.map(said);
