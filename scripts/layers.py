@@ -18,7 +18,9 @@ import circles
 
 LAYERS = {
     "crates/core/src": """
-        limits optional_text rules status_reason text
+        limits optional_text rules
+        text
+        status_reason
         object
         config
         kept_script pool sync_probe

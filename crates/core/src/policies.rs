@@ -303,8 +303,7 @@ mod tests {
         assert_eq!(summary(&states(&shipped)), "the admission policies are installed");
     }
 
-    /// Names of the contract that claims and volumes do not bear, and `retry` and `source-namespace`, which each user of a
-    /// claim may write: both only hold up or repeat the user's own claim.
+    /// Names of the contract that claims and volumes do not bear, and those that each user of a claim may write.
     const ELSEWHERE: [&str; 24] = [
         "capacity",
         "capacity-fingerprint",

@@ -24,6 +24,11 @@ pub fn name_of(text: Option<&str>) -> String {
     name(text.unwrap_or_default())
 }
 
+/// Reads a note that is no longer than the orchestrator writes any.
+pub(crate) fn note<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
+    serde_json::from_str((text.len() <= limits::NOTE).then_some(text)?).ok()
+}
+
 /// Checks whether a character acts on the text around it. Such a character moves the cursor, ends a line, or turns the
 /// direction of reading, so that a text reads as another.
 fn is_control(c: char) -> bool {

@@ -302,8 +302,7 @@ fn young_objects_are_in_progress() {
 
 #[test]
 fn jobs_that_kubernetes_has_forgotten_are_stuck() {
-    // The Job was created 27 minutes ago with a deadline of 20 s. The Job controller made no pod, and did not end the
-    // Job.
+    // The Job was created 27 minutes ago with a deadline of 20 s, and the Job controller made no pod.
     let forgotten = |job: &mut Job| (job.created, job.deadline) = (NOW - 1620, Some(20));
     let bound = || Cluster::new().bound().volume(|_| ());
     bound()

@@ -4,13 +4,8 @@
 use flex_contract::exit::Reaction;
 
 use crate::config::modify::Attributes;
-use crate::limits;
 use crate::run::failure::MAX_ATTEMPTS;
-
-/// Reads a note that is no longer than the orchestrator writes any.
-pub(crate) fn note<T: serde::de::DeserializeOwned>(text: &str) -> Option<T> {
-    serde_json::from_str((text.len() <= limits::NOTE).then_some(text)?).ok()
-}
+use crate::text::note;
 
 /// The last failed expand run, as the volume stores it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

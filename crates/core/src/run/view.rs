@@ -17,10 +17,9 @@ use super::run_labels::{is_first, members, run_labels};
 use crate::config::classes::Identity;
 use crate::config::modify::Attributes;
 use crate::limits;
-use crate::model::volume_notes::note;
 use crate::object::ObjectName;
 use crate::status_reason::message_of;
-use crate::text::{cut, name, name_of};
+use crate::text::{cut, name, name_of, note};
 
 /// The end of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]

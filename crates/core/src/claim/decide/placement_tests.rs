@@ -2,6 +2,14 @@
 
 use super::*;
 
+/// Returns the node that a volume names by its host: the host is the node's name, or has it with a prefix.
+pub(super) fn reaching(claim: &Claim, volume: &Volume) -> Vec<String> {
+    let host = volume.affinity.as_deref().and_then(crate::model::affinity::only_host);
+    let node = host.map(|host| host.strip_prefix("label-of-").unwrap_or(host).to_owned());
+    let is_known = |node: &String| known_nodes(claim).next().is_none() || known_nodes(claim).any(|known| known == node);
+    node.filter(is_known).into_iter().collect()
+}
+
 #[test]
 fn a_selected_node_that_is_gone_is_given_back() {
     for world in [new(), stamped(1), failed_with(Reaction::Retry)] {

@@ -111,14 +111,6 @@ impl Source {
     }
 }
 
-/// Returns the node that a volume names by its host: the host is the node's name, or has it with a prefix.
-fn reaching(claim: &Claim, volume: &Volume) -> Vec<String> {
-    let host = volume.affinity.as_deref().and_then(crate::model::affinity::only_host);
-    let node = host.map(|host| host.strip_prefix("label-of-").unwrap_or(host).to_owned());
-    let is_known = |node: &String| known_nodes(claim).next().is_none() || known_nodes(claim).any(|known| known == node);
-    node.filter(is_known).into_iter().collect()
-}
-
 impl World {
     fn decide(&self, now: i64) -> Decision {
         self.observed(|observed| decide(observed, now))
@@ -144,7 +136,8 @@ impl World {
             .chain(&its_node);
         let mut node_states = NodeStates(nodes.map(|node| (node.clone(), NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
-        let reaching: Vec<_> = self.volumes.iter().map(|(volume, _)| reaching(&self.claim, volume)).collect();
+        let reaching: Vec<_> =
+            self.volumes.iter().map(|(volume, _)| of_placement::reaching(&self.claim, volume)).collect();
         let volumes: Vec<_> = (self.volumes.iter().zip(&reaching))
             .map(|((volume, mismatches), reaching)| Candidate {
                 volume,
