@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 
@@ -421,20 +420,16 @@ pub fn has_charge(claim: &Claim, facts: &Facts) -> bool {
     has_begun(claim, facts) || claim.own_stamp().is_some() && has_any()
 }
 
-/// Checks whether a claim is stamped, and a run is in progress or may have left storage. Others may use the quota of a
-/// claim that only waits for its next attempt: it has given up, the image found no room, or no container has run.
+/// Checks whether a claim is stamped and has not given up. Until its next attempt, which may be far off, others may use
+/// its quota.
 pub fn has_begun(claim: &Claim, facts: &Facts) -> bool {
     let Some(stamp) = claim.own_stamp() else { return false };
     let of_attempt = |failure: &&LastFailure| {
         failure.operation == Operation::Provision && failure.attempt == stamp.attempt && !claim.is_bound()
     };
     let retries = || facts.configs.recipe_of(claim.class.as_deref()?).map(|recipe| recipe.retries);
-    let only_waits = |failure: &LastFailure| {
-        failure.reaction == Reaction::NoCapacity
-            || failure.unstarted_attempts >= stamp.attempt
-            || failure.gives_up(retries().unwrap_or(u32::MAX))
-    };
-    !claim.last_failure.as_ref().filter(of_attempt).is_some_and(only_waits)
+    let failure = claim.last_failure.as_ref().filter(of_attempt);
+    !failure.is_some_and(|failure| failure.gives_up(retries().unwrap_or(u32::MAX)))
 }
 
 /// Returns the usage of a claim that has begun and has no volume yet.

@@ -1,5 +1,6 @@
 //! Tests of the ledger of quota: which objects count, and that each reservation is given back exactly.
 
+use flex_contract::exit::Reaction;
 use proptest::prelude::*;
 
 use super::*;
@@ -61,11 +62,6 @@ fn each_object_counts_once() {
     };
     let retries = Claim { last_failure: failed(Reaction::Retry), ..stamped.clone() };
     let gave_up = Claim { last_failure: failed(Reaction::Never), ..stamped.clone() };
-    let no_room = Claim { last_failure: failed(Reaction::NoCapacity), ..stamped.clone() };
-    let of_earlier = |failure| LastFailure { attempt: 0, ..failure };
-    let again = Claim { last_failure: no_room.last_failure.clone().map(of_earlier), ..stamped.clone() };
-    let unstarted = |failure| LastFailure { unstarted_attempts: 1, ..failure };
-    let never_ran = Claim { last_failure: retries.last_failure.clone().map(unstarted), ..stamped.clone() };
     let made = || volume(&plain, "2Gi");
     let theirs = Volume { instance: Some("other".into()), ..made() };
     let elsewhere = Volume { class: "d".into(), ..made() };
@@ -74,10 +70,6 @@ fn each_object_counts_once() {
         ("a claim that has begun", vec![&stamped], vec![], (1, 1)),
         ("a claim whose attempt will be repeated", vec![&retries], vec![], (1, 1)),
         ("a claim that has given up", vec![&gave_up], vec![], (0, 0)),
-        ("a claim for which there was no room", vec![&no_room], vec![], (0, 0)),
-        ("a claim that tries again after there was no room", vec![&again], vec![], (1, 1)),
-        ("a claim of which no container has run", vec![&never_ran], vec![], (0, 0)),
-        ("a volume of a claim for which there was no room", vec![&no_room], vec![made()], (1, 2)),
         ("a claim and its volume", vec![&stamped], vec![made()], (1, 2)),
         ("a volume whose claim is gone", vec![], vec![made()], (1, 2)),
         ("the volume of another orchestrator", vec![], vec![theirs], (0, 0)),

@@ -70,7 +70,7 @@ enum Deed {
 fn deeds() -> impl Strategy<Value = Deed> {
     let claim = || 0..3u8;
     prop_oneof![
-        (claim(), any::<bool>(), 0..2u8, 0..3u8, any::<bool>(), 1..4u8, 0..4u8).prop_map(
+        (claim(), any::<bool>(), 0..2u8, 0..3u8, any::<bool>(), 1..4u8, 0..3u8).prop_map(
             |(claim, again, class, stamp, bound, size, failed)| Deed::Claim {
                 claim,
                 again,
@@ -108,9 +108,9 @@ fn failure(reaction: Reaction) -> String {
     serde_json::to_string(&LastFailure { operation: Operation::Provision, reaction, ..failure }).unwrap()
 }
 
-/// Checks whether the first attempt was the last, and has left nothing: the claim only waits.
+/// Checks whether the first attempt was the last, and cannot succeed if it is repeated.
 fn gave_up(claim: &Claim) -> bool {
-    !claim.is_bound() && claim.last_failure.as_ref().is_some_and(|failure| failure.reaction != Reaction::Retry)
+    !claim.is_bound() && claim.last_failure.as_ref().is_some_and(|failure| failure.reaction == Reaction::Never)
 }
 
 fn name(claim: u8) -> ObjectName {
@@ -135,8 +135,7 @@ impl Deed {
         let mut stamped =
             json!({ names::CLAIM_UID: uid, names::ATTEMPT: "1", names::VOLUME_GENERATION: taken.to_string() });
         if failed > 0 {
-            stamped[names::FAILURE] =
-                json!(failure([Reaction::Never, Reaction::Retry, Reaction::NoCapacity][usize::from(failed - 1)]));
+            stamped[names::FAILURE] = json!(failure(if failed == 1 { Reaction::Never } else { Reaction::Retry }));
         }
         let volume = bound.then(|| names::pv_name(&crate::model::claim::volume_id(&uid, taken)));
         serde_json::from_value(json!({
