@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use crate::Failure;
 use crate::below::{self, FOLDER};
+use crate::remove::HALF;
 use crate::{copy, remove};
 
 /// The mode of the base path, which the kubelet copies to each directory that it makes there for a run.
@@ -28,8 +29,6 @@ const FRESH: u32 = 0o1700;
 const GONE: u32 = 0o1000;
 /// The number of milliseconds after which the clock of a file system must have ticked.
 const TICKS: u32 = 1000;
-/// The file that marks an unfinished copy. It is made first and removed last.
-const HALF: &CStr = c".flex-partial";
 
 /// The paths below which the run sees only its own storage.
 #[derive(Clone, Debug, Default)]
@@ -119,6 +118,7 @@ pub fn empty(path: &Path) -> Result<(), Failure> {
     // Runs that see their own directory for another reason have none.
     let mark = mark.filter(|mark| mark.is_dir());
     let mark = mark.map(|mark| open(&mark).and_then(|opened| held(&opened, &mark).map(|()| opened))).transpose()?;
+    remove::empty_but(path, &folder, Some(HALF))?;
     remove::empty_but(path, &folder, None)?;
     set_mode(&folder, GONE, path)?;
     let Some(mark) = mark else { return Ok(()) };
@@ -264,8 +264,8 @@ fn is_volume(name: &str) -> bool {
     storage::is_of_one(name) || !name.starts_with('.')
 }
 
-/// Keeps a base path in order. No other user of the node can enter it. The empty directories of deleted volumes are
-/// removed after a while. Returns the removed directories.
+/// Keeps a base path in order. No other user of the node can enter it. The empty directories of deleted volumes, and those
+/// that Kubernetes has made for runs that made no volume, are removed after a while. Returns the removed directories.
 ///
 /// # Errors
 /// If something could not be done. The message says why. All else is done.
@@ -279,9 +279,13 @@ pub fn keep(base: &Path, age: Duration) -> Result<Vec<String>, Failure> {
     let mut trouble = None;
     for entry in Dir::read_from(&folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        let name = entry.file_name().to_str().ok().and_then(storage::marked).filter(|name| is_volume(name));
-        let Some(name) = name else { continue };
-        match end_mark(&folder, entry.file_name(), name, age) {
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        let (name, ended) = match storage::marked(name).filter(|name| is_volume(name)) {
+            Some(marked) => (marked, end_mark(&folder, entry.file_name(), marked, age)),
+            None if storage::is_of_one(name) => (name, end_untouched(&folder, entry.file_name(), age)),
+            None => continue,
+        };
+        match ended {
             Ok(true) => removed.push(name.to_owned()),
             Ok(false) => {}
             Err(error) => trouble = Some(below::failure(format!("removing {}/{name}", base.display()), &error.into())),
@@ -290,12 +294,28 @@ pub fn keep(base: &Path, age: Duration) -> Result<Vec<String>, Failure> {
     trouble.map_or(Ok(removed), Err)
 }
 
+/// Removes an empty directory that Kubernetes has made for a run, and that nobody has changed since. A run changes the
+/// directory of its volume before it creates the volume. Returns whether the directory was removed.
+fn end_untouched(base: &OwnedFd, name: &CStr, age: Duration) -> Result<bool, Errno> {
+    let Some((folder, stat)) = locked(base, name)? else { return Ok(false) };
+    let changed = u32::try_from(stat.st_ctime_nsec).ok().map(|nanos| (stat.st_ctime, nanos));
+    match changed.is_some() && born(&folder) == changed && has_age(&stat, age) {
+        true => removed(base, name),
+        false => Ok(false),
+    }
+}
+
+/// Checks whether something was last changed so long ago.
+fn has_age(stat: &Stat, age: Duration) -> bool {
+    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_ctime).unwrap_or(0));
+    SystemTime::now().duration_since(changed).is_ok_and(|since| since >= age)
+}
+
 /// Removes the mark of a directory once no run uses it, and before it the directory, if that is deleted. Returns whether
 /// the directory was removed.
 fn end_mark(base: &OwnedFd, mark: &CStr, name: &str, age: Duration) -> Result<bool, Errno> {
     let Some((_locked, stat)) = locked(base, mark)? else { return Ok(false) };
-    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_ctime).unwrap_or(0));
-    if !SystemTime::now().duration_since(changed).is_ok_and(|since| since >= age) {
+    if !has_age(&stat, age) {
         return Ok(false);
     }
     let mut is_removed = false;

@@ -217,7 +217,6 @@ fn the_daemon_set_closes_a_base_path_and_removes_what_a_delete_run_has_marked() 
     let not_yet = format!(".deleting-{third}");
     for name in [third, &not_yet, ".flex-capacity", "lost+found", ".deleting-.flex-capacity"] {
         fs::create_dir(path.join(name)).unwrap();
-        set_mode(&path.join(name), FRESH);
     }
     // A link in the place of a marked directory, and one in the place of a mark.
     let (fourth, fifth) = (third.replace("003", "004"), third.replace("003", "005"));
@@ -225,6 +224,10 @@ fn the_daemon_set_closes_a_base_path_and_removes_what_a_delete_run_has_marked() 
     fs::create_dir(path.join(format!(".deleting-{fourth}"))).unwrap();
     set_mode(&path.join(format!(".deleting-{fourth}")), GONE);
     fs::create_dir(path.join(&fifth)).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    for name in [third, &not_yet, &fifth, ".flex-capacity", "lost+found", ".deleting-.flex-capacity"] {
+        set_mode(&path.join(name), FRESH);
+    }
     symlink(path.join(&marks[0]), path.join(format!(".deleting-{fifth}"))).unwrap();
     set_mode(path, 0o755);
     assert_eq!(keep(path, Duration::from_secs(3600)).unwrap(), [""; 0]);
@@ -245,6 +248,18 @@ fn the_daemon_set_closes_a_base_path_and_removes_what_a_delete_run_has_marked() 
     kept.sort();
     assert_eq!(names(path), kept);
     assert!(keep(&path.join("absent"), Duration::ZERO).is_err());
+}
+
+/// The runtime has made a directory for a container whose command is missing.
+#[test]
+fn a_directory_that_no_run_has_changed_is_removed_after_a_while() {
+    let base = base(&[ID]);
+    fs::create_dir(base.path().join(OTHER)).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    set_mode(&base.path().join(ID), FRESH);
+    assert_eq!(keep(base.path(), Duration::from_secs(60)).unwrap(), [""; 0], "a run may be about to begin");
+    assert_eq!(keep(base.path(), Duration::ZERO).unwrap(), [OTHER]);
+    assert_eq!(names(base.path()), [ID], "a volume may be empty, and of any mode");
 }
 
 /// A pod can give its volume any mode, and use it in the moment in which a delete run of an earlier attempt has marked it.

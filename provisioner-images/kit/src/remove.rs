@@ -10,12 +10,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{self, AtFlags, Dir, RenameFlags};
+use rustix::fs::{self, AtFlags, Dir, Mode, RenameFlags};
 use rustix::io::Errno;
 
 use crate::Failure;
-use crate::below::{self, HELD, Identity};
+use crate::below::{self, FOLDER, HELD, Identity};
 
+/// The file that marks an unfinished copy. It is made first and removed last.
+pub(crate) const HALF: &CStr = c".flex-partial";
 /// The number of unexpected changes after which the removal is left to a later run.
 const MAX_CHANGES: usize = 1000;
 
@@ -55,6 +57,12 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), Failure> {
 
 fn remove_one(path: &Path) -> Result<(), Failure> {
     let below::Entry { folder: parent, name } = below::parent(path)?;
+    // A process that is killed leaves the rest of an unfinished copy with its mark.
+    if let Ok(top) = fs::openat(&parent, &name, FOLDER, Mode::empty())
+        && fs::statat(&top, HALF, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    {
+        empty_but(path, &top, Some(HALF))?;
+    }
     whole(&parent, &name).map_err(|trouble| message(path, trouble))
 }
 

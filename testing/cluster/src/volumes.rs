@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use flex_contract::storage::CAPACITY_DIR;
 
-/// Returns the names in a directory of the node, without the empty directories of no volume: the kubelet made them, or
-/// a delete run left them, and the DaemonSet removes them. The directory of capacity runs is no volume, either. Returns
+/// Returns the names in a directory of the node, without the empty directories of no volume: Kubernetes made them for a
+/// run, or a delete run left them, and the DaemonSet removes them. The directory of capacity runs is no volume, either. Returns
 /// nothing if the directory does not exist.
 pub fn volumes_in(directory: &str) -> BTreeSet<String> {
     let is_no_volume = |entry: &fs::DirEntry| {
@@ -15,7 +15,7 @@ pub fn volumes_in(directory: &str) -> BTreeSet<String> {
             return true;
         }
         let mode = entry.metadata().map(|found| found.permissions().mode() & 0o7777);
-        mode.is_ok_and(|mode| matches!(mode, 0o1000 | 0o1700))
+        mode.is_ok_and(|mode| matches!(mode, 0o1000 | 0o1700 | 0o755))
             && fs::read_dir(entry.path()).is_ok_and(|mut inner| inner.next().is_none())
     };
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().filter(|entry| !is_no_volume(entry));
@@ -33,6 +33,7 @@ mod tests {
             (CAPACITY_DIR, 0o777),
             ("nobodys", 0o1700),
             ("kubelets", 0o1000),
+            ("of-a-run", 0o755),
             ("empty", 0o777),
             (".deleting-a", 0o1700),
         ];

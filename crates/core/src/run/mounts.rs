@@ -134,7 +134,8 @@ pub(super) fn restrict(template: &mut PodTemplateSpec, paths: &[String], sight: 
             // already. A `hostPath` volume is mounted nowhere but in the container.
             if on_node.is_some() && directory.state == State::New {
                 let name = format!("{NEW_VOLUME}{}", on_their_own.len());
-                let volume = host_path(&name, format!("{base}/{}", directory.name), "DirectoryOrCreate");
+                // The runtime makes the directory beside the container, so that a run without one leaves nothing.
+                let volume = host_path(&name, format!("{base}/{}", directory.name), None);
                 on_their_own.push((volume, VolumeMount { name, sub_path: None, ..by_sub_path }));
                 continue;
             }
@@ -146,7 +147,7 @@ pub(super) fn restrict(template: &mut PodTemplateSpec, paths: &[String], sight: 
                 let mount_path = format!("{}/{existing}", storage::EXISTING);
                 existing += 1;
                 let mount = VolumeMount { name: name.clone(), mount_path, ..VolumeMount::default() };
-                on_their_own.push((host_path(&name, path, "Directory"), read_only(mount)));
+                on_their_own.push((host_path(&name, path, Some("Directory")), read_only(mount)));
             }
         }
     }
@@ -159,8 +160,8 @@ pub(super) fn restrict(template: &mut PodTemplateSpec, paths: &[String], sight: 
     container.volume_mounts = Some(observed);
 }
 
-fn host_path(name: &str, path: String, kind: &str) -> Volume {
-    let on_node = HostPathVolumeSource { path, type_: Some(kind.into()) };
+fn host_path(name: &str, path: String, kind: Option<&str>) -> Volume {
+    let on_node = HostPathVolumeSource { path, type_: kind.map(str::to_owned) };
     Volume { name: name.into(), host_path: Some(on_node), ..Volume::default() }
 }
 
@@ -219,7 +220,7 @@ mod tests {
             assert_eq!((&mount.sub_path, mount.read_only), (&None, None), "the run makes its volume there");
             let mut volumes = spec.volumes.iter().flatten().filter(|volume| volume.name == mount.name);
             let on_node = volumes.next().unwrap().host_path.as_ref().unwrap();
-            assert_eq!((on_node.type_.as_deref(), volumes.next()), (Some("DirectoryOrCreate"), None));
+            assert_eq!((on_node.type_.as_deref(), volumes.next()), (None, None));
             format!("{} + {}", mount.mount_path, on_node.path)
         });
         let shown = mounts.iter().filter(|mount| mount.name.len() == 1).map(|mount| {
