@@ -159,10 +159,10 @@ fn a_run_that_takes_too_long_is_stopped() {
     let files = Files::new();
     let program =
         files.write("program", "#!/bin/sh\ntrap 'echo stopped >/dev/termination-log; exit 1' TERM\nsleep 60 & wait\n");
-    let (answer, runs) = attempt(&["--set", "timeout=1s", &program]);
+    let (answer, runs) = attempt(&["--set", "timeout=5s", &program]);
     assert_eq!(answer.code, Some(2), "{answer:?}");
     let message = runs[0]["events"][0]["message"].as_str().unwrap();
-    assert!(message.contains("(`timeout`); its last words: stopped"), "{message}");
+    assert!(message.contains("did not end within `timeout`; its last words: stopped"), "{message}");
 }
 
 #[test]

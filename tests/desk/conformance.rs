@@ -84,7 +84,7 @@ fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
             "*) exec flex-pv fail never \"this",
             "*) env >/dev/termination-log; exit 64; echo \"this",
         ),
-        (Case::EndsAfterSigterm, PROVISION, "provision)\n    trap 'sleep 20' TERM\n    sleep 0.4\n    sleep 0.4\n"),
+        (Case::EndsAfterSigterm, PROVISION, "provision)\n    trap 'sleep 20' TERM\n    sleep 3\n    sleep 3\n"),
         (Case::DeleteGone, DELETE, "delete) ;;"),
         (Case::DeleteTwice, DELETE, "delete) exec rmdir \"$volume\" ;;"),
         (Case::DeleteUnknown, DELETE, "delete) exec rmdir \"$volume\" ;;"),

@@ -219,7 +219,7 @@ fn files_of_external_storage_make_all_cases_possible() {
 
 #[test]
 fn after_a_signal_the_storage_of_the_case_is_deleted() {
-    let program = GOOD.replace("    exec flex-pv create", "    sleep 3\n    exec flex-pv create");
+    let program = GOOD.replace("    exec flex-pv create", "    sleep 20\n    exec flex-pv create");
     let shared = Shared::new(&program);
     let mut call = command(&["conformance", "--external-storage", "--only", "volume-fits", "--on-node", &shared.flag]);
     call.args(CONFIG).arg(&shared.program).stdout(Stdio::null()).stderr(Stdio::piped());
