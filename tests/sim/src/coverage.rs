@@ -99,6 +99,7 @@ pub const UNREACHED: &[Unreached] = &[
     impossible("claim", "VolumeNameTaken", "nobody makes a volume by the name of another claim's volume"),
     rare("claim", "CleanupNeedsRecipe", "the stored recipe must be lost before the claim of an attempt is deleted"),
     impossible("claim", "LeftToPopulator", "no claim has a data source of another kind"),
+    rare("volume", "RestoredTerminating", "somebody must delete a restored volume for which no admin has vouched"),
     rare("claim", "ClaimRefused", "users create claims that their classes can serve"),
     rare("claim", "AttributesUnavailable", "the VolumeAttributesClasses exist in all histories"),
     impossible("claim", "SelectedNodeForbidden", "no class has allowedTopologies"),

@@ -115,23 +115,27 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
         Owner::Gone | Owner::BoundToOtherVolume(_) => {
             let problem = cannot_be_deleted(w, volume).or_else(|| stuck_deletion(w, volume));
             let Problem { kind, detail, since } = problem?;
-            let remedy = match kind {
-                FindingKind::VolumeHeld if volume.last_failure.is_some() => {
-                    format!(
-                        "correct the image, the script or the config: a run is then tried at once; else {}",
-                        by_hand(volume)
-                    )
-                }
-                FindingKind::VolumeHeld | FindingKind::NodeGone => by_hand(volume),
-                FindingKind::VolumeMisnamed | FindingKind::VolumeNotAdopted => format!(
-                    "make sure that nobody uses the storage, by another volume or in another cluster; {}",
-                    keep_or_let_go(volume)
-                ),
-                _ => keep_or_let_go(volume),
-            };
-            let found = finding(kind, detail, remedy)?;
+            let found = finding(kind, detail, remedy_of_deletion(kind, volume))?;
             Some(Finding { since, ..found })
         }
+    }
+}
+
+/// Says what to do about a deletion that makes no progress.
+fn remedy_of_deletion(kind: FindingKind, volume: &Volume) -> String {
+    match kind {
+        FindingKind::VolumeHeld if volume.last_failure.is_some() => {
+            format!(
+                "correct the image, the script or the config: a run is then tried at once; else {}",
+                by_hand(volume)
+            )
+        }
+        FindingKind::VolumeHeld | FindingKind::NodeGone => by_hand(volume),
+        FindingKind::VolumeMisnamed | FindingKind::VolumeNotAdopted => format!(
+            "make sure that nobody uses the storage, by another volume or in another cluster; {}",
+            keep_or_let_go(volume)
+        ),
+        _ => keep_or_let_go(volume),
     }
 }
 

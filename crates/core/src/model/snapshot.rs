@@ -315,7 +315,7 @@ impl From<&VolumeSnapshot> for Snapshot {
 }
 
 /// Bounds the handle of a snapshot. CSI allows no longer one.
-fn handle(text: &String) -> String {
+fn handle(text: &str) -> String {
     cut(text, limits::HANDLE).into_owned()
 }
 
@@ -338,8 +338,8 @@ impl From<&VolumeSnapshotContent> for Content {
             instance: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE).map(name)),
             driver: name(&spec.driver),
             policy: spec.deletion_policy.as_str().into(),
-            handle: spec.source.snapshot_handle.as_ref().map(handle),
-            status_handle: status.snapshot_handle.as_ref().map(handle),
+            handle: spec.source.snapshot_handle.as_ref().map(|text| handle(text)),
+            status_handle: status.snapshot_handle.as_ref().map(|text| handle(text)),
             snapshot: ObjectName::new(name(&reference.namespace), name(&reference.name)),
             snapshot_uid: reference.uid.as_ref().filter(|uid| !uid.is_empty()).map(name),
             volume_mode: spec.source_volume_mode.as_deref().map(VolumeMode::from),

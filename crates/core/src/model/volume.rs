@@ -360,6 +360,7 @@ impl From<&PersistentVolume> for Volume {
         let metadata = &volume.metadata;
         let annotation = |key: &str| metadata.annotations.as_ref().and_then(|a| a.get(key).cloned());
         let short = |key: &str| annotation(key).as_deref().map(name);
+        let label = |key: &str| Some(name(metadata.labels.as_ref()?.get(key)?));
         let spec = volume.spec.clone().unwrap_or_default();
         let size = match spec.capacity.as_ref().and_then(|capacity| capacity.get("storage")) {
             Some(size) => quantity::bytes(&size.0).map_err(|error| error.to_string()),
@@ -384,18 +385,14 @@ impl From<&PersistentVolume> for Volume {
             terminating: metadata.deletion_timestamp.is_some(),
             unneeded_since: unneeded_since(volume),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
-            instance: metadata
-                .labels
-                .as_ref()
-                .and_then(|labels| labels.get(names::LABEL_INSTANCE))
-                .map(|text| name(text)),
+            instance: label(names::LABEL_INSTANCE),
             provisioned_by: short(names::PROVISIONED_BY),
             claim_uid: short(names::CLAIM_UID),
             volume_id_annotation: short(names::VOLUME_ID),
             nodes_with_storage: nodes(annotation(names::NODES).as_deref()),
             provenance: annotation(names::PROVENANCE),
             adoption_mark,
-            pool: metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_POOL)).map(|text| name(text)),
+            pool: label(names::LABEL_POOL),
             pool_size: annotation(names::POOL_SIZE).and_then(|size| size.parse().ok()),
             quarantine: annotation(names::QUARANTINE).map(|text| cut(&text, limits::VERDICT).into_owned()),
             batch: annotation(names::BATCH).filter(|name| member::operation(name) == Some(Operation::Delete)),

@@ -354,7 +354,7 @@ fn of_several_directories_one_has_the_volume() {
     }
     let other_mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
     let modes = [alone.mode(ID), other_mode];
-    assert_eq!(modes.iter().filter(|mode| **mode == 0o777).count(), 1, "in one of them: {modes:o?}");
+    assert_eq!(modes.iter().filter(|mode| **mode == 0o777).count(), 1, "in one of them: {modes:?}");
     assert_eq!(with("expand", "", &[("SIZE_BYTES", "2"), ("OLD_SIZE_BYTES", "1")]).code, 0);
     assert_eq!(with("delete", "", &[]).code, 0);
     assert_eq!((alone.mode(ID), fs::metadata(&path).unwrap().permissions().mode() & 0o7777), (0o1000, 0o1000));

@@ -103,7 +103,9 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(reselect) = reschedule_from_unfit(o, class) {
         return reselect;
     }
-    if let Some(volume) = o.pool.volume {
+    // A volume of the claim shows that the claim's stamp has not been seen yet. The write of another stamp then conflicts.
+    let names_it = |candidate: &Candidate<'_>| candidate.volume.claim_ref_uid() == Some(&claim.uid);
+    if let Some(volume) = o.pool.volume.filter(|_| !o.volumes.all.iter().any(names_it)) {
         return Rule::AssignPooledVolume.step(Step::AssignPooledVolume { volume: volume.to_owned() });
     }
     if let Some(why) = o.preconditions.quota_refusal {
