@@ -1,5 +1,4 @@
 //! Tests of the rules. `properties.rs` has the properties of all observations.
-
 use std::sync::Arc;
 
 use flex_contract::exit::Reaction;
@@ -136,8 +135,8 @@ impl World {
             .chain(&its_node);
         let mut node_states = NodeStates(nodes.map(|node| (node.clone(), NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
-        let reaching: Vec<_> =
-            self.volumes.iter().map(|(volume, _)| of_placement::reaching(&self.claim, volume)).collect();
+        let all = self.volumes.iter();
+        let reaching: Vec<_> = all.map(|(volume, _)| of_placement::reaching(&self.claim, volume)).collect();
         let volumes: Vec<_> = (self.volumes.iter().zip(&reaching))
             .map(|((volume, mismatches), reaching)| Candidate {
                 volume,
