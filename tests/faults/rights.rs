@@ -29,6 +29,8 @@ const GONE: &str = "gone";
 const MARKS: &str = "flex-provisioner.io";
 /// The ClusterRole of images.
 const OF_IMAGES: &str = "flex-provisioner-image";
+/// The ClusterRole for people who only look.
+const OF_PEOPLE: &str = "flex-provisioner-viewer";
 
 /// A permission of one role.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +80,7 @@ fn rights(documents: &[Value], namespaces: impl Fn(&str) -> Vec<String>) -> BTre
     let mut rights = BTreeSet::new();
     for document in documents {
         let (kind, role) = (text(&document["kind"]), text(&document["metadata"]["name"]));
-        if !matches!(kind.as_str(), "Role" | "ClusterRole") || role == OF_IMAGES {
+        if !matches!(kind.as_str(), "Role" | "ClusterRole") || [OF_IMAGES, OF_PEOPLE].contains(&role.as_str()) {
             continue;
         }
         let here = match document["metadata"]["namespace"].as_str() {
