@@ -35,7 +35,7 @@ async fn a_suspended_job_is_told_at_once_and_goes_on_when_it_is_resumed() {
     let id = uid(&ring.stamped("a").await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
     suspend(&ring, &job, true).await;
-    is_told(&ring, USER, "a", &reason::PROVISIONING_FAILED, &job).await;
+    is_told(&ring, USER, "a", reason::PROVISIONING_FAILED, &job).await;
     let (_, trace) = ring.command(&["trace", &format!("{USER}/a")]).await;
     assert!(trace.contains("the work of whoever suspended the Job"), "{trace}");
     assert!(!trace.contains("the work of the scheduler"), "{trace}");
@@ -47,7 +47,7 @@ async fn a_suspended_job_is_told_at_once_and_goes_on_when_it_is_resumed() {
     ring.delete_claim("a").await;
     let delete = ring.job(ADMIN, "delete", &id, 1).await;
     suspend(&ring, &delete, true).await;
-    is_told(&ring, "default", &volume, &reason::VOLUME_FAILED_DELETE, &delete).await;
+    is_told(&ring, "default", &volume, reason::VOLUME_FAILED_DELETE, &delete).await;
     suspend(&ring, &delete, false).await;
     until("the pod of the resumed Job", || async {
         ring.pod_ends_or_is_deleted(&delete, 0, "").await;

@@ -129,7 +129,7 @@ fn a_program_with_all_rights_changes_nothing_of_the_kernel() {
 #[test]
 fn sockets_of_this_machine_hear_nothing() {
     let outside = Outside::new();
-    let folders = ["/run", "/tmp", "/var/tmp"].map(|top| tempfile::tempdir_in(top));
+    let folders = ["/run", "/tmp", "/var/tmp"].map(tempfile::tempdir_in);
     let listeners: Vec<UnixListener> = folders
         .iter()
         .flatten()

@@ -28,7 +28,8 @@ fn the_runs_of_a_volume_know_its_node_better_than_a_label() {
     let fqdn = [("node-2", "node-2.example.org"), ("node-1", "node-1")];
     let moved = [("a", "a"), ("b", "x")];
     // Each row has the volume's host, the nodes of its runs, the present nodes, and the node of its storage.
-    let table: &[(Option<&str>, &[&str], &[(&str, &str)], Result<Option<&str>, &str>)] = &[
+    type Row<'a> = (Option<&'a str>, &'a [&'a str], &'a [(&'a str, &'a str)], Result<Option<&'a str>, &'a str>);
+    let table: &[Row<'_>] = &[
         (Some("node-2.example.org"), &["node-2"], &fqdn, Ok(Some("node-2"))),
         (Some("node-2.example.org"), &["node-2", "node-1"], &fqdn, Ok(Some("node-2"))),
         (Some("node-2.example.org"), &["node-2"], &[], Ok(Some("node-2"))),

@@ -109,7 +109,7 @@ mod tests {
             bind("/device", Some(&other)),
             bind("/dev", None),
         ];
-        assert_eq!(places(&binds, &[dev.clone()]), [(dev.clone(), "a/b".into()), (dev, "a".into())]);
+        assert_eq!(places(&binds, std::slice::from_ref(&dev)), [(dev.clone(), "a/b".into()), (dev, "a".into())]);
     }
 
     #[test]
