@@ -37,6 +37,8 @@ beside 'Kubernetes and servers' scripts/setup.sh --test
 without=flex-bench budget=240 stage 'programs and images' build
 budget=240 stage 'build the tests' build_tests
 stage 'Kubernetes and servers, the rest' joined 'Kubernetes and servers'
+# Twice as many histories as reach every rule. `make test-faults` runs 100,000.
+export HISTORIES=${HISTORIES:-40000}
 # The computation must not begin sooner: beside a compiler it would slow the compiler by twice the time that it gains.
 begin_computing
 # Both stages run this many tests at a time. Most tests wait for a cluster or its pods, so that the sum may be above the
