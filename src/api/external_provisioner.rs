@@ -3,22 +3,24 @@
 //! It does not watch them. The Leases of all nodes are renewed all the time, and a watch by name would begin again with
 //! each config that names another driver.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::pages;
+use super::reviews::has_right;
+use super::says;
 use crate::clock::Clock;
 use crate::config::external_provisioner::{
-    self, ByDeployment, Drivers, ExternalProvisioner, ExternalProvisioners, LeaseCheck, LeaseWatch, Whereabouts,
+    self, Drivers, ExternalProvisioner, ExternalProvisioners, LeaseCheck, LeaseWatch, Whereabouts, by_deployments,
     lease_name,
 };
 use crate::config::former_deployment;
-use crate::object::ObjectName;
 use crate::state::ClusterState;
 
 /// The time between two lists of the Leases.
@@ -37,15 +39,13 @@ pub async fn follow(client: Client, cluster: ClusterState, clock: Clock) {
         let drivers = cluster.index().replaced_drivers();
         watched.retain(|driver, _| drivers.contains_key(driver));
         known.retain(|driver, _| drivers.contains_key(driver));
-        for (driver, Whereabouts { namespaces, deployments }) in drivers.clone() {
-            let both = async {
-                let leases = leases(&client, &driver).await?;
-                Ok((leases, by_deployment(&client, &driver, &deployments).await?))
-            };
+        for (driver, whereabouts) in drivers.clone() {
+            let both = async { Ok((leases(&client, &driver).await?, deployments(&client, &whereabouts).await?)) };
             match clock.within(LEASE_LIST_TIMEOUT, both).await {
-                Some(Ok((leases, by_deployment))) => {
+                Some(Ok((leases, deployments))) => {
                     let watch = watched.entry(driver.clone()).or_default();
-                    let found = watch.check(&leases, &namespaces, clock.passed()).and(by_deployment);
+                    let found = watch.check(&leases, &whereabouts.of_leases(&deployments), clock.passed());
+                    let found = found.and(by_deployments(&driver, &whereabouts.deployments, &deployments));
                     if known.get(&driver) != Some(&found) {
                         let LeaseCheck { provisioner, elsewhere, missing } = &found;
                         tracing::info!(
@@ -84,16 +84,14 @@ pub async fn follow(client: Client, cluster: ClusterState, clock: Clock) {
 /// Lists the Leases once, for drivers by name.
 pub async fn once(client: &Client, drivers: Drivers, clock: &Clock) -> ExternalProvisioners {
     let mut known = BTreeMap::new();
-    for (driver, Whereabouts { namespaces, deployments }) in drivers {
-        let both = async {
-            let leases = leases(client, &driver).await?;
-            kube::Result::Ok((leases, by_deployment(client, &driver, &deployments).await?))
-        };
+    for (driver, whereabouts) in drivers {
+        let both = async { Ok((leases(client, &driver).await?, deployments(client, &whereabouts).await?)) };
         let found = match both.await {
-            Ok((leases, by_deployment)) => {
-                external_provisioner::check_once(&leases, &namespaces, clock.now()).and(by_deployment)
+            Ok((leases, deployments)) => {
+                external_provisioner::check_once(&leases, &whereabouts.of_leases(&deployments), clock.now())
+                    .and(by_deployments(&driver, &whereabouts.deployments, &deployments))
             }
-            Err::<_, kube::Error>(error) => ExternalProvisioner::Unknown(Some(error.to_string())).into(),
+            Err::<_, kube::Error>(error) => ExternalProvisioner::Unknown(Some(says::error(&error))).into(),
         };
         known.insert(driver, found);
     }
@@ -106,14 +104,28 @@ async fn leases(client: &Client, driver: &str) -> kube::Result<Vec<external_prov
     pages::all(&api, named, |lease| (&lease).into()).await
 }
 
-/// Returns whether a provisioner may be at work, by its Deployments.
-async fn by_deployment(client: &Client, driver: &str, names: &BTreeSet<ObjectName>) -> kube::Result<ByDeployment> {
+/// Returns the Deployments of a provisioner that exist and count: those whose account may create PersistentVolumes. If the
+/// caller may not ask for that, each counts.
+async fn deployments(client: &Client, whereabouts: &Whereabouts) -> kube::Result<Vec<former_deployment::Deployment>> {
     let mut found = Vec::new();
-    for name in names {
+    for name in &whereabouts.deployments {
         let api: Api<Deployment> = Api::namespaced(client.clone(), &name.namespace);
-        found.extend(api.get_opt(&name.name).await?.as_ref().map(former_deployment::Deployment::from));
+        let Some(deployment) = api.get_opt(&name.name).await? else { continue };
+        let deployment = former_deployment::Deployment::from(&deployment);
+        let create = ResourceAttributes {
+            group: Some(String::new()),
+            resource: Some("persistentvolumes".into()),
+            verb: Some("create".into()),
+            ..ResourceAttributes::default()
+        };
+        match has_right(client, &deployment.account, create).await {
+            Ok(true) => found.push(deployment),
+            Ok(false) => {}
+            Err(kube::Error::Api(status)) if status.code == 403 => found.push(deployment),
+            Err(error) => return Err(error),
+        }
     }
-    Ok(external_provisioner::by_deployments(driver, names, &found))
+    Ok(found)
 }
 
 fn forbidden(message: &str) -> String {

@@ -4,7 +4,7 @@
 //! - Reading: [`watch`] follows the objects, and `trimmed`, `read` and `pages` read them.
 //! - Writing: [`writes`] and [`events`] use the client of a leader ([`lease`], [`fence`]).
 //! - Others: [`policies`] reads the admission policies, [`external_provisioner`] the Leases of external provisioners,
-//!   and [`cluster_uid`] the UID that identifies a cluster.
+//!   [`reviews`] the rights of accounts, and [`cluster_uid`] the UID that identifies a cluster.
 
 pub mod bundle;
 pub mod claim_events;
@@ -21,6 +21,7 @@ mod measure;
 pub mod pages;
 pub mod policies;
 pub mod read;
+pub mod reviews;
 pub mod says;
 pub mod trimmed;
 pub mod watch;

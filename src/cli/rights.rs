@@ -1,10 +1,10 @@
 //! Questions to RBAC about the rights of accounts.
 
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use kube::api::PostParams;
-use kube::{Api, Client};
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+use kube::Client;
 
+use crate::api::reviews::has_right;
 use crate::config::classes::Identity;
 use crate::object::ObjectName;
 use crate::preflight::rights::{Right, Scope, described};
@@ -56,26 +56,4 @@ async fn missing_right(
         ..ResourceAttributes::default()
     };
     Ok((!has_right(client, account, asked).await?).then_some(right))
-}
-
-/// Asks whether a ServiceAccount has a right.
-///
-/// # Errors
-/// If the user may not ask, or the API server does not answer.
-pub(super) async fn has_right(client: &Client, account: &ObjectName, right: ResourceAttributes) -> kube::Result<bool> {
-    let ObjectName { namespace, name } = account;
-    let groups = [
-        "system:serviceaccounts".to_owned(),
-        format!("system:serviceaccounts:{namespace}"),
-        "system:authenticated".to_owned(),
-    ];
-    let spec = SubjectAccessReviewSpec {
-        user: Some(format!("system:serviceaccount:{namespace}:{name}")),
-        groups: Some(groups.into()),
-        resource_attributes: Some(right),
-        ..SubjectAccessReviewSpec::default()
-    };
-    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    let answer = reviews.create(&PostParams::default(), &SubjectAccessReview { spec, ..Default::default() }).await?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
 }

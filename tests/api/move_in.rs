@@ -26,6 +26,7 @@ async fn start() -> Ring {
     let ring = Ring::start().await;
     ring.namespace(FORMER, &[]).await;
     ring.node(NODE).await;
+    ring.former_rights(FORMER, DEPLOYMENT).await;
     ring.former_deployment(FORMER, DEPLOYMENT, 1).await;
     ring.class("local-path", LOCAL_PATH, json!({ "allowVolumeExpansion": true })).await;
     ring.config("local-path", "local-path", &keys("move-in, expand")).await;
@@ -380,6 +381,25 @@ async fn a_command_begins_only_if_the_former_provisioner_is_known_and_stopped() 
     assert!(code == 1 && text.contains("--former-is-gone"), "{text}");
     let (code, text) = adopt(&ring, &["--dry-run", "--former-is-gone"]).await;
     assert!(code == 0 && text.contains("would move in"), "{text}");
+}
+
+/// The former provisioner and its namespace are gone, and a tenant has made a namespace of that name.
+#[tokio::test]
+async fn a_tenant_who_has_the_namespace_of_a_removed_provisioner_stops_no_class() {
+    let ring = Ring::start().await;
+    ring.namespace(FORMER, &[]).await;
+    ring.node(NODE).await;
+    ring.former_deployment(FORMER, DEPLOYMENT, 1).await;
+    let spec = json!({ "holderIdentity": "tenant", "leaseDurationSeconds": 600 });
+    let lease = json!({ "metadata": { "name": "rancher.io-local-path" }, "spec": spec });
+    let leases = ring.api::<k8s_openapi::api::coordination::v1::Lease>(FORMER);
+    leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
+    ring.class("local-path", LOCAL_PATH, json!({})).await;
+    ring.config("local-path", "local-path", &keys("move-in")).await;
+    verdict(&ring, "local-path", "no Deployment of rancher.io/local-path was found").await;
+    verdict(&ring, "local-path", "somebody holds the Lease local-path-storage/rancher.io-local-path").await;
+    ring.former_rights(FORMER, DEPLOYMENT).await;
+    verdict(&ring, "local-path", "kubectl -n local-path-storage scale deployment").await;
 }
 
 #[tokio::test]

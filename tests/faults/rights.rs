@@ -387,8 +387,10 @@ async fn external_provisioner(ring: &Ring) {
     .await;
 }
 
-/// Looks for the Deployment of a provisioner that is no CSI driver. There is none, so that the config serves the class.
+/// Looks for the Deployment of a provisioner that is no CSI driver. Its account may create no volumes, so that the config
+/// serves the class.
 async fn former_deployment(ring: &Ring) {
+    ring.former_deployment(USER, "former", 1).await;
     ring.class("e", "example.com/former", json!({})).await;
     let named = format!("{USER}/former");
     ring.config("e", "e", &[("replaces-provisioner", "example.com/former"), ("replaces-deployment", &named)]).await;

@@ -17,11 +17,12 @@ use self::deployment::{Orchestrator, account, orchestrator};
 use super::bundle::archive::{self, About};
 use super::complete::contexts::contexts;
 use super::flags::{Names, Namespaces, instance_id, provisioner_name};
-use super::rights::has_right;
+use super::out::remark;
 use crate::api::bundle::Recording;
 use crate::api::client::{self, Access, Connection};
 use crate::api::cluster_uid;
 use crate::api::pages;
+use crate::api::reviews::has_right;
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::object::ObjectName;
@@ -155,9 +156,10 @@ impl Cluster {
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 let identity = self.chosen(Vec::new())?;
                 if self.namespace.is_none() && self.instance.is_none() {
-                    eprintln!(
+                    remark!(
                         "You may not list Deployments and ask for the rights of their accounts, so the command takes instance {} in namespace {}: name another with --instance and --namespace.",
-                        identity.instance, identity.namespace
+                        identity.instance,
+                        identity.namespace
                     );
                 }
                 Ok(identity)

@@ -3,6 +3,8 @@
 use flex_contract::names;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
@@ -28,10 +30,27 @@ impl Ring {
             "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name },
             "spec": {
                 "replicas": replicas, "selector": { "matchLabels": labels },
-                "template": { "metadata": { "labels": labels }, "spec": { "containers": [container] } },
+                "template": {
+                    "metadata": { "labels": labels },
+                    "spec": { "serviceAccountName": name, "containers": [container] },
+                },
             },
         });
         let api = self.api::<Deployment>(namespace);
+        api.patch(name, &PatchParams::apply("admin").force(), &Patch::Apply(body)).await.unwrap();
+    }
+
+    /// Lets the account of a Deployment create volumes, as a provisioner's may.
+    pub async fn former_rights(&self, namespace: &str, name: &str) {
+        let body = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": name },
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+                "name": "system:persistent-volume-provisioner",
+            },
+            "subjects": [{ "kind": "ServiceAccount", "namespace": namespace, "name": name }],
+        });
+        let api: Api<ClusterRoleBinding> = Api::all(self.client.clone());
         api.patch(name, &PatchParams::apply("admin").force(), &Patch::Apply(body)).await.unwrap();
     }
 

@@ -117,7 +117,7 @@ pub enum ByDeployment {
     Missing(BTreeSet<ObjectName>),
 }
 
-/// Returns whether a provisioner may be at work, by its Deployments.
+/// Returns whether a provisioner may be at work, by its Deployments that count.
 pub fn by_deployments(provisioner: &str, named: &BTreeSet<ObjectName>, found: &[Deployment]) -> ByDeployment {
     if named.is_empty() {
         let key = keys::REPLACES_DEPLOYMENT.name;
@@ -144,7 +144,7 @@ pub type Drivers = BTreeMap<String, Whereabouts>;
 /// The places where a provisioner may run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Whereabouts {
-    /// The namespaces in which its Leases count.
+    /// The namespaces in which its Leases count, beside those of its Deployments that count.
     pub namespaces: BTreeSet<String>,
     /// Its Deployments.
     pub deployments: BTreeSet<ObjectName>,
@@ -152,10 +152,14 @@ pub struct Whereabouts {
 
 impl Whereabouts {
     fn add(&mut self, provisioner: &str, own: &str, data: &BTreeMap<String, String>) {
-        let deployments = former_deployment::deployments(provisioner, data);
         self.namespaces.extend(namespaces(own, data));
-        self.namespaces.extend(deployments.iter().map(|deployment| deployment.namespace.clone()));
-        self.deployments.extend(deployments);
+        self.deployments.extend(former_deployment::deployments(provisioner, data));
+    }
+
+    /// Returns the namespaces in which its Leases count, with these Deployments that count.
+    pub fn of_leases(&self, found: &[Deployment]) -> BTreeSet<String> {
+        let of_deployments = found.iter().map(|deployment| &deployment.name.namespace);
+        self.namespaces.iter().chain(of_deployments).cloned().collect()
     }
 }
 
@@ -248,7 +252,7 @@ pub fn is_missing(provisioner: &str, names: &BTreeSet<ObjectName>) -> String {
     let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let key = keys::REPLACES_DEPLOYMENT.name;
     format!(
-        "no Deployment of {provisioner} was found ({names}), so nothing shows whether it runs; if its Deployment has another name, write `{key}: NAMESPACE/NAME`"
+        "no Deployment of {provisioner} was found ({names}) whose account may create PersistentVolumes, so nothing shows whether it runs; if its Deployment has another name, write `{key}: NAMESPACE/NAME`"
     )
 }
 

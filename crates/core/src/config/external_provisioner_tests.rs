@@ -106,6 +106,12 @@ fn a_lease_counts_only_in_a_namespace_that_an_admin_names() {
     assert_eq!(counted(std::slice::from_ref(&named)), set(&["ceph", "rook"]), "these alone");
     assert_eq!(counted(&[named, config(&[stands])]), set(&["admin", "ceph", "kube-system", "rook"]), "of all");
 
+    let removed = &drivers_of("rancher.io/local-path", None)["rancher.io/local-path"];
+    assert_eq!(removed.of_leases(&[]), set(&["kube-system"]), "not where nobody is any more");
+    let there = ObjectName::new("local-path-storage", "local-path-provisioner");
+    let there = Deployment { name: there.clone(), account: there, wanted: 0, present: 0 };
+    assert_eq!(removed.of_leases(&[there]), set(&["kube-system", "local-path-storage"]));
+
     let (own, theirs) = (lease("team", "tom", "1"), lease("kube-system", "a", "1"));
     let namespaces = set(&["kube-system"]);
     let elsewhere = elsewhere(&own);
@@ -132,7 +138,7 @@ fn a_deployment_blocks_while_it_has_or_wants_a_replica() {
     let name = ObjectName::new("a", "b");
     let named = BTreeSet::from([name.clone()]);
     for (wanted, present, blocks) in [(1, 1, true), (0, 1, true), (1, 0, true), (0, 0, false)] {
-        let found = Deployment { name: name.clone(), wanted, present };
+        let found = Deployment { name: name.clone(), account: ObjectName::new("a", "c"), wanted, present };
         let state = by_deployments("x.io/y", &named, &[found]);
         let ByDeployment::Blocking(state) = state else {
             assert_eq!((state, blocks), (ByDeployment::Stopped, false), "{wanted} wanted, {present} present");

@@ -1,7 +1,8 @@
 //! The Deployments of provisioners that are no CSI drivers, such as local-path. Most of them hold no Lease.
 //!
-//! Anybody may give a Deployment any name in a namespace of their own. So only Deployments count that an admin names, and
-//! those of well-known provisioners in the namespaces of their installations.
+//! Anybody may give a Deployment any name in a namespace of their own, and may own the namespace of a provisioner that was
+//! removed. So of the Deployments that an admin names, and of those with the usual names, only the ones count whose account
+//! may create PersistentVolumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +21,8 @@ const USUAL: &[(&str, &str, &str)] = &[
 pub struct Deployment {
     /// The name of the Deployment.
     pub name: ObjectName,
+    /// The ServiceAccount of its pods.
+    pub account: ObjectName,
     /// The number of replicas that it asks for.
     pub wanted: i32,
     /// The number of replicas that exist.
@@ -30,8 +33,11 @@ impl From<&k8s_openapi::api::apps::v1::Deployment> for Deployment {
     fn from(deployment: &k8s_openapi::api::apps::v1::Deployment) -> Self {
         let spec = deployment.spec.as_ref();
         let status = deployment.status.as_ref();
+        let name = ObjectName::of(&deployment.metadata);
+        let account = spec.and_then(|spec| spec.template.spec.as_ref()?.service_account_name.as_deref());
         Deployment {
-            name: ObjectName::of(&deployment.metadata),
+            account: ObjectName::new(&name.namespace, account.unwrap_or("default")),
+            name,
             wanted: spec.and_then(|spec| spec.replicas).unwrap_or(1),
             present: status.and_then(|status| status.replicas.max(status.ready_replicas)).unwrap_or(0),
         }
