@@ -420,8 +420,8 @@ pub fn has_charge(claim: &Claim, facts: &Facts) -> bool {
     has_begun(claim, facts) || claim.own_stamp().is_some() && has_any()
 }
 
-/// Checks whether a claim is stamped and has not given up. Until its next attempt, which may be far off, others may use
-/// its quota.
+/// Checks whether a claim is stamped, and does not only wait for its next attempt. Others may use the quota of a claim that
+/// has given up, or that can have made no volume so far.
 pub fn has_begun(claim: &Claim, facts: &Facts) -> bool {
     let Some(stamp) = claim.own_stamp() else { return false };
     let of_attempt = |failure: &&LastFailure| {
@@ -429,7 +429,9 @@ pub fn has_begun(claim: &Claim, facts: &Facts) -> bool {
     };
     let retries = || facts.configs.recipe_of(claim.class.as_deref()?).map(|recipe| recipe.retries);
     let failure = claim.last_failure.as_ref().filter(of_attempt);
-    !failure.is_some_and(|failure| failure.gives_up(retries().unwrap_or(u32::MAX)))
+    !failure.is_some_and(|failure| {
+        failure.empty_attempts >= stamp.attempt || failure.gives_up(retries().unwrap_or(u32::MAX))
+    })
 }
 
 /// Returns the usage of a claim that has begun and has no volume yet.

@@ -62,6 +62,11 @@ fn each_object_counts_once() {
     };
     let retries = Claim { last_failure: failed(Reaction::Retry), ..stamped.clone() };
     let gave_up = Claim { last_failure: failed(Reaction::Never), ..stamped.clone() };
+    let empty = |attempts| move |failure| LastFailure { empty_attempts: attempts, ..failure };
+    let no_room = Claim { last_failure: failed(Reaction::NoCapacity).map(empty(1)), ..stamped.clone() };
+    let of_earlier = |failure| LastFailure { attempt: 0, ..failure };
+    let again = Claim { last_failure: no_room.last_failure.clone().map(of_earlier), ..stamped.clone() };
+    let not_admitted = Claim { last_failure: failed(Reaction::NoCapacity), ..stamped.clone() };
     let made = || volume(&plain, "2Gi");
     let theirs = Volume { instance: Some("other".into()), ..made() };
     let elsewhere = Volume { class: "d".into(), ..made() };
@@ -70,6 +75,10 @@ fn each_object_counts_once() {
         ("a claim that has begun", vec![&stamped], vec![], (1, 1)),
         ("a claim whose attempt will be repeated", vec![&retries], vec![], (1, 1)),
         ("a claim that has given up", vec![&gave_up], vec![], (0, 0)),
+        ("a claim for which there was no room", vec![&no_room], vec![], (0, 0)),
+        ("a claim that tries again after there was no room", vec![&again], vec![], (1, 1)),
+        ("a claim whose pod a node has not admitted yet", vec![&not_admitted], vec![], (1, 1)),
+        ("a volume of a claim for which there was no room", vec![&no_room], vec![made()], (1, 2)),
         ("a claim and its volume", vec![&stamped], vec![made()], (1, 2)),
         ("a volume whose claim is gone", vec![], vec![made()], (1, 2)),
         ("the volume of another orchestrator", vec![], vec![theirs], (0, 0)),

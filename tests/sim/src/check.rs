@@ -107,7 +107,7 @@ pub fn check_step(store: &Store, world: &World) -> Option<Violation> {
     None
 }
 
-/// Returns the ids that use the quota of a class: its volumes, and its claims with an attempt that is not given up.
+/// Returns the ids that use the quota of a class: its volumes, and its claims that do not only wait.
 fn usage<'s>(store: &'s Store, class: &str) -> BTreeSet<&'s str> {
     let of_class = |name: &ObjectName, object: &Value, of: &str| is_made_here(name) && text(object, of) == class;
     let volumes = store
@@ -127,15 +127,17 @@ fn has_begun(claim: &Value) -> bool {
     annotation(claim, names::CLAIM_UID) == uid(claim)
 }
 
-/// Returns whether a claim has had an attempt, and the last one is not given up.
+/// Returns whether a claim has had an attempt, and does not only wait: the last one is not given up, and one of all may
+/// have made a volume.
 fn has_charge(claim: &Value) -> bool {
     /// The retries of a config without the key.
     const RETRIES: u64 = 15;
     let failure = document(claim, names::FAILURE);
     let attempt = failure["attempt"].as_u64().unwrap_or_default();
     let of_last = failure["operation"] == "provision" && annotation(claim, names::ATTEMPT) == attempt.to_string();
-    let given_up = of_last && (failure["kind"] == "never" || attempt > RETRIES);
-    has_begun(claim) && (is_bound(claim) || !given_up)
+    let is_empty = failure["empty_attempts"].as_u64().unwrap_or_default() >= attempt;
+    let only_waits = of_last && (failure["kind"] == "never" || attempt > RETRIES || is_empty);
+    has_begun(claim) && (is_bound(claim) || !only_waits)
 }
 
 /// Returns whether a claim waits for the quota of its class, which others use.

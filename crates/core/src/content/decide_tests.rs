@@ -67,18 +67,7 @@ fn content() -> Content {
 }
 
 fn failure(operation: Operation, attempt: u32, reaction: Reaction) -> LastFailure {
-    let (reason, message) = ("ExitCode".to_owned(), "the array is on fire".to_owned());
-    LastFailure {
-        operation,
-        attempt,
-        at: NOW,
-        reaction,
-        reason,
-        message,
-        without_account: false,
-        recipe_version: String::new(),
-        unstarted_attempts: 0,
-    }
+    LastFailure::new(operation, attempt, NOW, &Cause::new("ExitCode", "the array is on fire"), reaction)
 }
 
 #[derive(Clone, Debug)]

@@ -38,6 +38,10 @@ pub struct LastFailure {
     /// storage.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unstarted_attempts: u32,
+    /// On claims: the number of the last attempt up to which none can have made a volume. No container has run, or the
+    /// image has ended because it found no room. While such a claim waits, it uses no quota.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub empty_attempts: u32,
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -70,6 +74,7 @@ impl LastFailure {
             without_account: false,
             recipe_version: String::new(),
             unstarted_attempts: 0,
+            empty_attempts: 0,
         }
     }
 
@@ -109,6 +114,7 @@ impl LastFailure {
         LastFailure {
             without_account: account_gone || last.is_some_and(|last| last.without_account),
             unstarted_attempts: last.map_or(0, |last| last.unstarted_attempts),
+            empty_attempts: last.map_or(0, |last| last.empty_attempts),
             ..LastFailure::new(operation, attempt, at, cause, Reaction::Retry)
         }
     }

@@ -52,7 +52,7 @@ fn counted(index: &Index, class: &str) -> ClassUsage {
 /// Checks whether a claim has usage: by its stamp, if it has not given up, or by a volume.
 fn holds(index: &Index, claim: &Claim) -> bool {
     let none = claim.volume_ids().all(|id| index.volumes_of(&id).is_empty());
-    claim.own_stamp().is_some() && !(gave_up(claim) && none)
+    claim.own_stamp().is_some() && !(only_waits(claim) && none)
 }
 
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ enum Deed {
 fn deeds() -> impl Strategy<Value = Deed> {
     let claim = || 0..3u8;
     prop_oneof![
-        (claim(), any::<bool>(), 0..2u8, 0..3u8, any::<bool>(), 1..4u8, 0..3u8).prop_map(
+        (claim(), any::<bool>(), 0..2u8, 0..3u8, any::<bool>(), 1..4u8, 0..4u8).prop_map(
             |(claim, again, class, stamp, bound, size, failed)| Deed::Claim {
                 claim,
                 again,
@@ -105,12 +105,14 @@ fn deeds() -> impl Strategy<Value = Deed> {
 /// Returns the failure of the first attempt, as a claim stores it.
 fn failure(reaction: Reaction) -> String {
     let failure = LastFailure::of_delete_run(1, 0, &Cause::new("ExitCode", "no"), None);
-    serde_json::to_string(&LastFailure { operation: Operation::Provision, reaction, ..failure }).unwrap()
+    let empty_attempts = u32::from(reaction == Reaction::NoCapacity);
+    let failure = LastFailure { operation: Operation::Provision, reaction, empty_attempts, ..failure };
+    serde_json::to_string(&failure).unwrap()
 }
 
-/// Checks whether the first attempt was the last, and cannot succeed if it is repeated.
-fn gave_up(claim: &Claim) -> bool {
-    !claim.is_bound() && claim.last_failure.as_ref().is_some_and(|failure| failure.reaction == Reaction::Never)
+/// Checks whether the first attempt was the last, and has left nothing or cannot succeed if it is repeated.
+fn only_waits(claim: &Claim) -> bool {
+    !claim.is_bound() && claim.last_failure.as_ref().is_some_and(|failure| failure.reaction != Reaction::Retry)
 }
 
 fn name(claim: u8) -> ObjectName {
@@ -135,7 +137,8 @@ impl Deed {
         let mut stamped =
             json!({ names::CLAIM_UID: uid, names::ATTEMPT: "1", names::VOLUME_GENERATION: taken.to_string() });
         if failed > 0 {
-            stamped[names::FAILURE] = json!(failure(if failed == 1 { Reaction::Never } else { Reaction::Retry }));
+            let reaction = [Reaction::Never, Reaction::Retry, Reaction::NoCapacity][usize::from(failed - 1)];
+            stamped[names::FAILURE] = json!(failure(reaction));
         }
         let volume = bound.then(|| names::pv_name(&crate::model::claim::volume_id(&uid, taken)));
         serde_json::from_value(json!({

@@ -41,10 +41,12 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
         },
         RunState::Failed { pods_ended: false, .. } => wait_for_run(o, Rule::FailedDeleteRunEnding),
         RunState::Failed { cause, at, .. } => {
-            let unstarted_attempts = claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
+            let before = claim.last_failure.as_ref();
+            let unstarted_attempts = before.map_or(0, |failure| failure.unstarted_attempts);
+            let empty_attempts = before.map_or(0, |failure| failure.empty_attempts);
             let failure =
                 LastFailure::of_delete_run(attempt, clamp_to_recent(*at, now), cause, last).with_recipe(recipe);
-            let failure = LastFailure { unstarted_attempts, ..failure };
+            let failure = LastFailure { unstarted_attempts, empty_attempts, ..failure };
             let message = format!(
                 "deleting what an attempt left behind failed (attempt {attempt}): {}; next try in {} s",
                 cause.message,

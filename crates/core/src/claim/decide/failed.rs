@@ -14,7 +14,7 @@ use super::placement::{
 };
 use super::rule::{Decision, Rule};
 use super::step::Step;
-use super::unstarted::{failure_with_new_count, unstarted_attempts};
+use super::unstarted::{empty_attempts, failure_with_new_count, unstarted_attempts};
 use super::waits::wait_for_run;
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
@@ -97,8 +97,11 @@ fn record(
     never_started: bool,
 ) -> Decision {
     let attempt = o.attempt();
+    // The image has said that there is no room. A pod that a node does not admit may still start.
+    let no_room = reaction == Reaction::NoCapacity && rule == Rule::RunFailed;
     let failure = LastFailure {
         unstarted_attempts: unstarted_attempts(o, never_started),
+        empty_attempts: empty_attempts(o, never_started || no_room),
         ..LastFailure::new(Operation::Provision, attempt, at, &cause, reaction)
     };
     let elsewhere = match reaction {

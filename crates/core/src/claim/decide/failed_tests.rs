@@ -205,6 +205,28 @@ fn a_stuck_run_is_reported_and_a_missing_image_ends_it() {
     changed.waits(Rule::RunStuck, "words");
 }
 
+/// Others may use the quota of a claim that can have made no volume.
+#[test]
+fn attempts_that_found_no_room_are_counted_from_the_first_on() {
+    let ended = |attempt, reaction, before: Option<u32>| {
+        let mut world = World { run: failed_run(reaction, NOW), ..stamped(attempt) };
+        let before = before.map(|empty_attempts| LastFailure {
+            empty_attempts,
+            ..failure(Operation::Provision, attempt - 1, NOW, Reaction::NoCapacity)
+        });
+        world.claim.last_failure = before;
+        records(Rule::RunFailed, &world).empty_attempts
+    };
+    assert_eq!(ended(1, Reaction::NoCapacity, None), 1);
+    assert_eq!(ended(2, Reaction::NoCapacity, Some(1)), 2);
+    assert_eq!(ended(2, Reaction::Retry, Some(1)), 1);
+    assert_eq!(ended(2, Reaction::NoCapacity, Some(0)), 0, "the first may have made a volume");
+    assert_eq!(ended(1, Reaction::Retry, None), 0);
+    let cause = Cause::new("Unschedulable", "words");
+    let pending = World { run: RunState::Stuck { cause, since: 0 }, jobs: vec![job(1)], ..stamped(1) };
+    assert_eq!(records(Rule::NodeAdmissionTimeout, &pending).empty_attempts, 0, "the pod may still start");
+}
+
 #[test]
 fn a_failed_run_is_recorded_and_reported() {
     let message = |reaction, world: World| {

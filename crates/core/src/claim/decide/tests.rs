@@ -331,17 +331,7 @@ fn with_volume(mut world: World, volume: Volume, mismatches: &[&str]) -> World {
 }
 
 fn failure(operation: Operation, attempt: u32, at: i64, reaction: Reaction) -> LastFailure {
-    LastFailure {
-        operation,
-        attempt,
-        at,
-        reaction,
-        reason: "R".into(),
-        message: "m".into(),
-        without_account: false,
-        recipe_version: String::new(),
-        unstarted_attempts: 0,
-    }
+    LastFailure::new(operation, attempt, at, &Cause::new("R", "m"), reaction)
 }
 
 fn failed_run(reaction: Reaction, at: i64) -> RunState {

@@ -1,4 +1,4 @@
-//! Attempts of which no container has run. They cannot have left storage.
+//! Attempts that cannot have left storage: no container has run. Others have ended without a volume: there was no room.
 
 use flex_contract::cause;
 use flex_contract::operation::Operation;
@@ -9,10 +9,19 @@ use crate::run::state::Cause;
 
 /// Counts the attempts, from the first on, of which no container has run; `never_started` says so of the stamped attempt.
 pub(super) fn unstarted_attempts(o: &Observed<'_>, never_started: bool) -> u32 {
+    count_on(o, |last| last.unstarted_attempts, never_started)
+}
+
+/// Counts the attempts, from the first on, that cannot have made a volume; `is_empty` says so of the stamped attempt.
+pub(super) fn empty_attempts(o: &Observed<'_>, is_empty: bool) -> u32 {
+    count_on(o, |last| last.empty_attempts, is_empty)
+}
+
+/// Counts the stamped attempt, if this holds for it and for all before it.
+fn count_on(o: &Observed<'_>, count: impl Fn(&LastFailure) -> u32, holds: bool) -> u32 {
     let attempt = o.attempt();
-    let before = o.claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
-    let joins = before.saturating_add(1) >= attempt;
-    if never_started && joins { before.max(attempt) } else { before }
+    let before = o.claim.last_failure.as_ref().map_or(0, count);
+    if holds && before.saturating_add(1) >= attempt { before.max(attempt) } else { before }
 }
 
 /// Returns the failure of the stamped attempt with the note that none of its containers has run. Returns `None` if the
@@ -20,7 +29,8 @@ pub(super) fn unstarted_attempts(o: &Observed<'_>, never_started: bool) -> u32 {
 pub(super) fn failure_with_new_count(o: &Observed<'_>) -> Option<LastFailure> {
     let last = o.claim.last_failure.as_ref()?;
     let known = unstarted_attempts(o, o.runs.never_started);
-    (known > last.unstarted_attempts).then(|| LastFailure { unstarted_attempts: known, ..last.clone() })
+    let empty_attempts = empty_attempts(o, o.runs.never_started);
+    (known > last.unstarted_attempts).then(|| LastFailure { unstarted_attempts: known, empty_attempts, ..last.clone() })
 }
 
 /// Returns the failure that records that no container of a deleted claim's attempt has run. It is recorded before the Job
