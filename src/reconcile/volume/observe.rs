@@ -92,7 +92,8 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         .node_states(volume.nodes_with_storage.iter().chain(&nodes_with_pods).chain(&origin_node));
     node_states.0.extend(confirmed.nodes.0.clone());
     let is_unneeded = matches!(claim_state, ClaimState::NotFound | ClaimState::BoundToOtherVolume);
-    let other_node = origin_node.as_deref().filter(|_| is_unneeded && volume.is_adopted()).and_then(|origin| {
+    let deletes = is_unneeded || volume.nodes_with_storage.len() > 1;
+    let other_node = origin_node.as_deref().filter(|_| deletes && volume.is_adopted()).and_then(|origin| {
         let index = context.cluster.index();
         leads_elsewhere(volume, index.node(origin).as_deref(), index.nodes().map(Arc::as_ref)).map(str::to_owned)
     });
@@ -251,7 +252,7 @@ fn provenance(
             let provision = pods.iter().filter(|pod| pod.run_labels.operation == Operation::Provision);
             let runs = of_jobs.chain(provision.filter_map(|pod| pod.node.as_deref())).collect();
             let nodes: Vec<_> = context.cluster.index().nodes().cloned().collect();
-            origin_of_unadopted(volume, &runs, nodes.iter().map(Arc::as_ref))?
+            Some(origin_of_unadopted(volume, &runs, nodes.iter().map(Arc::as_ref))?)
         }
     };
     Ok(Provenance { effective_config: recipe.effective_config.clone(), origin_node, moved_in: None, cluster: None })

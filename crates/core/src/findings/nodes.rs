@@ -12,7 +12,7 @@ use super::observation::Lookups;
 use crate::limits;
 use crate::model::affinity::{self, only_host};
 use crate::model::claim::Claim;
-use crate::model::reach::{origin_of_unadopted, reaching};
+use crate::model::reach::{leads_elsewhere, origin_of_unadopted, reaching};
 use crate::model::volume::Volume;
 use crate::run::node::Node;
 use crate::text::line;
@@ -111,6 +111,22 @@ fn twin(w: &Lookups<'_>, volume: &Volume, node: &Node) -> Option<(String, String
     ))
 }
 
+/// Says why the deletion of a volume waits, if its record and its node affinity lead to different nodes.
+pub(super) fn disagree(w: &Lookups<'_>, volume: &Volume) -> Option<(String, String)> {
+    let origin = volume.is_adopted().then(|| volume.origin_node()).flatten()?;
+    let node = w.nodes.get(origin.as_str());
+    let other = leads_elsewhere(volume, node.map(|node| &**node), w.s.nodes.iter().map(Arc::as_ref))?;
+    let detail =
+        format!("its record says that its storage is on node {origin}, but its node affinity leads to node {other}");
+    let carried = format!(
+        "if the storage is on node {other}: flex-provisioner vouch {} --also-released --node {other}",
+        volume.name
+    );
+    let labels =
+        volume.affinity.as_deref().zip(node).map(|(selector, node)| format!("else {}", set_labels(selector, node)));
+    Some((detail, [Some(carried), labels].into_iter().flatten().collect::<Vec<_>>().join("; ")))
+}
+
 /// Returns the name of the node of a volume that is to be deleted, if that node does not exist.
 pub(super) fn gone(w: &Lookups<'_>, volume: &Volume) -> Option<String> {
     let origin = match volume.is_adopted() {
@@ -119,7 +135,7 @@ pub(super) fn gone(w: &Lookups<'_>, volume: &Volume) -> Option<String> {
             let jobs = w.jobs_by_id.get(volume.volume_id()?).into_iter().flatten();
             let provision = jobs.filter(|job| job.run_labels.operation == Operation::Provision);
             let runs = provision.filter_map(|job| job.node.as_deref()).collect();
-            origin_of_unadopted(volume, &runs, w.s.nodes.iter().map(Arc::as_ref)).ok().flatten()
+            origin_of_unadopted(volume, &runs, w.s.nodes.iter().map(Arc::as_ref)).ok()
         }
     };
     origin.filter(|node| !w.nodes.contains_key(node.as_str()))

@@ -6,7 +6,7 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 
-use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER, let_go_at};
+use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER, correct_or, let_go_at};
 use super::kind::FindingKind;
 use super::nodes::{self, NodeProblem};
 use super::observation::Lookups;
@@ -113,6 +113,9 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
             kept(),
         ),
         Owner::Gone | Owner::BoundToOtherVolume(_) => {
+            if let Some((detail, remedy)) = nodes::disagree(w, volume) {
+                return finding(FindingKind::VolumeHeld, detail, remedy);
+            }
             let problem = cannot_be_deleted(w, volume).or_else(|| stuck_deletion(w, volume));
             let Problem { kind, detail, since } = problem?;
             let found = finding(kind, detail, remedy_of_deletion(kind, volume))?;
@@ -124,12 +127,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
 /// Says what to do about a deletion that makes no progress.
 fn remedy_of_deletion(kind: FindingKind, volume: &Volume) -> String {
     match kind {
-        FindingKind::VolumeHeld if volume.last_failure.is_some() => {
-            format!(
-                "correct the image, the script or the config: a run is then tried at once; else {}",
-                by_hand(volume)
-            )
-        }
+        FindingKind::VolumeHeld if volume.last_failure.is_some() => correct_or(&by_hand(volume)),
         FindingKind::VolumeHeld | FindingKind::NodeGone => by_hand(volume),
         FindingKind::VolumeMisnamed | FindingKind::VolumeNotAdopted => format!(
             "make sure that nobody uses the storage, by another volume or in another cluster; {}",

@@ -21,7 +21,7 @@ pub fn reaching<'a>(
 }
 
 /// Returns the node to which the node affinity of a volume leads, if it excludes the node of the volume's record, which
-/// is `None` if it does not exist.
+/// is `None` if it does not exist. Several nodes, as in a zone, say nothing about storage on a node that is gone.
 pub fn leads_elsewhere<'a>(
     volume: &'a Volume,
     origin: Option<&Node>,
@@ -30,12 +30,15 @@ pub fn leads_elsewhere<'a>(
     let selector = volume.affinity.as_deref()?;
     match origin.is_some_and(|node| affinity::matches(selector, &node.labels)) {
         true => None,
-        false => reaching(selector, nodes).next(),
+        false => {
+            let mut others = reaching(selector, nodes);
+            let first = others.next();
+            first.filter(|_| origin.is_some() || affinity::only_host(selector).is_some() || others.next().is_none())
+        }
     }
 }
 
-/// Returns the node that has the storage of a volume that was never adopted; `None` for no particular node. `runs` are
-/// the nodes of its provision runs. A label says which of several is right. A label alone proves nothing, because
+/// Returns the node that has the storage of a volume that was never adopted. `runs` are the nodes of its provision runs. A label says which of several is right. A label alone proves nothing, because
 /// another node may have had it when the volume was made, unless the node has the same name.
 ///
 /// # Errors
@@ -44,15 +47,14 @@ pub fn origin_of_unadopted<'a>(
     volume: &'a Volume,
     runs: &BTreeSet<&str>,
     nodes: impl Iterator<Item = &'a Node> + 'a,
-) -> Result<Option<String>, String> {
+) -> Result<String, String> {
     let reaching: Vec<&str> =
         volume.affinity.as_deref().map(|selector| reaching(selector, nodes).collect()).unwrap_or_default();
     let of_runs: Vec<&&str> = runs.iter().filter(|node| runs.len() == 1 || reaching.contains(*node)).collect();
     let host = volume.affinity.as_deref().and_then(affinity::only_host).filter(|host| !host.is_empty());
     match (of_runs.as_slice(), host) {
-        ([node], _) => return Ok(Some((**node).to_owned())),
-        ([], None) if runs.is_empty() => return Ok(None),
-        ([], Some(host)) if runs.is_empty() && reaching == [host] => return Ok(Some(host.to_owned())),
+        ([node], _) => return Ok((**node).to_owned()),
+        ([], Some(host)) if runs.is_empty() && reaching == [host] => return Ok(host.to_owned()),
         _ => {}
     }
     let list = |nodes: &[&str], none: &str| match nodes {

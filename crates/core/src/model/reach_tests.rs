@@ -28,25 +28,25 @@ fn the_runs_of_a_volume_know_its_node_better_than_a_label() {
     let fqdn = [("node-2", "node-2.example.org"), ("node-1", "node-1")];
     let moved = [("a", "a"), ("b", "x")];
     // Each row has the volume's host, the nodes of its runs, the present nodes, and the node of its storage.
-    type Row<'a> = (Option<&'a str>, &'a [&'a str], &'a [(&'a str, &'a str)], Result<Option<&'a str>, &'a str>);
+    type Row<'a> = (Option<&'a str>, &'a [&'a str], &'a [(&'a str, &'a str)], Result<&'a str, &'a str>);
     let table: &[Row<'_>] = &[
-        (Some("node-2.example.org"), &["node-2"], &fqdn, Ok(Some("node-2"))),
-        (Some("node-2.example.org"), &["node-2", "node-1"], &fqdn, Ok(Some("node-2"))),
-        (Some("node-2.example.org"), &["node-2"], &[], Ok(Some("node-2"))),
-        (Some("x"), &["a"], &moved, Ok(Some("a"))),
+        (Some("node-2.example.org"), &["node-2"], &fqdn, Ok("node-2")),
+        (Some("node-2.example.org"), &["node-2", "node-1"], &fqdn, Ok("node-2")),
+        (Some("node-2.example.org"), &["node-2"], &[], Ok("node-2")),
+        (Some("x"), &["a"], &moved, Ok("a")),
         (Some("x"), &["a", "c"], &moved, Err("runs were on a, c, and kubernetes.io/hostname=x now leads to b")),
         (Some("x"), &[], &moved, Err("runs were on no known node, and kubernetes.io/hostname=x now leads to b")),
         (Some("x"), &[], &[("a", "x"), ("x", "x")], Err("leads to a, x")),
         (Some("x"), &[], &[("x", "y")], Err("leads to no node")),
-        (Some("x"), &[], &[("x", "x")], Ok(Some("x"))),
-        (None, &[], &moved, Ok(None)),
-        (None, &["a"], &moved, Ok(Some("a"))),
+        (Some("x"), &[], &[("x", "x")], Ok("x")),
+        (None, &[], &moved, Err("runs were on no known node, and its node affinity now leads to no node")),
+        (None, &["a"], &moved, Ok("a")),
     ];
     for (host, runs, all, expected) in table {
         let (volume, all) = (on(*host), nodes(all));
         let found = origin_of_unadopted(&volume, &runs.iter().copied().collect(), all.iter());
         match (expected, &found) {
-            (Ok(node), Ok(found)) => assert_eq!(found.as_deref(), *node, "{host:?} {runs:?} {all:?}"),
+            (Ok(node), Ok(found)) => assert_eq!(found, node, "{host:?} {runs:?} {all:?}"),
             (Err(says), Err(why)) => assert!(why.contains(says), "{why}"),
             _ => panic!("{host:?} {runs:?} {all:?}: {found:?}"),
         }
@@ -64,4 +64,12 @@ fn an_affinity_leads_elsewhere_only_if_it_excludes_the_node_of_the_record() {
     for (host, origin) in [(Some("x"), "b"), (Some("y"), "a"), (None, "a")] {
         assert_eq!(leads(host, origin), None, "{host:?} {origin:?}");
     }
+    // Of a zone, any node that is left proves nothing about a node that is gone.
+    let zone = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [
+        { "key": names::HOSTNAME, "operator": "Exists" },
+    ] }] } });
+    let volume = json!({ "metadata": { "name": "pvc-a" }, "spec": { "nodeAffinity": zone } });
+    let volume = Volume::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolume>(volume).unwrap());
+    assert_eq!(leads_elsewhere(&volume, None, all.iter()), None);
+    assert_eq!(leads_elsewhere(&volume, None, all[..1].iter()), Some("a"), "the only node that can have it");
 }

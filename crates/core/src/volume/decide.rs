@@ -272,10 +272,11 @@ fn waiting(o: &Observed<'_>, rule: Rule) -> Decision {
 fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let volume = o.volume;
     let node = next_node(volume, o.claim_state, o.origin_node, o.node_states);
-    if let Some(other) = o.other_node.filter(|_| node.as_deref() == o.origin_node && node.is_some())
-        && !(matches!(o.delete_run_state, RunState::MayBeRunning) || is_reached_from_elsewhere(o))
+    if let Some((origin, other)) = o.origin_node.zip(o.other_node)
+        && may_delete_on_wrong_node(o, node.as_deref())
+        && !matches!(o.delete_run_state, RunState::MayBeRunning)
     {
-        return on_other_node(volume, node.as_deref().unwrap_or_default(), other);
+        return on_other_node(o, origin, other);
     }
     let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = volume.delete_attempt();
@@ -322,6 +323,12 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     }
 }
 
+/// Checks whether a delete run on a node may be on a wrong one, because record and node affinity of the volume disagree.
+/// While the volume is in use, that is any node: what seems to be left of an attempt may be the volume itself.
+fn may_delete_on_wrong_node(o: &Observed<'_>, node: Option<&str>) -> bool {
+    node.is_some() && (o.claim_state.is_in_use() || node == o.origin_node && !is_reached_from_elsewhere(o))
+}
+
 /// Checks whether the node of the volume may be gone, and runs on other nodes may delete its storage.
 fn is_reached_from_elsewhere(o: &Observed<'_>) -> bool {
     let may_be_gone = |node| matches!(o.node_states.state(node), NodeState::NotCached | NodeState::NotFound);
@@ -330,10 +337,14 @@ fn is_reached_from_elsewhere(o: &Observed<'_>) -> bool {
 
 /// Waits, because record and node affinity of a volume name different nodes. A delete run on the wrong node would
 /// succeed, and leave the storage behind.
-fn on_other_node(volume: &Volume, node: &str, other: &str) -> Decision {
-    let name = &volume.name;
+fn on_other_node(o: &Observed<'_>, node: &str, other: &str) -> Decision {
+    let name = &o.volume.name;
+    let labels = match o.node_states.state(node) {
+        NodeState::NotFound => String::new(),
+        _ => format!("; else give node {node} the labels of the node affinity, and take them off node {other}"),
+    };
     let message = format!(
-        "the record of this volume says that its storage is on node {node}, but its node affinity leads to node {other}; the provisioner deletes nothing until they agree: if the storage is on node {other}, `flex-provisioner vouch {name} --also-released --node {other}`; else give node {node} the labels of the node affinity, and take them off node {other}"
+        "the record of this volume says that its storage is on node {node}, but its node affinity leads to node {other}; the provisioner deletes nothing until they agree: if the storage is on node {other}, `flex-provisioner vouch {name} --also-released --node {other}`{labels}"
     );
     Rule::NodeGoneHold.warn(reason::VOLUME_FAILED_DELETE, message)
 }

@@ -220,6 +220,9 @@ fn nothing_is_deleted_while_record_and_node_affinity_name_different_nodes() {
         leftovers.step(Rule::DeleteRunDue),
         Step::StartDelete { attempt: 1, node: Some("c".into()), on_any_node: false }
     );
+    // While the volume is in use, what seems to be left on another node may be the volume itself.
+    let used = World { other_node: Some("a"), ..wandered(ClaimState::Alive) };
+    used.waits(Rule::NodeGoneHold, "but its node affinity leads to node a");
 }
 
 #[test]

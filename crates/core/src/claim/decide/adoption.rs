@@ -172,14 +172,17 @@ fn origin(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> Origin {
 
 /// Returns the node of a volume, where the class makes volumes on nodes. Any of several attempts may have made the
 /// volume. The volume's node affinity says which, unless it includes none or several of the claim's nodes (`reaching`).
-/// A host that no node has stays in the record: nothing is deleted on another node.
+/// A node that is gone for now has no labels, but usually its name as host name. A host that no node has stays in the
+/// record: nothing is deleted on another node.
 fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume, reaching: &[String]) -> Option<String> {
     if recipe.placement == Placement::Any {
         return None;
     }
     let host = || volume.affinity.as_deref().and_then(affinity::only_host).filter(|host| !host.is_empty());
-    match reaching {
-        [node] => Some(node.clone()),
+    let of_attempt = host().filter(|host| reaching.is_empty() && known_nodes(claim).any(|node| node == host));
+    match (reaching, of_attempt) {
+        ([node], _) => Some(node.clone()),
+        (_, Some(node)) => Some(node.to_owned()),
         _ => last_node(claim).cloned().or_else(|| host().map(str::to_owned)),
     }
 }

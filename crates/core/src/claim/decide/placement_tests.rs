@@ -2,12 +2,13 @@
 
 use super::*;
 
-/// Returns the node that a volume names by its host: the host is the node's name, or has it with a prefix.
+/// Returns the node that a volume names by its host: the host is the node's name, or has it with a prefix. The node `gone`
+/// does not exist.
 pub(super) fn reaching(claim: &Claim, volume: &Volume) -> Vec<String> {
     let host = volume.affinity.as_deref().and_then(crate::model::affinity::only_host);
     let node = host.map(|host| host.strip_prefix("label-of-").unwrap_or(host).to_owned());
     let is_known = |node: &String| known_nodes(claim).next().is_none() || known_nodes(claim).any(|known| known == node);
-    node.filter(is_known).into_iter().collect()
+    node.filter(|node| is_known(node) && node != "gone").into_iter().collect()
 }
 
 #[test]
@@ -145,6 +146,7 @@ fn the_affinity_of_a_volume_names_its_node() {
         assert_eq!(made_on(&["b", "a"], host), on("b", "a,b"), "the attempt before the last made it");
     }
     assert_eq!(made_on(&["c", "a"], "d"), on("a", "c,a"), "no attempt was where it says");
+    assert_eq!(made_on(&["gone", "b"], "gone"), on("gone", "b,gone"), "the node of the first attempt is away");
 }
 
 /// The StorageClass may say that a pod must come first. The watch of StorageClasses may be late, and so may the admin.

@@ -61,8 +61,15 @@ fn the_node_of_the_record_decides_whether_a_node_is_gone() {
         gone(volume);
     };
     Cluster::new().volume(released).labelled("node-2", "node-2").clean();
-    let (detail, _) = Cluster::new().volume(released).labelled("node-3", "x").says(FindingKind::NodeGone);
+    let (detail, _) = Cluster::new().volume(released).labelled("node-3", "y").says(FindingKind::NodeGone);
     assert!(detail.contains("its storage was on node node-2, which does not exist"), "{detail}");
+    // Nothing is deleted while record and label disagree.
+    let elsewhere = Cluster::new().volume(released).labelled("node-3", "x");
+    let (detail, remedy) = elsewhere.says(FindingKind::VolumeHeld);
+    assert!(detail.ends_with("its node affinity leads to node node-3"), "{detail}");
+    assert!(remedy.ends_with("--also-released --node node-3"), "{remedy}");
+    let (_, remedy) = elsewhere.labelled("node-2", "node-2").says(FindingKind::VolumeHeld);
+    assert!(remedy.ends_with("kubectl label node node-2 kubernetes.io/hostname=x --overwrite"), "{remedy}");
 }
 
 #[test]
