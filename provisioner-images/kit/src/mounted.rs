@@ -27,6 +27,8 @@ use crate::{copy, remove};
 const FRESH: u32 = 0o1700;
 /// The mode of an empty directory whose volume was deleted, and of the mark that says so.
 const GONE: u32 = 0o1000;
+/// The mode of a directory that the runtime makes.
+const USUAL: u32 = 0o755;
 /// The number of milliseconds after which the clock of a file system must have ticked.
 const TICKS: u32 = 1000;
 
@@ -298,11 +300,22 @@ pub fn keep(base: &Path, age: Duration) -> Result<Vec<String>, Failure> {
 /// directory of its volume before it creates the volume. Returns whether the directory was removed.
 fn end_untouched(base: &OwnedFd, name: &CStr, age: Duration) -> Result<bool, Errno> {
     let Some((folder, stat)) = locked(base, name)? else { return Ok(false) };
-    let changed = u32::try_from(stat.st_ctime_nsec).ok().map(|nanos| (stat.st_ctime, nanos));
-    match changed.is_some() && born(&folder) == changed && has_age(&stat, age) {
+    match is_as_made(&folder, &stat) && has_age(&stat, age) {
         true => removed(base, name),
         false => Ok(false),
     }
+}
+
+/// Checks whether a directory is as kubelet or runtime make it. All changes within one tick of the kernel's clock have the
+/// same time, so that the times alone prove nothing about a copy, or about a directory with another mode or owner.
+fn is_as_made(folder: &OwnedFd, stat: &Stat) -> bool {
+    let time = |seconds, nanos| u32::try_from(nanos).ok().map(|nanos| (seconds, nanos));
+    let changed = time(stat.st_ctime, stat.st_ctime_nsec);
+    let times = [time(stat.st_mtime, stat.st_mtime_nsec), born(folder)];
+    changed.is_some()
+        && times == [changed; 2]
+        && (stat.st_uid, stat.st_gid) == (0, 0)
+        && matches!(stat.st_mode & 0o7777, FRESH | USUAL)
 }
 
 /// Checks whether something was last changed so long ago.

@@ -380,6 +380,27 @@ fn impossible_requests_with_such_mounts_are_reported() {
     }
 }
 
+/// An admin may have copied the empty directory of a volume, or made it by hand. All of that happens within one tick of the
+/// kernel's clock.
+#[test]
+fn the_keeper_removes_an_empty_directory_only_if_it_is_as_kubernetes_makes_it() {
+    let alone = Alone::new();
+    let made = |command: &str| {
+        let folder = path_text(alone.store().join(ID));
+        let ended = Command::new("sh").args(["-ec", command, "sh", &folder]).status().unwrap();
+        assert!(ended.success(), "{command}");
+        let kept = alone.keep();
+        let _ = fs::remove_dir(folder);
+        kept.contains(ID)
+    };
+    assert!(made("mkdir -m 755 $1") && made("mkdir -m 1700 $1"));
+    for by_others in
+        ["mkdir -m 777 $1", "mkdir -m 755 $1; touch -d yesterday $1", "mkdir -m 755 $1; chown 1000:1000 $1"]
+    {
+        assert!(!made(by_others), "{by_others}");
+    }
+}
+
 /// The keeper removes the emptied directory, and no other directory that has moved in.
 #[test]
 fn a_directory_that_moved_in_is_emptied_and_then_removed() {
