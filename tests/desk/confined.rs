@@ -1,13 +1,13 @@
 //! A config and its program change nothing on this machine: neither before the program starts, nor while it runs, nor in the
 //! next command.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{Answer, Files, call};
 
@@ -49,10 +49,15 @@ impl Outside {
         let template =
             format!("pod-template={{spec: {{containers: [{{name: provisioner, securityContext: {security}}}]}}}}");
         let answer = call(&["try", "-o", "json", "--set", &template, "--set", "run-as-user=0", &program]);
-        let document: Value = serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{error}: {answer:?}"));
-        let output = document["runs"][0]["output"].as_str().unwrap_or_default().to_owned();
+        let output = output(&answer);
         (answer, output)
     }
+}
+
+/// Returns what the program of the first run has printed.
+fn output(answer: &Answer) -> String {
+    let document: Value = serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{error}: {answer:?}"));
+    document["runs"][0]["output"].as_str().unwrap_or_default().to_owned()
 }
 
 /// All rights that a config can ask for.
@@ -126,36 +131,136 @@ fn a_program_with_all_rights_changes_nothing_of_the_kernel() {
     assert!(output.contains("ipc: ") && !output.contains(own.to_str().unwrap()), "{output}");
 }
 
-#[test]
-fn sockets_of_this_machine_hear_nothing() {
-    let outside = Outside::new();
-    let folders = ["/run", "/tmp", "/var/tmp"].map(tempfile::tempdir_in);
-    let listeners: Vec<UnixListener> = folders
-        .iter()
-        .flatten()
-        .map(|folder| {
-            fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-            let listener = UnixListener::bind(folder.path().join("bus")).unwrap();
-            fs::set_permissions(folder.path().join("bus"), std::os::unix::fs::PermissionsExt::from_mode(0o777))
-                .unwrap();
-            listener.set_nonblocking(true).unwrap();
-            listener
-        })
-        .collect();
-    assert!(listeners.len() >= 2);
-    let paths: Vec<String> =
-        folders.iter().flatten().map(|folder| folder.path().join("bus").display().to_string()).collect();
-    let program = format!(
-        "for path in {}; do python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])' $path && echo connected; done\necho tried\nexit 65\n",
-        paths.join(" ")
-    );
-    for security in ["{}", ALL_RIGHTS] {
-        let (answer, output) = outside.run(security, &program);
-        assert!(output.contains("tried") && !output.contains("connected"), "{output}{answer:?}");
-        for listener in &listeners {
+/// Sockets on which this process listens, each in a directory beside a file.
+struct Sockets {
+    folders: Vec<tempfile::TempDir>,
+    listeners: Vec<UnixListener>,
+}
+
+impl Sockets {
+    /// Makes the sockets below these directories, as far as this user may.
+    fn new(tops: &[&str]) -> Self {
+        let folders: Vec<_> = tops.iter().filter_map(|top| tempfile::tempdir_in(top).ok()).collect();
+        let listeners = folders.iter().map(|folder| {
+            fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+            fs::write(folder.path().join("file"), "theirs").unwrap();
+            listening(&folder.path().join("bus"))
+        });
+        Sockets { listeners: listeners.collect(), folders }
+    }
+
+    /// Returns the paths of the sockets.
+    fn paths(&self) -> Vec<String> {
+        self.folders.iter().map(|folder| folder.path().join("bus").display().to_string()).collect()
+    }
+
+    fn heard_nothing(&self) {
+        for listener in &self.listeners {
             assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
         }
     }
+}
+
+/// Makes a socket that each user may use.
+fn listening(path: &Path) -> UnixListener {
+    let listener = UnixListener::bind(path).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    listener
+}
+
+/// Returns a program that connects to sockets, and says which of them are there with the files beside them.
+fn connecting(paths: &[String]) -> String {
+    format!(
+        "for path in {}; do\n    [ ! -e \"${{path%/*}}/file\" ] || echo \"seen: $path\"\n    python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])' \"$path\" && echo \"connected: $path\"\ndone\necho tried\nexit 65\n",
+        paths.join(" ")
+    )
+}
+
+#[test]
+fn sockets_of_this_machine_hear_nothing() {
+    let outside = Outside::new();
+    let sockets = Sockets::new(&["/run", "/tmp", "/var/tmp"]);
+    assert!(sockets.folders.len() >= 2);
+    let program = connecting(&sockets.paths());
+    for security in ["{}", ALL_RIGHTS] {
+        let (answer, output) = outside.run(security, &program);
+        assert!(output.contains("tried") && !output.contains("connected"), "{output}{answer:?}");
+        sockets.heard_nothing();
+    }
+}
+
+#[test]
+fn no_word_of_a_config_brings_sockets_of_this_machine_into_the_sandbox() {
+    let files = Files::new();
+    let sockets = Sockets::new(&["/run", "/tmp"]);
+    let paths = sockets.paths();
+    let folders = sockets.folders.iter().map(|folder| folder.path().display().to_string());
+    let path = paths.iter().cloned().chain(folders).chain(["/usr/bin:/bin".into()]).collect::<Vec<_>>().join(":");
+    let text = connecting(&paths);
+    let program = files.write("program", &format!("#!/bin/sh\n{text}"));
+    let config = CONFIG.replace("script: exit 65", &format!("script: {}", json!(format!("#!/bin/sh\n{text}"))));
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"}, "stringData": {"PATH": path}});
+    let config = files.write("config.yaml", &format!("{config}  secret-env: login\n---\n{secret}\n"));
+    let template = |mut container: Value| {
+        container["name"] = "provisioner".into();
+        format!("pod-template={}", json!({"spec": {"containers": [container]}}))
+    };
+    let words: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let command = [&["/bin/sh", program.as_str()][..], &words[..]].concat();
+    let env = template(json!({"env": [{"name": "PATH", "value": path}]}));
+    let (args, key) = (format!("args={}", json!(words)), format!("command={}", json!(["/bin/sh", program])));
+    let in_template = template(json!({"command": command}));
+    for (what, flags) in [
+        ("PATH of the template", vec!["--set", env.as_str(), &program]),
+        ("PATH of a Secret", vec!["--config", &config]),
+        ("args", vec!["--set", &key, "--set", &args, &program]),
+        ("command of the template", vec!["--set", &in_template, &program]),
+    ] {
+        let answer = call(&[&["try", "-o", "json"], &flags[..]].concat());
+        let output = output(&answer);
+        let is_kept = output.contains("tried") && !output.contains("connected:") && !output.contains("seen:");
+        assert!(is_kept, "{what}: {output}{answer:?}");
+        sockets.heard_nothing();
+    }
+}
+
+#[test]
+fn a_socket_with_a_link_in_its_path_or_another_name_since_hears_nothing() {
+    let outside = Outside::new();
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("data")).unwrap();
+    for path in [folder.path(), &at("data")] {
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+    symlink(at("data"), at("link")).unwrap();
+    let listeners = [listening(&at("link/bus")), listening(&at("temporary"))];
+    fs::rename(at("temporary"), at("renamed")).unwrap();
+    let paths = ["data/bus", "link/bus", "renamed"].map(|name| at(name).display().to_string());
+    let (answer, output) = outside.run("{}", &connecting(&paths));
+    assert!(output.contains("tried") && !output.contains("connected"), "{output}{answer:?}");
+    for listener in &listeners {
+        assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+}
+
+#[test]
+fn a_socket_in_a_directory_that_a_person_gave_hears_the_run_there_alone() {
+    let files = Files::new();
+    let sockets = Sockets::new(&["/var/tmp"]);
+    let path = sockets.paths().remove(0);
+    let text = connecting(&[path, "/srv/driver/bus".into()]);
+    let program = files.write("program", &format!("#!/bin/sh\n{text}"));
+    let flag = format!("/srv/driver={}", sockets.folders[0].path().display());
+    let flags = ["--storage", "/srv/driver", "--set", "run-as-user=0", "--on-node", &flag, &program];
+    let answer = call(&[&["try", "-o", "json"][..], &flags].concat());
+    let output = output(&answer);
+    let connected: Vec<&str> = output.lines().filter(|line| line.starts_with("connected:")).collect();
+    assert_eq!(connected, ["connected: /srv/driver/bus"], "{output}{answer:?}");
+    sockets.listeners[0].accept().unwrap();
+    sockets.heard_nothing();
 }
 
 #[test]

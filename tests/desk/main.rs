@@ -21,9 +21,14 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     program.parent().expect("the program is in a directory").to_path_buf()
 });
 
+/// Returns the command that `FLEX_PROVISIONER` names, as it is shipped, or the one that was built with the tests.
+fn flex_provisioner() -> PathBuf {
+    std::env::var_os("FLEX_PROVISIONER").unwrap_or_else(|| env!("CARGO_BIN_EXE_flex-provisioner").into()).into()
+}
+
 /// Returns a program of the workspace. A build of the whole workspace has left it beside the command.
 fn built(package: &str, program: &str) -> PathBuf {
-    let command = Path::new(env!("CARGO_BIN_EXE_flex-provisioner"));
+    let command = flex_provisioner();
     let folder = command.parent().expect("the command is in a directory");
     let path = folder.join(program);
     if !path.exists() {
@@ -62,7 +67,7 @@ impl Files {
 
 /// Prepares a call of the command.
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flex-provisioner"));
+    let mut command = Command::new(flex_provisioner());
     let path = format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", PROGRAMS.display());
     command.args(arguments).env_clear().env("PATH", path).current_dir(env!("CARGO_MANIFEST_DIR"));
     command

@@ -7,6 +7,7 @@ mod log;
 mod mount_points;
 mod node;
 mod process;
+mod programs;
 mod temporary;
 mod tools;
 
@@ -19,7 +20,8 @@ pub use self::error::DeskError;
 pub use self::log::last_lines;
 use self::node::Node;
 pub(crate) use self::node::is_root;
-pub use self::process::{Killer, Stop, flex_pv};
+pub use self::process::{Killer, Stop};
+pub use self::programs::flex_pv;
 pub use self::temporary::Temporary;
 pub use self::tools::{Isolation, Program, Tools};
 use crate::api::Api;

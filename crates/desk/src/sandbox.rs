@@ -17,6 +17,8 @@ mod mounts;
 mod outer;
 #[cfg(target_os = "linux")]
 mod place;
+#[cfg(target_os = "linux")]
+mod sockets;
 pub mod spec;
 #[cfg(target_os = "linux")]
 mod user_namespace;

@@ -81,6 +81,7 @@ pub fn run_state(ended: &Ended) -> RunState {
         job_uid: RUN.into(),
         phase: if success { PodPhase::Succeeded } else { PodPhase::Failed },
         terminated: Some(end),
+        reads_log: ended.message_from_log,
         started: true,
         ..Pod::default()
     };
@@ -111,8 +112,7 @@ pub fn verdict(
         let events = vec![warning(reason::PROVISIONING_FAILED, failure(setting, &cause, reaction, recipe))];
         return Verdict { failure: Some(cause), mismatches: Vec::new(), events };
     };
-    let site = &setting.site;
-    let node = recipe.is_local().then_some(NodeLabels { node: &site.node, labels: &site.labels });
+    let node = setting.node().map(|node| NodeLabels { node, labels: &setting.site.labels });
     let mismatches = mismatches(&volume, claim, recipe, node);
     let events = match mismatches.is_empty() {
         true => vec![Event {

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
-use flex_contract::names::pv_name;
+use flex_contract::names::{self, pv_name};
 use flex_contract::volume::{Made, persistent_volume};
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolumeSpec};
+use serde_json::json;
 
 use super::*;
 use crate::setting::tests::{config, read};
@@ -36,6 +37,34 @@ fn a_volume_that_fits_is_bound_and_another_is_refused() {
         "VolumeRefused: volume {name} does not fit the claim and is not bound: its class is `b`, the claim's is `a`"
     );
     assert_eq!((good, events), (false, vec![refused]));
+}
+
+/// The cluster judges a volume by the node that the scheduler selected, wherever the run was.
+#[test]
+fn a_volume_for_another_node_is_refused_where_the_scheduler_selects_one() {
+    let says = |binding: &str, keys: &str| {
+        let class = format!(
+            "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: a}}\nprovisioner: {}\nvolumeBindingMode: {binding}\n",
+            names::DEFAULT_PROVISIONER
+        );
+        let text = config("a", &format!("image: i, service-account-name: s, {keys}")) + &class;
+        let setting = read(&text, None).unwrap();
+        let mut volume = volume(&setting);
+        let affinity = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [
+            { "key": names::HOSTNAME, "operator": "In", "values": ["elsewhere"] },
+        ] }] } });
+        volume.spec.as_mut().unwrap().node_affinity = serde_json::from_value(affinity).unwrap();
+        judged(&setting, Some(&volume), &ended(0, "")).1.remove(0)
+    };
+    let excluded = "its node affinity excludes the selected node";
+    for (binding, keys, judged) in [
+        ("WaitForFirstConsumer", "placement: any", true),
+        ("Immediate", "placement: any", false),
+        ("Immediate", "placement: selected-node", true),
+    ] {
+        let said = says(binding, keys);
+        assert_eq!(said.contains(excluded), judged, "{binding}, {keys}: {said}");
+    }
 }
 
 #[test]

@@ -16,20 +16,17 @@ use tokio::time::{Instant, sleep, timeout};
 use super::ended::{Ended, kept};
 use super::error::DeskError;
 use super::node::{Node, Source, is_root};
+use super::programs::{programs, search_path};
 use super::tools::{Isolation, Tools};
 use crate::api::Api;
 use crate::container::{Capabilities, Container};
-use crate::sandbox::spec::{Bind, COVERED, OUTER, Spec, Trouble};
+use crate::sandbox::spec::{Bind, OUTER, Spec, Trouble};
 use crate::sandbox::users::Users;
 
 /// The user of a container that may have any.
 const ANY_USER: u32 = 1_000_650_000;
-/// The directory of a container with the programs of the desk.
-const PROGRAMS: &str = "/run/flex-desk/bin";
 /// The place of the kubeconfig in a container.
 const KUBECONFIG: &str = "/run/flex-desk/kubeconfig";
-/// The file that says which server knows the names of hosts. On some machines it is a link to a directory of processes.
-const RESOLVERS: &str = "/etc/resolv.conf";
 /// The file with the names of users.
 const PASSWD: &str = "/etc/passwd";
 /// The directory with the devices of this machine.
@@ -187,10 +184,7 @@ fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, fil
             fs::set_permissions(&passwd, fs::Permissions::from_mode(0o444))?;
             binds.push(Bind::of(PASSWD, passwd, true));
         }
-        binds.extend(programs(&first));
-        // Programs such as `flex-pv each` get another program as an argument.
-        binds.extend(container.command.iter().filter_map(program_folder));
-        binds.extend(uncovered(env.get("PATH").map_or("", String::as_str)));
+        binds.extend(programs(&first, place.tools));
         env.insert("KUBECONFIG".into(), KUBECONFIG.into());
     } else {
         env.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
@@ -210,6 +204,7 @@ fn prepared(place: &Place<'_>, container: &Container, isolation: &Isolation, fil
         read_only_root: container.read_only_root,
         own_users: *isolation == Isolation::UserNamespace,
         users,
+        on_node: place.tools.on_node.iter().map(|one| one.directory.clone()).collect(),
         folder: place.folder.to_path_buf(),
     };
     spec.write()?;
@@ -237,23 +232,6 @@ fn users(tools: &Tools, isolation: &Isolation, user: u32) -> Users {
     }
 }
 
-/// Returns the mounts of directories in `PATH`, and of the names of hosts, which are in directories that the container has
-/// empty.
-fn uncovered(path: &str) -> Vec<Bind> {
-    let tops: Vec<PathBuf> = COVERED.iter().map(|top| Path::new(top).canonicalize().unwrap_or(top.into())).collect();
-    let is_covered = |path: &PathBuf| {
-        let all = tops.iter().map(PathBuf::as_path).chain(COVERED.iter().map(Path::new));
-        path.is_absolute() && all.clone().all(|top| top != path) && all.into_iter().any(|top| path.starts_with(top))
-    };
-    let files = std::env::split_paths(path).chain([RESOLVERS.into()]);
-    let real = files.filter_map(|file| Some((file.clone(), file.canonicalize().ok()?)));
-    let binds = real.flat_map(|(file, real)| {
-        let places = [Some(file.clone()), (file != real).then(|| real.clone())].into_iter().flatten();
-        places.filter(is_covered).map(move |place| Bind::of(place, &real, true)).collect::<Vec<_>>()
-    });
-    binds.collect()
-}
-
 /// Returns the users of this machine, with the user of the run.
 fn passwd_of_image(of_machine: &str, user: u32) -> String {
     let has_user = of_machine.lines().any(|line| line.split(':').nth(2) == Some(&user.to_string()));
@@ -262,38 +240,6 @@ fn passwd_of_image(of_machine: &str, user: u32) -> String {
         true => of_machine.to_owned(),
         false => format!("{}\n{own}", of_machine.trim_end()),
     }
-}
-
-fn search_path(first: &[PathBuf], is_contained: bool) -> String {
-    let own = is_contained.then(|| PathBuf::from(PROGRAMS));
-    let usual = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-    let all = first.iter().cloned().chain(own).chain(std::env::split_paths(&usual));
-    std::env::join_paths(all).unwrap_or(usual).to_string_lossy().into_owned()
-}
-
-/// Brings `flex-pv` into the container, wherever it is on this machine.
-fn programs(first: &[PathBuf]) -> Vec<Bind> {
-    let bind = |path: &PathBuf| Bind::of(path, path, true);
-    let of_tools = first.iter().map(bind);
-    let flex_pv = flex_pv().map(|source| Bind::of(Path::new(PROGRAMS).join("flex-pv"), source, true));
-    of_tools.chain(flex_pv).collect()
-}
-
-/// Finds `flex-pv`: beside this program, or in `PATH`.
-pub fn flex_pv() -> Option<PathBuf> {
-    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = beside.into_iter().chain(std::env::split_paths(&path).collect::<Vec<_>>());
-    folders.map(|folder| folder.join("flex-pv")).find(|file| file.is_file()).and_then(|file| file.canonicalize().ok())
-}
-
-/// Brings the folder of a program into the container at its own place, also where other users may not go.
-fn program_folder(word: &String) -> Option<Bind> {
-    let path = Path::new(word);
-    let folder = path.canonicalize().ok().filter(|_| path.is_absolute())?.parent()?.to_path_buf();
-    let is_system =
-        ["/usr", "/bin", "/sbin", "/etc", "/dev", "/proc", "/sys"].iter().any(|top| folder.starts_with(top));
-    (!is_system && folder != Path::new("/")).then(|| Bind::of(&folder, &folder, true))
 }
 
 fn started(place: &Place<'_>, spec: &Spec, isolation: &Isolation, files: &Files) -> io::Result<Child> {
@@ -430,15 +376,6 @@ mod tests {
                 assert_ne!(users(&Tools::default(), &isolation, user), Users::OfMachine, "{isolation:?}");
             }
         }
-    }
-
-    #[test]
-    fn only_programs_in_covered_directories_are_mounted_again() {
-        let folder = tempfile::tempdir_in("/tmp").unwrap();
-        let path = format!("/usr/bin:/tmp:/tmp/no-such-directory:{}", folder.path().display());
-        let binds = uncovered(&path);
-        let own: Vec<_> = binds.iter().filter(|bind| !bind.target.ends_with("resolv.conf")).collect();
-        assert!(own.iter().all(|bind| bind.target == folder.path() && bind.read_only) && own.len() == 1, "{own:?}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The parts of the kernel that a container sees: a few devices, and `/proc` without what would change this machine.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
 
@@ -35,8 +35,6 @@ const HIDDEN: [&str; 11] = [
 ];
 /// Parts of `/proc` that a container can only read.
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
-/// The list of the sockets that processes of this machine have.
-const SOCKETS: &str = "/proc/net/unix";
 
 /// Makes `/dev` below the new root.
 pub(super) fn make_devices(root: &Path) -> Result<(), String> {
@@ -73,42 +71,20 @@ pub(super) fn mount_proc(root: &Path) -> Result<(), String> {
     HIDDEN.iter().try_for_each(|path| hide(&below(root, Path::new(path))))
 }
 
-/// Hides the sockets of this machine's processes. A mount that is read-only does not keep a program from using a socket.
-pub(super) fn hide_sockets(root: &Path) -> Result<(), String> {
-    let list = fs::read_to_string(SOCKETS).unwrap_or_default();
-    let is_socket = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    let sockets = list.lines().filter_map(socket).map(|path| below(root, path)).filter(is_socket);
-    sockets.into_iter().try_for_each(|path| hide(&path))
-}
-
-/// Returns the path of a socket, from a line of the list.
-fn socket(line: &str) -> Option<&Path> {
-    let at = line.find(" /")? + 1;
-    Some(Path::new(&line[at..]))
-}
-
-fn hide(path: &Path) -> Result<(), String> {
+/// Puts nothing in place of a file, socket or directory.
+pub(super) fn hide(path: &Path) -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("{} cannot be hidden: {error}", path.display());
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => tmpfs(path, c"mode=0555").and_then(|()| {
             let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
             mount_remount(path, flags, c"").map_err(|error| failed(&error))
         }),
-        Ok(_) => mount_bind(NULL, path).map_err(|error| failed(&error)),
+        Ok(_) => match mount_bind(NULL, path) {
+            // Its process has removed it meanwhile.
+            Err(_) if fs::symlink_metadata(path).is_err() => Ok(()),
+            done => done.map_err(|error| failed(&error)),
+        },
         // It is not there, or the user of this process, who is that of the container, may not see it.
         Err(_) => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sockets_with_a_path_are_read_from_the_list() {
-        let line = |name: &str| format!("ffff8881: 00000002 00000000 00010000 0001 01 12345 {name}");
-        assert_eq!(socket(&line("/run/user/1000/bus")), Some(Path::new("/run/user/1000/bus")));
-        assert_eq!(socket(&line("/home/a b/s")), Some(Path::new("/home/a b/s")));
-        assert_eq!((socket(&line("@abstract")), socket("Num RefCount Path")), (None, None));
     }
 }

@@ -16,9 +16,10 @@ use rustix::mount::{
 };
 use rustix::process::pivot_root;
 
-use super::devices::{hide_sockets, make_devices, mount_proc};
+use super::devices::{make_devices, mount_proc};
 use super::place::{below, directory, file, tmpfs};
-use super::spec::{Bind, COVERED, Spec};
+use super::sockets::hide_sockets;
+use super::spec::{Bind, COVERED, Placed, Spec};
 use super::users::Users;
 use crate::below::Below;
 
@@ -26,9 +27,6 @@ use crate::below::Below;
 const DEV: &str = "/dev";
 /// The directory for memory that processes of the container share.
 const SHARED: &str = "/dev/shm";
-
-/// A mount with its place in the container.
-type Placed<'a> = (PathBuf, &'a Bind);
 
 /// Mounts everything, and changes to the new root. The old one is out of reach then.
 pub(super) fn enter(spec: &Spec) -> Result<(), String> {
@@ -57,9 +55,9 @@ pub(super) fn enter(spec: &Spec) -> Result<(), String> {
         directory(&at)?;
         tmpfs(&at, c"mode=0755")?;
     }
-    hide_sockets(&root)?;
     let new = Below::open(&root).map_err(|error| format!("the root: {error}"))?;
     binds.iter().try_for_each(|(place, bind)| bound(&new, &root, place, bind, &targets))?;
+    hide_sockets(&root, &binds, &spec.on_node)?;
     change_root(&root).map_err(|error| format!("the root: {error}"))?;
     protect(spec, &binds)
 }

@@ -31,6 +31,9 @@ pub struct Bind {
     pub read_only: bool,
 }
 
+/// A mount with its place in the container.
+pub(super) type Placed<'a> = (PathBuf, &'a Bind);
+
 impl Bind {
     /// Makes a mount of a file or directory that a person or the desk itself has named.
     pub fn of(target: impl Into<PathBuf>, source: impl Into<PathBuf>, read_only: bool) -> Self {
@@ -64,6 +67,8 @@ pub struct Spec {
     pub own_users: bool,
     /// The users of the container.
     pub users: Users,
+    /// The directories of this machine that a person gave to the run. Their sockets stay.
+    pub on_node: Vec<PathBuf>,
     /// A directory for the files of this process.
     pub folder: PathBuf,
 }
