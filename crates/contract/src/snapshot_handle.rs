@@ -12,7 +12,7 @@
 pub const MARK: &str = "flex-snapshot";
 /// The version of the format.
 pub const VERSION: &str = "1";
-/// The length of the longest handle, in bytes.
+/// The length of the longest handle, in bytes. The orchestrator keeps a handle of this length whole.
 pub const LONGEST: usize = 2048;
 
 /// Checks that a text can be handed back.

@@ -47,8 +47,8 @@ pub const FINALIZERS: usize = 16 * 1024;
 pub const CLAIM_METADATA: usize = 2048;
 /// The name of an object, with its namespace. No existing object has a longer name.
 pub const NAME: usize = 330;
-/// The handle of a snapshot in the API. It is longer than any that CSI allows.
-pub const HANDLE: usize = 1024;
+/// The handle of a snapshot. No run hands back a longer one, and none gets one.
+pub const HANDLE: usize = flex_contract::snapshot_handle::LONGEST;
 /// A note of the orchestrator on a volume, as JSON, in which a character of a message may take six bytes.
 pub const NOTE: usize = 2 * ATTRIBUTES;
 /// A time as the orchestrator writes it.

@@ -4,6 +4,7 @@
 use flex_contract::names::{FIELD_MANAGER, LABEL_INSTANCE, LABEL_VOLUME_ID};
 use flex_contract::request::RunRequest;
 use flex_image_kit::Failure;
+use flex_image_kit::cluster::says;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Secret, SecretReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
@@ -39,7 +40,7 @@ impl Cluster {
             return Ok(());
         }
         let version = self.client().await?.apiserver_version().await.map_err(|error| {
-            Failure::retry(format!("the Kubernetes API does not say which version it has: {error}"))
+            Failure::retry(format!("the Kubernetes API does not say which version it has: {}", says(&error)))
         })?;
         in_tree_rbd(&version.major, &version.minor).map(|says| eprintln!("{says}"))
     }
@@ -125,7 +126,8 @@ impl Cluster {
         // The volume exists, and nothing that it needs may follow. So the run succeeds whatever happens here.
         if let Err(error) = own(client, volume, location).await {
             eprintln!(
-                "the Secret of the volume could not be made its own, and stays if the volume is deleted by hand: {error}"
+                "the Secret of the volume could not be made its own, and stays if the volume is deleted by hand: {}",
+                says(&error)
             );
         }
         Ok(())
@@ -203,7 +205,8 @@ fn parts(location: &SecretReference) -> (&str, &str) {
 
 fn refused(what: &str, location: &SecretReference, error: &Error) -> Failure {
     let (namespace, name) = parts(location);
-    let text = format!("the Secret {namespace}/{name} with the volume's credentials cannot be {what}: {error}");
+    let why = says(error);
+    let text = format!("the Secret {namespace}/{name} with the volume's credentials cannot be {what}: {why}");
     match error {
         Error::Api(status) if status.code == 403 => Failure::permission(format!(
             "{text}. The ServiceAccount of the config needs create, patch and delete on secrets in the namespace {namespace}, \
@@ -216,11 +219,12 @@ fn refused(what: &str, location: &SecretReference, error: &Error) -> Failure {
 fn unreadable(what: &str, error: &Error) -> Failure {
     match error {
         Error::Api(status) if status.code == 403 => Failure::permission(format!(
-            "{what}: {error}. To follow k8s.io/CloneRequest the ServiceAccount of the config needs the ClusterRole of \
-             configmaps/cinder-clones.yaml"
+            "{what}: {}. To follow k8s.io/CloneRequest the ServiceAccount of the config needs the ClusterRole of \
+             configmaps/cinder-clones.yaml",
+            says(error)
         )),
         Error::Api(status) if status.code == 404 => Failure::retry(format!("{what} is not there")),
-        _ => Failure::retry(format!("{what}: {error}")),
+        _ => Failure::retry(format!("{what}: {}", says(error))),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use flex_contract::names::{CLAIM_UID, VOLUME_ID};
 use flex_image_kit::Failure;
+use flex_image_kit::cluster::says;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Secret, SecretReference};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use kube::api::{Api, ListParams};
@@ -212,6 +213,6 @@ fn unreadable(what: &str, error: &Error, grant: &str) -> Failure {
         Error::Api(status) if status.code == 403 => {
             Failure::permission(format!("{what} cannot be read: {}; {grant}", status.message))
         }
-        _ => Failure::retry(format!("{what} cannot be read: {error}")),
+        _ => Failure::retry(format!("{what} cannot be read: {}", says(error))),
     }
 }

@@ -9,7 +9,7 @@ use tonic::Code;
 use crate::provision::{CreateCall, is_taken, without_source};
 use crate::run::{Credentials, DELETION_SECRET, Outcome, Run, Stop};
 use crate::secrets::Kind;
-use crate::trouble;
+use crate::trouble::{self, Trouble};
 
 impl Run {
     /// Deletes the volume of the PersistentVolume. Without one, deletes the volume that a run may have made without
@@ -77,21 +77,47 @@ impl Run {
         Ok(self.remove(&volume.volume_id, secrets).await?)
     }
 
-    /// Calls CreateVolume for a volume that may exist. If the driver says that the data source does not exist, or has
-    /// forgotten the one of the volume, calls it once more without a data source: the driver then returns the volume,
-    /// makes an empty one, or says that the name is used. Returns also whether the last call had the whole request.
+    /// Calls CreateVolume for a volume that may exist. If the driver may have lost the data source, or has forgotten the
+    /// one of the volume, calls it once more without a data source: the driver then returns the volume, makes an empty
+    /// one, or says that the name is used. Returns also whether the last call had the whole request.
     async fn create_again(&self, message: &CreateVolumeRequest) -> (Outcome<Volume>, bool) {
-        let is_gone = |code| code == Code::NotFound && message.volume_content_source.is_some();
         match self.create(message).await {
-            Err(Stop::Trouble(trouble)) if is_gone(trouble.status.code()) || is_taken(&trouble, message) => {
-                (self.create(&without_source(message)).await, false)
+            Err(Stop::Trouble(trouble)) if self.may_lack_source(&trouble, message) || is_taken(&trouble, message) => {
+                match self.create(&without_source(message)).await {
+                    Err(Stop::Trouble(second)) if second.status.code() == Code::AlreadyExists => {
+                        (Err(unknown_volume(&message.name, &trouble, &second).into()), false)
+                    }
+                    other => (other, false),
+                }
             }
-            other => (other, !self.lacks_handle()),
+            other => (other, self.names_source(message)),
         }
     }
 
-    /// Checks whether the claim is from a snapshot whose handle is not known, so that the request names no data source.
-    fn lacks_handle(&self) -> bool {
-        self.request.snapshot.is_some() && self.handle_of_snapshot().is_none()
+    /// Checks whether the driver may have failed because it has lost the data source. Not all drivers say `NOT_FOUND`
+    /// then. After other codes, a call of this run that may be in progress may still make the copy.
+    fn may_lack_source(&self, trouble: &Trouble, message: &CreateVolumeRequest) -> bool {
+        let is_said = trouble.status.code() == Code::NotFound;
+        let is_possible = trouble.kind() == trouble::Kind::Failed && !self.may_be_under_way.get();
+        message.volume_content_source.is_some() && (is_said || is_possible)
     }
+
+    /// Checks whether the request names the data source of the claim, if it has one. The handle of a snapshot may be
+    /// unknown, and the driver may not be able to copy any more.
+    fn names_source(&self, message: &CreateVolumeRequest) -> bool {
+        let is_copy = self.request.clone_of.is_some() || self.request.snapshot.is_some();
+        !is_copy || message.volume_content_source.is_some()
+    }
+}
+
+/// Returns the failure of a run that cannot learn which volume has the name of a copy.
+fn unknown_volume(name: &str, first: &Trouble, second: &Trouble) -> Failure {
+    Failure::retry(format!(
+        "the CSI driver has a volume called {name} and does not tell which it is: it answers {} to the request with the data source \
+         ({}), and {} to the one without it ({}); if that stays so, delete the volume there",
+        trouble::name(first.status.code()),
+        first.status.message(),
+        trouble::name(second.status.code()),
+        second.status.message()
+    ))
 }

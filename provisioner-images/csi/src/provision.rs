@@ -79,7 +79,9 @@ impl Run {
         let (request, parameters) = (&self.request, &self.parameters);
         let fs_type = self.fs_type();
         let volume_content_source = self.content_source().await?;
-        if !request.attributes.is_empty() {
+        // A delete run asks for what an attempt may have made, when the driver and the class still allowed it.
+        let is_new = request.operation != Operation::Delete;
+        if is_new && !request.attributes.is_empty() {
             self.driver.must(Type::ModifyVolume, "give a volume the parameters of a VolumeAttributesClass")?;
         }
         let (place, is_in_place) = match self.place(request).await {
@@ -93,7 +95,7 @@ impl Run {
         let tells_writers_apart = self.driver.can(Type::SingleNodeMultiWriter);
         let secrets = self.credentials(self.reference(Kind::Provisioner)?.as_ref()).await?;
         let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        if parameters.limit.is_some_and(|limit| limit < request.size_bytes) {
+        if is_new && parameters.limit.is_some_and(|limit| limit < request.size_bytes) {
             return Err(Failure::never(format!(
                 "the claim asks for {} bytes, and the class allows {} (csi-limit)",
                 request.size_bytes,
@@ -164,16 +166,28 @@ impl Run {
         Ok(volume.ok_or_else(|| Failure::retry("the CSI driver answers CreateVolume without a volume"))?)
     }
 
+    /// Checks whether the driver can copy. A delete run asks without a data source if it cannot.
+    fn can_copy(&self, call: Type, texts: &str) -> Result<bool, Failure> {
+        match self.request.operation {
+            Operation::Delete => Ok(self.driver.can(call)),
+            _ => self.driver.must(call, texts).map(|()| true),
+        }
+    }
+
     async fn content_source(&self) -> Outcome<Option<VolumeContentSource>> {
         let kind = match (&self.request.clone_of, &self.request.snapshot) {
             (Some(original), _) => {
-                self.driver.must(Type::CloneVolume, "clone volumes")?;
+                if !self.can_copy(Type::CloneVolume, "clone volumes")? {
+                    return Ok(None);
+                }
                 let source = self.csi(&original.source)?;
                 let source = source.ok_or_else(|| Failure::usage("CLONE_OF_SOURCE is empty"))?;
                 volume_content_source::Type::Volume(VolumeSource { volume_id: source.volume_handle })
             }
             (None, Some(_)) => {
-                self.driver.must(Type::CreateDeleteSnapshot, "restore snapshots")?;
+                if !self.can_copy(Type::CreateDeleteSnapshot, "restore snapshots")? {
+                    return Ok(None);
+                }
                 let Some(snapshot_id) = self.handle_of_snapshot() else {
                     return match self.request.operation {
                         // No attempt of the claim has had a data source to name.

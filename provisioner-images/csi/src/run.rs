@@ -124,28 +124,41 @@ impl Run {
         })
     }
 
-    /// Returns the secrets of later calls about a volume: by the annotations of its PersistentVolume, else by the
-    /// class. A Secret that is gone counts as empty.
+    /// Returns the secrets of later calls about a volume, as [`Run::known_credentials`]. A Secret that is gone counts as
+    /// empty.
     ///
     /// # Errors
     /// If it exists, and cannot be read.
     pub async fn later_credentials(&self, kind: Kind, keys: [&str; 2]) -> Result<Credentials, Failure> {
+        Ok(self.known_credentials(kind, keys).await?.unwrap_or_default())
+    }
+
+    /// Returns the secrets of later calls about a volume: by the annotations of its PersistentVolume, else by the
+    /// class. Returns `None` if the Secret is gone, or if nobody knows any more which it was.
+    ///
+    /// # Errors
+    /// If it exists, and cannot be read.
+    pub async fn known_credentials(&self, kind: Kind, keys: [&str; 2]) -> Result<Option<Credentials>, Failure> {
         // Most classes name no Secret, and then nothing is read.
         if !self.parameters.all.keys().any(|name| secrets::names_one(name)) {
-            return Ok(Credentials::new());
+            return Ok(Some(Credentials::new()));
         }
         let annotations = self.cluster.annotations(&self.request.pv_name).await?;
         let [name, namespace] = keys.map(|key| annotations.get(key).cloned().filter(|text| !text.is_empty()));
         let location = match (name, namespace) {
             (Some(name), Some(namespace)) => Some(SecretReference { name: Some(name), namespace: Some(namespace) }),
             // The claim's annotations are not known any more, so that some templates cannot be resolved.
-            _ => self.reference(kind).unwrap_or_default(),
+            _ => match self.reference(kind) {
+                Ok(location) => location,
+                Err(_) => return Ok(None),
+            },
         };
-        let Some(location) = location else { return Ok(Credentials::new()) };
-        Ok(self.cluster.secret(&location).await?.unwrap_or_else(|| {
+        let Some(location) = location else { return Ok(Some(Credentials::new())) };
+        let found = self.cluster.secret(&location).await?;
+        if found.is_none() {
             eprintln!("the Secret for this call is gone; it is made without");
-            Credentials::new()
-        }))
+        }
+        Ok(found)
     }
 
     /// Deletes a volume. A missing one is a success.

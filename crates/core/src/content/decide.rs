@@ -16,6 +16,7 @@ use flex_contract::reason;
 use flex_contract::reason::Reason;
 
 use crate::config::{NodeGone, Recipe};
+use crate::limits;
 use crate::model::data_source::SourceUser;
 use crate::model::snapshot::CAPABILITY;
 use crate::model::snapshot::Content;
@@ -96,6 +97,11 @@ pub struct Observed<'a> {
     pub source_users: &'a [SourceUser],
 }
 
+/// Says why no run can get the id of a snapshot.
+fn long_id() -> String {
+    format!("its id in the storage is longer than {} bytes, and no run can get it", limits::HANDLE)
+}
+
 fn manual_cleanup(rule: Rule, why: &str) -> Decision {
     let message = format!(
         "the snapshot cannot be deleted: {why}; clean up by hand, then annotate its VolumeSnapshotContent with {}={}",
@@ -145,6 +151,9 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     }
     match (content.handle.is_some(), content.ready) {
         (true, _) if !content.has_finalizer() => Rule::ProtectContent.step(Step::AddFinalizer),
+        (true, false) if content.has_long_id() => {
+            reporting(Rule::NotPossible, content, format!("the snapshot cannot be restored: {}", long_id()))
+        }
         (true, false) => Rule::ExistingSnapshot.step(Step::MarkReady { size: None }),
         (_, true) => finished(o),
         (false, false) => making(o, now),
@@ -216,12 +225,16 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     if is_restored(o) {
         return restored(content);
     }
-    if content.policy != ReclaimPolicy::Delete && content.ready {
+    // A snapshot that somebody else stored is whole before its content is marked as ready.
+    if content.policy != ReclaimPolicy::Delete && (content.ready || content.handle.is_some()) {
         return Rule::DeletedButRetained.step(Step::RemoveFinalizer);
     }
     // A script that gets an empty id could delete the directory of all snapshots.
     if content.id().is_empty() {
         return manual_cleanup(Rule::ProvenanceUnknown, "nothing names the id of the stored snapshot");
+    }
+    if content.has_long_id() {
+        return manual_cleanup(Rule::ProvenanceUnknown, &long_id());
     }
     match &o.recipe {
         Ok(recipe) => deleting(o, recipe, now),

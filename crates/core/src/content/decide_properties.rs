@@ -117,7 +117,7 @@ proptest! {
         let content = &world.content;
         if world.decide(NOW).step == Step::RemoveFinalizer && !content.abandoned {
             let begun = content.provenance.is_some() || content.handle.is_some();
-            let stays = content.policy == ReclaimPolicy::Retain && content.ready;
+            let stays = content.policy == ReclaimPolicy::Retain && (content.ready || content.handle.is_some());
             prop_assert!(content.terminating && world.source_users.is_empty() && !world.has_running_pods);
             prop_assert!(!begun || stays || world.delete_run == RunState::Succeeded);
         }

@@ -91,3 +91,34 @@ fn no_run_gets_an_empty_id() {
     let dotted = Content { name: "snapcontent-..".into(), snapshot_uid: None, ..dotted };
     assert_eq!(dotted.id(), "");
 }
+
+/// A cut id would name no snapshot, and its deletion would succeed.
+#[test]
+fn no_run_gets_an_id_that_is_too_long_for_it() {
+    let long = || "x".repeat(limits::HANDLE + 1);
+    let existing = new().with(|w| {
+        w.content.finalizers = vec![names::SNAPSHOT_FINALIZER.into()];
+        w.content.handle = Some(long());
+    });
+    let step = existing.step(Rule::NotPossible);
+    assert!(matches!(&step, Step::WriteStatus { error } if error.contains("longer than 2048 bytes")), "{step:?}");
+    for world in [existing, ready().with(|w| w.content.status_handle = Some(long()))] {
+        let world = terminating(world);
+        assert_eq!(world.step(Rule::ProvenanceUnknown), Step::Nothing);
+        world.says("its id in the storage is longer than 2048 bytes, and no run can get it; clean up by hand");
+        let abandoned = world.clone().with(|w| w.content.abandoned = true);
+        assert_eq!(abandoned.step(Rule::Abandoned), Step::RemoveFinalizer);
+        let retained = world.with(|w| w.content.policy = "Retain".into());
+        assert_eq!(retained.step(Rule::DeletedButRetained), Step::RemoveFinalizer);
+    }
+}
+
+/// The content may be deleted before the orchestrator has marked it as ready.
+#[test]
+fn an_existing_snapshot_is_retained_before_its_content_is_ready() {
+    let existing = new().with(|w| {
+        w.content.finalizers = vec![names::SNAPSHOT_FINALIZER.into()];
+        (w.content.handle, w.content.policy) = (Some("h".into()), "Retain".into());
+    });
+    assert_eq!(terminating(existing).step(Rule::DeletedButRetained), Step::RemoveFinalizer);
+}

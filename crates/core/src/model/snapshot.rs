@@ -201,8 +201,12 @@ impl Content {
     /// Returns the UID of the VolumeSnapshot for which the content was made; empty if nothing names it. Some backup tools
     /// lose the UID in the reference. Then the name of the content has it.
     fn made_for(&self) -> &str {
-        let named = || self.name.strip_prefix(names::CONTENT_PREFIX).filter(|uid| is_run_id(uid));
-        self.snapshot_uid.as_deref().or_else(named).unwrap_or_default()
+        self.snapshot_uid.as_deref().or_else(|| self.uid_in_name()).unwrap_or_default()
+    }
+
+    /// Returns the UID of the VolumeSnapshot in the name of a content that the orchestrator made.
+    fn uid_in_name(&self) -> Option<&str> {
+        self.name.strip_prefix(names::CONTENT_PREFIX).filter(|uid| is_run_id(uid))
     }
 
     /// Returns the id with which a restore finds the snapshot. For a snapshot of another driver this is the handle in
@@ -216,6 +220,20 @@ impl Content {
     pub fn handed_back(&self) -> Option<&str> {
         let own = self.provenance.is_some() && self.handle.is_none();
         self.status_handle.as_deref().filter(|handle| own && *handle != self.id())
+    }
+
+    /// Returns the id that the storage gave to a snapshot of this orchestrator, if it gave one. A content that is created
+    /// again, with the annotations of the former one, has that id in its spec. Only a snapshot without an id of the storage
+    /// has the UID of its VolumeSnapshot there.
+    pub fn storage_id(&self) -> Option<&str> {
+        let is_of_storage = |handle: &&str| !handle.is_empty() && self.uid_in_name() != Some(*handle);
+        let written = self.handle.as_deref().filter(|_| self.provenance.is_some()).filter(is_of_storage);
+        written.or(self.handed_back())
+    }
+
+    /// Checks whether an id of the snapshot is too long for a run. Then the content has only its beginning.
+    pub fn has_long_id(&self) -> bool {
+        [self.id(), self.source_id()].into_iter().chain(self.storage_id()).any(|id| id.len() > limits::HANDLE)
     }
 
     /// Returns the id by which the Jobs of the content are found. A handle that somebody wrote may be no valid name.
@@ -314,9 +332,9 @@ impl From<&VolumeSnapshot> for Snapshot {
     }
 }
 
-/// Bounds the handle of a snapshot. CSI allows no longer one.
+/// Bounds the handle of a snapshot. A handle that is cut is still longer than any that a run may get.
 fn handle(text: &str) -> String {
-    cut(text, limits::HANDLE).into_owned()
+    cut(text, 2 * limits::HANDLE).into_owned()
 }
 
 impl From<&VolumeSnapshotContent> for Content {

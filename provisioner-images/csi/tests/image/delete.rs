@@ -5,7 +5,7 @@ use scripted_csi::{Act, Options};
 use serde_json::json;
 use tonic::Code;
 
-use crate::run::{ONE, Stage, TWO};
+use crate::run::{HandedBack, ONE, Stage, TWO};
 
 #[test]
 fn a_volume_without_a_persistent_volume_is_found_by_its_name() {
@@ -117,6 +117,64 @@ fn a_copy_without_a_persistent_volume_is_found_by_its_data_source() {
     stage.run(TWO).of_volume().run("delete").well();
     copy.run("delete").well();
     assert_eq!(stage.driver.volumes().len(), 0, "no copy was made, and none can be made any more");
+}
+
+/// Some drivers report a lost data source as a failure of their own.
+#[test]
+fn a_copy_whose_data_source_is_lost_is_deleted_whatever_the_driver_says() {
+    const DAY: &str = "5a9c0000-0000-4000-8000-000000000003";
+    let stage = Stage::new(Options::default());
+    stage.run(TWO).provision().well();
+    let source = json!({ "csi": stage.pv(TWO)["spec"]["csi"] }).to_string();
+    let clone = stage.run(ONE).with("CLONE_OF", TWO).with("CLONE_OF_SOURCE", &source).with("CLONE_OF_SIZE_BYTES", "1");
+    let snapshot = stage.run(TWO).of_volume().with("SNAPSHOT_ID", DAY).with("SNAPSHOT_OF", TWO);
+    let handle = snapshot.run("snapshot").well().handle();
+    let restored = stage.run(ONE).with("SNAPSHOT_ID", DAY).with("SNAPSHOT_OF", TWO).with("SNAPSHOT_HANDLE", &handle);
+    let names = || stage.driver.volumes().into_keys().collect::<Vec<_>>();
+    for copy in [clone, restored] {
+        for code in [Code::Internal, Code::Unknown, Code::FailedPrecondition, Code::DataLoss, Code::NotFound] {
+            stage.driver.acts("CreateVolume", [Act::Fail(code)]);
+            copy.run("delete").well();
+            assert_eq!(names(), [format!("pvc-{TWO}")], "{code:?}");
+        }
+        // The driver refuses another request than that of the attempts.
+        stage.driver.acts("CreateVolume", [Act::Fail(Code::Internal), Act::Fail(Code::InvalidArgument)]);
+        copy.clone().with("ATTEMPTS_ALIKE", "true").run("delete").failed(75, "may have made a volume");
+        // A call that may be in progress may still make the copy.
+        stage.driver.acts("CreateVolume", [Act::Fail(Code::Unavailable), Act::Fail(Code::Internal)]);
+        copy.run("delete").failed(75, "answers CreateVolume with INTERNAL");
+        // The copy exists. The driver finds it when it works again.
+        stage.driver.acts("CreateVolume", [Act::Lose(Code::Internal)]);
+        copy.provision().failed(75, "INTERNAL");
+        stage.driver.acts("CreateVolume", [Act::Fail(Code::Internal)]);
+        copy.run("delete").failed(75, "does not tell which it is: it answers INTERNAL");
+        assert_eq!(names().len(), 2);
+        copy.run("delete").well();
+        assert_eq!(names(), [format!("pvc-{TWO}")]);
+    }
+}
+
+/// Each attempt was refused by the image itself.
+#[test]
+fn a_claim_that_could_never_be_served_is_deleted() {
+    let options = Options::default().without(Type::CloneVolume).without(Type::CreateDeleteSnapshot);
+    let stage = Stage::new(options.without(Type::ModifyVolume));
+    stage.run(TWO).provision().well();
+    let source = json!({ "csi": stage.pv(TWO)["spec"]["csi"] }).to_string();
+    let run = || stage.run(ONE).with("ATTEMPTS_ALIKE", "true");
+    for (run, exit, says) in [
+        (run().with("CLONE_OF", TWO).with("CLONE_OF_SOURCE", &source).with("CLONE_OF_SIZE_BYTES", "1"), 78, "clone"),
+        (run().with("SNAPSHOT_ID", "snap-9"), 78, "restore snapshots"),
+        (run().with("ATTRIBUTES", r#"{"iops":"1"}"#), 78, "MODIFY_VOLUME"),
+        (run().parameter("csi-limit", "1Mi"), 65, "csi-limit"),
+    ] {
+        run.provision().failed(exit, says);
+        run.run("delete").well();
+        assert_eq!(stage.driver.volumes().len(), 1, "{says}");
+    }
+    // What the driver copied while it could is not taken for nothing.
+    stage.driver.acts("CreateVolume", [Act::Fail(Code::InvalidArgument)]);
+    run().with("SNAPSHOT_ID", "snap-9").run("delete").failed(75, "may have made a volume");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Tests of snapshots that this project makes, and of copies that a driver makes slowly or says to have made already.
 
+use csi_spec::csi::controller_service_capability::rpc::Type;
+use flex_contract::snapshot_handle::LONGEST;
 use scripted_csi::{Act, Options};
 use serde_json::json;
 use std::time::Duration;
@@ -89,6 +91,83 @@ fn a_handle_that_cannot_be_handed_back_makes_no_snapshot_ready() {
     let snapshot = stage.run(ONE).of_volume().with("SNAPSHOT_ID", DAY).with("SNAPSHOT_OF", ONE);
     stage.driver.calls_snapshots("a\nb");
     snapshot.run("snapshot").failed(65, "cannot be handed back");
+}
+
+#[test]
+fn the_longest_id_reaches_later_runs_and_a_longer_one_fails_the_run() {
+    let stage = Stage::new(Options::default());
+    stage.driver.calls_snapshots(&"x".repeat(LONGEST));
+    let (snapshot, restored) = snapshotted(&stage);
+    restored.provision().well();
+    snapshot.run("delete-snapshot").well();
+    assert_eq!(stage.driver.snapshots().len(), 0);
+    stage.driver.calls_snapshots(&"x".repeat(LONGEST + 1));
+    let snapshot = snapshot.with("SNAPSHOT_HANDLE", "");
+    snapshot.clone().of_volume().run("snapshot").failed(65, "has 2049 bytes, and no run can get one of more than 2048");
+    assert_eq!(stage.driver.snapshots().len(), 1);
+    snapshot.run("delete-snapshot").well();
+    assert_eq!(stage.driver.snapshots().len(), 0);
+}
+
+/// No attempt has made the snapshot, and the VolumeSnapshot is deleted.
+#[test]
+fn a_snapshot_that_the_driver_refused_each_time_has_nothing_to_delete() {
+    let stage = Stage::new(Options::default().without(Type::CreateDeleteSnapshot));
+    stage.run(ONE).provision().well();
+    let snapshot = stage.run(ONE).with("SNAPSHOT_ID", DAY).with("SNAPSHOT_OF", ONE);
+    snapshot.clone().of_volume().run("snapshot").failed(78, "cannot make snapshots");
+    snapshot.run("delete-snapshot").well();
+    snapshot.with("SNAPSHOT_HANDLE", "snap-1").run("delete-snapshot").failed(78, "cannot delete snapshots");
+
+    let stage = Stage::new(Options::default());
+    stage.run(ONE).provision().well();
+    let snapshot = stage.run(ONE).with("SNAPSHOT_ID", DAY).with("SNAPSHOT_OF", ONE);
+    for (code, exit) in
+        [(Code::InvalidArgument, 65), (Code::OutOfRange, 65), (Code::NotFound, 75), (Code::ResourceExhausted, 75)]
+    {
+        stage.driver.acts("CreateSnapshot", vec![Act::Fail(code); 2]);
+        snapshot.clone().of_volume().run("snapshot").failed(exit, "as scripted");
+        snapshot.run("delete-snapshot").well();
+    }
+    // An unknown state does not count as no snapshot.
+    for (code, exit) in [(Code::Internal, 75), (Code::AlreadyExists, 65), (Code::PermissionDenied, 77)] {
+        stage.driver.acts("CreateSnapshot", [Act::Fail(code)]);
+        snapshot.run("delete-snapshot").failed(exit, "as scripted");
+    }
+    assert_eq!(calls(&stage, "DeleteSnapshot"), 0);
+}
+
+/// Drivers refuse a request without the Secret that they need, whether they have the snapshot or not.
+#[test]
+fn a_refusal_without_the_secret_of_the_attempts_proves_nothing() {
+    let stage = Stage::new(Options::default());
+    stage.run(ONE).provision().well();
+    let snapshot = stage
+        .run(ONE)
+        .with("SNAPSHOT_ID", DAY)
+        .with("SNAPSHOT_OF", ONE)
+        .parameter("csi.storage.k8s.io/secret-name", "key")
+        .parameter("csi.storage.k8s.io/secret-namespace", "team");
+    stage.driver.acts("CreateSnapshot", [Act::Fail(Code::InvalidArgument)]);
+    snapshot.run("delete-snapshot").failed(75, "the Secret for the driver is gone");
+    stage.api.put_secret("team", "key", json!({ "a": "Yg==" }));
+    stage.driver.acts("CreateSnapshot", [Act::Fail(Code::InvalidArgument)]);
+    snapshot.run("delete-snapshot").well();
+}
+
+/// A content that is created again with the driver's own id has the record of the snapshot, too.
+#[test]
+fn a_snapshot_is_known_by_the_id_of_the_driver_whoever_has_written_it() {
+    let stage = Stage::new(Options::default());
+    snapshotted(&stage);
+    let id = stage.driver.snapshots()[&format!("snapshot-{DAY}")].snapshot_id.clone();
+    let again = |of: &str| stage.run(of).with("SNAPSHOT_ID", &id).with("SNAPSHOT_OF", ONE).with("SNAPSHOT_HANDLE", &id);
+    calls(&stage, "");
+    again(TWO).provision().well();
+    assert!(stage.made(TWO).volume.content_source.is_some());
+    again(ONE).run("delete-snapshot").well();
+    assert_eq!(stage.driver.snapshots().len(), 0);
+    assert_eq!(calls(&stage, "CreateSnapshot"), 0);
 }
 
 #[test]

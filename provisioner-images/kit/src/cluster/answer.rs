@@ -3,6 +3,7 @@
 use kube::Error;
 use kube::core::Status;
 
+use super::says::says;
 use crate::Failure;
 
 /// The kind of request.
@@ -27,7 +28,7 @@ pub(super) fn answer(error: &Error, verb: Verb, name: &str) -> Answer {
     let status = match error {
         Error::Api(status) => status,
         // These are all failures on the way to an answer: connections, timeouts, a proxy's page instead of JSON.
-        other => return Answer::Transient(chain(other)),
+        other => return Answer::Transient(says(other)),
     };
     let what = match verb {
         Verb::Create => format!("PersistentVolume {name} cannot be created: {}", status.message),
@@ -48,7 +49,7 @@ pub(super) fn answer(error: &Error, verb: Verb, name: &str) -> Answer {
 
 /// Returns the failure of a pod without a token. The orchestrator mounts a token if the config names a ServiceAccount,
 /// whatever the pod and the account say of tokens. `account` is the name that the orchestrator passed on.
-pub(super) fn without_token(account: &str, error: &str) -> Failure {
+pub(super) fn without_token(account: &str, why: &str) -> Failure {
     let what = "the pod has no ServiceAccount token to speak to the Kubernetes API with";
     Failure::config(match account {
         "" => format!(
@@ -56,7 +57,7 @@ pub(super) fn without_token(account: &str, error: &str) -> Failure {
              namespace, bind it to the ClusterRole flex-provisioner-image, and name it there"
         ),
         account => format!(
-            "{what} ({error}): that of the ServiceAccount {account} is mounted into the container `provisioner`; see that \
+            "{what} ({why}): that of the ServiceAccount {account} is mounted into the container `provisioner`; see that \
              the account exists, and that no volume of `pod-template` is mounted over the token"
         ),
     })
@@ -84,20 +85,6 @@ fn forbidden(status: &Status, what: String) -> Failure {
         )),
         _ => Failure::permission(what),
     }
-}
-
-/// Writes an error with its causes. The outermost alone often says no more than "client error (Connect)".
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use kube::{Client, Config};
 use tower::util::MapRequestLayer;
 
 use super::answer;
+use super::says::{chain, says};
 use crate::Failure;
 
 /// Connects with the pod's ServiceAccount; outside a cluster, with the user's kubeconfig.
@@ -17,13 +18,14 @@ pub async fn connect() -> Result<Client, Failure> {
         Config::incluster().map_err(|error| {
             answer::without_token(
                 &std::env::var(flex_contract::variable::SERVICE_ACCOUNT.name).unwrap_or_default(),
-                &error.to_string(),
+                &chain(&error),
             )
         })?
     } else {
         Config::infer().await.map_err(|error| {
             Failure::usage(format!(
-                "neither in a pod nor with a kubeconfig: {error}; use --dry-run to only see the volume"
+                "neither in a pod nor with a kubeconfig: {}; use --dry-run to only see the volume",
+                chain(&error)
             ))
         })?
     };
@@ -37,6 +39,6 @@ pub async fn connect() -> Result<Client, Failure> {
     // `create` retries instead, so that all retries share one time limit.
     config.default_retry = false;
     let builder = ClientBuilder::try_from(config)
-        .map_err(|error| Failure::config(format!("cannot speak to the Kubernetes API: {error}")))?;
+        .map_err(|error| Failure::config(format!("cannot speak to the Kubernetes API: {}", says(&error))))?;
     Ok(builder.with_layer(&MapRequestLayer::new(without_field_validation::<Body>)).build())
 }

@@ -11,6 +11,7 @@ use kube::api::{Api, PostParams};
 
 use super::answer::{Answer, Verb, answer};
 use super::same;
+use super::says::says;
 use super::turns::Turns;
 use crate::Failure;
 
@@ -85,7 +86,7 @@ async fn attempt(volumes: &Api<PersistentVolume>, turns: &Turns, volume: &Persis
     let found = turns.take(volumes.get(name)).await.map_err(|error| match answer(&error, Verb::Get, name) {
         Answer::Failed(failure) => Problem::Final(failure),
         Answer::Transient(message) => Problem::Transient(message),
-        Answer::Exists => Problem::Transient(error.to_string()),
+        Answer::Exists => Problem::Transient(says(&error)),
     })?;
     same::check(volume, &found).map_err(Problem::Final)
 }

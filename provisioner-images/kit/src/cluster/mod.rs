@@ -4,6 +4,7 @@ mod answer;
 mod connect;
 mod create;
 mod same;
+mod says;
 mod shared;
 mod turns;
 
@@ -11,6 +12,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 
 pub use connect::connect;
 pub use create::{API_RETRY_TIMEOUT, create};
+pub use says::says;
 pub use shared::Shared;
 
 use crate::Failure;

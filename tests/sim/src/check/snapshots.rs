@@ -74,8 +74,9 @@ pub fn retained(store: &Store, world: &World) -> BTreeSet<StorageKey> {
         let same = log.iter().map(|change| &change.object).filter(|of| uid(of) == uid(content));
         same.into_iter().all(|of| !has_finalizer(of, names::SNAPSHOT_FINALIZER))
     };
+    let is_whole = |content: &Value| is_ready(content) || !text(content, "/spec/source/snapshotHandle").is_empty();
     let stays = |content: &&std::rc::Rc<Value>| {
-        text(content, "/spec/deletionPolicy") == "Retain" && is_ready(content) || unseen(content)
+        text(content, "/spec/deletionPolicy") == "Retain" && is_whole(content) || unseen(content)
     };
     gone.filter(stays).flat_map(|content| stored(world, content).map(|(location, _)| location.clone())).collect()
 }
