@@ -235,6 +235,30 @@ async fn a_source_that_the_api_server_drops_is_noticed_whichever_client_creates_
     attempt(&ring, "empty").await;
 }
 
+/// Whoever exports a claim and creates it elsewhere may be the creator of both, so that nothing else is to be overwritten.
+#[tokio::test]
+async fn a_copied_manifest_says_nothing_about_the_source_of_its_copy() {
+    let ring = ring(true).await;
+    class_of_images(&ring, "c", &[("capabilities", "clone")]).await;
+    let source = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } });
+    let original = ring.claim_with("original", "nobody", json!({ "spec": source })).await;
+    assert_eq!(annotation(&original, names::SOURCE_NAMESPACE).as_deref(), Some(USER));
+    let mut annotations = original.metadata.annotations.unwrap();
+    annotations.insert(names::SOURCE_NAMESPACE.into(), "elsewhere".into());
+    let exported = json!({ "metadata": { "annotations": annotations } });
+    let of_another = json!({ "metadata": { "annotations": { names::SOURCE_NAMESPACE: "elsewhere" } } });
+    for (what, metadata) in [("own", exported), ("others", of_another)] {
+        let mut with_source = metadata.clone();
+        merge(&mut with_source, json!({ "spec": source }));
+        let copy = ring.claim_with(&format!("{what}-clone"), "nobody", with_source).await;
+        assert_eq!(annotation(&copy, names::SOURCE_NAMESPACE).as_deref(), Some(USER), "the clone of {what}");
+        let empty = ring.claim_with(&format!("{what}-empty"), "c", metadata).await;
+        assert_eq!(annotation(&empty, names::SOURCE_NAMESPACE), None, "the empty copy of {what}");
+        assert_eq!(annotation(&empty, names::CREATED_BY), annotation(&copy, names::CREATED_BY), "{what}");
+        attempt(&ring, &format!("{what}-empty")).await;
+    }
+}
+
 #[tokio::test]
 async fn a_copied_claim_is_created_without_the_stamp() {
     let ring = ring(true).await;
