@@ -24,10 +24,11 @@ use crate::reconcile::memory::{RateLimit, Sweep};
 use crate::rules::Rule;
 use crate::run::script::{Texts, complete};
 use crate::run::state::{Cause, JobRefusal, RunState, state};
+use crate::run::stuck::StuckReason;
 use crate::run::times;
 use crate::run::view::{Job, Pod};
 use crate::state::ClusterState;
-use crate::state::index::{EXPECTATION_TIMEOUT, SlotRequest, WorkItem};
+use crate::state::index::{EXPECTATION_TIMEOUT, Index, SlotRequest, WorkItem};
 
 /// The services that a worker needs.
 pub struct Context {
@@ -54,9 +55,9 @@ pub struct Context {
     faults: Mutex<HashMap<WorkItem, Fault>>,
 }
 
-/// The longest time between two failures of a write that count as one. A Job that the API server may have created is
-/// awaited in between.
-const SAME_FAULT: Duration = Duration::from_secs(90);
+/// The longest time between two failures of a write that count as one. In between a Job that the API server may have
+/// created is awaited, or a reconcile waits for its next try and times out again.
+const SAME_FAULT: Duration = Duration::from_secs(120);
 
 /// A fault of the API server or of a webhook that an item has met, with times as [`Clock::passed`] tells them.
 struct Fault {
@@ -150,7 +151,11 @@ impl Context {
             RunState::NotCached if index.is_expected(name) => RunState::MayBeRunning,
             state => {
                 let node = job.and_then(|job| index.node(job.node.as_ref()?));
-                state.with_taints_of(node.as_deref())
+                let state = state.with_taints_of(node.as_deref());
+                match job {
+                    Some(job) => with_lost_node(&index, job, state),
+                    None => state,
+                }
             }
         }
     }
@@ -288,6 +293,22 @@ impl Context {
 
     pub(super) fn succeeded(&self, item: &WorkItem) {
         self.failures.lock().expect("no code panics while it holds the failures").remove(item);
+    }
+}
+
+/// Says that the node of a run is lost, if the run changes a volume and its pod fits on no node. Else the reader would look
+/// for an error in the config.
+fn with_lost_node(index: &Index, job: &Job, state: RunState) -> RunState {
+    let changes = [Operation::Expand, Operation::Modify].iter().any(|operation| job.run_labels.operation == *operation);
+    match (state, &job.volume) {
+        (RunState::Stuck { cause, since }, Some(volume))
+            if changes && StuckReason::of(&cause.reason, "") == StuckReason::Unschedulable =>
+        {
+            let node_states = index.node_states(job.node.iter());
+            let message = node_states.why_change_is_stuck(job.node.as_deref(), volume, &cause.message);
+            RunState::Stuck { cause: Cause::new(cause.reason, message), since }
+        }
+        (state, _) => state,
     }
 }
 

@@ -105,6 +105,7 @@ pub fn requeue_after(
         None => {
             let delay = context.retry_after(item);
             context.metrics.step_failed(ErrorCategory::Timeout);
+            failing::emit_timeout(context, item);
             tracing::warn!(?item, ?delay, "the API server did not answer in time; the orchestrator repeats the step");
             Some(delay)
         }

@@ -48,4 +48,5 @@ mod trace;
 mod ui;
 mod uninstall;
 mod velero;
+mod vouch;
 mod webhooks;

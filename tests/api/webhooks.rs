@@ -51,6 +51,8 @@ async fn a_webhook_that_is_down_is_told_on_the_claim_and_on_the_volume() {
     assert!(!message.contains("Status {") && !message.contains("ErrorResponse"), "the server's words alone: {message}");
     let (_, trace) = ring.command(&["trace", &format!("{USER}/a")]).await;
     assert!(trace.contains(words), "{trace}");
+    let (_, status) = ring.command(&["status", "-o", "wide"]).await;
+    assert!(status.contains("Kubernetes fails a write"), "{status}");
     webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
     let (_, volume) = ring.provision("a").await;
 
@@ -69,6 +71,35 @@ async fn a_webhook_that_is_down_is_told_on_the_claim_and_on_the_volume() {
     webhook(&ring, "claims", away(), marked, claims).await;
     ring.claim_with("b", "c", json!({ "metadata": { "labels": { "policy": "strict" } } })).await;
     ring.event(USER, "b", reason::PROVISIONING_FAILED, words).await;
+}
+
+/// Nobody deletes the volume, and its user waits.
+#[tokio::test]
+async fn a_webhook_that_is_down_is_told_on_a_claim_that_grows_and_on_a_deleted_snapshot() {
+    let ring = Ring::with_snapshots().await;
+    ring.class("c", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
+    let keys = [("capabilities", "expand, snapshot"), ("placement", "any"), ("reclaim-policy", "Delete")];
+    ring.config("c", "c", &keys).await;
+    ring.claim("a", "c").await;
+    ring.provision("a").await;
+    let snapshot = ring.snapshot("monday", "a").await;
+    let job = ring.job(ADMIN, "snapshot", &snapshot, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.snapshot_ready("monday").await;
+
+    let away = json!({ "service": { "namespace": "policy", "name": "policy-engine" } });
+    let of_class = json!({ "matchLabels": { names::LABEL_CLASS: "c" } });
+    let jobs =
+        json!({ "apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"], "operations": ["CREATE"] });
+    let webhooks = webhook(&ring, "jobs", away, of_class, jobs).await;
+    let words = r#"service "policy-engine" not found"#;
+    ring.ask("a", "3Gi").await.unwrap();
+    ring.event(&ring.user, "a", reason::VOLUME_RESIZE_FAILED, words).await;
+    ring.delete_snapshot("monday").await;
+    ring.event(&ring.user, "monday", reason::SNAPSHOT_DELETION_FAILED, words).await;
+    webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
+    ring.snapshot_deleted(&snapshot).await;
+    ring.content_gone(&names::content_name(&snapshot)).await;
 }
 
 /// Each write to a claim of one tenant waits for ten seconds, and there are more of these claims than workers.

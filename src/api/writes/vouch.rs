@@ -1,11 +1,18 @@
-//! The writes by which an admin vouches for a restored volume.
+//! The writes by which an admin vouches for a restored volume, or for another node of a volume and its snapshots.
 
 use flex_contract::names;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::Api;
+use kube::api::Patch;
 use serde_json::{Value, json};
 
-use super::{Result, Writes};
+use super::{Result, WriteError, Writes, params, patch};
+use crate::api::trimmed::Trimmed;
 use crate::config::classes::Identity;
-use crate::model::volume::Volume;
+use crate::model::snapshot::Content;
+use crate::model::snapshot::api::VolumeSnapshotContent;
+use crate::model::volume::{Volume, adoption_mark};
+use crate::state::index::WorkItem;
 
 impl Writes {
     /// Writes the adoption mark of a restored volume, by its provenance. A volume without a claimRef is reserved first:
@@ -31,9 +38,44 @@ impl Writes {
         if let Some(nodes) = nodes {
             annotations[names::NODES] = json!(nodes.join(","));
         }
-        let marked = self.write_adoption_mark(&Volume { provenance: Some(new.record), ..kept }).await?;
-        self.patch_volume(&marked, json!({ "annotations": annotations }), json!({})).await
+        self.write_record(&kept, &new.record, &json!({ "annotations": annotations })).await
     }
+
+    /// Writes a new record of a volume together with its mark: the API server takes annotations with a status. With one of
+    /// them alone, a volume in use would look as if a backup tool had restored it.
+    async fn write_record(&self, volume: &Volume, record: &str, metadata: &Value) -> Result<Volume> {
+        let status = json!({ "status": { "reason": adoption_mark(record, &volume.uid) } });
+        let body = patch(&volume.uid, &volume.resource_version, metadata.clone(), status);
+        let volumes: Api<Trimmed<PersistentVolume>> = Api::all(self.client.clone());
+        let answer = volumes.patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
+        let item = WorkItem::Volume(volume.name.clone());
+        let written: Volume = self.written(item, format!("volume {}", volume.name), answer)?;
+        // A server that ignores the annotations has written the mark.
+        match written.is_adopted() {
+            true => Ok(written),
+            false => self.patch_volume(&written, metadata.clone(), json!({})).await,
+        }
+    }
+
+    /// Writes into the record of a content that another node has the storage of its volume. All else in the record stays,
+    /// also the UID of the content that got it: a content that a backup tool has restored still counts as such.
+    pub async fn vouch_snapshot(&self, content: &Content, node: &str) -> Result<()> {
+        let Some(record) = content.provenance.as_deref().and_then(|record| record_on(record, node)) else {
+            return Ok(());
+        };
+        let metadata = json!({ "annotations": { names::PROVENANCE: record } });
+        let body = patch(&content.uid, &content.resource_version, metadata, json!({}));
+        let contents: Api<VolumeSnapshotContent> = Api::all(self.client.clone());
+        let patched = contents.patch(&content.name, &params(), &Patch::Merge(body)).await;
+        patched.map(drop).map_err(WriteError::of(format!("VolumeSnapshotContent {}", content.name)))
+    }
+}
+
+/// Returns the record of a snapshot, with another node.
+fn record_on(record: &str, node: &str) -> Option<String> {
+    let mut read: Value = serde_json::from_str(record).ok()?;
+    read.as_object_mut()?.insert("node".to_owned(), json!(node));
+    Some(read.to_string())
 }
 
 /// A record that an admin has confirmed with changes.
@@ -88,6 +130,14 @@ mod tests {
         assert_eq!(became(&ours.to_string()), None);
         let unknown = Identity { cluster: String::new(), ..here };
         assert_eq!(record_here(r#"{"cluster":"there"}"#, &unknown, None), None);
+    }
+
+    #[test]
+    fn the_record_of_a_snapshot_keeps_all_but_its_node() {
+        let record = r#"{"class":"c","later":1,"node":"a","volume_id":"v","content_uid":"u"}"#;
+        let new: Value = serde_json::from_str(&record_on(record, "b").unwrap()).unwrap();
+        assert_eq!(new, json!({ "class": "c", "later": 1, "node": "b", "volume_id": "v", "content_uid": "u" }));
+        assert_eq!(record_on("{", "b"), None);
     }
 
     #[test]

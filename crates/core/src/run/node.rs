@@ -93,6 +93,24 @@ impl NodeStates {
             _ => message.to_owned(),
         }
     }
+
+    /// Does the same about a run that changes a volume, and is pinned to a node. An admin may know another node that has the
+    /// storage.
+    pub fn why_change_is_stuck(&self, node: Option<&str>, volume: &str, message: &str) -> String {
+        match node {
+            Some(node) if matches!(self.state(node), NodeState::NotCached | NodeState::NotFound) => {
+                run_is_for_lost_node(node, volume)
+            }
+            _ => self.why_stuck(node, message),
+        }
+    }
+}
+
+/// Says that a run that changes a volume is for a node that does not exist.
+fn run_is_for_lost_node(node: &str, volume: &str) -> String {
+    format!(
+        "it must run on node {node}, which does not exist; if its storage is on another node: `flex-provisioner vouch {volume} --node NAME`"
+    )
 }
 
 /// Says that a run waits for its node, which does not answer.
@@ -155,5 +173,25 @@ mod tests {
         assert_eq!(node_states.why_stuck(None, no_node_fits), no_node_fits);
         let why = node_states.why_stuck(Some("b"), no_node_fits);
         assert!(why.starts_with("it must run on node b, which does not answer"), "{why}");
+    }
+
+    #[test]
+    fn a_change_whose_node_is_lost_says_how_to_name_another() {
+        let states = [
+            ("a", NodeState::Reachable),
+            ("b", NodeState::Unreachable),
+            ("c", NodeState::NotFound),
+            ("d", NodeState::NotCached),
+        ];
+        let node_states = NodeStates(states.into_iter().map(|(name, state)| (name.to_owned(), state)).collect());
+        let no_node_fits = "the pod fits on no node";
+        let why = |node: Option<&str>| node_states.why_change_is_stuck(node, "pvc-v", no_node_fits);
+        assert_eq!((why(Some("a")), why(None)), (no_node_fits.to_owned(), no_node_fits.to_owned()));
+        assert!(why(Some("b")).starts_with("it must run on node b, which does not answer"), "{}", why(Some("b")));
+        for lost in ["c", "d"] {
+            let said = why(Some(lost));
+            assert!(said.starts_with(&format!("it must run on node {lost}, which does not exist")), "{said}");
+            assert!(said.contains("flex-provisioner vouch pvc-v --node NAME"), "{said}");
+        }
     }
 }

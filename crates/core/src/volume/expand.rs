@@ -27,7 +27,9 @@ use crate::run::backoff::{clamp_to_recent, next_asked_try_at};
 use crate::run::node::unreachable_message;
 use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
-use crate::volume::in_place_run::{FailedStart, InPlaceRuns, POD_END_POLL, Progress, bound_claim, next_try_text};
+use crate::volume::in_place_run::{
+    FailedStart, InPlaceRuns, POD_END_POLL, Progress, bound_claim, is_on_recorded_node, next_try_text,
+};
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
@@ -88,7 +90,7 @@ pub enum Rule {
     ExpandRunStarting,
     /// A run is being stopped. Waits for its end.
     ExpandRunStopping,
-    /// A run is stuck, and request or recipe have changed since. Deletes its Job.
+    /// A run is stuck, and request, recipe or node have changed since. Deletes its Job.
     ExpandStuckRunOutdated,
     /// A run is stuck. Reports that on the claim, and emits an event.
     ExpandRunStuck,
@@ -173,7 +175,7 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
 
 /// Decides while a run is in progress or stuck.
 fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Option<u64>) -> Option<Decision> {
-    let is_wanted = |job: &Job| requested_size == Some(size_of(job));
+    let is_wanted = |job: &Job| requested_size == Some(size_of(job)) && is_on_recorded_node(volume, job);
     Some(match o.runs.progress(&o.recipe, is_wanted)? {
         Progress::Starting => Rule::ExpandRunStarting.nothing(),
         Progress::Stopping => Rule::ExpandRunStopping.nothing(),

@@ -188,6 +188,22 @@ fn a_stuck_run_ends_when_another_size_is_requested() {
     assert_eq!(World { recipe, ..world(3).with(&[(job(1, 3), stuck())]) }.step(Rule::ExpandStuckRunOutdated), removed);
 }
 
+/// An admin has vouched for another node since the run began.
+#[test]
+fn a_stuck_run_ends_when_the_record_names_another_node() {
+    let on = |recorded: &str, pinned: Option<&str>| {
+        let mut world = world(3).with(&[(Job { node: pinned.map(str::to_owned), ..job(1, 3) }, stuck())]);
+        let record = json!({ "node": recorded }).to_string();
+        world.volume.adoption_mark = Some(crate::model::volume::adoption_mark(&record, "pv"));
+        world.volume.provenance = Some(record);
+        world.decide(NOW).rule
+    };
+    assert_eq!(on("n2", Some("n1")), Rule::ExpandStuckRunOutdated);
+    for (recorded, pinned) in [("n1", Some("n1")), ("", Some("n1")), ("n2", None)] {
+        assert_eq!(on(recorded, pinned), Rule::ExpandRunStuck, "{recorded} {pinned:?}");
+    }
+}
+
 #[test]
 fn a_stuck_run_is_reported() {
     let world = world(3).with(&[(job(1, 3), stuck())]);

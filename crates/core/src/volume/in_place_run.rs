@@ -65,7 +65,7 @@ impl<'a> InPlaceRuns<'a> {
     }
 
     /// Returns the state of the run that comes first. `is_wanted` checks whether the request still asks for the target
-    /// of a run; `recipe` is that of the next run.
+    /// of a run, on its node; `recipe` is that of the next run.
     pub(super) fn progress(
         &self,
         recipe: &Result<&Recipe, String>,
@@ -101,7 +101,7 @@ pub(super) enum Progress<'a> {
     Starting,
     /// The Job of the run is terminating.
     Stopping,
-    /// The run is stuck, and request or recipe have changed since.
+    /// The run is stuck, and request, recipe or node have changed since.
     Outdated(&'a Job),
     /// The run is stuck, for this cause.
     Stuck(&'a Job, &'a Cause),
@@ -134,6 +134,13 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
         claim.is_bound() && claim.phase == ClaimPhase::Bound && claim.volume_name.as_deref() == Some(&volume.name)
     };
     claim.filter(bound).filter(|claim| !claim.has_finalizer() && volume.is_adopted() && !volume.terminating)
+}
+
+/// Checks whether a run is on the node of the volume's record, if both name one. An admin may have named another node since
+/// the run began.
+pub(super) fn is_on_recorded_node(volume: &Volume, job: &Job) -> bool {
+    let recorded = job.node.as_ref().and_then(|_| volume.origin_node());
+    recorded.is_none() || job.node == recorded
 }
 
 /// Says when the next try is. `another` is what the claim may request instead.

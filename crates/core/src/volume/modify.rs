@@ -30,7 +30,7 @@ use crate::run::node::unreachable_message;
 use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
 use crate::volume::in_place_run::{
-    FailedStart, InPlaceRun, InPlaceRuns, POD_END_POLL, Progress, bound_claim, next_try_text,
+    FailedStart, InPlaceRun, InPlaceRuns, POD_END_POLL, Progress, bound_claim, is_on_recorded_node, next_try_text,
 };
 
 /// The observation on which the decision rests.
@@ -81,7 +81,7 @@ pub enum Rule {
     ModifyRunStarting,
     /// A run is being stopped. Waits for its end.
     ModifyRunStopping,
-    /// A run is stuck, and request or recipe have changed since. Deletes its Job.
+    /// A run is stuck, and request, recipe or node have changed since. Deletes its Job.
     ModifyStuckRunOutdated,
     /// A run is stuck. Reports that on the claim, and emits an event.
     ModifyRunStuck,
@@ -187,10 +187,11 @@ fn last<'a>(volume: &'a Volume, attributes: &Attributes) -> Option<&'a PendingMo
 
 /// Decides while a run is in progress or stuck.
 fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision> {
-    let is_wanted = |job: &Job| match has_requested_attributes(volume, claim) {
+    let is_asked_for = |job: &Job| match has_requested_attributes(volume, claim) {
         true => target_of(job) == *volume.attributes(),
         false => target_of(job).class == claim.attributes_class,
     };
+    let is_wanted = |job: &Job| is_asked_for(job) && is_on_recorded_node(volume, job);
     Some(match o.runs.progress(&o.recipe, is_wanted)? {
         Progress::Starting => Rule::ModifyRunStarting.nothing(),
         Progress::Stopping => Rule::ModifyRunStopping.nothing(),

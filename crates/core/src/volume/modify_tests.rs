@@ -232,6 +232,20 @@ fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
     assert!(stuck("", "gold", "gold").said().contains("VolumeAttributesClass gold does not progress: no such image"));
 }
 
+/// An admin has vouched for another node since the run began.
+#[test]
+fn a_stuck_run_ends_when_the_record_names_another_node() {
+    let on = |recorded: &str| {
+        let pinned = Job { node: Some("n1".into()), ..job(3, "gold") };
+        let mut world = world("", "gold").noted(begins(3, "gold")).with(&[(pinned, stuck())]);
+        let record = json!({ "node": recorded }).to_string();
+        world.volume.adoption_mark = Some(crate::model::volume::adoption_mark(&record, "pv"));
+        world.volume.provenance = Some(record);
+        world.decide(NOW).rule
+    };
+    assert_eq!((on("n1"), on("n2")), (Rule::ModifyRunStuck, Rule::ModifyStuckRunOutdated));
+}
+
 #[test]
 fn a_run_continues_in_spite_of_another_request() {
     for requested in ["gold", "silver", ""] {

@@ -6,7 +6,7 @@
 //! before.
 
 use flex_contract::policy::ReclaimPolicy;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crate::claim::verify::{verify_moved_in_source, verify_volume_source};
@@ -17,6 +17,7 @@ use crate::limits;
 use crate::model::affinity;
 use crate::model::moved_in::MovedIn;
 use crate::model::reach::reaching;
+use crate::model::snapshot::Content;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::model::volume::is_run_id;
@@ -57,6 +58,31 @@ pub struct Vouchable {
     pub untrusted_difference: Option<String>,
     /// The UID of the cluster that has adopted the volume, if that is another one. It may still use the storage.
     pub other_cluster: Option<String>,
+}
+
+/// A snapshot whose record names another node than the one that has the storage of its volume now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SnapshotElsewhere {
+    /// The content of the snapshot.
+    pub content: Arc<Content>,
+    /// The node in its record.
+    pub former_node: String,
+}
+
+/// Returns the snapshots of a volume whose records name another node than the one that has the storage now. A
+/// delete-snapshot run on the former node would succeed, and leave the snapshot behind.
+pub fn snapshots_elsewhere<'a>(
+    volume_id: &str,
+    node: &str,
+    contents: impl Iterator<Item = &'a Arc<Content>>,
+    identity: &Identity,
+) -> Vec<SnapshotElsewhere> {
+    let elsewhere = |content: &Arc<Content>| {
+        let record = content.made_by().filter(|record| !volume_id.is_empty() && record.volume_id == volume_id)?;
+        let former_node = record.origin_node.filter(|former| former != node)?;
+        Some(SnapshotElsewhere { content: content.clone(), former_node })
+    };
+    contents.filter(|content| content.is_ours(identity)).filter_map(elsewhere).collect()
 }
 
 /// The claim to which a volume refers, as the cluster shows it.
@@ -261,8 +287,16 @@ fn class_recipe<'a>(effective_config: &EffectiveConfig, configs: &ClassConfigs<'
     recipe.filter(|recipe| recipe.effective_config.config == effective_config.config)
 }
 
-/// Returns the difference between an effective config and those that are known of its class. Settings that only the
-/// image interprets do not count.
+/// Returns the parameters in which two effective configs differ, of StorageClasses that were written for another
+/// provisioner. They may name Secrets.
+fn other_parameters(one: &EffectiveConfig, other: &EffectiveConfig) -> Vec<String> {
+    let all: BTreeSet<_> = one.parameters.keys().chain(other.parameters.keys()).collect();
+    let differ = all.into_iter().filter(|name| one.parameters.get(*name) != other.parameters.get(*name));
+    differ.map(|name| format!("parameter {}", line(name, limits::NAME))).collect()
+}
+
+/// Returns the difference between an effective config and those that are known of its class. Settings of the ConfigMap
+/// that only the image interprets do not count.
 fn untrusted_difference(effective_config: &EffectiveConfig, configs: &ClassConfigs<'_>) -> Option<String> {
     if configs.recipes.contains(&effective_config.hash()) {
         return None;
@@ -275,14 +309,15 @@ fn untrusted_difference(effective_config: &EffectiveConfig, configs: &ClassConfi
     };
     let keys = |effective_config: &EffectiveConfig| {
         let keys = effective_config.data.keys().filter(|key| keys::is_key(key)).cloned();
-        keys.collect::<std::collections::BTreeSet<_>>()
+        keys.collect::<BTreeSet<_>>()
     };
     let all: Vec<String> = keys(effective_config).union(&keys(&class_recipe.effective_config)).cloned().collect();
     let script =
         (effective_config.script != class_recipe.effective_config.script).then(|| keys::SCRIPT.name.to_owned());
     let differ =
         all.into_iter().filter(|key| effective_config.data.get(key) != class_recipe.effective_config.data.get(key));
-    let differ: Vec<String> = differ.chain(script).collect();
+    let differ = differ.chain(script).chain(other_parameters(effective_config, &class_recipe.effective_config));
+    let differ: Vec<String> = differ.collect();
     let same_kind = (effective_config.service_token, &effective_config.replaces)
         == (class_recipe.effective_config.service_token, &class_recipe.effective_config.replaces);
     match (differ.is_empty(), same_kind) {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::classes::{Config, classes};
 use crate::config::external_provisioner::ExternalProvisioners;
+use crate::model::snapshot::api::VolumeSnapshotContent;
 use crate::object::ObjectName;
 
 const ID: &str = "c0ffee00-0000-4000-8000-000000000001";
@@ -170,6 +171,49 @@ fn a_record_with_another_image_or_secret_needs_an_admin() {
     assert!(said(&other_script, Some(&[]), &[]).unwrap().is_some_and(|why| why.contains("script")));
     let kept = effective_config(&[("secret-env", "password-of-others")]).hash();
     assert_eq!(said(&volume, Some(&[]), &[kept]), Ok(None), "a version that the orchestrator itself keeps");
+}
+
+/// The class was written for another provisioner, and its parameters may name Secrets.
+#[test]
+fn a_record_with_another_parameter_of_the_class_needs_an_admin() {
+    let secret = ("secret-of-driver".to_owned(), "of-others".to_owned());
+    let forged = EffectiveConfig { parameters: [secret].into(), ..effective_config(&[]) };
+    let why = said(&restored(&forged, |_| {}), Some(&[]), &[]).unwrap().unwrap();
+    assert!(why.contains("in parameter secret-of-driver"), "{why}");
+    assert_eq!(said(&restored(&forged, |_| {}), Some(&[]), &[forged.hash()]), Ok(None), "a version that is kept");
+}
+
+/// A delete-snapshot run on the former node would succeed, and leave the snapshot behind.
+#[test]
+fn the_snapshots_of_a_volume_follow_it_to_another_node() {
+    let content = |name: &str, change: &dyn Fn(&mut Value)| {
+        let mut record = json!({
+            "config": { "namespace": "admin", "name": "c" }, "class": "silver", "data": {}, "node": "a",
+            "volume_id": ID, "pv_name": names::pv_name(ID), "size": 1, "volume_mode": "Filesystem",
+        });
+        change(&mut record);
+        let driver = record["driver"].as_str().unwrap_or(names::DEFAULT_PROVISIONER).to_owned();
+        let object = json!({
+            "metadata": { "name": name, "uid": name, "annotations": { names::PROVENANCE: record.to_string() } },
+            "spec": {
+                "driver": driver, "deletionPolicy": "Delete", "source": { "volumeHandle": ID },
+                "volumeSnapshotRef": { "namespace": "team", "name": "monday", "uid": "s" },
+            },
+        });
+        Arc::new(Content::from(&serde_json::from_value::<VolumeSnapshotContent>(object).unwrap()))
+    };
+    let contents = [
+        content("ours", &|_| {}),
+        content("there-already", &|record| record["node"] = json!("b")),
+        content("on-any-node", &|record| record["node"] = json!("")),
+        content("of-another-volume", &|record| record["volume_id"] = json!("another")),
+        content("of-another-driver", &|record| record["driver"] = json!("another")),
+        content("unreadable", &|record| record["size"] = json!("large")),
+    ];
+    let found = |id: &str| snapshots_elsewhere(id, "b", contents.iter(), &Identity::of_tests());
+    let ours = SnapshotElsewhere { content: contents[0].clone(), former_node: "a".into() };
+    assert_eq!(found(ID), [ours]);
+    assert!(found("").is_empty());
 }
 
 #[test]
