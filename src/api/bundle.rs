@@ -3,10 +3,11 @@
 //! A recording client remembers each answer to a read. A replaying client gives the same answers to the same requests,
 //! so that everything that only reads works without the cluster. Answers have no values of Secrets.
 
-use std::collections::BTreeMap;
+mod clean;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use flex_contract::names;
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -15,24 +16,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower::BoxError;
 
-use crate::model::volume::adoption_mark;
+use self::clean::{kind_of, without_secrets};
 
-/// The text in place of what is removed.
-const REMOVED: &str = "(removed)";
-/// The beginning of the names that are the project's own. Other annotations may hold a whole object as it was applied.
-const OWN: &str = "flex-provisioner.io/";
-/// The fields of a pod with containers.
-const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
-/// The fields of a container whose texts may be secrets.
-const WORDS: [&str; 2] = ["command", "args"];
-/// The keys of a config that hold what containers hold in a pod.
-mod keys {
-    pub const POD_TEMPLATE: &str = flex_core::config::keys::POD_TEMPLATE.name;
-    pub const COMMAND: &str = flex_core::config::keys::COMMAND.name;
-    pub const ARGS: &str = flex_core::config::keys::ARGS.name;
-}
-/// The key of a config whose value is secret.
-const SERVICE_TOKEN: &str = flex_core::config::keys::SERVICE_TOKEN.name;
+/// The largest text of all answers with events, in bytes. Users create any number of events.
+const MAX_EVENTS: usize = 16 << 20;
+/// The largest text of all other answers, in bytes. 50,000 claims with their volumes need 200 MiB.
+const MAX_OTHERS: usize = 208 << 20;
 
 /// An answer, with the request that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,23 +34,76 @@ pub struct Answer {
     pub body: Value,
 }
 
+impl Answer {
+    /// Returns the path of the request.
+    pub fn path(&self) -> &str {
+        self.request.split('?').next().unwrap_or_default()
+    }
+
+    /// Checks whether the answer has events. They tell what has happened, and no decision needs them.
+    pub fn has_events(&self) -> bool {
+        kind_of(&self.request) == "events"
+    }
+
+    /// Returns the bytes of the answer as text.
+    fn size(&self) -> usize {
+        self.request.len() + self.body.to_string().len()
+    }
+}
+
+/// The answers that are kept, and what has no room.
+#[derive(Debug, Default)]
+struct Kept {
+    answers: BTreeMap<String, Answer>,
+    /// The bytes of the answers with events.
+    of_events: usize,
+    /// The bytes of the other answers.
+    of_others: usize,
+    /// The paths of the requests whose answers are not kept.
+    left_out: BTreeSet<String>,
+}
+
+impl Kept {
+    /// Keeps an answer in place of a former one to the same request, if there is room for it.
+    fn keep(&mut self, answer: Answer) {
+        let former = self.answers.remove(&answer.request).map_or(0, |former| former.size());
+        let (bytes, most) = match answer.has_events() {
+            true => (&mut self.of_events, MAX_EVENTS),
+            false => (&mut self.of_others, MAX_OTHERS),
+        };
+        *bytes -= former;
+        let size = answer.size();
+        if *bytes + size <= most {
+            *bytes += size;
+            self.answers.insert(answer.request.clone(), answer);
+        } else {
+            self.left_out.insert(answer.path().to_owned());
+        }
+    }
+}
+
 /// Recorded answers, by their requests.
 #[derive(Clone, Debug, Default)]
-pub struct Recording(Arc<Mutex<BTreeMap<String, Answer>>>);
+pub struct Recording(Arc<Mutex<Kept>>);
 
 impl Recording {
     /// Makes a recording of answers.
     pub fn of(answers: impl IntoIterator<Item = Answer>) -> Self {
         let answers = answers.into_iter().map(|answer| (answer.request.clone(), answer));
-        Recording(Arc::new(Mutex::new(answers.collect())))
+        Recording(Arc::new(Mutex::new(Kept { answers: answers.collect(), ..Kept::default() })))
     }
 
     /// Returns the answers, in the order of their requests.
     pub fn answers(&self) -> Vec<Answer> {
-        self.locked().values().cloned().collect()
+        self.locked().answers.values().cloned().collect()
     }
 
-    fn locked(&self) -> MutexGuard<'_, BTreeMap<String, Answer>> {
+    /// Returns the paths of the requests of which some answers are not recorded, because they are too long.
+    pub fn left_out(&self) -> Vec<String> {
+        self.locked().left_out.iter().cloned().collect()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().expect("no code panics while it holds the recording")
     }
 
@@ -79,8 +121,8 @@ impl Recording {
                 let body = serde_json::from_slice(&bytes);
                 let body = body.unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
                 let body = without_secrets(&wanted, body);
-                let answer = Answer { request: wanted.clone(), status: parts.status.as_u16(), body };
-                recording.locked().insert(wanted, answer);
+                let answer = Answer { request: wanted, status: parts.status.as_u16(), body };
+                recording.locked().keep(answer);
                 Ok::<_, BoxError>(Response::from_parts(parts, Body::from(bytes.to_vec())))
             }
         });
@@ -93,7 +135,7 @@ impl Recording {
         let service = tower::service_fn(move |request: Request<Body>| {
             let recording = recording.clone();
             async move {
-                let known = recording.locked().get(&key(request.uri())).cloned();
+                let known = recording.locked().answers.get(&key(request.uri())).cloned();
                 let known = known.filter(|_| request.method() == Method::GET);
                 let (status, body) = match known {
                     Some(Answer { status, body: Value::String(text), .. }) => (status, text),
@@ -131,125 +173,6 @@ fn refusal(method: &Method, uri: &Uri) -> Value {
     })
 }
 
-/// Removes what nobody else should see from an answer, and what nobody needs.
-fn without_secrets(request: &str, mut body: Value) -> Value {
-    let is_of = |kind: &str| request.split(['?', '/']).any(|part| part == kind);
-    let (of_configs, of_claims) = (is_of("configmaps"), is_of("persistentvolumeclaims"));
-    match body.get_mut("items").and_then(Value::as_array_mut) {
-        Some(items) => items.iter_mut().for_each(|object| clean(object, of_configs, of_claims)),
-        None => clean(&mut body, of_configs, of_claims),
-    }
-    body
-}
-
-fn clean(object: &mut Value, is_config: bool, is_claim: bool) {
-    let had_own_mark = has_own_mark(object);
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-            annotations.retain(|name, _| is_needed(name));
-            annotations.values_mut().for_each(without_templates);
-        }
-        if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut).filter(|_| is_claim) {
-            labels.retain(|name, _| is_needed(name));
-        }
-    }
-    if is_config && let Some(token) = object.pointer_mut(&format!("/data/{SERVICE_TOKEN}")) {
-        *token = json!(REMOVED);
-    }
-    if let Some(data) = object.get_mut("data") {
-        without_templates(data);
-    }
-    if let Some(spec) = object.get_mut("spec") {
-        without_values(spec);
-    }
-    if had_own_mark {
-        // The mark is the hash of the record, which may be shorter now.
-        let mark = own_mark(object).map(|mark| json!(mark)).unwrap_or_default();
-        object["status"]["reason"] = mark;
-    }
-}
-
-/// Checks whether a decision may need an annotation, or a label of a claim. Those of others may hold a whole object as
-/// somebody applied it.
-fn is_needed(name: &str) -> bool {
-    let of_kubernetes = name.split_once('/').is_some_and(|(domain, _)| domain.ends_with("kubernetes.io"));
-    let of_applier = name.ends_with("/last-applied-configuration");
-    name.starts_with(OWN) || of_kubernetes && !of_applier
-}
-
-/// Returns the adoption mark that belongs to the record of a volume.
-fn own_mark(object: &Value) -> Option<String> {
-    let record = object["metadata"]["annotations"][names::PROVENANCE].as_str()?;
-    Some(adoption_mark(record, object["metadata"]["uid"].as_str().unwrap_or_default()))
-}
-
-fn has_own_mark(object: &Value) -> bool {
-    own_mark(object).is_some_and(|mark| object["status"]["reason"] == mark.as_str())
-}
-
-/// Removes values and commands from the pod templates of a config, wherever it is kept: as data, or as a record in a
-/// text.
-fn without_templates(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            for (name, value) in fields.iter_mut() {
-                match (name.as_str(), value.as_str()) {
-                    (keys::POD_TEMPLATE, Some(text)) => *value = json!(clean_template(text)),
-                    (keys::COMMAND | keys::ARGS, Some(_)) => *value = json!(json!([REMOVED]).to_string()),
-                    _ => without_templates(value),
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_templates),
-        Value::String(text) if text.starts_with('{') => {
-            let Ok(mut record) = serde_json::from_str::<Value>(text) else { return };
-            let before = record.clone();
-            without_templates(&mut record);
-            if record != before {
-                *text = record.to_string();
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Returns a pod template without values, commands and annotations. A text that is no template has nothing that anybody
-/// needs.
-fn clean_template(text: &str) -> String {
-    let Ok(mut template) = serde_saphyr::from_str::<Value>(text) else { return REMOVED.to_owned() };
-    if let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("annotations");
-    }
-    template.get_mut("spec").into_iter().for_each(without_values);
-    template.to_string()
-}
-
-/// Removes the values of environment variables, and the commands, from the containers of a pod or of a template. No
-/// decision needs them.
-fn without_values(spec: &mut Value) {
-    for field in CONTAINERS {
-        for container in entries(spec, field) {
-            for value in entries(container, "env").filter_map(|variable| variable.get_mut("value")) {
-                *value = json!(REMOVED);
-            }
-            for field in WORDS {
-                if let Some(words) = container.get_mut(field) {
-                    *words = json!([REMOVED]);
-                }
-            }
-        }
-    }
-    if let Some(spec) = spec.pointer_mut("/template/spec") {
-        without_values(spec);
-    }
-}
-
-/// Returns the entries of a list in an object; none if there is no such list.
-fn entries<'a>(object: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> {
-    object.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -258,6 +181,7 @@ mod tests {
     use kube::Api;
     use kube::api::{ListParams, PostParams};
 
+    use super::clean::{REMOVED, SERVICE_TOKEN};
     use super::*;
 
     /// Returns a client of a server with one config, and with Secrets.
@@ -304,51 +228,6 @@ mod tests {
     }
 
     #[test]
-    fn values_in_pods_are_removed() {
-        let pod = json!({ "containers": [{ "name": "a", "args": ["hidden"], "env": [
-            { "name": "PASSWORD", "value": "hidden" }, { "name": "REFERENCE", "valueFrom": { "fieldRef": {} } },
-        ] }], "initContainers": [{ "command": ["hidden"] }] });
-        for spec in [pod.clone(), json!({ "template": { "spec": pod } })] {
-            let metadata = json!({ "annotations": { "kubectl.kubernetes.io/last-applied-configuration": "hidden" } });
-            let list = json!({ "items": [{ "metadata": metadata, "spec": spec }] });
-            let text = without_secrets("/api/v1/namespaces/a/pods", list).to_string();
-            assert!(!text.contains("hidden") && text.contains("PASSWORD") && text.contains("valueFrom"), "{text}");
-        }
-        assert_eq!(without_secrets("/api/v1/x", json!("text")), json!("text"));
-        assert_eq!(without_secrets("/api/v1/x", json!({ "kind": "Status" })), json!({ "kind": "Status" }));
-    }
-
-    #[test]
-    fn values_in_the_pod_template_of_a_config_are_removed_wherever_it_is_kept() {
-        let template = "metadata: {annotations: {a: hidden}}\nspec:\n  containers:\n  - name: provisioner\n    env: [{name: LOGIN, value: hidden}]\n";
-        let data = json!({ "image": "i", "pod-template": template, "command": "[\"hidden\"]", "zone": "west" });
-        let record = json!({ "class": "gold", "data": data }).to_string();
-        let mark = adoption_mark(&record, "u");
-        let volume = json!({
-            "metadata": { "uid": "u", "annotations": { names::PROVENANCE: record, "tool.example/x": "hidden" } },
-            "spec": {}, "status": { "reason": mark },
-        });
-        for (request, object) in [
-            ("/api/v1/namespaces/a/configmaps", json!({ "metadata": {}, "data": data })),
-            ("/apis/apps/v1/namespaces/a/controllerrevisions", json!({ "metadata": {}, "data": { "data": data } })),
-            ("/api/v1/persistentvolumes", volume.clone()),
-            ("/api/v1/persistentvolumes/pv", volume),
-        ] {
-            let body = if request.ends_with("/pv") { object } else { json!({ "items": [object] }) };
-            let cleaned = without_secrets(request, body);
-            let text = cleaned.to_string();
-            assert!(!text.contains("hidden") && text.contains("west") && text.contains("LOGIN"), "{request}: {text}");
-            if request.ends_with("/pv") {
-                assert!(has_own_mark(&cleaned), "the volume is still adopted: {text}");
-            }
-        }
-        let claim = json!({ "metadata": { "labels": { "team": "hidden" }, "annotations": {
-            "example.com/note": "hidden", "volume.kubernetes.io/selected-node": "n", names::ATTEMPT: "1" } } });
-        let text = without_secrets("/api/v1/persistentvolumeclaims", json!({ "items": [claim] })).to_string();
-        assert!(!text.contains("hidden") && text.contains("selected-node") && text.contains(names::ATTEMPT), "{text}");
-    }
-
-    #[test]
     fn watches_and_writes_are_not_recorded() {
         let recorded = |method: Method, uri: &str| is_recorded(&method, &uri.parse().unwrap());
         assert!(recorded(Method::GET, "/api/v1/persistentvolumes?limit=500"));
@@ -359,5 +238,23 @@ mod tests {
         ] {
             assert!(!recorded(method.clone(), uri), "{method} {uri}");
         }
+    }
+
+    #[test]
+    fn events_take_no_room_from_other_answers() {
+        let recording = Recording::default();
+        let long = json!({ "items": [{ "message": "x".repeat(1 << 20) }] });
+        for page in 0..40 {
+            let request = format!("/api/v1/namespaces/team/events?continue={page}");
+            recording.locked().keep(Answer { request, status: 200, body: long.clone() });
+        }
+        let config = Answer { request: "/api/v1/configmaps".into(), status: 200, body: long };
+        for _ in 0..3 {
+            recording.locked().keep(config.clone());
+        }
+        let (of_events, others): (Vec<_>, Vec<_>) = recording.answers().into_iter().partition(Answer::has_events);
+        assert_eq!(of_events.len(), (MAX_EVENTS >> 20) - 1);
+        assert_eq!((others, recording.locked().of_others), (vec![config.clone()], config.size()));
+        assert_eq!(recording.left_out(), ["/api/v1/namespaces/team/events"]);
     }
 }

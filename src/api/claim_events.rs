@@ -81,12 +81,9 @@ impl Read {
 /// The reason of the entry that says that events are left out.
 const LEFT_OUT: &str = "EventsLeftOut";
 
-/// Returns the bytes of an event's long texts, and of its fields.
+/// Returns the bytes of an event: those of its fields, and of every text in it.
 fn bytes(event: &Event) -> usize {
-    let metadata = event.metadata.annotations.iter().chain(&event.metadata.labels).flatten();
-    let texts = [&event.message, &event.reason, &event.action, &event.involved_object.name];
-    let texts = texts.into_iter().flatten().map(String::len).sum::<usize>();
-    512 + texts + metadata.map(|(key, value)| key.len() + value.len()).sum::<usize>()
+    512 + serde_json::to_string(event).map_or(0, |text| text.len())
 }
 
 /// Returns the time of an event's last occurrence. Each of the two APIs of events has fields of its own for it.
@@ -111,9 +108,10 @@ fn seen(event: &Event, provisioner: &str) -> ClaimEvent {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::filled::{LONG, filled};
 
     fn event(at: usize, message: &str) -> Event {
         let at = format!("2026-01-01T00:00:{at:02}Z");
@@ -138,6 +136,33 @@ mod tests {
         assert_eq!((events[0].reason.as_str(), events.len()), (LEFT_OUT, (MAX_BYTES >> 20) + 1));
         let kept: usize = events.iter().map(|event| event.message.len()).sum();
         assert!(kept < 100_000, "{kept} bytes are kept");
+    }
+
+    /// Returns the long texts of an object, each with its path.
+    fn long_texts(value: &Value, at: &str, found: &mut Vec<String>) {
+        match value {
+            Value::String(text) if text.len() >= LONG => found.push(at.to_owned()),
+            Value::Object(fields) => fields.iter().for_each(|(field, value)| {
+                let field: String = field.chars().take(20).collect();
+                long_texts(value, &format!("{at}/{field}"), found);
+            }),
+            Value::Array(items) => items.iter().for_each(|value| long_texts(value, at, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn each_text_of_an_event_counts() {
+        let event: Event = filled(&"x".repeat(LONG));
+        let mut texts = Vec::new();
+        long_texts(&serde_json::to_value(&event).unwrap(), "", &mut texts);
+        for known in ["/message", "/source/host", "/reportingInstance", "/involvedObject/fieldPath", "/related/name"] {
+            assert!(texts.iter().any(|text| text == known), "{known} is not filled: {texts:?}");
+        }
+        assert!(bytes(&event) >= texts.len() * LONG, "{} bytes in {texts:?}", bytes(&event));
+        let mut read = Read::default();
+        let pages = (1..1000).find(|_| read.add(vec![event.clone()], "p").is_break()).unwrap();
+        assert!(pages <= MAX_BYTES / (texts.len() * LONG) + 1, "{pages} pages of {} long texts", texts.len());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The command line, with a file for each subcommand.
 
-// `out` alone writes to standard output, whose reader may leave.
-#![warn(clippy::print_stdout)]
+// `out` alone writes to the terminal: the reader of standard output may leave, and texts of others act on no terminal.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod adopt;
 mod bar;
@@ -46,6 +46,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use self::out::remark;
 use crate::age;
 
 /// Any container image that can make a volume becomes a dynamic provisioner of Kubernetes.
@@ -198,7 +199,7 @@ pub fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{}: {}", name::name(), crate::api::says::causes(&error));
+            remark!("{}: {}", name::name(), crate::api::says::causes(&error));
             ExitCode::FAILURE
         }
     }

@@ -13,6 +13,8 @@ use super::flags::Output;
 use super::out::say;
 use crate::api::client::Connection;
 use crate::api::lease;
+use crate::limits::NAME;
+use crate::text::line;
 
 /// The version of this program.
 const OWN: &str = env!("CARGO_PKG_VERSION");
@@ -89,13 +91,23 @@ fn describe(found: &InCluster) -> String {
 
 fn print(found: Option<&InCluster>) {
     say!("{:<14} {:<16} DETAILS", "COMPONENT", "VERSION");
-    let row = |component: &str, version: &str, details: &str| say!("{component:<14} {version:<16} {details}");
-    row("client", OWN, "this command");
-    row("contract", &flex_contract::VERSION.to_string(), "between orchestrator and images");
-    if let Some(found) = found {
-        row("kubernetes", &found.kubernetes, "the API server");
-        row("orchestrator", found.version.as_deref().unwrap_or("-"), &describe(found));
+    for row in rows(found) {
+        say!("{row}");
     }
+}
+
+/// Returns a line for each component. The texts from the cluster have no line ends of their own.
+fn rows(found: Option<&InCluster>) -> Vec<String> {
+    let row = |component: &str, version: &str, details: &str| {
+        format!("{component:<14} {:<16} {}", line(version, NAME), line(details, usize::MAX))
+    };
+    let contract = row("contract", &flex_contract::VERSION.to_string(), "between orchestrator and images");
+    let mut rows = vec![row("client", OWN, "this command"), contract];
+    if let Some(found) = found {
+        rows.push(row("kubernetes", &found.kubernetes, "the API server"));
+        rows.push(row("orchestrator", found.version.as_deref().unwrap_or("-"), &describe(found)));
+    }
+    rows
 }
 
 fn to_json(found: Option<&InCluster>) -> Value {
@@ -126,6 +138,22 @@ mod tests {
             (Some("a"), None, "a leads in namespace flex, and is older than this command"),
         ] {
             assert_eq!(describe(&of(leader, version)), expected);
+        }
+    }
+
+    #[test]
+    fn no_text_of_the_cluster_forges_a_row() {
+        let forged = "v1\nerror: all is lost\u{1b}[2J\u{202e}";
+        let found = InCluster {
+            kubernetes: forged.into(),
+            namespace: forged.into(),
+            leader: Some(forged.into()),
+            version: Some(forged.into()),
+        };
+        let rows = rows(Some(&found));
+        assert_eq!(rows.len(), 4);
+        for row in rows {
+            assert!(!row.contains(|c: char| c.is_control() || c == '\u{202e}'), "{row:?}");
         }
     }
 }

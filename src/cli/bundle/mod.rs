@@ -2,6 +2,7 @@
 
 pub(super) mod archive;
 mod decisions;
+mod distrust;
 mod record;
 
 pub(super) use self::decisions::{ReplayArgs, replay};

@@ -33,6 +33,9 @@ const LOG_LINES: i64 = 2000;
 /// The largest number of claims whose trace can be shown from the bundle.
 const TRACES: usize = 100;
 
+/// Why an answer of the API server is not kept.
+const TOO_MUCH: &str = "they are too long together";
+
 /// The page for whoever opens the archive.
 const README: &str = "\
 A support bundle of the flex provisioner.
@@ -50,8 +53,8 @@ A support bundle of the flex provisioner.
 
 The bundle has the names of all claims, volumes and nodes, the labels of nodes and volumes, the messages of events, and
 the configs with their parameters and scripts: a password in a parameter or in a script is in it. It has no Secrets, no
-service tokens, no values of environment variables and no commands of pods and pod templates, and no labels and
-annotations of users on claims. Logs have whatever an image printed.
+service tokens, no values of environment variables, no commands, probes and hooks of pods and pod templates, no
+properties of runs, and no labels and annotations of users on claims. Logs have whatever an image printed.
 ";
 
 #[derive(Debug, Args)]
@@ -122,12 +125,13 @@ async fn work(args: &SupportBundleArgs) -> anyhow::Result<(About, PathBuf)> {
             Err(error) => add(&format!("the logs of namespace {namespace}"), Err(error.into())),
         }
     }
+    missing.extend(recording.left_out().into_iter().map(|request| format!("some answers to {request}: {TOO_MUCH}")));
     about.missing = missing;
     let path = args
         .output
         .clone()
         .unwrap_or_else(|| PathBuf::from(format!("flex-bundle-{}.tar.gz", recorded.strftime("%Y%m%dT%H%M%SZ"))));
-    archive::write(&path, &about, &recording.answers(), &pages)?;
+    archive::write(&path, &mut about, &recording.answers(), &pages)?;
     Ok((about, path))
 }
 

@@ -10,7 +10,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
 use kube::{Api, Client};
 
+use crate::api::says;
 use crate::cli::job::finished;
+use crate::cli::out::remark;
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::findings::backend::{Listing, View};
@@ -32,7 +34,7 @@ pub(super) async fn all(
     let mut listings: Vec<Listing> = futures::stream::iter(runs)
         .map(|(view, node)| async move {
             let on = node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
-            eprintln!("listing class {}{on}", view.recipe.class);
+            remark!("listing class {}{on}", view.recipe.class);
             let mut job = list(&view.recipe, node.as_deref(), identity, kube_api, &Clock::default().wall().to_string());
             let script = view.recipe.script.as_ref().and_then(|hash| scripts.get(hash)).map(|text| &**text);
             let texts = Texts { script, shell_image: identity.shell_image.as_deref() };
@@ -53,7 +55,7 @@ async fn log(pods: Api<Pod>, name: String) -> Result<Vec<listing::Entry>, String
     // One byte more than the limit is read, so that a longer log is noticed.
     let limit = i64::try_from(listing::LONGEST_LOG + 1).unwrap_or(i64::MAX);
     let params = LogParams { container: Some(CONTAINER.into()), limit_bytes: Some(limit), ..LogParams::default() };
-    let log =
-        pods.logs(&name, &params).await.map_err(|error| format!("the log of pod {name} cannot be read: {error}"))?;
+    let log = pods.logs(&name, &params).await;
+    let log = log.map_err(|error| format!("the log of pod {name} cannot be read: {}", says::error(&error)))?;
     listing::read(&log).map_err(|error| error.to_string())
 }

@@ -30,7 +30,7 @@ use crate::findings::{Finding, Removal, Searched, Severity, find, sort};
 use crate::object::is_dns_name;
 use crate::reconcile::findings::remove;
 use crate::state::index::Index;
-use crate::text::{line, printable};
+use crate::text::line;
 use crate::volume::place::written;
 
 /// The exit code if there is no problem. Findings that are only information do not count.
@@ -233,22 +233,8 @@ fn print(reported: &[ReportedFinding], listings: &[Listing], now: i64) {
             Err(_) => say!("class {}{on}: not listed", listing.class),
         }
     }
-    for ReportedFinding { finding, removed } in reported {
-        let Finding { kind, severity, object, since, detail, remedy, removal } = finding;
-        let severity = format!("{severity:?}").to_lowercase();
-        let since = since.map(|since| format!(", for {} min", (now - since).max(0) / 60)).unwrap_or_default();
-        let (detail, remedy) = (line(detail, usize::MAX), printable(remedy, usize::MAX));
-        say!("{severity}: {kind}: {object}{since}");
-        say!("    {}: {detail}", kind.meaning());
-        match (removed, removal) {
-            (true, Some(Removal::Vouch)) => say!("    vouched for"),
-            (false, Some(Removal::Vouch)) => {
-                say!("    to confirm (--fix), unless another cluster uses its storage: {remedy}")
-            }
-            (true, _) => say!("    removed"),
-            (false, Some(_)) => say!("    safe to remove (--fix): {remedy}"),
-            (false, None) => say!("    what to do: {remedy}"),
-        }
+    for reported in reported {
+        say!("{}", told(reported, now));
     }
     let count = |severity| reported.iter().filter(|reported| reported.finding.severity == severity).count();
     say!(
@@ -259,6 +245,26 @@ fn print(reported: &[ReportedFinding], listings: &[Listing], now: i64) {
         count(Severity::Info),
         reported.iter().filter(|reported| reported.removed).count()
     );
+}
+
+/// Returns the lines about a finding: the object, the problem, and what to do. Each text has names and handles that
+/// others chose, and so no line ends of its own.
+fn told(ReportedFinding { finding, removed }: &ReportedFinding, now: i64) -> String {
+    let Finding { kind, severity, object, since, detail, remedy, removal } = finding;
+    let severity = format!("{severity:?}").to_lowercase();
+    let since = since.map(|since| format!(", for {} min", (now - since).max(0) / 60)).unwrap_or_default();
+    let of_others = |text: &str| line(text, usize::MAX);
+    let (object, detail, remedy) = (of_others(&object.to_string()), of_others(detail), of_others(remedy));
+    let ending = match (removed, removal) {
+        (true, Some(Removal::Vouch)) => "vouched for".to_owned(),
+        (false, Some(Removal::Vouch)) => {
+            format!("to confirm (--fix), unless another cluster uses its storage: {remedy}")
+        }
+        (true, _) => "removed".to_owned(),
+        (false, Some(_)) => format!("safe to remove (--fix): {remedy}"),
+        (false, None) => format!("what to do: {remedy}"),
+    };
+    format!("{severity}: {kind}: {object}{since}\n    {}: {detail}\n    {ending}", kind.meaning())
 }
 
 fn to_json(reported: &[ReportedFinding], listings: &[Listing]) -> serde_json::Value {
@@ -279,4 +285,32 @@ fn to_json(reported: &[ReportedFinding], listings: &[Listing]) -> serde_json::Va
         })
         .collect();
     json!({ "findings": findings, "listings": listings })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::FindingKind;
+    use crate::model::object_ref::ObjectRef;
+    use crate::object::ObjectName;
+
+    #[test]
+    fn no_text_in_a_finding_forges_a_line() {
+        let forged = "a\nerror: all is lost\u{1b}[2J\u{202e}";
+        for removal in [None, Some(Removal::Vouch), Some(Removal::OldJob)] {
+            let name = ObjectName::new("", forged);
+            let finding = Finding {
+                kind: FindingKind::FinalizerLeft,
+                severity: Severity::Warning,
+                object: ObjectRef { kind: "PersistentVolume", name, uid: String::new() },
+                since: Some(0),
+                detail: forged.into(),
+                remedy: forged.into(),
+                removal,
+            };
+            let told = told(&ReportedFinding { finding, removed: false }, 60);
+            assert_eq!(told.lines().count(), 3, "{told}");
+            assert!(!told.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'), "{told:?}");
+        }
+    }
 }
