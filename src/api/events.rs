@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::discard_reply::DiscardReply;
+use super::says;
 use crate::clock::Clock;
 use crate::model::object_ref::ObjectRef;
 use crate::object::hash;
@@ -171,13 +172,13 @@ async fn drain(
             let written = clock.within(EVENT_WRITE_TIMEOUT, write(&client, &component, &event_note)).await;
             let error = match written {
                 Some(Ok(())) => break,
-                Some(Err(error)) if !passes(&error) => error.to_string(),
+                Some(Err(error)) if !passes(&error) => says::error(&error),
                 Some(Err(error)) => match pauses.next() {
                     Some(pause) => {
                         clock.sleep(Duration::from_secs(*pause)).await;
                         continue;
                     }
-                    None => error.to_string(),
+                    None => says::error(&error),
                 },
                 None => match pauses.next() {
                     Some(_) => continue,

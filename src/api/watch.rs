@@ -235,7 +235,15 @@ impl<V> Watch<V> {
         let listed = std::mem::replace(&mut self.listed, Listed::none());
         self.retain(listed);
         self.cluster.update(Index::end_list);
+        self.note_served(true);
         self.report_first_list();
+    }
+
+    /// Notes whether the cluster serves the kind, if claims wait for it.
+    fn note_served(&self, served: bool) {
+        if matches!(self.kind.as_str(), "VolumeSnapshot" | "VolumeSnapshotContent") {
+            self.cluster.update(|index| index.note_snapshot_kind(&self.kind, served));
+        }
     }
 
     /// Removes all other objects from the cache. Watches of other namespaces fill the same cache.
@@ -269,6 +277,10 @@ impl<V> Watch<V> {
             log_absence(kind, &self.namespace, without, &error);
             self.untouched = false;
             self.retain(Listed::none());
+            // A lack of rights says nothing about the cluster.
+            if code(&error) == Some(404) {
+                self.note_served(false);
+            }
             self.report_first_list();
         }
         // Each try begins again for the watcher, so that its own backoff stays at its first value.

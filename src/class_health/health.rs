@@ -25,6 +25,9 @@ pub(crate) struct Health {
     pub(crate) undeleted: Option<Failing>,
     /// The number of claims whose attempt has had no result for long.
     pub(crate) slow: usize,
+    /// The number of claims that the class refuses as they are.
+    #[serde(default)]
+    pub(crate) refused: usize,
     /// A config of the class has warnings.
     pub(crate) warned: bool,
 }
@@ -32,11 +35,13 @@ pub(crate) struct Health {
 impl Health {
     pub(crate) fn of(class: &str, table: &Classes, rows: &[Row], volumes: &[Arc<Volume>]) -> Self {
         let is_slow = |row: &&Row| row.class == class && row.running.is_some_and(|seconds| seconds > LONG);
+        let is_refused = |row: &&Row| row.class == class && row.state == ClaimState::Refused;
         let serves = |of: &[String]| of.iter().any(|name| name == class);
         Health {
             failing: failing(class, rows, volumes),
             undeleted: undeleted(class, rows, volumes),
             slow: rows.iter().filter(is_slow).count(),
+            refused: rows.iter().filter(is_refused).count(),
             warned: table.verdicts.values().any(|verdict| !verdict.warnings.is_empty() && serves(&verdict.classes)),
         }
     }
@@ -45,11 +50,10 @@ impl Health {
     pub(crate) fn verdict(&self, class: &Class) -> String {
         let config = class.recipe.as_ref().err().cloned().or_else(|| class.last_good.then(|| LAST_GOOD.to_owned()));
         let troubles: Vec<_> = config.into_iter().chain(self.troubles()).collect();
-        match (troubles.is_empty(), self.warned) {
-            (false, _) => troubles.join("; "),
-            (true, true) => "ok; see the warnings below".into(),
-            (true, false) => "ok".into(),
-        }
+        let state = if troubles.is_empty() { "ok".to_owned() } else { troubles.join("; ") };
+        let refused = (self.refused > 0).then(|| format!("{} refused", claims(self.refused)));
+        let warned = (self.warned && troubles.is_empty()).then(|| "see the warnings below".to_owned());
+        [Some(state), refused, warned].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
     /// Checks whether attempts or deletions of the class fail.
@@ -59,15 +63,18 @@ impl Health {
 
     /// Returns what is wrong with the runs of the class, for people.
     pub(crate) fn troubles(&self) -> Vec<String> {
-        let failing = self.failing.as_ref().map(|Failing { claims, last }| {
-            let claims = if *claims == 1 { "1 claim".to_owned() } else { format!("{claims} claims") };
-            format!("failing: {claims}, last {last}")
-        });
+        let failing = self.failing.as_ref();
+        let failing = failing.map(|failing| format!("failing: {}, last {}", claims(failing.claims), failing.last));
         let undeleted =
             self.undeleted.as_ref().map(|Failing { claims, last }| format!("cannot be deleted: {claims}, last {last}"));
         let slow = (self.slow > 0).then(|| format!("no result for {LONG} s: {}, whose events may say why", self.slow));
         [failing, undeleted, slow].into_iter().flatten().collect()
     }
+}
+
+/// Returns a number of claims, for people.
+fn claims(number: usize) -> String {
+    if number == 1 { "1 claim".to_owned() } else { format!("{number} claims") }
 }
 
 /// Returns the deletions of a class whose last run failed, with the last words of the latest.

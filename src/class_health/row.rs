@@ -7,7 +7,8 @@ use flex_contract::operation::Operation;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-use crate::claim::admit::admit;
+use crate::claim::admit::refusal;
+use crate::claim::data_source::left_to_populator;
 use crate::claim::progress::{Progress, progress};
 use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use crate::model::claim::{Claim, Stamp};
@@ -34,7 +35,7 @@ pub(crate) enum ClaimState {
     Waiting,
     /// The last attempt failed, and the next has not begun.
     Failed,
-    /// The class refuses the claim as it is.
+    /// The class refuses the claim as it is, so that no other attempt begins.
     Refused,
     /// The claim is being deleted.
     Deleting,
@@ -72,7 +73,7 @@ pub(crate) struct Row {
     pub(crate) failure: Option<LastFailure>,
     /// The seconds until the next attempt after a failed one. `None` if it depends on more than the time.
     pub(crate) next_try: Option<i64>,
-    /// Why the claim waits for its first attempt, or is refused, if the class says so.
+    /// Why the claim waits for its first attempt, or is refused, if claim and class say so.
     pub(crate) waits_for: Option<String>,
 }
 
@@ -112,8 +113,9 @@ pub(crate) struct Failing {
 pub(crate) fn row(table: &Classes, claim: &Claim, now: i64) -> Option<Row> {
     let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
     let stamp = claim.own_stamp();
-    let refused = || class.recipe.as_ref().ok().and_then(|recipe| admit(claim, recipe, claim.for_pool).err());
-    let refused = if progress(claim) == Some(Progress::Waiting) { refused() } else { None };
+    let refused = || class.recipe.as_ref().ok().and_then(|recipe| refusal(claim, recipe, claim.for_pool));
+    let needs_attempt = matches!(progress(claim), Some(Progress::Waiting | Progress::Failed));
+    let refused = if needs_attempt { refused() } else { None };
     let state = match progress(claim) {
         Some(_) if refused.is_some() => ClaimState::Refused,
         Some(progress) => progress.into(),
@@ -136,8 +138,11 @@ pub(crate) fn row(table: &Classes, claim: &Claim, now: i64) -> Option<Row> {
     })
 }
 
-/// Returns why a claim waits for its first attempt, if the class alone says so.
+/// Returns why a claim waits for its first attempt, if claim and class alone say so.
 fn waits_for(claim: &Claim, class: &Class) -> Option<String> {
+    if let Some(who) = left_to_populator(claim) {
+        return Some(who);
+    }
     let unused = class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none();
     match &class.recipe {
         Err(why) => Some(why.clone()),

@@ -1,6 +1,7 @@
 use flex_contract::exit::Reaction;
+use flex_contract::names;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::health::Health;
 use super::super::testing::{failed, made, one_class};
@@ -68,18 +69,69 @@ fn the_state_of_a_failing_class_has_the_number_of_claims_and_the_last_message() 
     assert!(long.starts_with("failing: 2 claims, last team/") && long.len() < 250, "{long}");
 }
 
+/// Returns the row of a claim of this size, with more in its spec, and with these annotations.
+fn row_of(table: &Classes, size: &str, more: Value, annotations: Value) -> Row {
+    let mut claim = json!({
+        "metadata": { "name": "a", "namespace": "team", "uid": "u", "annotations": annotations },
+        "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"],
+                  "resources": { "requests": { "storage": size } } },
+    });
+    let spec = claim["spec"].as_object_mut().unwrap();
+    spec.extend(more.as_object().unwrap().clone());
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+    row(table, &Claim::from(&claim), 0).unwrap()
+}
+
+#[test]
+fn a_claim_of_a_populator_says_who_fills_it() {
+    let source = json!({ "dataSourceRef": { "apiGroup": "example.com", "kind": "Hello", "name": "h" } });
+    let waits = |keys: Value| {
+        let row = row_of(&one_class(keys), "2Gi", source.clone(), json!({}));
+        assert_eq!(row.state, ClaimState::Waiting);
+        row.reason()
+    };
+    let fills = "the populator for Hello.example.com h fills this claim and brings its volume";
+    assert_eq!(waits(json!({ "service-account-name": "c", "max-size": "1Gi" })), fills);
+    assert_eq!(waits(json!({ "timeout": "soon" })), fills, "whatever is wrong with the config");
+}
+
+#[test]
+fn a_failed_claim_that_the_class_refuses_now_is_refused() {
+    let failure = json!({
+        "operation": "provision", "attempt": 2, "at": 9, "kind": "retry", "reason": "ExitCode", "message": "busy",
+    });
+    let failed = json!({ names::CLAIM_UID: "u", names::ATTEMPT: "2", names::FAILURE: failure.to_string() });
+    let row = |keys: Value, annotations: &Value| row_of(&one_class(keys), "2Gi", json!({}), annotations.clone());
+    let keys = || json!({ "service-account-name": "c" });
+    assert_eq!(row(keys(), &failed).state, ClaimState::Failed);
+    let mut smaller = keys();
+    smaller["max-size"] = json!("1Gi");
+    let refused = row(smaller.clone(), &failed);
+    assert_eq!((refused.state, refused.next_try), (ClaimState::Refused, None));
+    assert!(refused.reason().contains("provides at most 1Gi; ask for less"), "{refused:?}");
+    let running = json!({ names::CLAIM_UID: "u", names::ATTEMPT: "2" });
+    assert_eq!(row(smaller, &running).state, ClaimState::Running, "its attempt may still succeed");
+}
+
+#[test]
+fn the_state_of_a_class_counts_the_claims_that_it_refuses() {
+    let table = one_class(json!({ "service-account-name": "c" }));
+    let class = table.iter().next().expect("the config names a class");
+    let refused = |name: &str| Row { state: ClaimState::Refused, ..bound(name) };
+    let says = |rows: &[Row]| Health::of("c", &table, rows, &[]).verdict(class);
+    assert_eq!(says(&[bound("a"), refused("b")]), "ok; 1 claim refused");
+    assert_eq!(says(&[Row { class: "other".into(), ..refused("a") }]), "ok");
+    let fails = failed("c", 1, Reaction::Retry, 9, "off");
+    assert_eq!(
+        says(&[refused("a"), refused("b"), fails]),
+        "failing: 1 claim, last team/c: ExitCode: off; 2 claims refused"
+    );
+}
+
 #[test]
 fn a_claim_that_the_class_refuses_says_so_instead_of_waiting() {
     let table = one_class(json!({ "service-account-name": "c", "max-size": "1Gi" }));
-    let row = |size: &str| {
-        let claim = json!({
-            "metadata": { "name": "a", "namespace": "team", "uid": "u" },
-            "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"],
-                      "resources": { "requests": { "storage": size } } },
-        });
-        let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-        row(&table, &Claim::from(&claim), 0).unwrap()
-    };
+    let row = |size: &str| row_of(&table, size, json!({}), json!({}));
     let (fits, large) = (row("1Gi"), row("2Gi"));
     assert_eq!((fits.state, large.state), (ClaimState::Waiting, ClaimState::Refused));
     assert!(large.reason().contains("asks for 2Gi, and class c provides at most 1Gi; ask for less"), "{large:?}");

@@ -19,7 +19,8 @@ use super::render::Given;
 use super::rights::missing_rights;
 use super::table::{Cell, Table, Tone};
 use crate::api::client::Connection;
-use crate::claim::admit::admit;
+use crate::api::says;
+use crate::claim::admit;
 use crate::config::Recipe;
 use crate::config::classes::{Class, ClassLookup, Identity};
 use crate::config::explain::{ExplainedValue, Origin, explain};
@@ -95,7 +96,7 @@ async fn read(args: &ExplainArgs, claims: Vec<Claim>) -> anyhow::Result<Explanat
         Ok(recipe) => {
             let values = explain(recipe, index.config(&recipe.config), object.as_ref());
             let missing = missing_rights(&client, &identity, &account(recipe), rights::of_image()).await;
-            (values, missing.map_err(|error| error.to_string()))
+            (values, missing.map_err(|error| says::error(&error)))
         }
         Err(_) => (Vec::new(), Ok(Vec::new())),
     };
@@ -120,7 +121,7 @@ fn refusal(claim: &Claim, class: &Class, index: &Index, identity: &Identity) -> 
     };
     let is_request = claim.is_pool_request(&identity.namespace);
     let quota = || index.quota_refusal(claim, recipe);
-    admit(claim, recipe, is_request).err().or_else(quota)
+    admit::refusal(claim, recipe, is_request).or_else(quota)
 }
 
 /// Returns the account of the image.

@@ -17,6 +17,7 @@ use super::cluster::Cluster;
 use super::complete::candidates::classes;
 use super::job::RunFailure;
 use super::out::say;
+use crate::api::says;
 use crate::clock::Clock;
 use crate::config::Recipe;
 use crate::model::volume::Volume;
@@ -179,7 +180,7 @@ async fn bring_in(work: &Work, args: &ImportArgs, made: &Imported, recipe: &Reci
         return Ok(());
     }
     run(work, made, recipe, Operation::MoveIn).await.map_err(|failure| failure.message)?;
-    let recorded = match places(&work.client).await.map_err(|error| format!("{error:#}")) {
+    let recorded = match places(&work.client).await.map_err(|error| says::causes(&error)) {
         Ok(places) => match verify_apart(args, made, &places) {
             Ok(()) => work.writes.import(made).await.map_err(|error| error.to_string()),
             Err(why) => Err(why),

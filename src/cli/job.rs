@@ -7,7 +7,9 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 
+use super::out::remark;
 use crate::api::pages;
+use crate::api::says;
 use crate::api::watch::warning_event;
 use crate::clock::Clock;
 use crate::config::Recipe;
@@ -56,7 +58,7 @@ pub(super) async fn finished<T>(
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     let name = job.metadata.name.clone().unwrap_or_default();
     let created = jobs.create(&PostParams::default(), &job).await;
-    created.map_err(|error| RunFailure::early(format!("the Job cannot be created: {error}")))?;
+    created.map_err(|error| RunFailure::early(format!("the Job cannot be created: {}", says::error(&error))))?;
     let limit = recipe.timeout.saturating_add(START_TIMEOUT);
     let ended = tokio::time::timeout(limit, async {
         let pod = followed(&jobs, &pods, &events, &name).await?;
@@ -65,7 +67,7 @@ pub(super) async fn finished<T>(
     let ended = ended.await;
     // If this fails, Kubernetes deletes the Job after its time to live.
     if let Err(error) = jobs.delete(&name, &DeleteParams::background()).await {
-        eprintln!("Job {namespace}/{name} is left for Kubernetes to remove: {error}");
+        remark!("Job {namespace}/{name} is left for Kubernetes to remove: {}", says::error(&error));
     }
     ended.unwrap_or_else(|_| Err(RunFailure::late(format!("no answer within {} s", limit.as_secs()))))
 }

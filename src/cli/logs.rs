@@ -12,7 +12,7 @@ use kube::{Api, Client};
 
 use super::claim::ClaimName;
 use super::cluster::Cluster;
-use super::out::say;
+use super::out::{remark, say};
 use crate::api::client::Connection;
 use crate::api::pages;
 use crate::api::says;
@@ -190,12 +190,12 @@ fn selected<'a>(pods: &'a [view::Pod], wanted: &Wanted, previous: bool) -> (Opti
 async fn print(client: &Client, pod: &view::Pod) -> anyhow::Result<bool> {
     let ObjectName { namespace, name } = &pod.name;
     if pod.members.len() > 1 {
-        eprintln!("pod {} works for {} claims or volumes: its log is about all of them", pod.name, pod.members.len());
+        remark!("pod {} works for {} claims or volumes: its log is about all of them", pod.name, pod.members.len());
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let params = LogParams { container: Some(names::CONTAINER.into()), ..LogParams::default() };
     match pods.logs(name, &params).await {
-        Ok(log) if log.trim().is_empty() => eprintln!("pod {} has written nothing", pod.name),
+        Ok(log) if log.trim().is_empty() => remark!("pod {} has written nothing", pod.name),
         Ok(log) => say!("{}", printable(log.trim_end(), usize::MAX)),
         // The container has not started yet, or the pod has gone meanwhile.
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 404) => {

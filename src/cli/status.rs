@@ -20,11 +20,16 @@ use self::surroundings::{Shown, Surroundings};
 use self::text::Drawing;
 use super::doctor::collect;
 use super::out::say;
+use crate::api::claim_events;
 use crate::api::client::Connection;
+use crate::class_health::row::{ClaimState, MAX_FAILURE_TEXT, Row};
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::object::ObjectName;
+use crate::overview::Overview;
 use crate::overview::collect::{Scope, overview};
+use crate::state::index::Index;
+use crate::text::line;
 
 pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -41,10 +46,26 @@ async fn work(args: &StatusArgs) -> anyhow::Result<()> {
     let surroundings = Surroundings::read(&client, &identity, &clock).await;
     let (class, without_jobs) = (args.class.as_deref(), without_jobs.as_deref());
     let scope = args.form.scope(usize::MAX);
-    let overview = overview(&index, (&identity.instance, class), scope, clock.now(), without_jobs.is_none());
+    let mut overview = overview(&index, (&identity.instance, class), scope, clock.now(), without_jobs.is_none());
+    add_warnings(&client, &identity, &index, &mut overview).await;
     let shown = Shown { identity: &identity, surroundings: &surroundings, overview: &overview, without_jobs, class };
     say!("{}", args.form.text(shown, args.drawing(None))?.trim_end());
     Ok(())
+}
+
+/// The number of claims whose events are read.
+const MAX_WARNED: usize = 20;
+
+/// Adds the orchestrator's last warning to claims that do not say themselves what they wait for, such as a write that a
+/// webhook fails. If the events cannot be read, the claims stay without it.
+async fn add_warnings(client: &Client, identity: &Identity, index: &Index, overview: &mut Overview) {
+    let silent = |row: &&mut Row| row.state == ClaimState::Waiting && row.waits_for.is_none();
+    for row in overview.claims.iter_mut().filter(silent).take(MAX_WARNED) {
+        let Some(claim) = row.claim.parse().ok().and_then(|name| index.claim(&name)) else { continue };
+        let events = claim_events::read(client, &identity.provisioner, &claim).await.unwrap_or_default();
+        let warning = events.into_iter().find(|event| event.is_ours && event.warning);
+        row.waits_for = warning.map(|event| line(&event.message, MAX_FAILURE_TEXT));
+    }
 }
 
 /// Returns the state of all classes as text, and the names of the claims that are not bound: first those whose attempts

@@ -14,8 +14,9 @@ use tokio::sync::Mutex;
 
 use super::cluster::Cluster;
 use super::forward::{StatusPort, forward, leader};
-use super::out::say;
+use super::out::{remark, say};
 use crate::api::client::Connection;
+use crate::api::says;
 use crate::config::classes::Identity;
 use crate::text::line;
 
@@ -46,21 +47,21 @@ pub(super) fn ui(args: UiArgs) -> anyhow::Result<ExitCode> {
 async fn work(args: &UiArgs) -> anyhow::Result<ExitCode> {
     let (Connection { client, .. }, identity) = args.cluster.open().await?;
     let Some(pod) = leader(&client, &identity).await? else {
-        eprintln!("No orchestrator leads in namespace {}: `check` says more.", identity.namespace);
+        remark!("No orchestrator leads in namespace {}: `check` says more.", identity.namespace);
         return Ok(ExitCode::from(NO_PAGE));
     };
     let tunnel = Arc::new(Tunnel { client, identity, port: args.status_port.status_port, pod: Mutex::new(pod) });
     if let Err(why) = tunnel.check().await {
-        eprintln!("{why:#}");
+        remark!("{}", says::causes(&why));
         return Ok(ExitCode::from(NO_PAGE));
     }
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port)).await;
     let listener = listener.with_context(|| format!("cannot listen on port {}: choose another --port", args.port))?;
     let address = format!("http://{}/", listener.local_addr()?);
     say!("{address}");
-    eprintln!("This is the status page of pod {}. Ctrl-C ends it.", tunnel.pod.lock().await);
+    remark!("This is the status page of pod {}. Ctrl-C ends it.", tunnel.pod.lock().await);
     if !args.no_browser && !opens(&address) {
-        eprintln!("No browser could be started: open the address above.");
+        remark!("No browser could be started: open the address above.");
     }
     tokio::select! {
         ended = tunnel.serve(&listener) => ended,
@@ -126,7 +127,7 @@ impl Tunnel {
             let tunnel = self.clone();
             tokio::spawn(async move {
                 if let Err(error) = tunnel.join(stream).await {
-                    eprintln!("{error:#}");
+                    remark!("{}", says::causes(&error));
                 }
             });
         }

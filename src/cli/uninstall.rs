@@ -15,7 +15,7 @@ use super::cluster::Cluster;
 use super::doctor::collect;
 use super::each::each;
 use super::flags::Output;
-use super::out::say;
+use super::out::{remark, say};
 use crate::api::client::Connection;
 use crate::clock::Clock;
 use crate::config::classes::Identity;
@@ -117,7 +117,7 @@ async fn keep(client: &Client, objects: &Objects) -> anyhow::Result<()> {
         });
         let kept = volumes.patch(&volume.name, &PatchParams::default(), &Patch::Merge(patch)).await;
         kept.with_context(|| format!("PersistentVolume {} cannot be retained", volume.name))?;
-        eprintln!("PersistentVolume {}: its storage is kept", volume.name);
+        remark!("PersistentVolume {}: its storage is kept", volume.name);
         Ok(())
     })
     .await;
@@ -130,7 +130,7 @@ async fn keep(client: &Client, objects: &Objects) -> anyhow::Result<()> {
         });
         let kept = contents.patch(&content.name, &PatchParams::default(), &Patch::Merge(patch)).await;
         kept.with_context(|| format!("VolumeSnapshotContent {} cannot be retained", content.name))?;
-        eprintln!("VolumeSnapshotContent {}: its snapshot is kept", content.name);
+        remark!("VolumeSnapshotContent {}: its snapshot is kept", content.name);
         Ok(())
     })
     .await;

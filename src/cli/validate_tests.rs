@@ -156,6 +156,18 @@ fn the_shipped_configs_and_examples_have_no_messages() {
     assert_eq!(others, []);
 }
 
+/// Long runs of one tenant leave slots to the others. The config `silver` is an example for an image that does not ship.
+#[test]
+fn the_shipped_configs_leave_slots_to_other_namespaces() {
+    let CheckedFiles { configs, .. } = check(&shipped("configmaps"), &identity(&["flex-provisioner", "admin"]));
+    let ours = configs.iter().map(|found| &found.config).filter(|config| config.class.as_deref() != Some("silver"));
+    for config in ours {
+        let number = |key: &str| config.data.get(key).map(|text| text.parse::<usize>().unwrap());
+        let (all, one) = (number("max-in-flight").unwrap_or(100), number("max-in-flight-per-namespace"));
+        assert!(one.is_some_and(|one| one <= all.div_ceil(2)), "{}: {one:?} of {all}", config.name);
+    }
+}
+
 #[test]
 fn a_mistake_in_a_script_is_reported_at_its_line_of_the_file() {
     let with =

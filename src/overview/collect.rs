@@ -1,10 +1,11 @@
 //! Makes the overview from a cache.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::{ClassRow, ConfigRow, Overview, PoolRow, RecipeRow, VolumeRow, urgency};
-use crate::claim::quota::Usage;
+use crate::claim::quota::{ClassUsage, Usage};
 use crate::class_health::health::Health;
 use crate::class_health::row::{ClaimState, MAX_FAILURE_TEXT, Row, row};
 use crate::config::Recipe;
@@ -70,7 +71,7 @@ pub(crate) fn overview_in_parts(
 }
 
 /// The runs in progress and the usage, by class.
-type Uses = HashMap<String, (usize, Usage)>;
+type Uses = HashMap<String, (usize, ClassUsage)>;
 
 fn uses(index: &Index) -> Uses {
     let use_of = |class: &Class| (index.runs_in_flight(&class.name), index.class_usage(&class.name));
@@ -175,8 +176,8 @@ impl<'a> Collector<'a> {
         let shown: Vec<_> = shown
             .map(|class| {
                 let health = Health::of(&class.name, &classes, &self.rows, &for_health);
-                let (runs, usage) = uses.get(&class.name).copied().unwrap_or_default();
-                self.class_row(class, health, has_jobs.then_some(runs), usage)
+                let (runs, usage) = uses.get(&class.name).cloned().unwrap_or_default();
+                self.class_row(class, health, has_jobs.then_some(runs), &usage)
             })
             .collect();
         let (mut more_claims, mut more_volumes) = (0, 0);
@@ -204,7 +205,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    fn class_row(&self, class: &Class, health: Health, runs: Option<usize>, usage: Usage) -> ClassRow {
+    fn class_row(&self, class: &Class, health: Health, runs: Option<usize>, usage: &ClassUsage) -> ClassRow {
         let name = &class.name;
         let (last_minute, last_hour) = self.made.get(name).copied().unwrap_or_default();
         ClassRow {
@@ -218,8 +219,10 @@ impl<'a> Collector<'a> {
             health,
             claims: self.states.get(name).cloned().unwrap_or_default(),
             runs,
-            used_volumes: usage.volumes,
-            used_bytes: u64::try_from(usage.bytes).unwrap_or(u64::MAX),
+            used_volumes: usage.all.volumes,
+            used_bytes: bytes(&usage.all),
+            most_volumes: most(usage, |usage| usage.volumes),
+            most_bytes: most(usage, bytes),
             last_minute,
             last_hour,
             pools: self.pools(class),
@@ -234,6 +237,18 @@ impl<'a> Collector<'a> {
             .map(|(size, marks)| PoolRow { size: *size, low: marks.low, high: marks.high, ready: ready(*size) })
             .collect()
     }
+}
+
+fn bytes(usage: &Usage) -> u64 {
+    u64::try_from(usage.bytes).unwrap_or(u64::MAX)
+}
+
+/// Returns the namespace that uses most of a class, and how much. Of several the first by name. Pooled volumes have no
+/// namespace.
+fn most(usage: &ClassUsage, number: impl Fn(&Usage) -> u64) -> Option<(String, u64)> {
+    let owned = usage.namespaces.iter().filter(|(namespace, _)| !namespace.is_empty());
+    let used = owned.map(|(namespace, usage)| (number(usage), Reverse(namespace)));
+    used.max().map(|(number, Reverse(namespace))| (namespace.clone(), number))
 }
 
 /// Cuts a list, and returns how many entries are left out.
@@ -260,8 +275,12 @@ impl RecipeRow {
             reclaim_policy: recipe.reclaim_policy.as_str().to_owned(),
             parameters: recipe.parameters.clone(),
             max_in_flight: recipe.max_in_flight,
+            max_in_flight_per_namespace: recipe.max_in_flight_per_namespace,
+            max_in_flight_per_node: recipe.max_in_flight_per_node,
             max_volumes: recipe.quota.volumes,
             max_bytes: recipe.quota.bytes,
+            max_volumes_per_namespace: recipe.namespace_quota.volumes,
+            max_bytes_per_namespace: recipe.namespace_quota.bytes,
         }
     }
 }

@@ -68,6 +68,10 @@ pub(crate) struct ClassRow {
     pub(crate) used_volumes: u64,
     /// The bytes of these volumes.
     pub(crate) used_bytes: u64,
+    /// The namespace with the most of these volumes, and their number.
+    pub(crate) most_volumes: Option<(String, u64)>,
+    /// The namespace with the most of these bytes, and their number.
+    pub(crate) most_bytes: Option<(String, u64)>,
     /// The volumes made within the last minute.
     pub(crate) last_minute: usize,
     /// The volumes made within the last hour.
@@ -87,9 +91,14 @@ pub(crate) struct RecipeRow {
     pub(crate) reclaim_policy: String,
     pub(crate) parameters: BTreeMap<String, String>,
     pub(crate) max_in_flight: usize,
+    pub(crate) max_in_flight_per_namespace: Option<usize>,
+    pub(crate) max_in_flight_per_node: Option<usize>,
     pub(crate) max_volumes: Option<u64>,
     /// In bytes.
     pub(crate) max_bytes: Option<u64>,
+    pub(crate) max_volumes_per_namespace: Option<u64>,
+    /// In bytes.
+    pub(crate) max_bytes_per_namespace: Option<u64>,
 }
 
 /// The pooled volumes of a class, for one size.

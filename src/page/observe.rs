@@ -167,7 +167,7 @@ pub fn overview(sources: &Sources) -> Document<Overview> {
         }
         let (ready, runs, by_class) = {
             let index = context.cluster.index();
-            let of = |class: &Class| (index.runs_in_flight(&class.name), index.class_usage(&class.name));
+            let of = |class: &Class| (index.runs_in_flight(&class.name), index.class_usage(&class.name).all);
             let by_class: BTreeMap<_, _> = seen.classes.iter().map(|class| (class.name.as_str(), of(class))).collect();
             (index.pooled_counts(), index.jobs().filter(|job| !job.is_over).count(), by_class)
         };

@@ -98,6 +98,7 @@ impl SourceObservation {
 
 /// The observed state of a VolumeSnapshot that is a data source.
 pub(super) struct SourceSnapshotObservation {
+    served: bool,
     snapshot: Option<Arc<Snapshot>>,
     content: Option<Arc<Content>>,
     ours: bool,
@@ -129,11 +130,13 @@ impl SourceSnapshotObservation {
         let ours = content
             .as_ref()
             .is_some_and(|content| content.is_ours(identity) || replaced_driver.as_ref() == Some(&content.driver));
-        Some(SourceSnapshotObservation { snapshot, content, ours, made_by, granted: index.is_granted(copy) })
+        let (served, granted) = (index.serves_snapshots(), index.is_granted(copy));
+        Some(SourceSnapshotObservation { served, snapshot, content, ours, made_by, granted })
     }
 
     fn snapshot_source(&self) -> RestoreSource<'_> {
         RestoreSource {
+            served: self.served,
             snapshot: self.snapshot.as_deref(),
             content: self.content.as_deref(),
             ours: self.ours,

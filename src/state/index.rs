@@ -31,6 +31,8 @@ pub use crate::state::unseen_writes::CACHE_LAG_MAX;
 pub use crate::state::watch_change::{Listed, WatchChange};
 pub use crate::state::work_item::{Woken, WorkItem};
 
+use std::collections::BTreeSet;
+
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::object::ObjectName;
@@ -79,6 +81,8 @@ pub struct Index {
     unstarted: UnstartedRuns,
     /// The Jobs that somebody deleted while they were in progress.
     removed_jobs: RemovedJobs,
+    /// The kinds of snapshot objects that the cluster does not serve, as watches have shown.
+    absent_snapshot_kinds: BTreeSet<String>,
 }
 
 impl Index {
@@ -99,6 +103,7 @@ impl Index {
             unseen_writes: UnseenWrites::default(),
             unstarted: UnstartedRuns::default(),
             removed_jobs: RemovedJobs::default(),
+            absent_snapshot_kinds: BTreeSet::new(),
         }
     }
 

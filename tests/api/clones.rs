@@ -188,6 +188,15 @@ async fn impossible_clones_are_refused_and_claims_for_populators_are_left_alone(
         ring.event(&ring.user, name, reason, says).await;
         assert_eq!(annotation(&ring.get_claim(name).await, names::ATTEMPT), None, "{name} has no attempt");
     }
+    let (_, status) = ring.command(&["status"]).await;
+    let fills = "the populator for Hello.example.com h fills this claim";
+    for says in ["ok; 1 claim refused", fills, "has 1Gi, this claim"] {
+        assert!(status.contains(says), "{says}: {status}");
+    }
+    let (_, traced) = ring.command(&["trace", &format!("{}/populated", ring.user)]).await;
+    assert!(traced.contains("Waits for others: the populator") && !traced.contains("is refused"), "{traced}");
+    let (_, traced) = ring.command(&["trace", &format!("{}/small", ring.user)]).await;
+    assert!(traced.lines().next().is_some_and(|first| first.contains("has 1Gi, this claim asks for 1Mi")), "{traced}");
     // The class can clone now, but the source is of another class.
     ring.config("cannot", "cannot", &[("capabilities", "clone")]).await;
     ring.event(&ring.user, "cannot", reason::WAITING_FOR_PROVISIONER, "is of another class, c").await;

@@ -13,6 +13,9 @@ use orchestrator::ring::{ADMIN, Ring, WHILE, annotation, uid};
 use orchestrator::snapshots::*;
 use orchestrator::wait::{stays, unexpected};
 
+/// A part of the event on a claim from a snapshot in a cluster without the custom resources.
+const NOT_SERVED: &str = "this cluster serves no VolumeSnapshots";
+
 #[tokio::test]
 async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
     let mut ring = Ring::without_orchestrator(&[]).await;
@@ -28,8 +31,14 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
     ring.claim("source", "c").await;
     ring.provision("source").await;
     let source = uid(&ring.get_claim("source").await);
+    ring.claim_with("early", "c", from("friday", "1Gi")).await;
+    ring.event(&ring.user, "early", reason::WAITING_FOR_PROVISIONER, NOT_SERVED).await;
     // The orchestrator notices the new kinds without a restart.
     ring.serve_snapshots().await;
+    let absent = "VolumeSnapshot team/friday, the data source of this claim, does not exist";
+    ring.event(&ring.user, "early", reason::WAITING_FOR_PROVISIONER, absent).await;
+    ring.delete_claim("early").await;
+    ring.claim_gone("early").await;
     let id = ring.snapshot("monday", "source").await;
     let job = ring.job(ADMIN, "snapshot", &id, 1).await;
     let asked = request(&job);
@@ -88,6 +97,16 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
     ring.deleted_with_volume("restored").await;
     ring.forget_failed_jobs().await;
     ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_restore_in_a_cluster_without_snapshots_says_so_before_a_pod_uses_the_claim() {
+    let ring = Ring::start().await;
+    ring.config("c", "late", &[("capabilities", "snapshot"), ("placement", "any")]).await;
+    ring.class("late", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
+    ring.claim_with("restored", "late", from("monday", "1Gi")).await;
+    let said = ring.event(&ring.user, "restored", reason::WAITING_FOR_PROVISIONER, NOT_SERVED).await;
+    assert!(said.contains("VolumeSnapshot team/monday") && said.contains("ask an admin to install"), "{said}");
 }
 
 #[tokio::test]

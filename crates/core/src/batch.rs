@@ -206,6 +206,8 @@ impl Pod {
             run_labels: member_labels(&self.run_labels, member),
             job: member.job_name(&self.job),
             terminated: end_of(self, number),
+            // What the image reports of a member is all that the member said.
+            reads_log: self.reads_log || failed(self, number).is_some(),
             is_first: member.is_first,
             members: Arc::default(),
             ..self.clone()

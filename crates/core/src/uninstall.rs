@@ -74,12 +74,15 @@ fn of_volume(volume: &Volume) -> Option<Dependent> {
 }
 
 fn of_claim(claim: &Claim) -> Option<Dependent> {
-    let why = match (claim.has_finalizer(), claim.terminating) {
-        (true, true) => "it is terminating, and would stay so",
-        (true, false) => "its volume is being made, and would be lost",
+    let (why, remedy) = match (claim.has_finalizer(), claim.terminating) {
+        (true, true) => {
+            ("it is terminating, and would stay so", "wait until it is gone; if its deletion fails, see `doctor`")
+        }
+        (true, false) => {
+            ("its volume is being made, and would be lost", "wait until the claim is bound or gone, or delete it")
+        }
         (false, _) => return None,
     };
-    let remedy = "wait until the claim is bound or gone, or delete it";
     Some(Dependent {
         kind: "PersistentVolumeClaim",
         name: claim.name.to_string(),
@@ -188,6 +191,10 @@ mod tests {
         assert_eq!(dependents(&[], &[claim(&[]), claim(&["kubernetes.io/pvc-protection"])], &[], &[]), []);
         let found = dependents(&[], &[claim(&[names::CLAIM_FINALIZER])], &[], &[]);
         assert_eq!((found.len(), found[0].name.as_str()), (1, "team/data"));
+        assert_eq!(remedies(&found), ["wait until the claim is bound or gone, or delete it"]);
+        let terminating = Claim { terminating: true, ..claim(&[names::CLAIM_FINALIZER]) };
+        let found = dependents(&[], &[terminating], &[], &[]);
+        assert_eq!(remedies(&found), ["wait until it is gone; if its deletion fails, see `doctor`"]);
     }
 
     #[test]

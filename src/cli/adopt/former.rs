@@ -9,6 +9,7 @@ use kube::{Api, Client, core};
 use super::work::Work;
 use crate::api::external_provisioner;
 use crate::api::pages;
+use crate::cli::out::remark;
 use crate::clock::Clock;
 use crate::config::external_provisioner::{drivers_of, is_missing};
 use crate::object::ObjectName;
@@ -40,7 +41,7 @@ async fn verify_no_pod(client: &Client, of: &ObjectName) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &of.namespace);
     let pods = match pages::all(&pods, ListParams::default().labels_from(&selector), |pod| pod).await {
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            eprintln!("the pods of the Deployment {of} cannot be listed: make sure that none is left");
+            remark!("the pods of the Deployment {of} cannot be listed: make sure that none is left");
             return Ok(());
         }
         pods => pods.with_context(|| format!("the pods of the Deployment {of}"))?,

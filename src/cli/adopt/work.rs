@@ -12,6 +12,7 @@ use kube::{Api, Client};
 
 use super::places::{places, recipe, source};
 use crate::api::lease;
+use crate::api::says;
 use crate::api::writes::Writes;
 use crate::cli::job::{RunFailure, finished};
 use crate::clock::Clock;
@@ -80,7 +81,7 @@ impl Work {
             Some(reference) => self.writes.read_claim(&reference.name).await.map_err(|error| error.to_string())?,
             None => None,
         };
-        let places = places(&self.client).await.map_err(|error| format!("{error:#}"))?;
+        let places = places(&self.client).await.map_err(|error| says::causes(&error))?;
         Ok(Fresh { volume, claim, places })
     }
 
@@ -149,7 +150,7 @@ impl Work {
         let recipe =
             of.effective_config.recipe().map_err(|problems| RunFailure::early(crate::config::joined(&problems)))?;
         let source = source(&self.client, &volume.name).await;
-        let source = source.map_err(|error| RunFailure::early(format!("{error:#}")))?;
+        let source = source.map_err(|error| RunFailure::early(says::causes(&error)))?;
         let start = AttemptStart { attempt: 1, ts: Clock::default().wall().to_string() };
         let made = request(volume, of.origin_node.as_deref(), &recipe, &self.identity, &self.kube_api, start, source);
         let path = of.moved_in.as_ref().map(|moved_in| moved_in.path.clone()).unwrap_or_default();

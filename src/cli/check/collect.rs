@@ -43,7 +43,7 @@ const INSTALLED: [(&str, &str, bool); 10] = [
 pub(super) async fn lines(client: &Client, identity: &Identity, args: &CheckArgs) -> Vec<Line> {
     let version = client.apiserver_version().await;
     let version = version.as_ref().map(|version| (version.major.as_str(), version.minor.as_str()));
-    let server = preflight::server(version.map_err(ToString::to_string).as_ref().map(|v| *v).map_err(String::as_str));
+    let server = preflight::server(version.map_err(says::error).as_ref().map(|v| *v).map_err(String::as_str));
     let mut lines = vec![server];
     if lines[0].mark == preflight::Mark::Failed && version.is_err() {
         return lines;

@@ -10,6 +10,7 @@ use serde_json::json;
 
 pub(super) use self::args::CheckArgs;
 use super::out::say;
+use crate::api::says;
 use crate::preflight::{self, Line, Mark};
 use crate::text::{line, printable};
 
@@ -18,10 +19,10 @@ pub(super) fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let lines = runtime.block_on(async {
         let client = match args.cluster.connect().await {
             Ok(connection) => connection.client,
-            Err(error) => return Ok(vec![preflight::server(Err(&format!("{error:#}")))]),
+            Err(error) => return Ok(vec![preflight::server(Err(&says::causes(&error)))]),
         };
         if let Err(error) = client.apiserver_version().await {
-            return Ok(vec![preflight::server(Err(&error.to_string()))]);
+            return Ok(vec![preflight::server(Err(&says::error(&error)))]);
         }
         let identity = match args.pre {
             true => args.cluster.identity_before_install(),

@@ -11,6 +11,7 @@ use flex_desk::setting::{Inputs, Setting};
 
 use super::super::files::read;
 use super::super::flags::{Names, Namespaces};
+use super::super::out::remark;
 
 /// The program, and the config and claim of its runs.
 #[derive(Clone, Debug, Args)]
@@ -89,7 +90,7 @@ impl Subject {
         let program = named(program)?;
         let on_node = self.on_node(&setting)?;
         if self.unconfined {
-            eprintln!("warning: --unconfined: the program runs on the real file system, and can change your files");
+            remark!("warning: --unconfined: the program runs on the real file system, and can change your files");
         }
         Ok((setting, Tools { program, path, helper: None, unconfined: self.unconfined, on_node }))
     }

@@ -15,11 +15,12 @@ use serde_json::{Value, json};
 use super::super::flags::Output;
 use super::super::markdown::plain;
 use super::super::name::name;
-use super::super::out::{colours, say};
+use super::super::out::{colours, remark, say};
 use super::super::table::Tone;
 use super::args::{Subject, directory};
 use super::call::{Signals, random_id};
 use super::on_cluster::{self, OnClusterArgs, Proof};
+use crate::api::says;
 
 /// The exit code if a case has failed.
 const FAILED: u8 = 1;
@@ -64,7 +65,7 @@ pub(in crate::cli) fn conformance(args: ConformanceArgs) -> anyhow::Result<ExitC
     match prove(&args) {
         Ok(report) => Ok(ExitCode::from(if report.is_good() { 0 } else { FAILED })),
         Err(error) => {
-            eprintln!("{}: {error:#}", name());
+            remark!("{}: {}", name(), says::causes(&error));
             Ok(ExitCode::from(BROKEN))
         }
     }
@@ -116,7 +117,7 @@ fn prove(args: &ConformanceArgs) -> anyhow::Result<Report> {
 
 /// Names what the command could not remove.
 fn name_left(left: &[String]) {
-    left.iter().for_each(|what| eprintln!("left behind: {what}"));
+    left.iter().for_each(|what| remark!("left behind: {what}"));
 }
 
 /// Runs cases on this machine. Returns the storage that the command could not delete, too.
@@ -133,7 +134,7 @@ fn on_desk(
     let storage = storage(args, &tools)?;
     let call = random_id();
     if storage.is_shared() {
-        eprintln!("the ids of all volumes and snapshots of this call begin with {call}-");
+        remark!("the ids of all volumes and snapshots of this call begin with {call}-");
     }
     let subject = conformance::Subject { setting: &setting, tools: &tools, storage: &storage, call: &call };
     let proof = runtime.block_on(async {
@@ -141,7 +142,7 @@ fn on_desk(
         let stopped = async || {
             signals.received().await;
             if storage.is_shared() {
-                eprintln!("deleting what the runs have made; a second signal stops that, too");
+                remark!("deleting what the runs have made; a second signal stops that, too");
             }
         };
         Ok::<_, std::io::Error>(run(subject, cases, stopped, after).await)

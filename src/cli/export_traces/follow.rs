@@ -14,8 +14,9 @@ use super::claims::{CLAIMS, Claims};
 use super::collector::{Collector, Refused};
 use super::ended::{Ended, Progress};
 use super::spans;
+use crate::api::says;
 use crate::api::trimmed::Trimmed;
-use crate::cli::out::say;
+use crate::cli::out::{remark, say};
 
 /// The longest time for which ended attempts wait for others, so that they are sent together.
 const GATHER: Duration = Duration::from_secs(1);
@@ -108,7 +109,7 @@ async fn run(
                 Ok(Some(Event::Init | Event::InitDone)) => {}
                 Ok(None) => return Ok(()),
                 Err(error) if is_refused(&error) => return Err(anyhow::Error::new(error).context("the claims cannot be watched")),
-                Err(error) => eprintln!("the claims cannot be watched now: {error}"),
+                Err(error) => remark!("the claims cannot be watched now: {}", says::causes(&error.into())),
             },
             _ = due.tick() => match send(&mut ledger, collector, instance).await {
                 false => due.reset_after(RETRY),
@@ -143,18 +144,18 @@ async fn send(ledger: &mut Ledger, collector: &Collector, instance: &str) -> boo
             Ok(refused) => {
                 say!("{}", collector.sent(ended.len(), number));
                 if let Some(Refused { number, message }) = refused {
-                    eprintln!("the collector refused {number} spans: {message}");
+                    remark!("the collector refused {number} spans: {message}");
                 }
                 ledger.sent.extend(ended.iter().map(|ended| (ended.uid, ended.progress())));
             }
             Err(error) => {
-                eprintln!("{error:#}; the next try is in {} s", RETRY.as_secs());
+                remark!("{}; the next try is in {} s", says::causes(&error), RETRY.as_secs());
                 // A newer state of a claim waits already.
                 for ended in ended {
                     ledger.waiting.entry(ended.uid).or_insert(ended);
                 }
                 if ledger.dropped > 0 {
-                    eprintln!(
+                    remark!(
                         "more than {WAITING} claims wait for the collector: the command sends the others after these"
                     );
                 }

@@ -17,7 +17,7 @@ use self::collector::{CollectorArgs, Refused};
 use self::ended::Ended;
 use super::cluster::Cluster;
 use super::complete::candidates::{claims, namespaces};
-use super::out::say;
+use super::out::{remark, say};
 use crate::api::client::Connection;
 
 /// The exit code if the collector accepted a part of the spans only.
@@ -63,7 +63,7 @@ async fn work(args: &ExportTracesArgs) -> anyhow::Result<ExitCode> {
     }
     say!("{}", collector.sent(ended.len(), spans));
     for Refused { number, message } in &refused {
-        eprintln!("the collector refused {number} spans: {message}");
+        remark!("the collector refused {number} spans: {message}");
     }
     Ok(if refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(REFUSED_SOME) })
 }

@@ -45,27 +45,49 @@ fn facts(class: &ClassRow, drawing: Drawing) -> String {
 /// Returns the limits of a class, with how much of each is used.
 fn limits(without_jobs: Option<&str>, class: &ClassRow, recipe: &RecipeRow, drawing: Drawing) -> String {
     let mut table = Table::new(["LIMIT", "USED", "OF"].map(str::to_owned));
-    let mut row = |name: &str, used: Option<u64>, limit: u64, text: &dyn Fn(u64) -> String| {
-        let drawn = match used {
-            Some(used) => format!("{} {}", bar(used.into(), limit.into()), text(used)),
-            None => "not known".to_owned(),
-        };
-        table.row([Cell::from(name), drawn.into(), text(limit).into()]);
-    };
+    let mut row = |name: &str, used: String, of: String| table.row([Cell::from(name), used.into(), of.into()]);
     let number = |number: u64| number.to_string();
-    row("max-in-flight", class.runs.map(|runs| runs as u64), recipe.max_in_flight as u64, &number);
-    if let Some(volumes) = recipe.max_volumes {
-        row("max-volumes", Some(class.used_volumes), volumes, &number);
+    let runs = class.runs.map(|runs| drawn(runs as u64, recipe.max_in_flight as u64, &runs.to_string()));
+    row("max-in-flight", runs.unwrap_or_else(|| "not known".to_owned()), recipe.max_in_flight.to_string());
+    // Nobody counts the runs of each namespace and node here.
+    if let Some(most) = recipe.max_in_flight_per_namespace {
+        row("max-in-flight-per-namespace", String::new(), most.to_string());
     }
-    if let Some(bytes) = recipe.max_bytes {
-        row("max-bytes", Some(class.used_bytes), bytes, &size);
+    if let Some(most) = recipe.max_in_flight_per_node {
+        row("max-in-flight-per-node", String::new(), most.to_string());
+    }
+    if let Some(most) = recipe.max_volumes {
+        row("max-volumes", drawn(class.used_volumes, most, &number(class.used_volumes)), number(most));
+    }
+    if let Some(most) = recipe.max_bytes {
+        row("max-bytes", drawn(class.used_bytes, most, &size(class.used_bytes)), size(most));
+    }
+    if let Some(most) = recipe.max_volumes_per_namespace {
+        row("max-volumes-per-namespace", fullest(class.most_volumes.as_ref(), most, number), number(most));
+    }
+    if let Some(most) = recipe.max_bytes_per_namespace {
+        row("max-bytes-per-namespace", fullest(class.most_bytes.as_ref(), most, size), size(most));
     }
     for PoolRow { size: bytes, high, ready, .. } in &class.pools {
-        row(&format!("pool of {}", size(*bytes)), Some(*ready as u64), *high as u64, &number);
+        let used = drawn(*ready as u64, *high as u64, &ready.to_string());
+        row(&format!("pool of {}", size(*bytes)), used, high.to_string());
     }
     let mut text = table.text(drawing.coloured);
     if let Some(why) = without_jobs {
         text += &format!("The runs in progress are not known: {}\n", one(why));
     }
     text
+}
+
+/// Draws how much of a limit is used.
+fn drawn(used: u64, limit: u64, text: &str) -> String {
+    format!("{} {text}", bar(used.into(), limit.into()))
+}
+
+/// Draws how much of its limit that namespace uses that uses most.
+fn fullest(most: Option<&(String, u64)>, limit: u64, text: impl Fn(u64) -> String) -> String {
+    match most {
+        Some((namespace, used)) => drawn(*used, limit, &format!("{} in {namespace}", text(*used))),
+        None => drawn(0, limit, &text(0)),
+    }
 }

@@ -20,8 +20,8 @@ use super::asked::{Asked, MAX_MESSAGE};
 use super::listed::{check_class, listed};
 use super::surroundings::{Shown, Surroundings};
 use super::text::Drawing;
-use crate::api::{external_provisioner, watch};
-use crate::cli::out::say;
+use crate::api::{external_provisioner, says, watch};
+use crate::cli::out::{remark, say};
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::overview::Overview;
@@ -130,8 +130,8 @@ impl Source {
             match Asked::open(client, identity, clock, args).await {
                 Ok(asked) => return Ok(Source::Asked(Box::new(asked))),
                 Err(why) => {
-                    let why = line(&format!("{why:#}"), MAX_MESSAGE);
-                    eprintln!("Watches claims and volumes, because the orchestrator does not answer: {why}");
+                    let why = line(&says::causes(&why), MAX_MESSAGE);
+                    remark!("Watches claims and volumes, because the orchestrator does not answer: {why}");
                 }
             }
         }

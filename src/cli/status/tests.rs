@@ -1,13 +1,14 @@
 //! Tests of the forms of the overview.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::args::Form;
 use super::text::Drawing;
 use super::*;
-use crate::class_health::testing::identity;
+use crate::class_health::testing::{config, identity};
 use crate::overview::testing::{NOW, cluster};
 use crate::policies;
+use crate::state::index::WatchChange;
 
 fn surroundings() -> Surroundings {
     Surroundings {
@@ -20,8 +21,12 @@ fn surroundings() -> Surroundings {
 
 /// Returns the overview of the cluster in a form.
 fn shown(form: Form, class: Option<&str>, drawing: Drawing) -> String {
-    let (index, surroundings, identity) = (cluster(), surroundings(), identity());
-    let overview = overview(&index, (&identity.instance, class), form.scope(usize::MAX), NOW, true);
+    shown_of(&cluster(), form, class, drawing)
+}
+
+fn shown_of(index: &Index, form: Form, class: Option<&str>, drawing: Drawing) -> String {
+    let (surroundings, identity) = (surroundings(), identity());
+    let overview = overview(index, (&identity.instance, class), form.scope(usize::MAX), NOW, true);
     let shown =
         Shown { identity: &identity, surroundings: &surroundings, overview: &overview, without_jobs: None, class };
     form.text(shown, drawing).unwrap()
@@ -37,6 +42,26 @@ fn the_overview_shows_classes_and_claims() {
 #[test]
 fn one_class_is_shown_with_its_limits() {
     insta::assert_snapshot!("class", shown(Form::Table, Some("gold"), Drawing::default()));
+}
+
+#[test]
+fn a_class_is_shown_with_each_limit_of_its_config() {
+    let mut index = cluster();
+    let keys = json!({
+        "service-account-name": "gold", "max-volumes-per-namespace": "4", "max-bytes-per-namespace": "8Gi",
+        "max-in-flight-per-namespace": "5", "max-in-flight-per-node": "6", "placement": "selected-node",
+    });
+    index.change_config(WatchChange::Apply(config("gold", keys)));
+    let limits = shown_of(&index, Form::Table, Some("gold"), Drawing::default());
+    let words: Vec<String> = limits.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for line in [
+        "max-in-flight-per-namespace - 5",
+        "max-in-flight-per-node - 6",
+        "max-volumes-per-namespace █████░░░░░ 2 in team 4",
+        "max-bytes-per-namespace ██░░░░░░░░ 2Gi in team 8Gi",
+    ] {
+        assert!(words.iter().any(|words| words == line), "{line}: {limits}");
+    }
 }
 
 #[test]

@@ -26,8 +26,10 @@ use crate::api::claim_events;
 use crate::api::client::Connection;
 use crate::api::pages;
 use crate::api::says;
-use crate::claim::admit::admit;
+use crate::claim::admit;
+use crate::claim::data_source::left_to_populator;
 use crate::claim::failed_attempts::{FailedAttempt, FailedAttempts};
+use crate::claim::progress::{Progress, progress};
 use crate::claim::timeline::{Basis, Stage, Timeline};
 use crate::clock::Clock;
 use crate::config::classes::{ClassLookup, Classes, Identity};
@@ -150,12 +152,13 @@ async fn read(
     Trace { claim, timeline, failed, events, refused, idle, unseen }
 }
 
-/// Returns why the class refuses a claim for which no attempt has begun, if it does.
+/// Returns why the class refuses a claim that needs an attempt, if it does.
 fn refusal(identity: &Identity, claim: &Claim, surroundings: &Surroundings) -> Option<String> {
     let table = surroundings.classes.as_ref().ok()?;
     let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
-    let recipe = class.recipe.as_ref().ok().filter(|_| claim.own_stamp().is_none())?;
-    admit(claim, recipe, claim.is_pool_request(&identity.namespace)).err()
+    let needs_attempt = matches!(progress(claim), Some(Progress::Waiting | Progress::Failed));
+    let recipe = class.recipe.as_ref().ok().filter(|_| needs_attempt)?;
+    admit::refusal(claim, recipe, claim.is_pool_request(&identity.namespace))
 }
 
 /// Checks whether a timeline is that of the claim's last attempt. A copied claim may have that of its original.
@@ -231,7 +234,7 @@ fn idle(
         Err(error) => unseen("the configs of the provisioner", error),
         Ok(table) => match table.lookup(class) {
             ClassLookup::Ours(found) => {
-                if let Err(why) = &found.recipe {
+                if let Some(why) = found.recipe.as_ref().err().filter(|_| left_to_populator(claim).is_none()) {
                     return Some(format!("class {class} has no config that works: {why}"));
                 }
             }

@@ -1,7 +1,9 @@
 //! What the command sees of a claim.
 
 use crate::api::claim_events::ClaimEvent;
+use crate::claim::data_source::left_to_populator;
 use crate::claim::failed_attempts::{FailedAttempt, FailedAttempts};
+use crate::claim::progress::{Progress, progress};
 use crate::claim::timeline::Timeline;
 use crate::model::claim::Claim;
 use crate::model::phase::ClaimPhase;
@@ -43,6 +45,14 @@ impl Trace {
     /// Checks whether nobody works on the claim.
     pub(super) fn has_no_worker(&self) -> bool {
         self.idle.is_some() || self.refused.is_some()
+    }
+
+    /// Returns the orchestrator's last warning about a claim for which no attempt has begun: it says what the claim waits
+    /// for.
+    pub(super) fn warning(&self) -> Option<&ClaimEvent> {
+        let is_waiting = progress(&self.claim) == Some(Progress::Waiting) && self.timeline.stages().is_empty();
+        let is_served = !self.has_no_worker() && left_to_populator(&self.claim).is_none();
+        self.events.iter().find(|event| is_waiting && is_served && event.is_ours && event.warning)
     }
 
     /// Checks whether the claim is bound.

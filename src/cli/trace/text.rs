@@ -5,6 +5,7 @@ use flex_contract::reason;
 use super::observation::Trace;
 use crate::age::age;
 use crate::api::claim_events::ClaimEvent;
+use crate::claim::data_source::left_to_populator;
 use crate::claim::failed_attempts::FailedAttempt;
 use crate::claim::progress::{Progress, progress};
 use crate::claim::timeline::{Reached, Stage, Timeline};
@@ -40,7 +41,7 @@ pub(super) fn text(trace: &Trace, now: i64) -> String {
         let (reason, message) = (line(&failure.reason, usize::MAX), line(&failure.message, usize::MAX));
         let ago = age(now - failure.at);
         lines.push(format!("{} run {} failed {ago} ago: {reason}: {message}", failure.operation, failure.attempt));
-        if matches!(progress(&trace.claim), Some(Progress::Failed | Progress::Deleting)) {
+        if matches!(progress(&trace.claim), Some(Progress::Failed | Progress::Deleting)) && trace.refused.is_none() {
             lines.push(format!("  To try again now: kubectl flex retry {}", trace.claim.name));
         }
     }
@@ -59,9 +60,10 @@ fn headline(trace: &Trace, now: i64) -> String {
         (Some(volume), true, _) => format!("is bound to volume {}", line(volume, usize::MAX)),
         // A user may have named any volume.
         (Some(volume), false, _) => format!("waits for volume {}", line(volume, usize::MAX)),
-        (None, ..) => match &trace.refused {
-            Some(why) => format!("is refused: {}", line(why, usize::MAX)),
-            None => "has no volume yet".to_owned(),
+        (None, ..) => match (&trace.refused, trace.warning()) {
+            (Some(why), _) => format!("is refused: {}", line(why, usize::MAX)),
+            (None, Some(warning)) => format!("has no volume yet: {}", line(&warning.message, usize::MAX)),
+            (None, None) => "has no volume yet".to_owned(),
         },
     };
     format!("Claim {}{class}, created {created} ago, {state}.", claim.name)
@@ -140,10 +142,13 @@ fn seconds(milliseconds: i64) -> String {
     }
 }
 
-/// Says for whom the claim waits, and since when.
+/// Says for whom the claim waits, and since when, unless the headline says it.
 fn waiting(trace: &Trace, now: i64) -> Option<String> {
-    let next =
-        trace.timeline.next().filter(|_| !trace.is_bound() && !trace.claim.terminating && !trace.has_no_worker())?;
+    let waits = !trace.is_bound() && !trace.claim.terminating && !trace.has_no_worker() && trace.warning().is_none();
+    let next = trace.timeline.next().filter(|_| waits)?;
+    if let Some(who) = left_to_populator(&trace.claim) {
+        return Some(format!("Waits for others: {}.", line(&who, usize::MAX)));
+    }
     let since = trace.timeline.stages().last().map_or(0, |last| last.after / 1000) + trace.timeline.created / 1000;
     Some(format!(
         "Waits for `{}` since {}, the work of {}.",

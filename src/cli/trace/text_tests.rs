@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::claim::failed_attempts::FailedAttempts;
 use crate::model::claim::Claim;
+use crate::model::data_source::DataSource;
 use crate::run::failure::LastFailure;
 
 const CREATED: i64 = 1_790_000_000;
@@ -79,6 +80,58 @@ fn a_waiting_claim_says_for_whom_it_waits_and_what_to_do() {
     let harmless = event("ProvisioningFailed", "storageclass.storage.k8s.io \"gold\" not found", true, 9);
     trace.events.insert(0, ClaimEvent { is_ours, ..harmless });
     insta::assert_snapshot!(text(&trace, CREATED + 90));
+}
+
+#[test]
+fn a_claim_without_an_attempt_says_first_what_the_orchestrator_warns_of() {
+    let mut trace = trace(claim(json!({}), false), timeline(0, &[]));
+    let full = "namespace team may have at most 1 volumes of class gold, and that many exist";
+    trace.events = vec![
+        event("LimitReached", full, true, 1),
+        event("WaitingForProvisioner", "no node can take a run for this claim", true, 1),
+    ];
+    let printed = text(&trace, CREATED + 90);
+    let first = printed.lines().next().unwrap();
+    assert!(first.ends_with(&format!("has no volume yet: {full}.")), "{printed}");
+    assert!(!printed.contains("Waits for `"), "{printed}");
+    // Others, and events that are no warnings, say nothing of what the orchestrator waits for.
+    trace.events[0].is_ours = false;
+    trace.events[1].warning = false;
+    let printed = text(&trace, CREATED + 90);
+    assert!(printed.contains("has no volume yet.") && printed.contains("Waits for `stamped`"), "{printed}");
+    // An attempt in progress is more than the warning before it.
+    let stamped = json!({ names::CLAIM_UID: "u", names::ATTEMPT: "1" });
+    (trace.claim, trace.timeline) = (claim(stamped, false), timeline(1, &[(Stage::Stamped, 16)]));
+    trace.events = vec![event("LimitReached", full, true, 1)];
+    let printed = text(&trace, CREATED + 90);
+    assert!(printed.contains("has no volume yet.") && printed.contains("Waits for `"), "{printed}");
+}
+
+#[test]
+fn a_claim_of_a_populator_waits_for_others() {
+    let source = Some(DataSource::Populated("Hello.example.com h".into()));
+    let mut trace = trace(Claim { data_source: source, ..claim(json!({}), false) }, timeline(0, &[]));
+    trace.events = vec![event("LimitReached", "of another time", true, 1)];
+    let printed = text(&trace, CREATED + 90);
+    assert!(printed.contains("Waits for others: the populator for Hello.example.com h fills this claim"), "{printed}");
+    assert!(printed.contains("has no volume yet."), "{printed}");
+}
+
+#[test]
+fn a_failed_claim_that_is_refused_is_not_told_to_try_again() {
+    let failure = json!({
+        "operation": "provision", "attempt": 2, "at": CREATED + 80, "kind": "retry", "reason": "ExitCode",
+        "message": "exit code 75: busy",
+    });
+    let stamped = json!({ names::CLAIM_UID: "u", names::ATTEMPT: "2", names::FAILURE: failure.to_string() });
+    let mut trace = trace(claim(stamped, false), timeline(2, &[(Stage::Stamped, 75_000), (Stage::Failed, 80_000)]));
+    assert!(text(&trace, CREATED + 90).contains("flex retry"));
+    trace.refused = Some("class gold provides at most 1Gi; ask for less".into());
+    let printed = text(&trace, CREATED + 90);
+    assert!(
+        printed.contains("is refused: class gold provides at most 1Gi") && !printed.contains("flex retry"),
+        "{printed}"
+    );
 }
 
 #[test]

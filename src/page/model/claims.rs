@@ -9,7 +9,8 @@ use serde::Serialize;
 use super::failures::FailureRow;
 use super::{Rows, message, name, state_word};
 use crate::api::claim_events::ClaimEvent;
-use crate::claim::admit::admit;
+use crate::claim::admit;
+use crate::claim::data_source::left_to_populator;
 use crate::claim::failed_attempts::{FailedAttempt, FailedAttempts};
 use crate::claim::progress::{Progress, progress};
 use crate::claim::timeline::{Basis, Reached, Stage, Timeline};
@@ -139,7 +140,8 @@ impl ClaimRow {
         // The way of a bound claim is over.
         let now_ms = if claim.is_bound() { timeline.created } else { now_ms };
         let age_ms = now_ms.saturating_sub(timeline.created).max(last).max(0);
-        let refused = refusal(facts, class).filter(|_| progress == Some(Progress::Waiting));
+        let needs_attempt = matches!(progress, Some(Progress::Waiting | Progress::Failed));
+        let refused = refusal(facts, class).filter(|_| needs_attempt);
         let is_open = matches!(progress, Some(Progress::Waiting | Progress::Running)) && refused.is_none();
         let next = timeline.next().filter(|_| is_open).map(|stage| NextStage {
             stage: stage.name(),
@@ -174,13 +176,16 @@ impl StageRow {
 /// Says why the class refuses a claim, if it does.
 fn refusal(facts: &ClaimFacts, class: Option<&Class>) -> Option<String> {
     let recipe = class?.recipe.as_ref().ok()?;
-    admit(&facts.claim, recipe, facts.claim.for_pool).err().map(|why| message(&why))
+    admit::refusal(&facts.claim, recipe, facts.claim.for_pool).map(|why| message(&why))
 }
 
 /// Says why no attempt of a claim has begun, if that is known.
 fn waits_for(facts: &ClaimFacts, class: Option<&Class>) -> Option<String> {
     let claim = &facts.claim;
     let Some(class) = class else { return Some("no class of this orchestrator".into()) };
+    if let Some(who) = left_to_populator(claim) {
+        return Some(message(&who));
+    }
     if let Err(why) = &class.recipe {
         return Some(message(&format!("its class is not served: {why}")));
     }
@@ -322,6 +327,7 @@ mod tests {
     use flex_contract::operation::Operation;
 
     use super::*;
+    use crate::model::data_source::DataSource;
     use crate::page::testing::{self, CREATED};
     use crate::run::failure::LastFailure;
     use crate::run::view::RunLabels;
@@ -390,6 +396,24 @@ mod tests {
         let row = row(&facts(testing::claim(0, json!({}))), &small, Some(9));
         assert_eq!((row.state, row.next), ("Refused", None));
         assert!(row.waits_for.unwrap().contains("provides at most 1Mi; ask for less"));
+    }
+
+    #[test]
+    fn a_failed_claim_that_the_class_refuses_now_is_refused() {
+        let failed = json!({ names::FAILURE: testing::failure("provision", 2, "retry", "m") });
+        let small = testing::class("gold", &[("max-size", "1Mi")]);
+        let row = row(&facts(testing::claim(2, failed)), &small, Some(9));
+        assert_eq!((row.state, row.attempt, row.next), ("Refused", 2, None));
+        assert!(row.waits_for.unwrap().contains("ask for less"));
+    }
+
+    #[test]
+    fn a_claim_of_a_populator_says_who_fills_it() {
+        let source = Some(DataSource::Populated("Hello.example.com h".into()));
+        let claim = Claim { data_source: source, ..testing::claim(0, json!({})) };
+        let row = row(&facts(claim), &testing::class("gold", &[]), Some(9));
+        let fills = "the populator for Hello.example.com h fills this claim and brings its volume";
+        assert_eq!((row.state, row.waits_for.as_deref()), ("Waiting", Some(fills)));
     }
 
     #[test]

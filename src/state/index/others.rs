@@ -94,6 +94,20 @@ impl Index {
         self.woken_by_snapshot_class()
     }
 
+    /// Notes whether the cluster serves VolumeSnapshots, or VolumeSnapshotContents, by the name of the kind.
+    pub fn note_snapshot_kind(&mut self, kind: &str, served: bool) -> Vec<WorkItem> {
+        let is_news = match served {
+            true => self.absent_snapshot_kinds.remove(kind),
+            false => self.absent_snapshot_kinds.insert(kind.to_owned()),
+        };
+        if is_news { self.woken_by_snapshot_kind() } else { Vec::new() }
+    }
+
+    /// Checks whether the cluster serves VolumeSnapshots and their contents. It does until a watch has shown otherwise.
+    pub fn serves_snapshots(&self) -> bool {
+        self.absent_snapshot_kinds.is_empty()
+    }
+
     /// Applies a change of a ReferenceGrant.
     pub fn change_grant(&mut self, change: WatchChange<Grant>) -> Vec<WorkItem> {
         let grants = &mut self.facts.cache.grants;

@@ -10,7 +10,7 @@ use super::{Index, PoolObservation, SlotRequest, UnknownPool, WorkItem};
 use crate::batch;
 use crate::capacity::{Driver, Published};
 use crate::claim::decide::RemovedJob;
-use crate::claim::quota::Usage;
+use crate::claim::quota::ClassUsage;
 use crate::config::Recipe;
 use crate::config::classes::{Class, ClassLookup, Classes, Config, Identity};
 use crate::config::external_provisioner::Drivers;
@@ -257,9 +257,9 @@ impl Index {
         self.quota.expand_error(volume, claim, bytes, recipe, &self.facts)
     }
 
-    /// Returns the usage of a class in all namespaces.
-    pub fn class_usage(&self, class: &str) -> Usage {
-        self.quota.usage(class).all
+    /// Returns the usage of a class, in all and by namespace.
+    pub fn class_usage(&self, class: &str) -> ClassUsage {
+        self.quota.usage(class)
     }
 
     /// Checks whether a claim has a charge whose stamp is not visible. Such charges expire, because no write takes that

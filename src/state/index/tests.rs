@@ -5,6 +5,7 @@ mod kept_scripts;
 mod pools;
 mod quota;
 mod slots;
+mod snapshots;
 mod sync_probes;
 
 use flex_contract::names;

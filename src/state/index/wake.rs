@@ -13,6 +13,7 @@
 //! | the end of a run | the items whose turn is next, and open batches of its kind |
 //! | a node | the items that depend on it or may wait for it; who gets the slots of lost runs; capacity; pools |
 //! | a VolumeSnapshot or content | itself and the other of the two; the claims restored from it; its source |
+//! | a kind of snapshot objects that the cluster begins or ceases to serve | the claims to be restored from snapshots |
 //! | a VolumeSnapshotClass | the VolumeSnapshots without content |
 //! | a ReferenceGrant | the claims elsewhere whose data source is in its namespace |
 //! | a VolumeAttributesClass | the claims that request it, with their volumes |
@@ -36,6 +37,7 @@ use super::related::snapshot_and_content;
 use super::{Index, WorkItem};
 use crate::config::classes::ClassLookup;
 use crate::model::claim::Claim;
+use crate::model::data_source::DataSource;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
 use crate::model::volume::Volume;
@@ -309,6 +311,13 @@ impl Index {
         items.extend(turn.map(|class| self.for_slot(class)).unwrap_or_default());
         items.extend(self.concerned_by_content(content));
         items
+    }
+
+    /// Returns the items for a kind of snapshot objects that the cluster begins or ceases to serve.
+    pub(super) fn woken_by_snapshot_kind(&self) -> Vec<WorkItem> {
+        let is_restored = |claim: &&Arc<Claim>| matches!(claim.data_source, Some(DataSource::Snapshot(_)));
+        let waits = self.facts.cache.claims.unsettled().filter(|claim| !claim.is_bound()).filter(is_restored);
+        waits.map(|claim| WorkItem::Claim(claim.name.clone())).collect()
     }
 
     /// Returns the items for a CSIStorageCapacity or the CSIDriver.

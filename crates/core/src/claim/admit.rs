@@ -3,11 +3,20 @@
 use flex_contract::quantity::quantity;
 use flex_contract::volume_mode::VolumeMode;
 
-use crate::claim::data_source::check_data_source;
+use crate::claim::data_source::{check_data_source, left_to_populator};
 use crate::claim::request::check_request_size;
 use crate::config::Recipe;
 use crate::limits;
 use crate::model::claim::Claim;
+
+/// Returns why the class refuses a claim. Returns `None` also for a claim that a populator fills: the class is asked for
+/// nothing.
+pub fn refusal(claim: &Claim, recipe: &Recipe, is_request: bool) -> Option<String> {
+    if left_to_populator(claim).is_some() {
+        return None;
+    }
+    admit(claim, recipe, is_request).err()
+}
 
 /// Checks whether the class can serve the claim.
 ///

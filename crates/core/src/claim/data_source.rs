@@ -20,6 +20,17 @@ pub const CAPABILITY: &str = crate::config::capability::CLONE;
 /// source.
 const DROPPED: &str = "the claim was created with a data source, or a namespace of one, that the API server has dropped; the provisioner makes no empty volume instead. Delete the claim, and create it again with a source that the API server keeps: in `dataSource` a PersistentVolumeClaim without an apiGroup, or a VolumeSnapshot of the apiGroup snapshot.storage.k8s.io; others in `dataSourceRef`; with a namespace only where the gate CrossNamespaceVolumeDataSource is on. If you want an empty volume, create the claim without one";
 
+/// Says who fills a claim, if it is left to a populator: no attempt has begun for it, and its data source is an object of
+/// others.
+pub fn left_to_populator(claim: &Claim) -> Option<String> {
+    match &claim.data_source {
+        Some(DataSource::Populated(source)) if claim.own_stamp().is_none() => {
+            Some(format!("the populator for {source} fills this claim and brings its volume"))
+        }
+        _ => None,
+    }
+}
+
 /// Checks whether a class can fill a claim from its data source at all.
 ///
 /// # Errors

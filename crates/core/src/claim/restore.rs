@@ -12,6 +12,8 @@ use crate::model::snapshot::SnapshotProvenance;
 /// The observed state of the VolumeSnapshot that is the data source of a claim.
 #[derive(Clone, Copy, Debug)]
 pub struct RestoreSource<'a> {
+    /// The cluster serves VolumeSnapshots and their contents.
+    pub served: bool,
     /// The VolumeSnapshot; `None` if it does not exist.
     pub snapshot: Option<&'a Snapshot>,
     /// The content to which it is bound and that refers to it.
@@ -40,6 +42,11 @@ impl RestoreSource<'_> {
     pub fn check(&self, claim: &Claim) -> Result<(), String> {
         let source = claim.data_source.as_ref().map(ToString::to_string).unwrap_or_default();
         let waits = |why: &str| Err(format!("{source}, the data source of this claim, {why}"));
+        if !self.served {
+            return waits(
+                "is not known: this cluster serves no VolumeSnapshots; ask an admin to install the snapshot CRDs and controller",
+            );
+        }
         let kept = self.is_kept_for(claim);
         // The event says nothing about an object that the user may not see.
         if !self.granted && !kept {

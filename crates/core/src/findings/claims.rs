@@ -2,10 +2,11 @@
 
 use flex_contract::operation::Operation;
 
-use super::finding::{Finding, MIN_AGE, STUCK_AFTER, without_protection};
+use super::finding::{Finding, MIN_AGE, STUCK_AFTER, correct_or, without_protection};
 use super::kind::FindingKind;
 use super::observation::Lookups;
-use crate::claim::admit::admit;
+use crate::claim::admit::refusal;
+use crate::claim::data_source::left_to_populator;
 use crate::config::classes::{BindingMode, Class, ClassLookup};
 use crate::config::effective_config::hash_of;
 use crate::model::claim::Claim;
@@ -42,11 +43,8 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
         let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
         if let Some(failure) = failure.filter(|_| claim.terminating) {
             let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
-            let found = finding(
-                FindingKind::ClaimUndeleted,
-                detail,
-                without_protection("pvc", &claim.name.namespace, &claim.name.name),
-            )?;
+            let by_hand = without_protection("pvc", &claim.name.namespace, &claim.name.name);
+            let found = finding(FindingKind::ClaimUndeleted, detail, correct_or(&by_hand))?;
             return Some(found.since(failure.at));
         }
     }
@@ -141,14 +139,14 @@ struct StuckClaim {
 /// Returns the reason why a claim gets no volume, and the time since when.
 fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<StuckClaim> {
     let stuck = |why: String, since: i64| Some(StuckClaim { why, since });
-    if w.now - claim.created < STUCK_AFTER {
+    if w.now - claim.created < STUCK_AFTER || left_to_populator(claim).is_some() {
         return None;
     }
     let recipe = match &class.recipe {
         Ok(recipe) => recipe,
         Err(why) => return stuck(why.clone(), claim.created),
     };
-    if let Err(why) = admit(claim, recipe, claim.is_pool_request(&w.s.identity.namespace)) {
+    if let Some(why) = refusal(claim, recipe, claim.is_pool_request(&w.s.identity.namespace)) {
         return stuck(why, claim.created);
     }
     let stamp = claim.own_stamp()?;

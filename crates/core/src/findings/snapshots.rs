@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 
-use super::finding::{Finding, MIN_AGE, STUCK_AFTER, without_protection};
+use super::finding::{Finding, MIN_AGE, STUCK_AFTER, correct_or, without_protection};
 use super::kind::FindingKind;
 use super::observation::Lookups;
 use crate::model::claim::Claim;
@@ -29,9 +29,8 @@ pub(super) fn content(w: &Lookups<'_>, content: &Content) -> Option<Finding> {
     if content.terminating {
         let failure = failed(Operation::DeleteSnapshot)?;
         let detail = format!("delete-snapshot run {} failed: {}", failure.attempt, failure.message);
-        return Some(
-            finding(FindingKind::ContentHeld, detail, without_protection(CONTENT, "", &content.name)).since(failure.at),
-        );
+        let by_hand = without_protection(CONTENT, "", &content.name);
+        return Some(finding(FindingKind::ContentHeld, detail, correct_or(&by_hand)).since(failure.at));
     }
     let is_its = |snapshot: &&Snapshot| content.snapshot_uid.as_ref() == Some(&snapshot.uid);
     // A content that the orchestrator has begun was bound, even if a backup tool has lost the reference.

@@ -1,4 +1,5 @@
 mod backend;
+mod claims;
 mod nodes;
 mod properties;
 mod restored;
@@ -419,49 +420,6 @@ fn pods_without_their_job_are_orphans() {
     Cluster::new().bound().volume(|_| ()).pod(|_| ()).finds(FindingKind::PodWithoutJob, "claim team/data", false);
     Cluster::new().bound().volume(|_| ()).job("provision", |job| job.created = NOW - 300).pod(|_| ()).clean();
     Cluster::new().pod(|pod| pod.terminating = true).clean();
-}
-
-#[test]
-fn claims_without_progress_are_findings() {
-    let with = |mut base: Value, more: Value| {
-        merge(&mut base, more);
-        base
-    };
-    let own = || stamped(&recipe().version());
-    let unkept = || stamped("admin/c@0123456789abcdef");
-    let class = |name: &str| json!({ "spec": { "storageClassName": name } });
-    let deleting = json!({ "metadata": { "deletionTimestamp": at(NOW - 9), "deletionGracePeriodSeconds": 0 } });
-    let failed = |operation: &str| json!({ "metadata": { "annotations": { names::FAILURE: failure(operation) } } });
-    Cluster::new().claim(with(own(), class("foreign"))).finds(FindingKind::ClaimHeld, "another provisioner", false);
-    Cluster::new().claim(with(unkept(), class("lost"))).finds(FindingKind::ClaimHeld, "does not exist", false);
-    Cluster::new().claim(with(with(unkept(), class("lost")), deleting.clone())).finds(
-        FindingKind::ClaimHeld,
-        "does not exist",
-        false,
-    );
-    // The stored revision suffices to undo the attempt.
-    Cluster::new().claim(with(with(own(), class("lost")), deleting.clone())).clean();
-    Cluster::new().claim(with(with(own(), deleting), failed("delete"))).finds(
-        FindingKind::ClaimUndeleted,
-        "on fire",
-        false,
-    );
-    Cluster::new().claim(with(own(), failed("provision"))).finds(
-        FindingKind::ClaimStuck,
-        "attempt 3 failed: the array",
-        false,
-    );
-    Cluster::new().claim(json!({ "spec": { "selector": {} } })).finds(FindingKind::ClaimStuck, "labels", false);
-    Cluster::new().claim(json!({ "spec": { "volumeName": "x" }, "status": { "phase": "Lost" } })).finds(
-        FindingKind::ClaimLost,
-        "volume x",
-        false,
-    );
-    let slow = json!({ "metadata": { "annotations": { names::PROVISION_TS: at(NOW - 4000) } } });
-    Cluster::new().claim(with(own(), slow)).finds(FindingKind::ClaimStuck, "has not ended", false);
-    // These claims belong to another orchestrator, and to none.
-    Cluster::new().claim(with(stamped("elsewhere/c@1"), class("foreign"))).clean();
-    Cluster::new().claim(class("foreign")).clean();
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub use super::job_name::{name, prefix};
 use super::mounts;
 pub use super::pod::{ContentRef, RunTarget};
 use super::pod::{PodInput, SERVICE_TOKEN, pod, seconds};
+use super::pod_view::READS_LOG;
 use super::script;
 use super::template;
 use crate::config::Recipe;
@@ -135,7 +136,7 @@ fn set_message_policy(template: &mut PodTemplateSpec) {
     };
     let named = container.env.iter().flatten().any(from_secret);
     let all = container.env_from.iter().flatten().any(|from| from.secret_ref.is_some());
-    let policy = if mounted || named || all { "File" } else { "FallbackToLogsOnError" };
+    let policy = if mounted || named || all { "File" } else { READS_LOG };
     container.termination_message_policy.get_or_insert_with(|| policy.into());
 }
 

@@ -58,6 +58,8 @@ pub struct Pod {
     pub created: i64,
     /// The end of the image, or of a container before it.
     pub terminated: Option<ContainerEnd>,
+    /// The end of the image's log counts as last words. The kubelet reads it only after a failure.
+    pub reads_log: bool,
     /// A container has begun to run.
     pub started: bool,
     /// The time when the scheduler chose the node, in seconds since 1970.
@@ -102,6 +104,9 @@ const POD_LOST_REASON: &str = "ContainerStatusUnknown";
 /// The reasons with which the runtime says that it could not start a process.
 pub(super) const START_ERRORS: &[&str] = &["StartError", "ContainerCannotRun"];
 
+/// The policy with which the kubelet reads the end of a failed container's log, if the container left no message.
+pub(super) const READS_LOG: &str = "FallbackToLogsOnError";
+
 /// The label with which Kubernetes names the Job of a pod.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
@@ -125,6 +130,7 @@ impl From<&core::Pod> for Pod {
             reason: name_of(status.and_then(|s| s.reason.as_deref())),
             message: message_of(status.and_then(|s| s.message.as_deref()).unwrap_or_default()),
             terminating: pod.metadata.deletion_timestamp.is_some(),
+            reads_log: reads_log(pod),
             created: seconds(pod.metadata.creation_timestamp.as_ref()),
             ..Pod::default()
         };
@@ -144,8 +150,8 @@ impl From<&core::Pod> for Pod {
             view.stuck = Some(said(condition));
         }
         let init = status.init_container_statuses.iter().flatten();
-        let main = status.container_statuses.iter().flatten();
-        for container in init.chain(main) {
+        let all: Vec<_> = init.chain(status.container_statuses.iter().flatten()).collect();
+        for container in all.iter().copied() {
             let Some(state) = &container.state else { continue };
             if let Some(waiting) = &state.waiting
                 && let Some(reason) = waiting.reason.as_deref().filter(|reason| STUCK.contains(reason))
@@ -173,14 +179,20 @@ impl From<&core::Pod> for Pod {
                 });
             }
         }
-        let init = status.init_container_statuses.iter().flatten();
-        let all: Vec<_> = init.chain(status.container_statuses.iter().flatten()).collect();
         let nothing_started =
             all.iter().any(|container| container.name == CONTAINER) && all.into_iter().all(has_not_started);
         let placeless = scheduled.is_some() && view.node.is_none() && (view.terminating || view.is_over());
         view.never_started = placeless || (view.phase == PodPhase::Failed && nothing_started);
         view
     }
+}
+
+/// Checks whether the end of the image's log counts as last words.
+fn reads_log(pod: &core::Pod) -> bool {
+    let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.any(|container| {
+        container.name == CONTAINER && container.termination_message_policy.as_deref() == Some(READS_LOG)
+    })
 }
 
 /// Checks whether Kubernetes never made the container, even if its pod has ended.

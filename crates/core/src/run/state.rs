@@ -10,6 +10,7 @@ use super::pod_view::START_ERRORS;
 use super::stuck::{StuckReason, explain, strip_random_suffix};
 use super::view::{ContainerEnd, Job, Pod, WarningEvent};
 use crate::limits;
+use crate::object::ObjectName;
 use crate::status_reason::StatusReason;
 use crate::text::line;
 
@@ -18,6 +19,9 @@ const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 /// The reason of Kubernetes for a Job for which it makes no pod.
 const SUSPENDED: &str = "Suspended";
+
+/// What a failure says of the last words of a run with Secrets, whose log the kubelet does not read.
+const LOG_IS_UNREAD: &str = "; its log is not read, because the run has Secrets";
 
 /// The cause of a failure or of a stuck run: a short reason, and a message for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +148,7 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
         && (end.container == CONTAINER || pod.phase == PodPhase::Failed)
         && (!pod.terminating || job.failed.is_some() || pod.is_over())
     {
-        return failed_container(end, disruption(job, pod, end.code), pods_ended);
+        return failed_container(job, pod, end, pods_ended);
     }
     if let Some(pod) = pod.filter(|pod| pod.phase == PodPhase::Failed) {
         let Cause { reason, message } = evicted(pod).unwrap_or_else(|| {
@@ -179,7 +183,7 @@ fn disruption(job: &Job, pod: &Pod, code: i32) -> Option<Cause> {
     evicted.or_else(deleted)
 }
 
-/// Says why a run has not ended within `timeout`. `said` are the last words of its image.
+/// Says why a run has not ended within `timeout`. `said` are the last words of the container that has ended.
 fn deadline_message(
     job: &Job,
     pods: &[&Pod],
@@ -190,18 +194,39 @@ fn deadline_message(
     let event = warning_events.iter().find(|c| pod.is_none_or(|pod| !pod.started) && !c.message.is_empty());
     let within = job.deadline.map_or("`timeout`".to_owned(), |seconds| format!("{seconds} s (`timeout`)"));
     // The kubelet tells the last words when the container has ended, which may take its grace period.
-    let has_ended = pod.is_some_and(|pod| pod.terminated.is_some());
+    let ended = pod.and_then(|pod| Some((pod, pod.terminated.as_ref()?)));
+    let whose = match ended.filter(|(_, end)| end.container != CONTAINER) {
+        Some((_, end)) => format!("the last words of container {}", end.container),
+        None => "its last words".to_owned(),
+    };
     let kept = pod.and_then(|pod| pod.stuck.clone()).or(event.map(|c| StatusReason::new(&c.reason, &c.message)));
     match (said, kept) {
-        (Some(said), _) => format!("the image did not end within {within}; its last words: {said}"),
+        (Some(said), _) => format!("the image did not end within {within}; {whose}: {said}"),
         (None, Some(StatusReason { reason, message })) => {
             format!("the pod did not start within {within}: {reason}: {}", termination_message(&message))
         }
         (None, None) if never_started(Some(job), pods) => {
             format!("no container of the run had started within {within}")
         }
-        (None, None) if has_ended => format!("the image did not end within {within}, and said nothing"),
-        (None, None) => format!("the image did not end within {within}"),
+        (None, None) => {
+            let silence = ended.map(|(pod, end)| silence(job, pod, end)).unwrap_or_default();
+            format!("the image did not end within {within}{silence}")
+        }
+    }
+}
+
+/// Says why there are no last words of a container that has ended, after a text about its end; empty if nobody knows.
+/// The kubelet reads a log only where the pod allows it, and not after exit 0.
+fn silence(job: &Job, pod: &Pod, end: &ContainerEnd) -> String {
+    let ObjectName { namespace, name } = job.real_name();
+    match (&job.claim, pod.reads_log) {
+        _ if end.container != CONTAINER => String::new(),
+        (_, true) if end.code == 0 => String::new(),
+        (_, true) => ", and said nothing".to_owned(),
+        (Some(claim), false) if job.is_for_claim() => format!("{LOG_IS_UNREAD}: flex-provisioner logs {claim}"),
+        // A run that the desk makes has no Job.
+        _ if name.is_empty() => LOG_IS_UNREAD.to_owned(),
+        _ => format!("{LOG_IS_UNREAD}: kubectl -n {namespace} logs job/{name} -c {CONTAINER}"),
     }
 }
 
@@ -214,7 +239,8 @@ pub fn never_started(job: Option<&Job>, pods: &[&Pod]) -> bool {
     }
 }
 
-fn failed_container(end: &ContainerEnd, disruption: Option<Cause>, pods_ended: bool) -> RunState {
+fn failed_container(job: &Job, pod: &Pod, end: &ContainerEnd, pods_ended: bool) -> RunState {
+    let disruption = disruption(job, pod, end.code);
     let said = termination_message(&end.message);
     let whose = if end.container == CONTAINER { String::new() } else { format!("container {}: ", end.container) };
     let (reason, what) = match (end.reason.as_str(), &disruption) {
@@ -226,8 +252,9 @@ fn failed_container(end: &ContainerEnd, disruption: Option<Cause>, pods_ended: b
         _ => (cause::EXIT_CODE, exit::explain(end.code)),
     };
     let message = match said.as_str() {
-        "" if disruption.is_some() => format!("{whose}{what}"),
-        "" => format!("{whose}{what}, and said nothing"),
+        // Without a process there is no log.
+        "" if disruption.is_some() || reason == cause::START_ERROR => format!("{whose}{what}"),
+        "" => format!("{whose}{what}{}", silence(job, pod, end)),
         said => format!("{whose}{what}: {said}"),
     };
     // The exit code of a container that never ran means nothing.

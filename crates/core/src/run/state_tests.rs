@@ -10,7 +10,8 @@ fn job() -> Job {
 }
 
 fn pod(phase: &str) -> Pod {
-    Pod { uid: "pod".into(), job_uid: "job".into(), phase: phase.into(), created: 101, ..Pod::default() }
+    let (uid, job_uid) = ("pod".into(), "job".into());
+    Pod { uid, job_uid, phase: phase.into(), created: 101, reads_log: true, ..Pod::default() }
 }
 
 fn ended(code: i32, message: &str) -> ContainerEnd {
@@ -136,6 +137,63 @@ fn a_deadline_says_nothing_of_words_that_nobody_has_read() {
     let spoken = Pod { terminated: Some(ContainerEnd { at: 130, ..ended(137, "creating LUN") }), ..pod("Failed") };
     let (message, ..) = failed(state(Some(&late), &[&spoken], &[]));
     assert!(message.ends_with("its last words: creating LUN"), "{message}");
+}
+
+/// The kubelet takes the end of a log for last words only after a failure, and not where the run has Secrets.
+#[test]
+fn an_image_said_nothing_only_where_its_log_is_read() {
+    let deadline = JobEnd { reason: "DeadlineExceeded".into(), message: String::new(), at: 130 };
+    let by_image = Job { name: ObjectName::new("admin", "provision-1"), ..job() };
+    let late = Job { failed: Some(deadline), deadline: Some(30), ..by_image.clone() };
+    let of_claim = |job: &Job| Job { claim: Some(ObjectName::new("team", "data")), ..job.clone() };
+    let of_volume = |job: &Job| Job { volume: Some("flex-pv-1".into()), ..of_claim(job) };
+    let pod = |container: &str, code, message: &str, reads_log| Pod {
+        terminated: Some(ContainerEnd { container: container.into(), at: 130, ..ended(code, message) }),
+        started: true,
+        reads_log,
+        ..pod("Failed")
+    };
+    let (image, side) = ("provisioner", "side");
+    let unread = "; its log is not read, because the run has Secrets";
+    let by_claim = format!("{unread}: flex-provisioner logs team/data");
+    let by_job = format!("{unread}: kubectl -n admin logs job/provision-1 -c provisioner");
+    let (by_claim, by_job, nothing) = (by_claim.as_str(), by_job.as_str(), ", and said nothing");
+    for (what, job, pod, text, expected) in [
+        ("it is killed", late.clone(), pod(image, 137, "", true), "30 s (`timeout`)", nothing),
+        ("it is killed, with Secrets", of_claim(&late), pod(image, 137, "", false), "30 s (`timeout`)", by_claim),
+        ("a delete run, with Secrets", of_volume(&late), pod(image, 137, "", false), "30 s (`timeout`)", by_job),
+        ("another container ends first", late.clone(), pod(side, 1, "", true), "30 s (`timeout`)", ""),
+        ("the same, with Secrets", of_claim(&late), pod(side, 1, "", false), "30 s (`timeout`)", ""),
+        (
+            "its words",
+            late,
+            pod(side, 1, "no route", true),
+            "30 s (`timeout`)",
+            "; the last words of container side: no route",
+        ),
+        ("it fails", by_image.clone(), pod(image, 75, "", true), "try again later", nothing),
+        ("it fails, with Secrets", of_claim(&by_image), pod(image, 75, "", false), "try again later", by_claim),
+        ("an expand run, with Secrets", of_volume(&by_image), pod(image, 75, "", false), "try again later", by_job),
+        (
+            "another container fails",
+            by_image.clone(),
+            pod(side, 75, "", true),
+            "container side: exit code 75: try again later",
+            "",
+        ),
+        ("it speaks, with Secrets", by_image, pod(image, 75, "busy", false), "try again later", ": busy"),
+    ] {
+        let (message, ..) = failed(state(Some(&job), &[&pod], &[]));
+        assert!(message.ends_with(&format!("{text}{expected}")), "{what}: {message}");
+    }
+}
+
+/// `trap 'exit 0' TERM` ends so at the deadline.
+#[test]
+fn a_log_is_not_read_after_exit_0() {
+    let stopped = Pod { terminated: Some(ended(0, "")), started: true, ..pod("Failed") };
+    let message = deadline_message(&job(), &[&stopped], Some(&stopped), None, &[]);
+    assert_eq!(message, "the image did not end within `timeout`");
 }
 
 #[test]

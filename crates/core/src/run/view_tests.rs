@@ -78,6 +78,19 @@ fn the_statuses_of_kubernetes_show_whether_a_container_has_run() {
 }
 
 #[test]
+fn the_policy_of_the_image_says_whether_its_log_is_read() {
+    let reads_log = |containers: serde_json::Value| {
+        let pod = serde_json::json!({ "spec": { "containers": containers } });
+        Pod::from(&serde_json::from_value::<core::Pod>(pod).unwrap()).reads_log
+    };
+    let container = |name: &str, policy: &str| serde_json::json!({ "name": name, "terminationMessagePolicy": policy });
+    let (fallback, file) = ("FallbackToLogsOnError", "File");
+    assert!(reads_log(serde_json::json!([container("side", file), container(CONTAINER, fallback)])));
+    assert!(!reads_log(serde_json::json!([container("side", fallback), container(CONTAINER, file)])));
+    assert!(!reads_log(serde_json::json!([])));
+}
+
+#[test]
 fn a_pod_belongs_to_its_run_also_without_its_job() {
     let pod = |metadata: serde_json::Value| {
         Pod::from(&serde_json::from_value::<core::Pod>(serde_json::json!({ "metadata": metadata })).unwrap()).job

@@ -15,8 +15,12 @@ use super::parameters::recipes;
 /// This file, as the page names it.
 const SOURCE: &str = "provisioner-images/kit/tests/recipes/conformance.rs";
 
-/// Returns the command. A build of the whole workspace has left it beside `flex-pv`.
+/// Returns the command that `FLEX_PROVISIONER` names, or the one that a build of the whole workspace has left beside
+/// `flex-pv`.
 fn flex_provisioner() -> PathBuf {
+    if let Some(shipped) = std::env::var_os("FLEX_PROVISIONER") {
+        return shipped.into();
+    }
     let folder = Path::new(env!("CARGO_BIN_EXE_flex-pv")).parent().unwrap();
     let path = folder.join("flex-provisioner");
     if !path.exists() {

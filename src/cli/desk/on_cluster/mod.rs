@@ -22,6 +22,7 @@ use self::place::OnCluster;
 use super::args::Subject;
 use super::call::{Signals, random_id};
 use crate::cli::cluster::Cluster;
+use crate::cli::out::remark;
 use crate::config::classes::Identity;
 
 /// The prefix of the instance id of a call. All objects of the call have this instance on their label.
@@ -62,7 +63,7 @@ pub(super) async fn prove(
     let mut signals = Signals::new()?;
     let place = Rc::new(OnCluster::new(client, connection.address, setting.clone(), id.clone(), pods));
     let on = if setting.node().is_some() { format!(" on node {}", setting.site.node) } else { String::new() };
-    eprintln!(
+    remark!(
         "the runs are Jobs in namespace {}{on}; all objects have the label {}",
         setting.recipe.config.namespace,
         place.selector()
@@ -72,7 +73,7 @@ pub(super) async fn prove(
         () = signals.received() => Err(anyhow::anyhow!("stopped by a signal")),
     };
     if done.is_err() {
-        eprintln!("removing what the runs have made; a second signal stops that, too");
+        remark!("removing what the runs have made; a second signal stops that, too");
     }
     let left = tokio::select! {
         left = place.clean() => left,

@@ -27,6 +27,7 @@ use super::mount::{LABEL_MOUNT, MountPods, Mounter};
 use super::pod::{Progress, killed, progress};
 use super::requests::{GONE, KILL_GRACE, POLL, broken, gone_is_fine, is_busy, is_transient, patiently};
 use crate::api::pages;
+use crate::api::says;
 use crate::api::watch::warning_event;
 use crate::run::view;
 
@@ -230,7 +231,7 @@ impl OnCluster {
                 let now = DeleteParams::default().grace_period(KILL_GRACE);
                 let deleted = patiently(is_transient, || async { self.pods().delete(name, &now).await }).await;
                 let why = gone_is_fine(deleted).err();
-                failed.extend(why.map(|error| format!("the pod {name} cannot be deleted: {error}")));
+                failed.extend(why.map(|error| format!("the pod {name} cannot be deleted: {}", says::error(&error))));
             }
             if !failed.is_empty() {
                 return Err(DeskError::Machine(failed.join("; ")));

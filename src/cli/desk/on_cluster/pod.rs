@@ -43,6 +43,7 @@ pub(super) fn progress(job: &Job, pods: &[Pod], warnings: &[WarningEvent]) -> Pr
             let ended = Ended {
                 timed_out,
                 not_started: (not_started && !timed_out).then_some(cause.message),
+                message_from_log: pod.is_some_and(|pod| pod.reads_log),
                 ..of(end.map_or(NO_EXIT_CODE, |end| end.code), message)
             };
             Progress::Ended(Box::new(ended), name)
@@ -66,7 +67,6 @@ fn of(code: i32, message: String) -> Ended {
         not_started: None,
         took: Duration::ZERO,
         stopped_after: None,
-        // The kubelet has taken the end of the log already, if the pod allows it.
         message_from_log: false,
         attempts: 1,
     }

@@ -11,6 +11,8 @@ use kube::api::DeleteParams;
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
+use crate::api::says;
+
 /// The time between two reads of an object.
 pub(super) const POLL: Duration = Duration::from_millis(250);
 /// The time in which a deleted object must be gone.
@@ -19,7 +21,7 @@ pub(super) const GONE: Duration = Duration::from_secs(60);
 pub(super) const KILL_GRACE: u32 = 1;
 
 pub(super) fn broken(what: &str, error: &kube::Error) -> DeskError {
-    DeskError::Machine(format!("{what}: {error}"))
+    DeskError::Machine(format!("{what}: {}", says::error(error)))
 }
 
 /// Takes an object that is gone for a success.

@@ -10,7 +10,7 @@ use super::adoption::{
     adopt_unless_done, is_claimed_by_this, is_terminating_without_finalizer, transfer_to_other, transferred,
     was_taken_from,
 };
-use super::data_source::{leave_to_populator, protect_data_source, wait_for_data_source};
+use super::data_source::{leave_to_populator, protect_data_source, wait_for_data_source, wait_for_source_kind};
 use super::failed::{failed, record_failure, stuck};
 use super::next_attempt::{confirm_then, refused, restamp, wait_for_older_runs, wait_to_start};
 use super::observed::{Candidate, ClassCertainty, Observed, ServedClass};
@@ -91,11 +91,12 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         );
         return Rule::VolumeReserved.nothing().with_event(reason::WAITING_FOR_PROVISIONER, message);
     }
+    // A pod that uses the claim changes neither of these.
+    if let Some(wait) = refused(o, recipe).or_else(|| wait_for_source_kind(o)) {
+        return wait;
+    }
     if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
         return Rule::WaitForFirstConsumer.nothing();
-    }
-    if let Some(refused) = refused(o, recipe) {
-        return refused;
     }
     if let Some(wait) = wait_for_data_source(o) {
         return wait;

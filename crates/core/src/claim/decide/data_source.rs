@@ -5,19 +5,31 @@ use flex_contract::reason;
 use super::observed::Observed;
 use super::rule::{Decision, Rule};
 use super::step::Step;
+use crate::claim::data_source::{DataSourceState, left_to_populator};
 use crate::config::Recipe;
-use crate::model::data_source::DataSource;
 use crate::model::data_source::SourceUser;
 use crate::rules::Rule as _;
 use crate::run::node::NodeState;
 
 /// Leaves a claim to others if they fill it and bring its volume.
 pub(super) fn leave_to_populator(o: &Observed<'_>) -> Option<Decision> {
-    let Some(DataSource::Populated(source)) = &o.claim.data_source else { return None };
-    Some(Rule::LeftToPopulator.nothing().with_event(
-        reason::LEFT_TO_POPULATOR,
-        format!("the populator for {source} fills this claim and brings its volume; this provisioner makes none"),
-    ))
+    let who = left_to_populator(o.claim)?;
+    Some(
+        Rule::LeftToPopulator
+            .nothing()
+            .with_event(reason::LEFT_TO_POPULATOR, format!("{who}; this provisioner makes none")),
+    )
+}
+
+/// Waits if the cluster lacks the kind of the data source. No pod that uses the claim changes that.
+pub(super) fn wait_for_source_kind(o: &Observed<'_>) -> Option<Decision> {
+    match &o.source.state {
+        Some(DataSourceState::Snapshot(stored)) if !stored.served => {
+            let why = stored.check(o.claim).err()?;
+            Some(Rule::SourceNotReady.warn(reason::WAITING_FOR_PROVISIONER, why))
+        }
+        _ => None,
+    }
 }
 
 /// Waits if the data source is not ready, so that no attempt can begin.

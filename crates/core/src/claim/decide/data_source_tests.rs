@@ -1,6 +1,8 @@
 //! Tests of claims that have a data source, and of claims that are a data source.
 
 use super::*;
+use crate::claim::admit::refusal;
+use crate::claim::restore::RestoreSource;
 
 const OF: &str = "0d9c2f0e-0000-4000-8000-00000000000f";
 
@@ -51,6 +53,50 @@ fn a_claim_with_a_populator_is_left_to_it() {
     assert!(event.message.contains("populator for Hello.example.com h"), "{}", event.message);
     world.class.recipe = Err("no config".into());
     world.waits(Rule::LeftToPopulator, "populator for Hello.example.com h");
+    let recipe = recipe_with(&[("max-size", "1Mi")]);
+    assert_eq!(refusal(&world.claim, &recipe, false), None, "the class is asked for nothing");
+    let mut stamped = stamped(1);
+    stamped.claim.data_source = world.claim.data_source;
+    assert!(refusal(&stamped.claim, &recipe_with(&[]), false).is_some(), "somebody has written a stamp");
+}
+
+/// Returns the decision about a claim that is made from a VolumeSnapshot that does not exist.
+fn restored(world: &World, served: bool) -> Decision {
+    let source =
+        RestoreSource { served, snapshot: None, content: None, ours: false, made_by: None, node: None, granted: true };
+    world.observed(|o| {
+        let source = SourceRelation { state: Some(DataSourceState::Snapshot(source)), users: o.source.users };
+        decide(&Observed { source, ..o.clone() }, NOW)
+    })
+}
+
+#[test]
+fn a_restore_in_a_cluster_without_snapshots_says_so_before_a_pod_uses_the_claim() {
+    let mut world = delayed(new(), None);
+    world.class.recipe = Ok(Arc::new(recipe_with(&[("capabilities", "snapshot")])));
+    world.claim.data_source = Some(DataSource::Snapshot(ObjectName::new("team", "monday")));
+    let decision = restored(&world, false);
+    let said = decision.event.map(|event| event.message).unwrap_or_default();
+    assert_eq!((decision.rule, decision.step), (Rule::SourceNotReady, Step::Nothing));
+    assert!(said.contains("this cluster serves no VolumeSnapshots; ask an admin to install"), "{said}");
+    assert_eq!(restored(&world, true).rule, Rule::WaitForFirstConsumer);
+    let used = delayed(world.clone(), Some("a"));
+    for (served, says) in [(false, "this cluster serves no VolumeSnapshots"), (true, "does not exist")] {
+        let decision = restored(&used, served);
+        let said = decision.event.map(|event| event.message).unwrap_or_default();
+        assert!(decision.rule == Rule::SourceNotReady && said.contains(says), "{said}");
+    }
+    world.class.recipe = Ok(Arc::new(recipe_with(&[])));
+    assert_eq!(restored(&world, false).rule, Rule::ClaimRefused, "snapshots would not help");
+}
+
+#[test]
+fn a_claim_that_the_class_refuses_is_told_before_a_pod_uses_it() {
+    let mut world = delayed(new(), None);
+    world.class.recipe = Ok(Arc::new(recipe_with(&[("max-size", "1Mi")])));
+    world.waits(Rule::ClaimRefused, "provides at most 1Mi; ask for less");
+    let world = World { attributes_error: Some("there is no VolumeAttributesClass gold"), ..delayed(new(), None) };
+    world.waits(Rule::AttributesUnavailable, "there is no VolumeAttributesClass gold");
 }
 
 /// The provenance of a volume that has moved in names its place, and an image would copy that one.

@@ -142,12 +142,13 @@ pub enum Rule {
     ConfigUnusable,
     /// A volume is reserved for the claim by name. Emits an event: Kubernetes binds the two.
     VolumeReserved,
-    /// The class binds when a pod uses the claim, and no node is selected. Waits.
-    WaitForFirstConsumer,
     /// The class cannot serve the claim as it is. Emits an event.
     ClaimRefused,
     /// The claim requests attributes that it cannot have. Emits an event.
     AttributesUnavailable,
+    /// The class binds when a pod uses the claim, and no node is selected. Waits, unless the cluster lacks the kind of the
+    /// claim's data source.
+    WaitForFirstConsumer,
     /// The data source is not ready. Emits an event, and waits for it.
     SourceNotReady,
     /// The storage of the data source is on a node that no watch has shown. Asks the API.
