@@ -213,6 +213,7 @@ async fn a_volume_of_nfs_subdir_moves_in_and_is_deleted_from_any_node() {
     const NFS_SUBDIR: &str = "cluster.local/nfs-subdir-external-provisioner";
     let ring = Ring::start().await;
     ring.namespace("storage", &[]).await;
+    ring.former_rights("storage", "nfs-subdir").await;
     ring.former_deployment("storage", "nfs-subdir", 0).await;
     ring.class("nfs-client", NFS_SUBDIR, json!({})).await;
     let claim = ring.claim("data", "nfs-client").await;
