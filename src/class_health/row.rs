@@ -86,7 +86,7 @@ impl Row {
     /// Says what the claim waits for, or why its last run failed.
     pub(crate) fn reason(&self) -> String {
         match (&self.waits_for, self.state) {
-            (Some(why), ClaimState::Waiting | ClaimState::Refused) => why.clone(),
+            (Some(why), ClaimState::Waiting | ClaimState::Running | ClaimState::Refused) => why.clone(),
             (None, ClaimState::Waiting) => "waits for its turn: flex trace says more".to_owned(),
             _ => self.describe(),
         }

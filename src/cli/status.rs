@@ -47,7 +47,7 @@ async fn work(args: &StatusArgs) -> anyhow::Result<()> {
     let (class, without_jobs) = (args.class.as_deref(), without_jobs.as_deref());
     let scope = args.form.scope(usize::MAX);
     let mut overview = overview(&index, (&identity.instance, class), scope, clock.now(), without_jobs.is_none());
-    add_warnings(&client, &identity, &index, &mut overview).await;
+    add_warnings(&client, &identity, &index, &mut overview, clock.now()).await;
     let shown = Shown { identity: &identity, surroundings: &surroundings, overview: &overview, without_jobs, class };
     say!("{}", args.form.text(shown, args.drawing(None))?.trim_end());
     Ok(())
@@ -58,12 +58,15 @@ const MAX_WARNED: usize = 20;
 
 /// Adds the orchestrator's last warning to claims that do not say themselves what they wait for, such as a write that a
 /// webhook fails. If the events cannot be read, the claims stay without it.
-async fn add_warnings(client: &Client, identity: &Identity, index: &Index, overview: &mut Overview) {
-    let silent = |row: &&mut Row| row.state == ClaimState::Waiting && row.waits_for.is_none();
+async fn add_warnings(client: &Client, identity: &Identity, index: &Index, overview: &mut Overview, now: i64) {
+    let waits = |row: &Row| matches!(row.state, ClaimState::Waiting | ClaimState::Running);
+    let silent = |row: &&mut Row| waits(row) && row.waits_for.is_none() && row.failure.is_none();
     for row in overview.claims.iter_mut().filter(silent).take(MAX_WARNED) {
         let Some(claim) = row.claim.parse().ok().and_then(|name| index.claim(&name)) else { continue };
         let events = claim_events::read(client, &identity.provisioner, &claim).await.unwrap_or_default();
-        let warning = events.into_iter().find(|event| event.is_ours && event.warning);
+        // What was wrong before the attempt began is over.
+        let began = row.running.map(|running| now - running);
+        let warning = events.into_iter().find(|event| event.is_ours && event.warning && Some(event.at) >= began);
         row.waits_for = warning.map(|event| line(&event.message, MAX_FAILURE_TEXT));
     }
 }

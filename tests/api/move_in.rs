@@ -400,7 +400,7 @@ async fn a_tenant_who_has_the_namespace_of_a_removed_provisioner_stops_no_class(
     verdict(&ring, "local-path", "no Deployment of rancher.io/local-path was found").await;
     verdict(&ring, "local-path", "somebody holds the Lease local-path-storage/rancher.io-local-path").await;
     ring.former_rights(FORMER, DEPLOYMENT).await;
-    verdict(&ring, "local-path", "kubectl -n local-path-storage scale deployment").await;
+    verdict(&ring, "local-path", "tenant holds the Lease local-path-storage/rancher.io-local-path").await;
 }
 
 #[tokio::test]
