@@ -80,6 +80,10 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
         && volume.volume_id_annotation.as_ref() == Some(&o.claim.volume_id());
     let name = volume.name.clone();
     if !complete {
+        let was_used = o.claim.is_bound() || kept.is_some();
+        if was_used && !is_claimed_by_this(o, volume) && !o.confirmed.fresh {
+            return Some(Rule::ReadClaimBeforeAdoption.step(Step::Refresh));
+        }
         let mark = !(o.volumes.many_wait && may_mark_later(o, rule));
         return Some(rule.step(Step::Adopt { volume: name, provenance: Box::new(provenance), nodes, mark }));
     }

@@ -36,8 +36,9 @@ pub enum Rule {
     /// The claim is held and bound to a volume that no watch has shown. Waits for the volume, or for the claim's
     /// deletion.
     BoundVolumeNotSeen,
-    /// The claim is bound to a volume whose claimRef does not have its UID, but the claim comes from the cache. Reads
-    /// the claim: it may be gone, and a backup may have restored the volume for another claim of its name.
+    /// The claimRef of a volume that was adopted before, or to which the claim is bound, does not have the claim's UID, but
+    /// the claim comes from the cache. Reads the claim: it may be gone, and a backup may have restored the volume for
+    /// another claim of its name.
     ReadClaimBeforeAdoption,
     /// The claim is held, and the PV controller has bound it before the volume was adopted. Adopts the volume.
     AdoptBoundVolume,

@@ -2,9 +2,7 @@
 
 use flex_contract::reason;
 
-use super::adoption::{
-    adopt_unless_done, cannot_add_finalizer, is_claimed_by_other, is_claimed_by_this, wait_for_admin,
-};
+use super::adoption::{adopt_unless_done, cannot_add_finalizer, is_claimed_by_other, wait_for_admin};
 use super::observed::{Candidate, Observed};
 use super::pooled::{bound_to_pooled, complete_pool_request};
 use super::rule::{Decision, Rule};
@@ -54,9 +52,6 @@ fn bound_with_finalizer(o: &Observed<'_>, now: i64) -> Decision {
         Some(hindered) if hindered.step == Step::Nothing && claim.terminating && claim.abandoned => undo(o, now),
         Some(adopt) if adopt.step != Step::Nothing && cannot_add_finalizer(o, volume) => {
             if claim.terminating && claim.abandoned { undo(o, now) } else { without_finalizer(o, now) }
-        }
-        Some(adopt) if adopt.step != Step::Nothing && !is_claimed_by_this(o, volume) && !o.confirmed.fresh => {
-            Rule::ReadClaimBeforeAdoption.step(Step::Refresh)
         }
         Some(adopt) => adopt,
     }

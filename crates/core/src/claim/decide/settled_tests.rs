@@ -32,6 +32,10 @@ fn a_volume_without_the_uid_of_a_bound_claim_is_adopted_only_if_the_claim_still_
         let cached = World { fresh: false, ..read.clone() };
         assert_eq!(cached.step(Rule::ReadClaimBeforeAdoption), Step::Refresh, "the claim may be gone");
         adopts(Rule::AdoptBoundVolume, &read);
+        let pending =
+            |world: &World| with_volume(World { fresh: world.fresh, ..stamped(1) }, world.volumes[0].0.clone(), &[]);
+        assert_eq!(pending(&cached).step(Rule::ReadClaimBeforeAdoption), Step::Refresh, "also before it is bound");
+        adopts(Rule::AdoptVolume, &pending(&read));
     }
     let unmarked = Volume { adoption_mark: None, ..adopted_volume() };
     let cached = World { fresh: false, ..bound(with_volume(stamped(1), unmarked, &[]), &names::pv_name(UID)) };
