@@ -271,16 +271,16 @@ impl<V> Watch<V> {
             tracing::warn!(kind, %error, "a watch was interrupted; the provisioner resumes it");
             return;
         }
+        // A lack of rights says nothing about the cluster.
+        if code(&error) == Some(404) {
+            self.note_served(false);
+        }
         if self.absent == 0 {
             let is_gone = forbidden && is_gone(&self.client, &self.namespace).await;
             let without = self.without.filter(|_| !is_gone);
             log_absence(kind, &self.namespace, without, &error);
             self.untouched = false;
             self.retain(Listed::none());
-            // A lack of rights says nothing about the cluster.
-            if code(&error) == Some(404) {
-                self.note_served(false);
-            }
             self.report_first_list();
         }
         // Each try begins again for the watcher, so that its own backoff stays at its first value.

@@ -134,7 +134,7 @@ pub(crate) fn row(table: &Classes, claim: &Claim, now: i64) -> Option<Row> {
         running: began.map(|began| now - began.as_second()),
         next_try: next_try(claim, class, state, now),
         failure: claim.last_failure.clone(),
-        waits_for: refused.or_else(|| waits_for(claim, class)),
+        waits_for: refused.or_else(|| waits_for(claim, class).filter(|_| state == ClaimState::Waiting)),
     })
 }
 

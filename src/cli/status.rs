@@ -66,7 +66,8 @@ async fn add_warnings(client: &Client, identity: &Identity, index: &Index, overv
         let events = claim_events::read(client, &identity.provisioner, &claim).await.unwrap_or_default();
         // What was wrong before the attempt began is over.
         let began = row.running.map(|running| now - running);
-        let warning = events.into_iter().find(|event| event.is_ours && event.warning && Some(event.at) >= began);
+        let newest = events.into_iter().find(|event| event.is_ours && Some(event.at) >= began);
+        let warning = newest.filter(|event| event.warning);
         row.waits_for = warning.map(|event| line(&event.message, MAX_FAILURE_TEXT));
     }
 }

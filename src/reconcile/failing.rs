@@ -28,18 +28,10 @@ const NO_ANSWER: &str = "the API server, or an admission webhook that it asks, d
 type Reader = (ObjectRef, &'static Reason);
 
 /// Emits an event about a write that somebody must make possible: the API server refuses it, or an admission webhook or
-/// the API server itself has failed it for some seconds. The write is repeated.
-pub(super) fn emit(context: &Context, item: &WorkItem, error: &WriteError) {
-    emit_message(context, item, message(Some(error), |words| context.failing_for(item, words)));
-}
-
-/// Emits an event about reconciles that have timed out for some seconds, because the API server did not answer.
-pub(super) fn emit_timeout(context: &Context, item: &WorkItem) {
-    emit_message(context, item, message(None, |words| context.failing_for(item, words)));
-}
-
-fn emit_message(context: &Context, item: &WorkItem, message: Option<String>) {
-    let Some(message) = message else { return };
+/// the API server itself has failed it for some seconds. The write is repeated. Without an error, the reconcile timed out,
+/// because the API server did not answer.
+pub(super) fn emit(context: &Context, item: &WorkItem, error: Option<&WriteError>) {
+    let Some(message) = message(error, |words| context.failing_for(item, words)) else { return };
     for (object, reason) in readers(context, item) {
         context.events.emit(object, true, reason, message.clone());
     }
@@ -49,7 +41,8 @@ fn emit_message(context: &Context, item: &WorkItem, message: Option<String>) {
 /// a fault, and returns the time since when it lasts.
 fn message(error: Option<&WriteError>, failing_for: impl FnOnce(&str) -> Duration) -> Option<String> {
     let lasting = |words: &str| {
-        let text = || format!("Kubernetes fails a write of the provisioner, which is repeated: {words}");
+        let what = if error.is_some() { "a write" } else { "a request" };
+        let text = || format!("Kubernetes fails {what} of the provisioner, which is repeated: {words}");
         (failing_for(words) >= LASTING).then(text)
     };
     let Some(error) = error else { return lasting(NO_ANSWER) };
@@ -161,7 +154,7 @@ mod tests {
                 LASTING
             });
             let told = told.unwrap();
-            assert!(told.starts_with("Kubernetes fails a write of the provisioner") && told.ends_with(words), "{told}");
+            assert!(told.starts_with("Kubernetes fails a ") && told.ends_with(words), "{told}");
         }
         let told = message(Some(&refused), |_| unreachable!("a refusal is told at once")).unwrap();
         assert_eq!(told, "Kubernetes refuses a write of the provisioner: Job a: quota");

@@ -98,14 +98,14 @@ pub fn requeue_after(
         Some(Err(error)) => {
             let delay = context.retry_after(item).max(error.retry_after().unwrap_or_default());
             context.metrics.step_failed(error.category());
-            failing::emit(context, item, &error);
+            failing::emit(context, item, Some(&error));
             tracing::warn!(?item, %error, ?delay, "step failed, requeued");
             Some(delay)
         }
         None => {
             let delay = context.retry_after(item);
             context.metrics.step_failed(ErrorCategory::Timeout);
-            failing::emit_timeout(context, item);
+            failing::emit(context, item, None);
             tracing::warn!(?item, ?delay, "the API server did not answer in time; the orchestrator repeats the step");
             Some(delay)
         }

@@ -20,7 +20,7 @@ use crate::parameters::Parameters;
 use crate::run::{Credentials, DELETION_SECRET, MODIFY_SECRET, Outcome, Run, Stop};
 use crate::secrets::{Kind, PREFIX};
 use crate::topology::{Node, affinity, requirement};
-use crate::trouble::{self, Trouble};
+use crate::trouble::Trouble;
 
 /// The volume attribute of PersistentVolumes that names their maker.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
@@ -157,11 +157,7 @@ impl Run {
         let asked = self.driver.call_within(limit, "CreateVolume", &message.name, async {
             self.driver.controller().create_volume(self.driver.request_within(limit, message.clone())).await
         });
-        let asked = asked.await.inspect_err(|trouble| {
-            if trouble.kind() == trouble::Kind::UnderWay {
-                self.may_be_under_way.set(true);
-            }
-        });
+        let asked = asked.await.inspect_err(|trouble| self.note_under_way(trouble));
         let volume = asked?.volume.filter(|volume| !volume.volume_id.is_empty());
         Ok(volume.ok_or_else(|| Failure::retry("the CSI driver answers CreateVolume without a volume"))?)
     }

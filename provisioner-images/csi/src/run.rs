@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::driver::Driver;
 use crate::parameters::Parameters;
 use crate::secrets::{self, Kind, Variables};
-use crate::trouble::Trouble;
+use crate::trouble::{self, Trouble};
 
 /// The time for which a call that may be in progress is repeated. The orchestrator waits for longer work, because a
 /// waiting pod uses resources of its node.
@@ -41,7 +41,7 @@ pub struct Run {
     pub parameters: Parameters,
     /// The request of the run.
     pub request: RunRequest,
-    /// The driver has not said how a call ended that makes a volume: the volume may exist.
+    /// The driver has not said how a call ended that makes a volume or a snapshot, which may exist.
     pub may_be_under_way: Cell<bool>,
 }
 
@@ -58,6 +58,13 @@ pub fn account(request: &RunRequest) -> String {
 }
 
 impl Run {
+    /// Notes that a call which makes something may go on in the driver.
+    pub fn note_under_way(&self, trouble: &Trouble) {
+        if trouble.kind() == trouble::Kind::UnderWay {
+            self.may_be_under_way.set(true);
+        }
+    }
+
     /// Returns the source of the run's volume; `None` if it has no PersistentVolume.
     ///
     /// # Errors

@@ -103,10 +103,12 @@ impl Run {
         })?;
         match self.create_snapshot(&source, secrets.unwrap_or(&Credentials::new())).await {
             Ok(snapshot) => Ok(Some(snapshot.snapshot_id)),
-            Err(Stop::Trouble(trouble)) if is_refusal(trouble.status.code()) => match secrets {
-                Some(_) => Ok(None),
-                None => Err(self.unproven(&trouble).into()),
-            },
+            Err(Stop::Trouble(trouble)) if is_refusal(trouble.status.code()) && !self.may_be_under_way.get() => {
+                match secrets {
+                    Some(_) => Ok(None),
+                    None => Err(self.unproven(&trouble).into()),
+                }
+            }
             Err(other) => Err(other),
         }
     }
@@ -142,7 +144,8 @@ impl Run {
         let asked = self.driver.call("CreateSnapshot", &name, async {
             self.driver.controller().create_snapshot(self.driver.request(message)).await
         });
-        let snapshot = asked.await?.snapshot.filter(|snapshot| !snapshot.snapshot_id.is_empty());
+        let asked = asked.await.inspect_err(|trouble| self.note_under_way(trouble));
+        let snapshot = asked?.snapshot.filter(|snapshot| !snapshot.snapshot_id.is_empty());
         Ok(snapshot.ok_or_else(|| Failure::retry("the CSI driver answers CreateSnapshot without a snapshot"))?)
     }
 }
@@ -150,5 +153,5 @@ impl Run {
 /// Checks whether a driver that has the snapshot would have answered CreateSnapshot in another way. `NOT_FOUND` says that
 /// it does not have the volume.
 fn is_refusal(code: Code) -> bool {
-    matches!(code, Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted | Code::NotFound)
+    matches!(code, Code::InvalidArgument | Code::OutOfRange | Code::NotFound)
 }

@@ -34,7 +34,8 @@ impl Writes {
             return self.write_adoption_mark(&kept).await;
         };
         let nodes = node.and_then(|node| nodes_now(&kept.nodes_with_storage, new.former_node.as_deref(), node));
-        let mut annotations = json!({ names::PROVENANCE: new.record });
+        // A run in a batch may be on the former node.
+        let mut annotations = json!({ names::PROVENANCE: new.record, names::BATCH: null });
         if let Some(nodes) = nodes {
             annotations[names::NODES] = json!(nodes.join(","));
         }
@@ -49,12 +50,7 @@ impl Writes {
         let volumes: Api<Trimmed<PersistentVolume>> = Api::all(self.client.clone());
         let answer = volumes.patch_status(&volume.name, &params(), &Patch::Merge(body)).await;
         let item = WorkItem::Volume(volume.name.clone());
-        let written: Volume = self.written(item, format!("volume {}", volume.name), answer)?;
-        // A server that ignores the annotations has written the mark.
-        match written.is_adopted() {
-            true => Ok(written),
-            false => self.patch_volume(&written, metadata.clone(), json!({})).await,
-        }
+        self.written(item, format!("volume {}", volume.name), answer)
     }
 
     /// Writes into the record of a content that another node has the storage of its volume. All else in the record stays,

@@ -52,7 +52,8 @@ impl Trace {
     pub(super) fn warning(&self) -> Option<&ClaimEvent> {
         let is_waiting = progress(&self.claim) == Some(Progress::Waiting) && self.timeline.stages().is_empty();
         let is_served = !self.has_no_worker() && left_to_populator(&self.claim).is_none();
-        self.events.iter().find(|event| is_waiting && is_served && event.is_ours && event.warning)
+        let newest = self.events.iter().find(|event| is_waiting && is_served && event.is_ours);
+        newest.filter(|event| event.warning)
     }
 
     /// Checks whether the claim is bound.

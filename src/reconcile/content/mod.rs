@@ -114,8 +114,15 @@ fn run_name(content: &Content) -> String {
 }
 
 /// Returns the name of the Job of the delete run that is due.
-fn delete_name(content: &Content) -> String {
-    job::name(Operation::DeleteSnapshot, content.run_id(), delete_attempt(content), &content.uid)
+fn delete_name(content: &Content, seen: &Observation) -> String {
+    let scope = delete_scope(content, origin_node(seen));
+    job::name(Operation::DeleteSnapshot, content.run_id(), delete_attempt(content), &scope)
+}
+
+/// Returns the part of a Job's name that tells apart the runs on different nodes: the record of a content may get another
+/// node while a run on the former one is in progress.
+fn delete_scope(content: &Content, node: Option<&str>) -> String {
+    node.map_or_else(|| content.uid.clone(), |node| format!("{}/{node}", content.uid))
 }
 
 fn decide_now(
@@ -126,7 +133,8 @@ fn decide_now(
 ) -> crate::content::decide::Decision {
     let run = context.run_state(&seen.jobs, &seen.pods, &run_name(content));
     let known = RunObjects { jobs: &seen.deletes, pods: &seen.pods };
-    let delete_run = context.delete_state(Operation::DeleteSnapshot, content.run_id(), known, &delete_name(content));
+    let delete_run =
+        context.delete_state(Operation::DeleteSnapshot, content.run_id(), known, &delete_name(content, seen));
     let jobs: Vec<&Job> = seen.jobs.iter().map(Arc::as_ref).collect();
     let finalizer = content.snapshot_uid.as_deref().map(names::source_finalizer);
     let claim = seen.claim.as_deref();
@@ -396,7 +404,7 @@ async fn start(context: &Context, content: &Content, observation: &Observation) 
 impl Observation {
     /// Checks whether a delete-snapshot run has begun. It begins only when no other run can be in progress.
     fn is_deleting(&self, content: &Content) -> bool {
-        let name = delete_name(content);
+        let name = delete_name(content, self);
         self.deletes.iter().any(|job| job.name.name == name)
     }
 }
@@ -427,9 +435,10 @@ async fn start_delete(
     }
     confirm_no_run(context, content, observation).await?;
     let recipe = &made_by.recipe;
-    let node = made_by.provenance.origin_node.as_deref().filter(|_| !on_any_node);
-    let target = RunTarget { scope: content.uid.clone(), ..run_target(content, recipe, node) };
-    let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &content.uid);
+    let origin = made_by.provenance.origin_node.as_deref();
+    let scope = delete_scope(content, origin);
+    let job = job::name(Operation::DeleteSnapshot, content.run_id(), attempt, &scope);
+    let target = RunTarget { scope, ..run_target(content, recipe, origin.filter(|_| !on_any_node)) };
     let slot_request = SlotRequest::content(&content.name, &content.snapshot.namespace).to(Operation::DeleteSnapshot);
     if !context.acquire_slot(&job, &slot_request.on(target.node.as_deref()), recipe) {
         return Ok(StepOutcome::WaitForSlot);

@@ -31,12 +31,12 @@ pub(super) fn job_name(volume: &Volume, origin_node: Option<&str>, node: Option<
     )
 }
 
-/// Returns the part of a Job's name that tells apart a run alone, a run in a batch and a run on another node.
+/// Returns the part of a Job's name that tells apart a run alone, a run in a batch and runs on different nodes: the record of
+/// a volume may get another node while a run on the former one is in progress.
 fn scope(volume: &Volume, is_origin: bool, node: Option<&str>) -> String {
     match volume.batch() {
         Some(batch) if is_origin => batch.clone(),
-        _ if is_origin => volume.uid.clone(),
-        _ => format!("{}/{}", volume.uid, node.unwrap_or_default()),
+        _ => node.map_or_else(|| volume.uid.clone(), |node| format!("{}/{node}", volume.uid)),
     }
 }
 

@@ -71,6 +71,9 @@ impl RestoreSource<'_> {
         if !content.ready {
             return waits("is not ready; the provisioner waits for it");
         }
+        if content.has_long_id() {
+            return waits("has an id in the storage that is too long for a run");
+        }
         if content.terminating && !kept {
             return waits("is being deleted");
         }

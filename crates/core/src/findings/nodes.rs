@@ -9,6 +9,8 @@ use flex_contract::operation::Operation;
 
 use super::kind::FindingKind;
 use super::observation::Lookups;
+use crate::config::NodeGone;
+use crate::config::classes::{Class, ClassLookup};
 use crate::limits;
 use crate::model::affinity::{self, only_host};
 use crate::model::claim::Claim;
@@ -115,6 +117,12 @@ fn twin(w: &Lookups<'_>, volume: &Volume, node: &Node) -> Option<(String, String
 pub(super) fn disagree(w: &Lookups<'_>, volume: &Volume) -> Option<(String, String)> {
     let origin = volume.is_adopted().then(|| volume.origin_node()).flatten()?;
     let node = w.nodes.get(origin.as_str());
+    // Where any node may delete the storage of one that is gone, nothing waits.
+    let class = w.s.classes.lookup(&volume.class);
+    let runs_elsewhere = |class: &Class| class.recipe.as_ref().is_ok_and(|it| it.node_gone == NodeGone::RunElsewhere);
+    if node.is_none() && matches!(class, ClassLookup::Ours(class) if runs_elsewhere(class)) {
+        return None;
+    }
     let other = leads_elsewhere(volume, node.map(|node| &**node), w.s.nodes.iter().map(Arc::as_ref))?;
     let detail =
         format!("its record says that its storage is on node {origin}, but its node affinity leads to node {other}");

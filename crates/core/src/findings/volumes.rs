@@ -113,10 +113,11 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
             kept(),
         ),
         Owner::Gone | Owner::BoundToOtherVolume(_) => {
-            if let Some((detail, remedy)) = nodes::disagree(w, volume) {
+            let problem = cannot_be_deleted(w, volume);
+            if let Some((detail, remedy)) = nodes::disagree(w, volume).filter(|_| problem.is_none()) {
                 return finding(FindingKind::VolumeHeld, detail, remedy);
             }
-            let problem = cannot_be_deleted(w, volume).or_else(|| stuck_deletion(w, volume));
+            let problem = problem.or_else(|| stuck_deletion(w, volume));
             let Problem { kind, detail, since } = problem?;
             let found = finding(kind, detail, remedy_of_deletion(kind, volume))?;
             Some(Finding { since, ..found })

@@ -38,8 +38,9 @@ pub fn leads_elsewhere<'a>(
     }
 }
 
-/// Returns the node that has the storage of a volume that was never adopted. `runs` are the nodes of its provision runs. A label says which of several is right. A label alone proves nothing, because
-/// another node may have had it when the volume was made, unless the node has the same name.
+/// Returns the node that has the storage of a volume that was never adopted. `runs` are the nodes of its provision runs. A
+/// label says which of several is right. A label alone proves nothing, because another node may have had it when the
+/// volume was made, unless the node has the same name.
 ///
 /// # Errors
 /// If the node cannot be known. The text is for the admin.

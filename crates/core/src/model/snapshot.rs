@@ -226,7 +226,8 @@ impl Content {
     /// again, with the annotations of the former one, has that id in its spec. Only a snapshot without an id of the storage
     /// has the UID of its VolumeSnapshot there.
     pub fn storage_id(&self) -> Option<&str> {
-        let is_of_storage = |handle: &&str| !handle.is_empty() && self.uid_in_name() != Some(*handle);
+        let uids = [self.uid_in_name(), Some(self.made_for())];
+        let is_of_storage = |handle: &&str| !handle.is_empty() && !uids.contains(&Some(*handle));
         let written = self.handle.as_deref().filter(|_| self.provenance.is_some()).filter(is_of_storage);
         written.or(self.handed_back())
     }

@@ -154,7 +154,7 @@ fn an_image_said_nothing_only_where_its_log_is_read() {
         ..pod("Failed")
     };
     let (image, side) = ("provisioner", "side");
-    let unread = "; its log is not read, because the run has Secrets";
+    let unread = "; its log is not read";
     let by_claim = format!("{unread}: flex-provisioner logs team/data");
     let by_job = format!("{unread}: kubectl -n admin logs job/provision-1 -c provisioner");
     let (by_claim, by_job, nothing) = (by_claim.as_str(), by_job.as_str(), ", and said nothing");

@@ -339,12 +339,13 @@ fn is_reached_from_elsewhere(o: &Observed<'_>) -> bool {
 /// succeed, and leave the storage behind.
 fn on_other_node(o: &Observed<'_>, node: &str, other: &str) -> Decision {
     let name = &o.volume.name;
+    let also = if o.claim_state.is_in_use() { "" } else { " --also-released" };
     let labels = match o.node_states.state(node) {
         NodeState::NotFound => String::new(),
         _ => format!("; else give node {node} the labels of the node affinity, and take them off node {other}"),
     };
     let message = format!(
-        "the record of this volume says that its storage is on node {node}, but its node affinity leads to node {other}; the provisioner deletes nothing until they agree: if the storage is on node {other}, `flex-provisioner vouch {name} --also-released --node {other}`{labels}"
+        "the record of this volume says that its storage is on node {node}, but its node affinity leads to node {other}; the provisioner deletes nothing until they agree: if the storage is on node {other}, `flex-provisioner vouch {name}{also} --node {other}`{labels}"
     );
     Rule::NodeGoneHold.warn(reason::VOLUME_FAILED_DELETE, message)
 }

@@ -147,8 +147,7 @@ pub enum Rule {
     ClaimRefused,
     /// The claim requests attributes that it cannot have. Emits an event.
     AttributesUnavailable,
-    /// The class binds when a pod uses the claim, and no node is selected. Waits, unless the cluster lacks the kind of the
-    /// claim's data source.
+    /// The class binds when a pod uses the claim, and no node is selected. Waits.
     WaitForFirstConsumer,
     /// The data source is not ready. Emits an event, and waits for it.
     SourceNotReady,
