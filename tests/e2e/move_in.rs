@@ -58,6 +58,8 @@ async fn directories_of_local_path_keep_their_data_grow_and_are_deleted() {
     fs::remove_dir_all(&missing_path).unwrap();
     let neighbour = Path::new(&directory(class)).join("neighbour");
     fs::create_dir(&neighbour).unwrap();
+    // An empty directory with the usual mode may be that of a run that never began.
+    fs::set_permissions(&neighbour, fs::Permissions::from_mode(0o777)).unwrap();
     let sources = format!("local:{0}, hostPath:{0}", directory(class));
     let keys = [
         ("capabilities", "clone, snapshot, expand, list, move-in"),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use flex_contract::names;
@@ -402,6 +403,8 @@ async fn the_doctor_lists_the_node_and_finds_unknown_storage() {
     for name in [unknown, &format!(".deleting-{half}"), "lost+found"] {
         fs::create_dir_all(format!("{on_node}/{name}")).unwrap();
     }
+    // An empty directory with the usual mode may be that of a run that never began.
+    fs::set_permissions(format!("{on_node}/{unknown}"), fs::Permissions::from_mode(0o777)).unwrap();
     fs::remove_dir(format!("{on_node}/{lost}")).unwrap();
 
     let began = Instant::now();

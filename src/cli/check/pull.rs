@@ -72,14 +72,24 @@ pub(super) async fn pull(
             }],
         },
     }))?;
-    let pod = pods.create(&PostParams::default(), &pod).await?.name_any();
-    let state = wait(&pods, &pod, timeout).await;
-    pods.delete(&pod, &DeleteParams::default().grace_period(0)).await?;
-    Ok(state?)
+    let began = Instant::now();
+    loop {
+        let name = pods.create(&PostParams::default(), &pod).await?.name_any();
+        let state = wait(&pods, &name, began, timeout).await;
+        let is_gone = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 404);
+        match pods.delete(&name, &DeleteParams::default().grace_period(0)).await {
+            Err(error) if !is_gone(&error) => return Err(error.into()),
+            _ => {}
+        }
+        // Somebody has removed the pod, as a drain does.
+        if state.as_ref().is_err_and(is_gone) && began.elapsed() < timeout {
+            continue;
+        }
+        return Ok(state?);
+    }
 }
 
-async fn wait(pods: &Api<Pod>, name: &str, timeout: Duration) -> kube::Result<ImageState> {
-    let began = Instant::now();
+async fn wait(pods: &Api<Pod>, name: &str, began: Instant, timeout: Duration) -> kube::Result<ImageState> {
     loop {
         let pod = pods.get(name).await?;
         if is_pulled(&pod) {
