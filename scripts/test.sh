@@ -49,10 +49,12 @@ export RUST_TEST_THREADS=$((2 * RUST_TEST_THREADS))
 budget=500 stage 'tests' cargo test --workspace --no-fail-fast
 budget=200 stage 'with pods, the rest' joined 'with pods'
 unset RUST_TEST_THREADS
+# The demonstration waits for its pods.
+beside 'conformance of slow images' cargo test --workspace --test desk -- --ignored shipped::
 budget=240 stage 'the demonstration' demonstrate
+budget=60 stage 'conformance of slow images, its rest' joined 'conformance of slow images'
 budget=30 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
 # The Cinder image and the stages of faults both wait most of the time.
 beside 'the Cinder image' cargo test --workspace --no-fail-fast --test cinder
 faults_stages
 budget=60 stage 'the Cinder image, its rest' joined 'the Cinder image'
-budget=200 stage 'conformance of slow images' cargo test --workspace --test desk -- --ignored shipped::
