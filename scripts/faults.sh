@@ -68,10 +68,10 @@ small_soak() {
 # Runs one stage with a control plane at a time. Beside others, Kubernetes' controllers would be so late that one history
 # reaches into the next.
 faults_stages() {
-    budget=420 stage 'killed amid real pods' real_pods
-    budget=480 stage 'killed at every write' cut_points
-    budget=80 stage 'a small soak' small_soak
-    budget=180 stage 'what only computes, its rest' joined 'what only computes'
+    budget=360 stage 'killed amid real pods' real_pods
+    budget=360 stage 'killed at every write' cut_points
+    budget=60 stage 'a small soak' small_soak
+    budget=60 stage 'what only computes, its rest' joined 'what only computes'
 }
 
 # Prints the sum of the stages' lines, as one line.

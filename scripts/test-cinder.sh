@@ -13,5 +13,5 @@ stage 'setup' scripts/setup.sh --test
 stage 'programs and images' build
 stage 'build the tests' cargo test --workspace --no-run --test cinder --test api --test desk --test e2e
 budget=180 stage 'the image' cargo test --workspace --no-fail-fast --test cinder
-budget=200 stage 'conformance of slow images' cargo test --workspace --test desk -- --ignored shipped::
+budget=120 stage 'conformance of slow images' cargo test --workspace --test desk -- --ignored shipped::
 budget=180 stage 'with the orchestrator' cargo test --workspace --test api --test e2e --no-fail-fast cinder:: -- --nocapture

@@ -30,12 +30,12 @@ demonstrate() {
 }
 
 # The budget of all stages in seconds, if only Kubernetes was built before.
-export whole=1800
+export whole=3300
 stage 'packages' scripts/setup.sh --packages
 # Linkers, downloads and pip leave a processor idle, which the compilers of Kubernetes and of this project share.
 beside 'Kubernetes and servers' scripts/setup.sh --test
-without=flex-bench budget=240 stage 'programs and images' build
-budget=240 stage 'build the tests' build_tests
+without=flex-bench budget=500 stage 'programs and images' build
+budget=500 stage 'build the tests' build_tests
 stage 'Kubernetes and servers, the rest' joined 'Kubernetes and servers'
 # Twice as many histories as reach every rule. `make test-faults` runs 100,000.
 export HISTORIES=${HISTORIES:-40000}
@@ -46,12 +46,12 @@ begin_computing
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-2}
 beside 'with pods' cargo test --workspace --no-fail-fast --test e2e
 export RUST_TEST_THREADS=$((2 * RUST_TEST_THREADS))
-budget=500 stage 'tests' cargo test --workspace --no-fail-fast
-budget=200 stage 'with pods, the rest' joined 'with pods'
+budget=1400 stage 'tests' cargo test --workspace --no-fail-fast
+budget=100 stage 'with pods, the rest' joined 'with pods'
 unset RUST_TEST_THREADS
 # The demonstration waits for its pods.
 beside 'conformance of slow images' cargo test --workspace --test desk -- --ignored shipped::
-budget=240 stage 'the demonstration' demonstrate
+budget=120 stage 'the demonstration' demonstrate
 budget=60 stage 'conformance of slow images, its rest' joined 'conformance of slow images'
 budget=30 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
 # The Cinder image and the stages of faults both wait most of the time.
