@@ -137,7 +137,9 @@ fn has_charge(claim: &Value) -> bool {
     let of_last = failure["operation"] == "provision" && annotation(claim, names::ATTEMPT) == attempt.to_string();
     let is_empty = failure["empty_attempts"].as_u64().unwrap_or_default() >= attempt;
     let only_waits = of_last && (failure["kind"] == "never" || attempt > RETRIES || is_empty);
-    has_begun(claim) && (is_bound(claim) || !only_waits)
+    // The orchestrator is done with the claim, and Kubernetes removes it.
+    let is_over = is_deleting(claim) && !has_finalizer(claim, names::CLAIM_FINALIZER);
+    has_begun(claim) && (is_bound(claim) || !(only_waits || is_over))
 }
 
 /// Returns whether a claim waits for the quota of its class, which others use.
