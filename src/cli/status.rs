@@ -64,7 +64,7 @@ async fn add_warnings(client: &Client, identity: &Identity, index: &Index, overv
     for row in overview.claims.iter_mut().filter(silent).take(MAX_WARNED) {
         let Some(claim) = row.claim.parse().ok().and_then(|name| index.claim(&name)) else { continue };
         let events = claim_events::read(client, &identity.provisioner, &claim).await.unwrap_or_default();
-        // What was wrong before the attempt began is over.
+        // A warning from before the attempt is over.
         let began = row.running.map(|running| now - running);
         let newest = events.into_iter().find(|event| event.is_ours && Some(event.at) >= began);
         let warning = newest.filter(|event| event.warning);

@@ -37,6 +37,28 @@ async fn bound_on(ring: &Ring, claim: &str, node: &str) -> String {
     id
 }
 
+/// Starts a cluster in which a volume on the node n1 has a snapshot. Returns the volume's name and the snapshot's UID.
+async fn with_snapshot() -> (Ring, String, String) {
+    let ring = Ring::with_snapshots().await;
+    ring.node("n1").await;
+    class(&ring, "snapshot").await;
+    let name = names::pv_name(&bound_on(&ring, "a", "n1").await);
+    let snapshot = ring.snapshot("monday", "a").await;
+    let job = ring.job(ADMIN, "snapshot", &snapshot, 1).await;
+    assert_eq!(pinned_to(&job).as_deref(), Some("n1"));
+    ring.pod_ends(&job, 0, "").await;
+    ring.snapshot_ready("monday").await;
+    (ring, name, snapshot)
+}
+
+/// Waits for the run that deletes the snapshot on the renamed node, and ends it.
+async fn deleted_on_renamed(ring: &Ring, snapshot: &str) {
+    let delete = ring.job(ADMIN, "delete-snapshot", snapshot, 1).await;
+    assert_eq!(pinned_to(&delete).as_deref(), Some("n1-new"));
+    ring.pod_ends(&delete, 0, "").await;
+    ring.content_gone(&names::content_name(snapshot)).await;
+}
+
 /// Gives the node n1 another name. Its disk and its label stay.
 async fn rename(ring: &Ring) {
     let nodes: Api<Node> = Api::all(ring.client.clone());
@@ -54,16 +76,7 @@ fn said(ring: &Ring, arguments: &[&str]) -> String {
 /// The orchestrator takes no state in between for a volume that a backup tool has restored.
 #[tokio::test]
 async fn a_volume_in_use_and_its_snapshots_get_another_node_by_vouch() {
-    let ring = Ring::with_snapshots().await;
-    ring.node("n1").await;
-    class(&ring, "snapshot").await;
-    let id = bound_on(&ring, "a", "n1").await;
-    let name = names::pv_name(&id);
-    let snapshot = ring.snapshot("monday", "a").await;
-    let job = ring.job(ADMIN, "snapshot", &snapshot, 1).await;
-    assert_eq!(pinned_to(&job).as_deref(), Some("n1"));
-    ring.pod_ends(&job, 0, "").await;
-    ring.snapshot_ready("monday").await;
+    let (ring, name, snapshot) = with_snapshot().await;
     rename(&ring).await;
 
     let node_of = async || {
@@ -102,24 +115,13 @@ async fn a_volume_in_use_and_its_snapshots_get_another_node_by_vouch() {
     assert_eq!(node_of().await, "n1-new");
 
     ring.delete_snapshot("monday").await;
-    let delete = ring.job(ADMIN, "delete-snapshot", &snapshot, 1).await;
-    assert_eq!(pinned_to(&delete).as_deref(), Some("n1-new"));
-    ring.pod_ends(&delete, 0, "").await;
-    ring.content_gone(&names::content_name(&snapshot)).await;
+    deleted_on_renamed(&ring, &snapshot).await;
 }
 
 /// A snapshot may outlive its volume.
 #[tokio::test]
 async fn a_snapshot_whose_volume_is_gone_gets_another_node_by_vouch() {
-    let ring = Ring::with_snapshots().await;
-    ring.node("n1").await;
-    class(&ring, "snapshot").await;
-    let id = bound_on(&ring, "a", "n1").await;
-    let name = names::pv_name(&id);
-    let snapshot = ring.snapshot("monday", "a").await;
-    let job = ring.job(ADMIN, "snapshot", &snapshot, 1).await;
-    ring.pod_ends(&job, 0, "").await;
-    ring.snapshot_ready("monday").await;
+    let (ring, name, snapshot) = with_snapshot().await;
     ring.deleted_with_volume("a").await;
     rename(&ring).await;
     ring.delete_snapshot("monday").await;
@@ -130,10 +132,7 @@ async fn a_snapshot_whose_volume_is_gone_gets_another_node_by_vouch() {
     assert!(!refused.status.success() && why.contains("node n2 does not exist"), "{why}");
     let shown = said(&ring, &["vouch", "--node", "n1-new", &name]);
     assert!(shown.contains("its snapshots are confirmed"), "{shown}");
-    let delete = ring.job(ADMIN, "delete-snapshot", &snapshot, 1).await;
-    assert_eq!(pinned_to(&delete).as_deref(), Some("n1-new"));
-    ring.pod_ends(&delete, 0, "").await;
-    ring.content_gone(&names::content_name(&snapshot)).await;
+    deleted_on_renamed(&ring, &snapshot).await;
 }
 
 #[tokio::test]

@@ -206,7 +206,7 @@ impl Pod {
             run_labels: member_labels(&self.run_labels, member),
             job: member.job_name(&self.job),
             terminated: end_of(self, number),
-            // What the image reports of a member is all that the member said.
+            // A member has no other words than those in the image's report.
             reads_log: self.reads_log || failed(self, number).is_some(),
             is_first: member.is_first,
             members: Arc::default(),

@@ -67,7 +67,7 @@ pub(super) fn kind_of(request: &str) -> &str {
     // A version stands before the kind, and a group before the version.
     let before = if parts.next() == Some("apis") { 2 } else { 1 };
     let kind = parts.nth(before).unwrap_or_default();
-    // What follows a namespace is in it.
+    // The kind stands behind the namespace.
     if kind == "namespaces" { parts.nth(1).unwrap_or(kind) } else { kind }
 }
 

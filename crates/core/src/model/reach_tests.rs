@@ -64,7 +64,7 @@ fn an_affinity_leads_elsewhere_only_if_it_excludes_the_node_of_the_record() {
     for (host, origin) in [(Some("x"), "b"), (Some("y"), "a"), (None, "a")] {
         assert_eq!(leads(host, origin), None, "{host:?} {origin:?}");
     }
-    // Of a zone, any node that is left proves nothing about a node that is gone.
+    // If a node is gone, the other nodes of its zone prove nothing about it.
     let zone = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [
         { "key": names::HOSTNAME, "operator": "Exists" },
     ] }] } });

@@ -20,7 +20,7 @@ const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 /// The reason of Kubernetes for a Job for which it makes no pod.
 const SUSPENDED: &str = "Suspended";
 
-/// What a failure says of the last words where the kubelet does not read the log, as in runs with Secrets.
+/// The words of a failure if the kubelet does not read the log, as in runs with Secrets.
 const LOG_IS_UNREAD: &str = "; its log is not read";
 
 /// The cause of a failure or of a stuck run: a short reason, and a message for people.

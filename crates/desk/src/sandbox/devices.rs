@@ -80,7 +80,7 @@ pub(super) fn hide(path: &Path) -> Result<(), String> {
             mount_remount(path, flags, c"").map_err(|error| failed(&error))
         }),
         Ok(_) => match mount_bind(NULL, path) {
-            // Its process has removed it meanwhile.
+            // The process of a socket has removed it meanwhile.
             Err(_) if fs::symlink_metadata(path).is_err() => Ok(()),
             done => done.map_err(|error| failed(&error)),
         },

@@ -172,7 +172,7 @@ fn a_claim_that_could_never_be_served_is_deleted() {
         run.run("delete").well();
         assert_eq!(stage.driver.volumes().len(), 1, "{says}");
     }
-    // What the driver copied while it could is not taken for nothing.
+    // The driver may have made a copy before it lost the capability: its refusal proves nothing.
     stage.driver.acts("CreateVolume", [Act::Fail(Code::InvalidArgument)]);
     run().with("SNAPSHOT_ID", "snap-9").run("delete").failed(75, "may have made a volume");
 }

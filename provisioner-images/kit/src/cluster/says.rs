@@ -58,8 +58,8 @@ mod tests {
         paths.flat_map(below).filter(|path| path.extension().is_some_and(|end| end == "rs")).collect()
     }
 
-    /// An event with the structure of an answer is unreadable. In the files that speak to the API, the word for an error
-    /// is `error`, and none is printed without [`says`] or [`chain`].
+    /// An event with the structure of an answer is unreadable. Files that speak to the API call an error `error`, and print
+    /// it only by [`says`] or [`chain`].
     #[test]
     fn no_image_prints_an_error_of_the_library_itself() {
         let images = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

@@ -1,4 +1,4 @@
-//! What claims from snapshots wait for.
+//! Tests of claims from snapshots: they wake when the cluster serves snapshots.
 
 use super::*;
 use crate::model::data_source::DataSource;
