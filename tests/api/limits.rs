@@ -253,6 +253,8 @@ async fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for
     let many = ["two", "three", "four"].map(str::to_owned);
     for name in &many {
         ring.claim(name, "c").await;
+        // The queue has the order in which claims ask for a slot, and not the order in which they were made.
+        ring.event(USER, name, reason::LIMIT_REACHED, "max-in-flight").await;
     }
     ring.namespace("others", &[]).await;
     let others = ring.api::<PersistentVolumeClaim>("others");
