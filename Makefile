@@ -47,7 +47,7 @@ dashboard: ## the panels of the dashboard, with a real Prometheus and the data o
 soak: ## CLAIMS=10000 claims created and deleted in random order with faults, on simulated nodes
 	@scripts/soak.sh
 
-bench: ## time of one claim on a fresh cluster, pace and cost of many claims; writes docs/bench
+bench: ## time of one claim on a fresh cluster, pace and cost of many claims; writes build/bench
 	@benches/bench.sh
 
 lint: ## all checks that need no run: formatting, clippy, shellcheck, manifests

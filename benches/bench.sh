@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures one claim on an idle cluster, and many claims at one time. Each measurement runs on a fresh cluster, first with
 # default client limits and then with raised limits. Then measures many claims on a control plane with a simulated node.
-# Writes docs/bench; the results with raised limits are in docs/bench/raised. Nothing else should run on the machine.
+# Writes build/bench; the results with raised limits are in build/bench/raised. Nothing else should run on the machine.
 # After the build, the measurements on clusters take about 13 minutes, and those with the simulated node more than half an
 # hour.
 #
@@ -17,7 +17,7 @@
 #   BENCH_CLUSTER=bench        the cluster's name
 #   PEER=PROGRAM               an external provisioner that is on this machine (csi-provisioner). With the CSI driver of the
 #                              tests, it provisions the same bursts on the same cluster, and the ratio is printed
-#   OUT=docs/bench             the directory for all results
+#   OUT=build/bench            the directory for all results
 #   POLICIES=1000              measures only this: bursts of so many claims in batches with the bindings of the admission
 #                              policies and without, in turns on one control plane. Prints the API server's CPU time for
 #                              each claim and the difference in percent; takes about 10 minutes for 1,000 claims
@@ -28,7 +28,7 @@
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../scripts/lib.sh"
 
-name=${BENCH_CLUSTER:-bench} out=${OUT:-docs/bench} runs=${RUNS:-15}
+name=${BENCH_CLUSTER:-bench} out=${OUT:-build/bench} runs=${RUNS:-15}
 # Without the program no cluster was started. Building the program alone takes minutes, because its dependencies then differ.
 down() { if [[ -x $programs/flex-cluster ]]; then flex_cluster --name "$name" down; fi; }
 end() {

@@ -174,7 +174,8 @@ def schema(found):
 def listed(one):
     """Prints a value and those in it as items of a list in Markdown."""
     default = json.dumps(one.default, ensure_ascii=False)
-    head = f"- **`{one.path}`**" + ("" if one.children else f", default `{default}`") + ":"
+    is_empty = one.children or one.default in ("", [], {})
+    head = f"- **`{one.path}`**" + ("" if is_empty else f", default `{default}`") + ":"
     yield "\n  ".join([f"{head} {one.doc[0]}", *one.doc[1:]])
     for child in one.children:
         yield from listed(child)

@@ -2,7 +2,7 @@
 # Tests that work in progress survives an upgrade from an older version and the way back, on a control plane without nodes.
 #
 #   FROM=v0.1.0   the older version: a tag or a commit of this repository; the default is the newest tag. Volumes of a
-#                 commit whose adoption mark is another one (ADR 115) count as restored, so the test fails from there.
+#                 commit whose adoption mark is another one (ADR 76) count as restored, so the test fails from there.
 export FLEX_PROFILE=quick
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"

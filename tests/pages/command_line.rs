@@ -91,20 +91,32 @@ fn flags_of_run() -> String {
 /// Prints the flags of all other commands. A flag with one meaning and default stands once, with its commands.
 fn flags() -> String {
     let command = flex_provisioner::cli::command();
-    let mut rows: Vec<(Vec<String>, Argument)> = Vec::new();
-    for command in command.get_subcommands().filter(|command| !of_run(command)) {
+    let commands: Vec<&Command> = command.get_subcommands().filter(|command| !of_run(command)).collect();
+    let all: Vec<&str> = commands.iter().map(|command| command.get_name()).collect();
+    let mut rows: Vec<(Vec<&str>, Argument)> = Vec::new();
+    for command in &commands {
         for given in command.get_arguments().map(given) {
             let same = |(_, known): &&mut (_, Argument)| {
                 (&known.flag, &known.default, &known.meaning) == (&given.flag, &given.default, &given.meaning)
             };
             match rows.iter_mut().find(same) {
-                Some((commands, _)) => commands.push(code(command.get_name())),
-                None => rows.push((vec![code(command.get_name())], given)),
+                Some((names, _)) => names.push(command.get_name()),
+                None => rows.push((vec![command.get_name()], given)),
             }
         }
     }
     let rows = rows
         .into_iter()
-        .map(|(commands, given)| vec![given.flag, commands.join(", "), given.variable, given.default, given.meaning]);
+        .map(|(names, given)| vec![given.flag, named(&names, &all), given.variable, given.default, given.meaning]);
     format!("\n{}\n", table(&["flag", "of", "variable", "default", "meaning"], rows))
+}
+
+/// Names commands; of many that follow each other in the list of all, only the first and the last.
+fn named(names: &[&str], all: &[&str]) -> String {
+    match names {
+        [first, .., last] if names.len() > 10 && all.windows(names.len()).any(|some| some == names) => {
+            format!("{} to {}", code(first), code(last))
+        }
+        _ => names.iter().map(|name| code(name)).collect::<Vec<_>>().join(", "),
+    }
 }

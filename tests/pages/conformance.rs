@@ -25,15 +25,8 @@ fn cases() -> String {
     let section = |case: &Case| {
         let what: Vec<&str> = case.what().iter().map(|line| line.trim()).collect();
         let sentences = |text: &str| text.replace(". ", ".\n");
-        let said = |place: &str, possible: Possible| match possible {
-            Possible::No(why) => format!("- **{place}**: Not possible, because {why}.\n"),
-            Possible::ByList => format!("- **{place}**: A list run shows what the storage has.\n"),
-            Possible::Yes => String::new(),
-        };
-        let not_possible =
-            said("On a cluster", case.on_cluster()) + &said("With external storage", case.with_external_storage());
         format!(
-            "\n## {}\n\n{}\n\n- **Why**: {}\n- **To mend a program**: {}\n{not_possible}",
+            "\n## {}\n\n{}\n\n- **Why**: {}\n- **To mend a program**: {}\n",
             case.id(),
             sentences(&what.join(" ")),
             sentences(case.why()).replace('\n', "\n  "),

@@ -1,20 +1,19 @@
 //! The tables of `docs/troubleshooting.md`.
 
 use flex_contract::cause;
-use flex_contract::reason::{self, Level, Object, Reason};
+use flex_contract::reason::{self, Level, Object};
 use flex_provisioner::findings::{FindingKind, Severity};
 
 use crate::{Part, code, documented, in_one_line, table};
 
 pub fn parts() -> Vec<Part> {
-    let part =
-        |name, print| Part { file: "docs/troubleshooting.md", source: "crates/contract/src/reason.rs", name, print };
     vec![
-        part("claims", |_, _| events(&[(Object::Claim, "claim")])),
-        part("snapshots", |_, _| events(&[(Object::Snapshot, "snapshot")])),
-        part("others", |_, _| {
-            events(&[(Object::Volume, "volume"), (Object::Config, "ConfigMap"), (Object::Run, "Job")])
-        }),
+        Part {
+            file: "docs/troubleshooting.md",
+            source: "crates/contract/src/reason.rs",
+            name: "",
+            print: |_, _| events(),
+        },
         Part {
             file: "docs/troubleshooting.md",
             source: "crates/contract/src/cause.rs",
@@ -30,19 +29,27 @@ pub fn parts() -> Vec<Part> {
     ]
 }
 
-/// Prints the reasons of events on these kinds of objects; the first column names the kind, if there are several.
-fn events(objects: &[(Object, &str)]) -> String {
-    let of = |object: Object| reason::ALL.iter().copied().filter(move |reason| reason.on.contains(&object));
-    let named = objects.len() > 1;
-    let row = |on: &str, reason: &Reason| {
-        let on = named.then(|| on.to_owned());
-        let rest =
-            [code(reason.name), level(reason.level).to_owned(), in_one_line(reason.doc), reason.remedy.to_owned()];
-        on.into_iter().chain(rest).collect::<Vec<_>>()
-    };
-    let rows: Vec<_> = objects.iter().flat_map(|(object, on)| of(*object).map(move |reason| row(on, reason))).collect();
-    let head = ["on", "reason", "type", "meaning", "what to do"];
-    format!("\n{}\n", table(&head[usize::from(!named)..], rows))
+/// Prints the reasons of events, each with the kinds of objects that have such events.
+fn events() -> String {
+    let kinds = [
+        (Object::Claim, "claim"),
+        (Object::Volume, "volume"),
+        (Object::Snapshot, "snapshot"),
+        (Object::Config, "ConfigMap"),
+        (Object::Run, "Job"),
+    ];
+    let rows = reason::ALL.iter().map(|reason| {
+        let on: Vec<&str> =
+            kinds.iter().filter(|(object, _)| reason.on.contains(object)).map(|(_, kind)| *kind).collect();
+        vec![
+            code(reason.name),
+            on.join(", "),
+            level(reason.level).to_owned(),
+            in_one_line(reason.doc),
+            reason.remedy.to_owned(),
+        ]
+    });
+    format!("\n{}\n", table(&["reason", "on", "type", "meaning", "what to do"], rows))
 }
 
 fn level(level: Level) -> &'static str {

@@ -5,11 +5,11 @@
 use crate::documented::documented;
 
 documented! {
-    /// For [claims that are clones](operations.md#clones).
+    /// For [claims that are clones](how-to/clones.md).
     CLONE = "clone";
-    /// For [VolumeSnapshots](operations.md#snapshots).
+    /// For [VolumeSnapshots](how-to/snapshots.md).
     SNAPSHOT = "snapshot";
-    /// For [claims that ask for more](operations.md#expansion).
+    /// For [claims that ask for more](how-to/expansion.md).
     EXPAND = "expand";
     /// For [VolumeAttributesClasses](operations.md#volumeattributesclasses).
     MODIFY = "modify";
@@ -17,7 +17,7 @@ documented! {
     CAPACITY = "capacity";
     /// No effect beyond that of `batch-size`.
     BATCH = "batch";
-    /// For [volumes that are made before claims ask for them](operations.md#pools).
+    /// For [volumes that are made before claims ask for them](how-to/pools.md).
     POOL = "pool";
     /// For [`doctor --backend`](operations.md#doctor), which asks what the backend has.
     LIST = "list";

@@ -110,7 +110,7 @@ macro_rules! reasons {
 reasons! {
     /// An attempt began.
     PROVISIONING = "Provisioning", Normal on [Claim]: "nothing";
-    /// The claim is bound, or has got a [pooled volume](operations.md#pools).
+    /// The claim is bound, or has got a [pooled volume](how-to/pools.md).
     PROVISIONING_SUCCEEDED = "ProvisioningSucceeded", Normal on [Claim]: "nothing";
     /// An attempt failed, or cannot succeed as things are.
     PROVISIONING_FAILED = "ProvisioningFailed", Warning on [Claim]: "[Look up the message](#why-an-attempt-failed).";
@@ -144,7 +144,7 @@ reasons! {
     FILE_SYSTEM_RESIZE_REQUIRED = "FileSystemResizeRequired", Normal on [Claim]: "Start a pod that uses the claim, if none runs.";
     /// An expand run failed, or cannot begin.
     VOLUME_RESIZE_FAILED = "VolumeResizeFailed", Warning on [Claim]:
-        "Correct what the message names, or [ask for less](operations.md#expansion).";
+        "Correct what the message names, or [ask for less](how-to/expansion.md#how-to-undo).";
     /// A modify run began.
     VOLUME_MODIFY = "VolumeModify", Normal on [Claim]: "nothing";
     /// The volume has the attributes that the claim asks for.
@@ -166,10 +166,10 @@ reasons! {
 
     /// The content of a snapshot was restored, as from a backup.
     SNAPSHOT_RESTORED = "SnapshotRestored", Warning on [Snapshot]:
-        "Do what the message says: [backup and restore](operations.md#backup-and-restore)";
+        "Do what the message says: [backup and restore](how-to/backup.md#what-can-go-wrong)";
     /// The volume was restored without the orchestrator's mark, as from a backup.
     VOLUME_RESTORED = "VolumeRestored", Warning on [Volume]:
-        "`flex-provisioner vouch VOLUME`: [backup and restore](operations.md#backup-and-restore)";
+        "`flex-provisioner vouch VOLUME`: [backup and restore](how-to/backup.md)";
 
     /// The config is in use.
     CONFIG_ACCEPTED = "ConfigAccepted", Normal on [Config]: "Read the warnings, if there are any.";
@@ -179,7 +179,7 @@ reasons! {
     CAPACITY_FAILED = "CapacityFailed", Warning on [Config]: "Correct what the message names.";
     /// The scheduler ignores capacities, because another program owns the CSIDriver object with the provisioner's name.
     CAPACITY_UNUSED = "CapacityUnused", Warning on [Config]: "Find out who created that CSIDriver object.";
-    /// Kubernetes refuses what the orchestrator writes for the class's [pool](operations.md#pools).
+    /// Kubernetes refuses what the orchestrator writes for the class's [pool](how-to/pools.md).
     POOL_FAILED = "PoolFailed", Warning on [Config]: "Correct what the message names, such as a quota.";
 
     /// The object is orphaned or stuck, and nothing in progress will fix it.

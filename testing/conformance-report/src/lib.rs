@@ -61,10 +61,10 @@ impl Outcomes {
 
     /// Returns the cell with the cases of an outcome, and their reasons.
     fn list(&self, outcome: &str) -> String {
-        // The words about a capability are the same for all its cases.
+        // The words about a capability are the same for all its cases, and the page says once why a case is not possible.
         let shown = |case: &Value| {
             let (id, why) = (case["id"].as_str().unwrap_or_default(), case["why"].as_str().unwrap_or_default());
-            match why.contains("capability") {
+            match outcome == "not-possible" || why.contains("capability") {
                 true => format!("`{id}`"),
                 false => format!("`{id}` ({why})"),
             }
@@ -148,7 +148,7 @@ mod tests {
         ];
         let row = Outcomes::read(&output(&good)).unwrap().row("recipes/x.yaml", " with y");
         assert_eq!(row.config, "| [x.yaml](../../configmaps/recipes/x.yaml) with y |");
-        assert_eq!(row.outcomes, " 1 | `b`, `c` (no child) | `d` (no files) |");
+        assert_eq!(row.outcomes, " 1 | `b`, `c` (no child) | `d` |");
         let bad = [&good[..], &[case("e", "failed", "it is late")]].concat();
         assert_eq!(Outcomes::read(&output(&bad)).unwrap_err(), "\"e\": \"it is late\"");
         for nothing in [&output(&[]), "", "{}"] {

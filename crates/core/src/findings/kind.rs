@@ -179,7 +179,7 @@ kinds! {
         emitted_by_steps: no, confirm_after: 30,
     }
 
-    /// A class does not want this [pooled volume](operations.md#pools), or cannot be served.
+    /// A class does not want this [pooled volume](how-to/pools.md), or cannot be served.
     VolumeUnasked = "volume-unasked", Warning {
         meaning: "this volume waits in a pool, but no class asks for it",
         remedy: "Correct the config, else [see below](#volume-unasked).",
@@ -231,7 +231,7 @@ kinds! {
     /// A backup may have restored a content: its VolumeSnapshot is gone, and its record or its status is not its own.
     ContentRestored = "content-restored", Warning {
         meaning: "a backup may have restored this content, and nobody knows whether its snapshot is stored",
-        remedy: "See [backup and restore](operations.md#backup-and-restore).",
+        remedy: "See [backup and restore](how-to/backup.md#what-can-go-wrong).",
         emitted_by_steps: yes, confirm_after: 30,
     }
 

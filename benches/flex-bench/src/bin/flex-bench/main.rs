@@ -29,7 +29,7 @@ struct Arguments {
     #[arg(long, default_value = ".")]
     root: PathBuf,
     /// The directory for results.json, results.md and the plots.
-    #[arg(long, default_value = "docs/bench")]
+    #[arg(long, default_value = "build/bench")]
     out: PathBuf,
     /// How often a single claim is measured.
     #[arg(long, default_value_t = 20)]

@@ -25,7 +25,7 @@ struct Arguments {
     #[arg(long)]
     orchestrator: PathBuf,
     /// The directory for scale.json, scale.md and scale-*.svg.
-    #[arg(long, default_value = "docs/bench")]
+    #[arg(long, default_value = "build/bench")]
     out: PathBuf,
     /// The sizes of bursts of claims in batches, one burst after the other.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1_000, 10_000])]

@@ -387,7 +387,7 @@ keys! {
 
     /// How many claims one run may be for, or how many volumes one run may delete.
     /// With 1 each has a run of its own.
-    /// The image must know [batches](contract.md#batch); [operations](operations.md#batches) describes them.
+    /// The image must know [batches](contract.md#batch) ([how to use them](how-to/batches.md)).
     BATCH_SIZE = "batch-size", Limits {
         value: "1 to 250", default: "`1`", example: "50", section: "",
         errors: [("251", "must be a whole number from 1 to 250")],
@@ -417,7 +417,7 @@ keys! {
     }
 
     /// The [quota](#quota) of bytes: the sum of the sizes of all volumes of the class.
-    /// It also counts for [expansion](operations.md#expansion).
+    /// It also counts for [expansion](how-to/expansion.md).
     MAX_BYTES = "max-bytes", Limits {
         value: "a size", default: "no limit", example: "1Ti", section: "",
         errors: [("much", "is not a size")],
