@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::tables::{self, NamedRule, Table};
+use crate::tables::{self, Series};
 
 mod age;
 mod recording;
@@ -46,7 +46,7 @@ labels! {
     Reconciled { object: &'static str }
     Build { version: &'static str }
     Reached { class: String, stage: &'static str }
-    Decided { object: &'static str, rule: &'static str }
+    Decided { object: &'static str, run: &'static str, rule: &'static str }
     Requested { verb: &'static str, code: RequestCode }
     Watched { kind: String }
     Configured { config: String, state: &'static str }
@@ -102,7 +102,7 @@ metrics! {
     pool_hits: Family<Class, Counter> = "flex_pool_hits";
     /// Claims of classes with a pool for which a volume had to be made.
     pool_misses: Family<Class, Counter> = "flex_pool_misses";
-    /// Decisions, by the kind of object and the rule that applied.
+    /// Decisions, by the kind of object and the rule that applied; `run` says for what a run is, if the rule is about one.
     decisions: Family<Decided, Counter> = "flex_decisions", made by no_decisions();
     /// Steps that failed and are repeated. The category is `conflict`, `not-found`, `refused`, `foreign`, `incomplete`,
     /// `failed` or `timeout`.
@@ -155,12 +155,16 @@ metrics! {
 /// increase.
 fn no_decisions() -> Family<Decided, Counter> {
     let decisions = Family::default();
-    for Table { object, rules, .. } in tables::all() {
-        for NamedRule { name: rule, .. } in rules {
-            drop(decisions.get_or_create(&Decided { object, rule }));
-        }
+    for series in tables::series() {
+        drop(decisions.get_or_create(&Decided::from(series)));
     }
     decisions
+}
+
+impl From<Series> for Decided {
+    fn from(Series { object, run, rule }: Series) -> Self {
+        Decided { object, run, rule }
+    }
 }
 
 impl Metrics {

@@ -18,6 +18,7 @@ use crate::config::classes::{ConfigState, Verdict};
 use crate::findings::FindingKind;
 use crate::object::ObjectName;
 use crate::rules::Rule;
+use crate::tables::{Series, series_of};
 
 fn class(class: &str) -> Class {
     Class { class: class.to_owned() }
@@ -136,12 +137,12 @@ impl Metrics {
 
     /// Counts a decision.
     pub fn decided<R: Rule>(&self, rule: R) {
-        self.decisions.get_or_create(&Decided { object: R::OBJECT, rule: rule.name() }).inc();
+        self.decisions.get_or_create(&Decided::from(series_of(rule))).inc();
     }
 
-    /// Returns the number of decisions by a rule.
-    pub fn decisions(&self, object: &'static str, rule: &'static str) -> u64 {
-        self.decisions.get_or_create(&Decided { object, rule }).get()
+    /// Returns the number of decisions of a series.
+    pub fn decisions(&self, series: Series) -> u64 {
+        self.decisions.get_or_create(&Decided::from(series)).get()
     }
 
     /// Counts a failed step.

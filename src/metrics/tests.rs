@@ -82,18 +82,20 @@ fn each_metric_is_counted_and_has_the_labels_of_its_documentation() {
 
 #[test]
 fn each_rule_is_known_before_it_applies() {
+    use crate::run::{self, rule::Target};
+    use crate::tables::Series;
     use crate::volume::rule::Rule;
     let metrics = Metrics::default();
     let is_line = |line: &&str| line.starts_with("flex_decisions_total{");
-    let rules: usize = tables::all().iter().map(|table| table.rules.len()).sum();
+    let rules = tables::series().len();
     assert_eq!(metrics.text().lines().filter(is_line).count(), rules);
     metrics.decided(Rule::ConfirmClaimGone);
-    metrics.decided(Rule::Expand(crate::volume::expand::Rule::ExpandAttemptDue));
+    metrics.decided(Rule::Run(Target::Storage, run::rule::Rule::RunDue));
     let text = metrics.text();
-    for (rule, count) in [("ConfirmClaimGone", 1), ("ExpandAttemptDue", 1), ("ModifyAttemptDue", 0)] {
-        let line = format!("flex_decisions_total{{object=\"volume\",rule=\"{rule}\"}} {count}\n");
+    for (run, rule, count) in [("", "ConfirmClaimGone", 1), ("storage", "RunDue", 1), ("size", "RunDue", 0)] {
+        let line = format!("flex_decisions_total{{object=\"volume\",run=\"{run}\",rule=\"{rule}\"}} {count}\n");
         assert!(text.contains(&line), "{line} is not in {text}");
-        assert_eq!(metrics.decisions("volume", rule), count);
+        assert_eq!(metrics.decisions(Series { object: "volume", run, rule }), count);
     }
     assert_eq!(text.lines().filter(is_line).count(), rules);
 }

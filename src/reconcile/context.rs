@@ -135,7 +135,7 @@ impl Context {
 
     /// Records the decision about an object, by the name of its rule, in the log and in the metric.
     pub(super) fn decided<R: Rule>(&self, about: &impl Display, rule: R, step: &R::Step) {
-        tracing::debug!(object = R::OBJECT, %about, rule = rule.name(), ?step, "decided");
+        tracing::debug!(object = R::OBJECT, %about, rule = rule.name(), run = rule.target(), ?step, "decided");
         self.metrics.decided(rule);
     }
 

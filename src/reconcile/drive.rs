@@ -167,6 +167,8 @@ pub struct ReplayedDecision {
     pub about: String,
     /// The rule that applies.
     pub rule: &'static str,
+    /// For what the run is about which the rule decides, if it is about one.
+    pub run: Option<&'static str>,
     /// The documentation of the rule: when it holds, and what it does.
     pub documentation: &'static str,
     /// The step, as the log writes it; `None` for none.
@@ -190,6 +192,7 @@ where
         object: R::Rule::OBJECT,
         about: R::reference(object).to_string(),
         rule: rule.name(),
+        run: rule.target(),
         documentation: rule.documentation(),
         step: (step != Default::default()).then(|| format!("{step:?}")),
         event,

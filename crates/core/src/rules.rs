@@ -25,6 +25,11 @@ pub trait Rule: Copy + Debug + Eq + 'static {
     /// Returns the documentation of the rule: when it holds, and what it does.
     fn documentation(self) -> &'static str;
 
+    /// Returns for what the run is about which the rule decides, if it is one of [`run::rule`](crate::run::rule).
+    fn target(self) -> Option<&'static str> {
+        None
+    }
+
     /// Decides a step.
     fn step(self, step: Self::Step) -> Decision<Self> {
         Decision { rule: self, step, event: None, requeue_at: None }

@@ -1,7 +1,9 @@
 //! The list of all decision tables. The metric of decisions, `docs/internals/rules.md` and the simulation follow from it.
 
+use std::fmt;
+
 use crate::rules::Rule;
-use crate::run::late_runs;
+use crate::run::{self, late_runs};
 use crate::{batch, capacity, claim, content, kept_script, pool, snapshot, sync_probe, volume};
 
 /// A decision table, without the types of its rules and steps.
@@ -11,8 +13,20 @@ pub struct Table {
     pub object: &'static str,
     /// The objects of the table, as the heading of a page names them.
     pub title: &'static str,
-    /// The rules, in their order.
+    /// The rules, in their order, without those of runs.
     pub rules: Vec<NamedRule>,
+    runs: Vec<Series>,
+}
+
+/// What a series of the metric of decisions counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Series {
+    /// The word for the objects of the table.
+    pub object: &'static str,
+    /// For what the run is about which the rule decides; empty for a rule of the object itself.
+    pub run: &'static str,
+    /// The name of the rule.
+    pub rule: &'static str,
 }
 
 /// A rule of a decision table.
@@ -24,15 +38,44 @@ pub struct NamedRule {
     pub documentation: &'static str,
 }
 
-impl Table {
-    fn of<R: Rule>(title: &'static str) -> Table {
-        let named = |rule: R| NamedRule { name: rule.name(), documentation: rule.documentation() };
-        Table { object: R::OBJECT, title, rules: R::all().into_iter().map(named).collect() }
+impl fmt::Display for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Series { object, run, rule } = self;
+        f.write_str(&[*object, *run, *rule].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "))
     }
 }
 
-/// Returns all decision tables.
+impl Table {
+    fn of<R: Rule>(title: &'static str) -> Table {
+        let named = |rule: R| NamedRule { name: rule.name(), documentation: rule.documentation() };
+        let (own, runs): (Vec<R>, Vec<R>) = R::all().into_iter().partition(|rule| rule.target().is_none());
+        let rules = own.into_iter().map(named).collect();
+        Table { object: R::OBJECT, title, rules, runs: runs.into_iter().map(series_of).collect() }
+    }
+}
+
+/// Returns the series that counts decisions by a rule.
+pub fn series_of<R: Rule>(rule: R) -> Series {
+    Series { object: R::OBJECT, run: rule.target().unwrap_or_default(), rule: rule.name() }
+}
+
+/// Returns the series of all rules. A rule of runs has one for each target.
+pub fn series() -> Vec<Series> {
+    let own = |table: Table| {
+        let object = table.object;
+        let own = table.rules.into_iter().map(move |rule| Series { object, run: "", rule: rule.name });
+        own.chain(table.runs)
+    };
+    owners().into_iter().flat_map(own).collect()
+}
+
+/// Returns all decision tables, the last of them that of runs.
 pub fn all() -> Vec<Table> {
+    owners().into_iter().chain([Table::of::<run::rule::Rule>("Runs")]).collect()
+}
+
+/// Returns the tables of the objects that own runs, or have none.
+fn owners() -> Vec<Table> {
     vec![
         Table::of::<claim::decide::Rule>("Claims"),
         Table::of::<volume::rule::Rule>("Volumes"),
@@ -72,9 +115,13 @@ mod tests {
     fn rules_of_size_and_attributes_are_rules_of_a_volume() {
         let volume = all().into_iter().find(|table| table.object == "volume").expect("volumes have a table");
         let names: BTreeSet<_> = volume.rules.iter().map(|rule| rule.name).collect();
-        for name in ["ConfirmClaimGone", "ExpandAttemptDue", "ModifyAttemptDue"] {
+        for name in ["ConfirmClaimGone", "ExpandNotSupported", "ModifyNotSupported"] {
             assert!(names.contains(name), "{name} is not among {names:?}");
         }
-        assert!(!names.contains("Expand") && !names.contains("Modify"));
+        assert!(!names.contains("Expand") && !names.contains("Modify") && !names.contains("Run"));
+        let stuck = |run| Series { object: "volume", run, rule: "RunStuck" };
+        let all = series();
+        assert!(["storage", "size", "attributes"].into_iter().all(|run| all.contains(&stuck(run))), "{all:?}");
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "two series are the same");
     }
 }

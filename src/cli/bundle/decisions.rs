@@ -88,8 +88,9 @@ fn is_shown(decision: &ReplayedDecision, about: Option<&str>, all: bool) -> bool
 /// decisions.
 pub(super) fn text(decisions: &[ReplayedDecision], total: usize, now: i64) -> String {
     let mut lines = Vec::new();
-    for ReplayedDecision { about, rule, documentation, step, event, requeue_at, .. } in decisions {
-        lines.push(format!("{}: {rule}", line(about, usize::MAX)));
+    for ReplayedDecision { about, rule, run, documentation, step, event, requeue_at, .. } in decisions {
+        let run = run.map(|run| format!(" ({run})")).unwrap_or_default();
+        lines.push(format!("{}: {rule}{run}", line(about, usize::MAX)));
         lines.push(format!("    rule: {}", documentation.split_whitespace().collect::<Vec<_>>().join(" ")));
         lines.extend(step.as_ref().map(|step| format!("    step: {}", line(step, usize::MAX))));
         lines.extend(event.as_ref().map(|event| {
@@ -110,6 +111,7 @@ fn to_json(decisions: &[ReplayedDecision]) -> Value {
             "object": decision.object,
             "about": decision.about,
             "rule": decision.rule,
+            "run": decision.run,
             "documentation": decision.documentation,
             "step": decision.step,
             "event": event.map(|event| json!({
@@ -133,6 +135,7 @@ mod tests {
             object: "claim",
             about: about.into(),
             rule: "RunDue",
+            run: Some("storage"),
             documentation: "An attempt\nis due. Starts it.",
             step: step.map(str::to_owned),
             event: None,
@@ -156,7 +159,7 @@ mod tests {
             requeue_at: Some(130),
             ..decision("claim team/a", Some("StartRun"))
         };
-        let expected = "claim team/a: RunDue\n    rule: An attempt is due. Starts it.\n    step: StartRun\n    event: Warning ProvisioningFailed: no\\nroom\n    again: in 30s\n1 decisions shown; 2 others not shown (--all)\n";
+        let expected = "claim team/a: RunDue (storage)\n    rule: An attempt is due. Starts it.\n    step: StartRun\n    event: Warning ProvisioningFailed: no\\nroom\n    again: in 30s\n1 decisions shown; 2 others not shown (--all)\n";
         assert_eq!(text(&[told], 3, 100), expected);
     }
 }

@@ -13,7 +13,7 @@ use flex_contract::request::{ClaimRef, RunRequest};
 use self::observe::{Confirmed, Observation, observe};
 use crate::api::writes::WriteError;
 use crate::config::Recipe;
-use crate::content::decide::{Observed, Rule, RunSource, SnapshotState, Step, decide, delete_attempt, failed_run};
+use crate::content::decide::{Observed, Rule, RunSource, SnapshotState, Step, decide, delete_attempt, failed_start};
 use crate::content::request::{SnapshotBasis, SourceVolume, handed_back, request};
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
@@ -394,7 +394,8 @@ async fn start(context: &Context, content: &Content, observation: &Observation) 
         }
         Err(error) => refused_job(error)?,
     };
-    let decision = failed_run(content, &refusal.cause, refusal.reaction, Some(recipe), context.clock.now());
+    let decision = failed_start(content, &refusal, recipe, context.clock.now());
+    context.decided(&ObjectRef::content_itself(content), decision.rule, &decision.step);
     decision.event.into_iter().for_each(|event| context.emit(ObjectRef::content(content), event));
     let Step::RecordFailure(failure) = decision.step else { return Ok(StepOutcome::Wait) };
     context.metrics.snapshot_run(Operation::Snapshot, false);

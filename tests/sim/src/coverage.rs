@@ -3,38 +3,37 @@
 use std::collections::BTreeMap;
 
 use flex_provisioner::metrics::Metrics;
-use flex_provisioner::tables;
+use flex_provisioner::tables::{self, Series};
 
-/// The number of decisions by each rule, by the names of its table's objects and of the rule.
+/// The number of decisions of each series.
 #[derive(Clone, Debug, Default)]
-pub struct Coverage(BTreeMap<(&'static str, &'static str), u64>);
+pub struct Coverage(BTreeMap<Series, u64>);
 
 impl Coverage {
     /// Reads the counts of all rules.
     pub fn of(metrics: &Metrics) -> Coverage {
-        let rules = rules().map(|rule| (rule, metrics.decisions(rule.0, rule.1)));
-        Coverage(rules.collect())
+        Coverage(tables::series().into_iter().map(|series| (series, metrics.decisions(series))).collect())
     }
 
     /// Adds the counts of another thread.
     pub fn add(&mut self, other: &Coverage) {
-        other.0.iter().for_each(|(rule, count)| *self.0.entry(*rule).or_default() += count);
+        other.0.iter().for_each(|(series, count)| *self.0.entry(*series).or_default() += count);
     }
 
     /// Returns what these counts say about the rules.
     pub fn report(&self) -> Report {
-        let count = |rule| self.0.get(&rule).copied().unwrap_or_default();
-        let unreached = |rule: (&str, &str)| UNREACHED.iter().find(|known| known.is(rule));
+        let count = |series| self.0.get(series).copied().unwrap_or_default();
         let (mut unknown, mut reached) = (Vec::new(), Vec::new());
-        for rule in rules() {
-            match (count(rule), unreached(rule)) {
-                (0, None) => unknown.push(rule),
-                (1.., Some(Unreached { why: Why::Impossible(why), .. })) => reached.push((rule, *why)),
+        let all = tables::series();
+        for series in &all {
+            match (count(series), UNREACHED.iter().find(|known| known.is(*series))) {
+                (0, None) => unknown.push(*series),
+                (1.., Some(Unreached { why: Why::Impossible(why), .. })) => reached.push((*series, *why)),
                 _ => {}
             }
         }
-        let all = rules().count();
-        let decided = rules().filter(|rule| count(*rule) > 0).count();
+        let decided = all.iter().filter(|series| count(*series) > 0).count();
+        let all = all.len();
         Report { all, decided, unknown, reached }
     }
 }
@@ -47,9 +46,9 @@ pub struct Report {
     /// The number of rules that were reached.
     pub decided: usize,
     /// The rules that no history has reached, although [`UNREACHED`] does not say why.
-    pub unknown: Vec<(&'static str, &'static str)>,
+    pub unknown: Vec<Series>,
     /// The rules that a history has reached, although [`UNREACHED`] says that none can, with its reason.
-    pub reached: Vec<((&'static str, &'static str), &'static str)>,
+    pub reached: Vec<(Series, &'static str)>,
 }
 
 /// The reason why histories do not reach a rule.
@@ -66,6 +65,8 @@ pub enum Why {
 pub struct Unreached {
     /// The objects of its table.
     pub object: &'static str,
+    /// For what a run is; empty for a rule of the object itself.
+    pub run: &'static str,
     /// The name of the rule; `*` for all rules of the table.
     pub rule: &'static str,
     /// The reason.
@@ -73,8 +74,8 @@ pub struct Unreached {
 }
 
 impl Unreached {
-    fn is(&self, (object, rule): (&str, &str)) -> bool {
-        self.object == object && [rule, ANY].contains(&self.rule)
+    fn is(&self, Series { object, run, rule }: Series) -> bool {
+        (self.object, self.run) == (object, run) && [rule, ANY].contains(&self.rule)
     }
 }
 
@@ -82,11 +83,15 @@ impl Unreached {
 const ANY: &str = "*";
 
 const fn impossible(object: &'static str, rule: &'static str, why: &'static str) -> Unreached {
-    Unreached { object, rule, why: Why::Impossible(why) }
+    Unreached { object, run: "", rule, why: Why::Impossible(why) }
 }
 
 const fn rare(object: &'static str, rule: &'static str, why: &'static str) -> Unreached {
-    Unreached { object, rule, why: Why::Rare(why) }
+    Unreached { object, run: "", rule, why: Why::Rare(why) }
+}
+
+const fn rare_run(object: &'static str, run: &'static str, rule: &'static str, why: &'static str) -> Unreached {
+    Unreached { object, run, rule, why: Why::Rare(why) }
 }
 
 const NO_ENVIRONMENT: &str =
@@ -131,8 +136,6 @@ pub const UNREACHED: &[Unreached] = &[
         "QuarantinedHalfBound",
         "an admin must delete a refused volume while the PV controller is between the two halves of its binding",
     ),
-    rare("volume", "StopModifyRun", "a user must delete the claim while a modify run is in progress"),
-    rare("volume", "InPlaceRunEnding", "a user must delete the claim while an expand or modify run is in progress"),
     impossible("volume", "UnusableVolumeId", "nobody writes other ids on volumes"),
     rare("volume", "MadeByCopiedRun", "the clock must jump between the request for a Job and its creation"),
     rare("volume", "ConfirmProvisionRuns", "a run must make its volume after its claim is gone"),
@@ -142,26 +145,15 @@ pub const UNREACHED: &[Unreached] = &[
         "a run must make its volume after its claim is gone, and the clock must jump by an hour",
     ),
     rare("volume", "OriginUnknown", "a volume must appear after all Jobs of its id are gone"),
-    rare("volume", "DeleteRunStuck", "the image of the class must be missing, and the config must stay as it is"),
     rare("volume", "ProvenanceUnreadable", "the recipe must be lost, and no class may make such volumes"),
     rare("volume", "RetainedCleaned", "an admin must change the policy while storage on other nodes is deleted"),
-    rare("volume", "ExpandRunStopping", "a stuck expand run must be removed while its pod stays"),
-    rare("volume", "ExpandStuckRunOutdated", "a user must change the request while the image of the class is missing"),
-    rare("volume", "ExpandRunStuck", "the image of the class must be missing when a user requests a larger size"),
-    rare("volume", "ExpandFailedRunEnding", "the Job of an expand run must fail long before its pod ends"),
     impossible("volume", "ExpandFileSystemPending", "no volume has a file system that the kubelet grows"),
     rare("volume", "ExpandNotSupported", "users request larger sizes only of classes that can expand"),
     impossible("volume", "ExpandAboveMaxSize", "no config has max-size"),
     impossible("volume", "ExpandQuotaReached", "no config has max-bytes"),
-    rare("volume", "ExpandPodRunning", "a pod must outlive its Job while a user requests a larger size"),
-    rare("volume", "ModifyRunStopping", "a stuck modify run must be removed while its pod stays"),
-    rare("volume", "ModifyStuckRunOutdated", "a user must change the request while the image of the class is missing"),
-    rare("volume", "ModifyRunStuck", "the image of the class must be missing when a user requests other attributes"),
-    rare("volume", "ModifyFailedRunEnding", "the Job of a modify run must fail long before its pod ends"),
     rare("volume", "ModifyNoteOutdated", "a user must take back the request for other attributes at the right moment"),
     rare("volume", "ModifyRequestNotAvailable", "the VolumeAttributesClasses exist in all histories"),
     rare("volume", "ModifyNotSupported", "users request other attributes only of classes that can modify"),
-    rare("volume", "ModifyPodRunning", "a pod must outlive its Job while a user requests other attributes"),
     // VolumeSnapshots.
     rare("snapshot", "KeptByOtherFinalizers", "another finalizer must outlive that of the orchestrator"),
     impossible("snapshot", "NoSource", "each VolumeSnapshot names a claim or a content"),
@@ -174,10 +166,7 @@ pub const UNREACHED: &[Unreached] = &[
     rare("content", "RestoreInProgress", "a user must delete the VolumeSnapshot while a claim is restored from it"),
     rare("content", "Restored", "a ready content must be lost and restored from a backup"),
     rare("content", "DeletedButRetained", "an admin must delete the content of a retained snapshot"),
-    rare("content", "NodeGoneRunElsewhere", "the node of a snapshot must be lost in a history with this `node-gone`"),
-    rare("content", "NodeGoneForget", "the node of a snapshot must be lost in a history with this `node-gone`"),
     rare("content", "Unbound", "a content must be restored without the UID of its VolumeSnapshot, and not be ready"),
-    rare("content", "EarlierRunEnding", "a pod of a failed snapshot run must outlive the delay of the next"),
     // Late runs.
     rare(
         "late-run",
@@ -196,6 +185,67 @@ pub const UNREACHED: &[Unreached] = &[
     impossible("late-run", "DeleteRunStuck", NO_ENVIRONMENT),
     impossible("late-run", "DeleteRunInProgress", NO_ENVIRONMENT),
     impossible("late-run", "DeleteRunNotDue", NO_ENVIRONMENT),
+    // Runs.
+    rare_run("volume", "attributes", "RunNotWanted", "a user must delete the claim while a modify run is in progress"),
+    rare_run(
+        "volume",
+        "size",
+        "RunEnding",
+        "the Job of an expand run must fail or be deleted long before its pod ends",
+    ),
+    rare_run(
+        "volume",
+        "attributes",
+        "RunEnding",
+        "the Job of a modify run must fail or be deleted long before its pod ends",
+    ),
+    rare_run(
+        "volume",
+        "storage",
+        "RunStuck",
+        "the image of the class must be missing, and the config must stay as it is",
+    ),
+    rare_run("volume", "size", "RunStopping", "a stuck expand run must be removed while its pod stays"),
+    rare_run("volume", "size", "RunOutdated", "a user must change the request while the image of the class is missing"),
+    rare_run("volume", "size", "RunStuck", "the image of the class must be missing when a user requests a larger size"),
+    rare_run("volume", "size", "OtherRunEnding", "a pod must outlive its Job while a user requests a larger size"),
+    rare_run("volume", "attributes", "RunStopping", "a stuck modify run must be removed while its pod stays"),
+    rare_run(
+        "volume",
+        "attributes",
+        "RunOutdated",
+        "a user must change the request while the image of the class is missing",
+    ),
+    rare_run(
+        "volume",
+        "attributes",
+        "RunStuck",
+        "the image of the class must be missing when a user requests other attributes",
+    ),
+    rare_run(
+        "volume",
+        "attributes",
+        "OtherRunEnding",
+        "a pod must outlive its Job while a user requests other attributes",
+    ),
+    rare_run(
+        "content",
+        "stored-snapshot",
+        "NodeGoneRunElsewhere",
+        "the node of a snapshot must be lost in a history with this `node-gone`",
+    ),
+    rare_run(
+        "content",
+        "stored-snapshot",
+        "NodeGoneForget",
+        "the node of a snapshot must be lost in a history with this `node-gone`",
+    ),
+    rare_run(
+        "content",
+        "snapshot",
+        "OtherRunEnding",
+        "a pod of a failed snapshot run must outlive the delay of the next",
+    ),
     // Pools.
     rare("pool", "RequestBlocksClaim", "a claim must wait for quota while a request of the pool has not begun"),
     // Scripts.
@@ -204,24 +254,20 @@ pub const UNREACHED: &[Unreached] = &[
     impossible("capacity", ANY, "the simulated world has no scheduler that checks capacity"),
 ];
 
-/// Returns all rules, by the names of their table's objects and of the rule.
-fn rules() -> impl Iterator<Item = (&'static str, &'static str)> {
-    tables::all().into_iter().flat_map(|table| table.rules.into_iter().map(move |rule| (table.object, rule.name)))
-}
-
 #[cfg(test)]
 mod tests {
+    use flex_provisioner::run::{self, rule::Target};
     use flex_provisioner::volume::rule::Rule;
 
     use super::*;
 
     #[test]
     fn each_rule_that_need_not_be_reached_exists_and_is_listed_once() {
-        for rule in rules() {
-            let times = UNREACHED.iter().filter(|listed| listed.is(rule)).count();
-            assert!(times <= 1, "{rule:?} is listed {times} times");
+        for series in tables::series() {
+            let times = UNREACHED.iter().filter(|listed| listed.is(series)).count();
+            assert!(times <= 1, "{series:?} is listed {times} times");
         }
-        let is_unknown = |listed: &&Unreached| !rules().any(|rule| listed.is(rule));
+        let is_unknown = |listed: &&Unreached| !tables::series().into_iter().any(|series| listed.is(series));
         let unknown: Vec<_> = UNREACHED.iter().filter(is_unknown).collect();
         assert!(unknown.is_empty(), "there are no such rules: {unknown:?}");
     }
@@ -229,16 +275,18 @@ mod tests {
     #[test]
     fn a_report_names_what_was_missed_and_what_was_reached_against_expectation() {
         let metrics = Metrics::default();
-        metrics.decided(Rule::DeleteRunDue);
+        metrics.decided(Rule::Run(Target::Storage, run::rule::Rule::RunDue));
         metrics.decided(Rule::ClaimRefRemovedHold);
         let mut coverage = Coverage::of(&Metrics::default());
         coverage.add(&Coverage::of(&metrics));
         let report = coverage.report();
-        assert_eq!((report.decided, report.all), (2, rules().count()));
-        assert!(!report.unknown.contains(&("volume", "DeleteRunDue")));
-        assert!(report.unknown.contains(&("volume", "StorageDeleted")));
-        assert!(!report.unknown.contains(&("volume", "ModifyNoteOutdated")), "it is too rare to be missed");
-        let reached: Vec<_> = report.reached.iter().map(|(rule, _)| *rule).collect();
-        assert_eq!(reached, [("volume", "ClaimRefRemovedHold")]);
+        let volume = |run, rule| Series { object: "volume", run, rule };
+        assert_eq!((report.decided, report.all), (2, tables::series().len()));
+        assert!(!report.unknown.contains(&volume("storage", "RunDue")));
+        assert!(report.unknown.contains(&volume("size", "RunDue")), "it is another series");
+        assert!(report.unknown.contains(&volume("", "StorageDeleted")));
+        assert!(!report.unknown.contains(&volume("size", "RunStuck")), "it is too rare to be missed");
+        let reached: Vec<_> = report.reached.iter().map(|(series, _)| *series).collect();
+        assert_eq!(reached, [volume("", "ClaimRefRemovedHold")]);
     }
 }

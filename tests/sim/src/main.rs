@@ -213,12 +213,10 @@ fn report(args: &Args, sum: &Sum, took: Duration) -> ExitCode {
 /// Prints which rules were reached. Returns whether enough were: nothing is known of a rule that no history reaches.
 fn report_rules(sum: &Sum) -> bool {
     let report = sum.rules.report();
-    let missed: Vec<String> = report.unknown.iter().map(|(object, rule)| format!("{object} {rule}")).collect();
+    let missed: Vec<String> = report.unknown.iter().map(ToString::to_string).collect();
     println!("rules decided: {} of {}; missed: {}", report.decided, report.all, missed.join(", "));
-    for ((object, rule), why) in &report.reached {
-        println!(
-            "the rule {object} {rule} was reached, but sim::coverage::UNREACHED says that this is impossible: {why}"
-        );
+    for (rule, why) in &report.reached {
+        println!("the rule {rule} was reached, but sim::coverage::UNREACHED says that this is impossible: {why}");
     }
     let complete = missed.is_empty() || sum.histories < ENOUGH || sum.first.is_some();
     if !complete {

@@ -13,7 +13,6 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
-use flex_contract::reason::Reason;
 
 use crate::config::{NodeGone, Recipe};
 use crate::limits;
@@ -22,11 +21,14 @@ use crate::model::snapshot::CAPABILITY;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::SnapshotProvenance;
 use crate::rules::Rule as _;
-use crate::run::backoff::{clamp_to_recent, delay, delay_after, due_after, not_before, shortened};
+use crate::run;
+use crate::run::backoff::{delay, delay_after, due_after, not_before, shortened};
+use crate::run::decide::{Goal, Next, NodeOfRun, Outcome, Seen, SeenRun, What, decide_next};
 use crate::run::failure::LastFailure;
-use crate::run::node::{NodeState, NodeStates, unreachable_message};
+use crate::run::node::{NodeStates, unreachable_message};
+use crate::run::rule::{Rule as RunRule, Target};
 use crate::run::slot_wait::until_slot_is_free;
-use crate::run::state::{Cause, RunState};
+use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
 use crate::status_reason::message_of;
 
@@ -155,13 +157,13 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
             reporting(Rule::NotPossible, content, format!("the snapshot cannot be restored: {}", long_id()))
         }
         (true, false) => Rule::ExistingSnapshot.step(Step::MarkReady { size: None }),
-        (_, true) => finished(o),
+        (_, true) => finished(o, now),
         (false, false) => making(o, now),
     }
 }
 
 /// Decides about a content that is ready.
-fn finished(o: &Observed<'_>) -> Decision {
+fn finished(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(unprotect) = unprotect_source(o) {
         return unprotect;
     }
@@ -171,10 +173,10 @@ fn finished(o: &Observed<'_>) -> Decision {
     if is_restored(o) {
         return restored(o.content);
     }
-    match o.jobs.iter().find(|job| job.is_over && !job.terminating) {
-        Some(job) => Rule::JobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }),
-        None => Rule::Ready.nothing(),
-    }
+    let over = o.jobs.iter().filter(|job| job.is_over).map(|&job| SeenRun::of_deletion(Some(job), &o.run));
+    let runs: Vec<_> = over.map(|run| SeenRun { is_over: true, is_noted: true, is_needed: false, ..run }).collect();
+    let outcome = run::decide::decide(&Goal::Keep, &seen(o, &runs), now);
+    outcome.map_or_else(|| Rule::Ready.nothing(), |outcome| storing(o, outcome, now))
 }
 
 /// Decides to remove the finalizers of claims for which the content is kept without need.
@@ -189,7 +191,7 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if content.abandoned {
         // A Job that outlives the content would be a late run, whose storage is deleted.
-        if let Some(stop) = stop_run(o) {
+        if let Some(stop) = stopping(o, now).filter(|stop| stop.step != Step::Nothing) {
             return stop;
         }
         let message = "abandoned by annotation: the provisioner does not delete the stored snapshot";
@@ -216,7 +218,7 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
         let message = format!("the snapshot stays until these claims are filled from it: {}", filling.join(", "));
         return Rule::RestoreInProgress.nothing().with_event(reason::SNAPSHOT_IN_USE, message);
     }
-    if let Some(stop) = stopping(o) {
+    if let Some(stop) = stopping(o, now) {
         return stop;
     }
     if content.provenance.is_none() && content.handle.is_none() {
@@ -242,86 +244,81 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Ends the runs that must end before the snapshot is deleted.
-fn stopping(o: &Observed<'_>) -> Option<Decision> {
-    let has_run = !matches!(o.run, RunState::NotCached) || o.has_running_pods || !o.jobs.is_empty();
-    stop_run(o).or_else(|| has_run.then(|| waiting(o, Rule::SnapshotRunEnding, reason::SNAPSHOT_DELETION_FAILED)))
+/// Ends the runs that must end before the snapshot is deleted. A run is left as long as its Job is.
+fn stopping(o: &Observed<'_>, now: i64) -> Option<Decision> {
+    let runs = o.jobs.iter().map(|&job| SeenRun::of_deletion(Some(job), &o.run));
+    let runs: Vec<_> = runs.map(|run| SeenRun { is_over: false, ..run }).collect();
+    let is_starting = o.run != RunState::NotCached;
+    let seen = Seen { is_starting, has_pods: o.has_running_pods, ..seen(o, &runs) };
+    run::decide::decide(&Goal::End, &seen, now).map(|outcome| storing(o, outcome, now))
 }
 
-/// Deletes a Job of a snapshot run.
-fn stop_run(o: &Observed<'_>) -> Option<Decision> {
-    let job = o.jobs.iter().find(|job| !job.terminating)?;
-    Some(Rule::StopSnapshotRun.step(Step::RemoveJob { job: job.name.clone() }))
+/// Returns the observation for the decision about these runs.
+fn seen<'a>(o: &Observed<'a>, runs: &'a [SeenRun<'a>]) -> Seen<'a> {
+    let unreachable = o.node_states.first_not_reachable(o.nodes_with_pods).map(String::as_str);
+    Seen { runs, is_starting: false, has_pods: false, others_have_pods: false, unreachable }
 }
 
-/// Waits. Emits an event if a pod is on a node that does not answer.
-fn waiting(o: &Observed<'_>, rule: Rule, reason: &'static Reason) -> Decision {
-    match o.node_states.first_not_reachable(o.nodes_with_pods) {
-        Some(node) => rule.warn(reason, unreachable_message(node)),
-        None => rule.nothing(),
+/// Waits for a run. Emits an event if a pod for which it waits is on a node that does not answer.
+fn waiting(o: &Observed<'_>, rule: Rule, unreachable: Option<&str>) -> Decision {
+    let reason = match o.content.terminating {
+        true => reason::SNAPSHOT_DELETION_FAILED,
+        false => reason::SNAPSHOT_CREATION_FAILED,
+    };
+    match (rule, unreachable) {
+        (Rule::Run(_, RunRule::RunNotDue | RunRule::RunStopping), _) | (_, None) => rule.nothing(),
+        (_, Some(node)) => rule.warn(reason, unreachable_message(node)),
     }
 }
 
-/// Decides by the state of the delete-snapshot run.
+/// Decides about the runs that delete the snapshot.
 fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let failed = last(o.content, Operation::DeleteSnapshot);
     let attempt = delete_attempt(o.content);
-    match &o.delete_run {
-        RunState::NotCached => {
-            let due = failed.map_or(now, |failure| failure.next_deletion(recipe, o.content.retry, now));
-            match now < due {
-                true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
-                false => start(o, attempt),
-            }
-        }
-        RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. } => {
-            waiting(o, Rule::DeleteRunInProgress, reason::SNAPSHOT_DELETION_FAILED)
-        }
-        RunState::Stuck { cause, .. } => {
+    let next = Next {
+        due: failed.map_or(now, |failure| failure.next_deletion(recipe, o.content.retry, now)),
+        poll: None,
+        has_slot: true,
+        is_prepared: true,
+        node: o.origin_node.map(|name| NodeOfRun { name, state: o.node_states.state(name), gone: o.node_gone }),
+    };
+    let runs = [SeenRun::of_deletion(None, &o.delete_run)];
+    let Outcome { rule, what, requeue_at } = decide_next(&next, &seen(o, &runs), now);
+    let rule = Rule::Run(Target::StoredSnapshot, rule);
+    match what {
+        What::Wait { unreachable, .. } => Decision { requeue_at, ..waiting(o, rule, unreachable) },
+        What::Stuck { cause, .. } => {
             let message = format!("delete-snapshot run: {}", o.node_states.why_stuck(o.origin_node, &cause.message));
-            Rule::DeleteRunStuck.warn(reason::SNAPSHOT_DELETION_FAILED, message)
+            rule.warn(reason::SNAPSHOT_DELETION_FAILED, message)
         }
-        RunState::Succeeded => Rule::StorageDeleted.step(Step::RemoveFinalizer),
-        RunState::Failed { cause, at, .. } => {
-            let failure = LastFailure::of_deleting_run(
-                Operation::DeleteSnapshot,
-                attempt,
-                clamp_to_recent(*at, now),
-                cause,
-                failed,
-            );
-            let failure = failure.with_recipe(recipe);
+        What::Succeeded(_) => rule.step(Step::RemoveFinalizer),
+        What::Failed { cause, at, .. } => {
+            let failure = LastFailure::of_deleting_run(Operation::DeleteSnapshot, attempt, at, cause, failed);
             let message = format!(
                 "delete-snapshot run {attempt} failed: {}; next try in {} s",
                 cause.message,
                 delay(recipe, attempt)
             );
-            let decision = Rule::DeleteRunFailed.step(Step::RecordFailure(failure));
-            decision.with_warning(reason::SNAPSHOT_DELETION_FAILED, message)
+            rule.step(Step::RecordFailure(failure.with_recipe(recipe)))
+                .with_warning(reason::SNAPSHOT_DELETION_FAILED, message)
         }
+        What::ConfirmNode(node) => rule.step(Step::ConfirmNode { node: node.to_owned() }),
+        What::NodeGone(node) => node_gone(rule, node, o.node_gone),
+        What::Start { on_any_node } => rule.step(Step::StartDelete { attempt, on_any_node }),
+        What::Remove(_) | What::WaitForSlot | What::Prepare => rule.nothing(),
     }
 }
 
-/// Starts a delete-snapshot run on its node. If that node is gone, follows the class's `node-gone`.
-fn start(o: &Observed<'_>, attempt: u32) -> Decision {
-    let begin = |on_any_node| Step::StartDelete { attempt, on_any_node };
-    let Some(node) = o.origin_node else { return Rule::DeleteRunDue.step(begin(false)) };
-    match (o.node_states.state(node), o.node_gone) {
-        (NodeState::Reachable | NodeState::Unreachable, _) => Rule::DeleteRunDue.step(begin(false)),
-        (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node: node.to_owned() }),
-        (NodeState::NotFound, NodeGone::RunElsewhere) => Rule::NodeGoneRunElsewhere.step(begin(true)),
-        (NodeState::NotFound, NodeGone::Forget) => {
-            let message = format!("node {node} is gone, and with it the snapshot that it stored (node-gone: forget)");
-            let decision = Rule::NodeGoneForget.step(Step::RemoveFinalizer);
-            decision.with_warning(reason::STORAGE_ABANDONED, message)
-        }
-        (NodeState::NotFound, NodeGone::Hold) => {
-            let why = format!(
-                "node {node}, which stores the snapshot, is gone; the provisioner deletes the snapshot when the node is back; else set `node-gone` in the provisioner config"
-            );
-            manual_cleanup(Rule::NodeGoneHold, &why)
-        }
+/// Follows the class's `node-gone` about the node of the snapshot, which is gone.
+fn node_gone(rule: Rule, node: &str, policy: NodeGone) -> Decision {
+    if policy == NodeGone::Forget {
+        let message = format!("node {node} is gone, and with it the snapshot that it stored (node-gone: forget)");
+        return rule.step(Step::RemoveFinalizer).with_warning(reason::STORAGE_ABANDONED, message);
     }
+    let why = format!(
+        "node {node}, which stores the snapshot, is gone; the provisioner deletes the snapshot when the node is back; else set `node-gone` in the provisioner config"
+    );
+    manual_cleanup(rule, &why)
 }
 
 /// Decides about a content that is not ready.
@@ -339,48 +336,59 @@ fn making(o: &Observed<'_>, now: i64) -> Decision {
     }
     let failed = last(content, Operation::Snapshot);
     let in_progress = begun && failed.is_none_or(|failure| failure.attempt < content.attempt);
-    let absent = o.run == RunState::NotCached && o.jobs.iter().all(|job| job.run_labels.attempt != content.attempt);
+    let job = o.jobs.iter().copied().find(|job| job.run_labels.attempt == content.attempt);
+    let state = match &o.run {
+        RunState::NotCached if job.is_some() => &RunState::MayBeRunning,
+        state => state,
+    };
     match o.snapshot {
         SnapshotState::NotFound if content.provenance.is_none() && content.instance.is_some() => {
             return Rule::SnapshotGone.step(Step::DeleteContent);
         }
-        SnapshotState::NotFound | SnapshotState::Terminating if !in_progress || absent => {
+        SnapshotState::NotFound | SnapshotState::Terminating if !in_progress || *state == RunState::NotCached => {
             return Rule::SnapshotTerminating.nothing();
         }
         SnapshotState::Unbound => return Rule::Unbound.nothing(),
         SnapshotState::NotFound | SnapshotState::Terminating | SnapshotState::Alive | SnapshotState::NotCached => {}
     }
-    if in_progress && !absent {
-        return running(o, now);
+    let run = [SeenRun::of_deletion(job, state)];
+    if in_progress && let Some(outcome) = run::decide::decide(&Goal::Keep, &seen(o, &run), now) {
+        return storing(o, outcome, now);
     }
-    let source = match able(o) {
-        Ok(source) => source,
-        Err(why) => return reporting(Rule::NotPossible, content, why),
-    };
-    if !in_progress {
-        return attempt(o, source, failed, now);
-    }
-    match (source.is_protected, o.fresh) {
-        (false, _) => Rule::ProtectSource.step(Step::ProtectSource),
-        (true, false) => Rule::ConfirmContent.step(Step::Refresh),
-        (true, true) => Rule::RunDue.step(Step::StartRun),
+    match able(o) {
+        Ok(source) if in_progress && !source.is_protected => Rule::ProtectSource.step(Step::ProtectSource),
+        Ok(_) if in_progress && !o.fresh => Rule::ConfirmContent.step(Step::Refresh),
+        Ok(source) => next_run(o, source, failed.filter(|_| !in_progress), in_progress, now),
+        Err(why) => reporting(Rule::NotPossible, content, why),
     }
 }
 
-/// Decides when the next attempt begins.
-fn attempt(o: &Observed<'_>, source: &RunSource<'_>, failed: Option<&LastFailure>, now: i64) -> Decision {
+/// Decides when the next run begins. `is_stamped` says that the content is stamped for it.
+fn next_run(
+    o: &Observed<'_>,
+    source: &RunSource<'_>,
+    failed: Option<&LastFailure>,
+    is_stamped: bool,
+    now: i64,
+) -> Decision {
     let content = o.content;
-    if let Some(wait) = not_due(content, failed, source.recipe, now) {
-        return wait;
+    let is_reported = |failure: &LastFailure| content.error.as_ref() == Some(&message_of(&failure.message));
+    if let Some(failure) = failed.filter(|failure| !is_reported(failure)) {
+        return Rule::ReportFailure.step(Step::WriteStatus { error: failure.message.clone() });
     }
-    if o.has_running_pods || o.jobs.iter().any(|job| !job.is_over) {
-        return waiting(o, Rule::EarlierRunEnding, reason::SNAPSHOT_CREATION_FAILED);
-    }
-    if !source.has_slot {
-        return until_slot_is_free(Rule::NoFreeSlot.step(Step::WaitForSlot), content.created, now);
-    }
+    let next = Next {
+        due: failed.map_or(now, |failure| next_attempt_at(content, failure, source.recipe, now)),
+        poll: None,
+        has_slot: is_stamped || source.has_slot,
+        is_prepared: is_stamped,
+        node: None,
+    };
+    let has_pods = !is_stamped && (o.has_running_pods || o.jobs.iter().any(|job| !job.is_over));
+    let outcome = decide_next(&next, &Seen { has_pods, ..seen(o, &[]) }, now);
+    let What::Prepare = outcome.what else { return storing(o, outcome, now) };
     let attempt = content.attempt.max(failed.map_or(0, |failure| failure.attempt)).saturating_add(1);
-    Rule::AttemptDue.step(Step::Stamp { attempt, provenance: Box::new(source.provenance.clone()) })
+    Rule::Run(Target::Snapshot, outcome.rule)
+        .step(Step::Stamp { attempt, provenance: Box::new(source.provenance.clone()) })
 }
 
 /// Returns the source of a run, or the reason why there can be no run.
@@ -414,40 +422,43 @@ fn reporting(rule: Rule, content: &Content, error: String) -> Decision {
     rule.step(step).with_warning(reason::SNAPSHOT_CREATION_FAILED, error)
 }
 
-/// Waits after a failed attempt.
-fn not_due(content: &Content, failed: Option<&LastFailure>, recipe: &Recipe, now: i64) -> Option<Decision> {
-    let failure = failed?;
+/// Returns when the attempt after a failed one is due, in seconds since 1970.
+fn next_attempt_at(content: &Content, failure: &LastFailure, recipe: &Recipe, now: i64) -> i64 {
     // A new version of the config is tried at once.
     let is_newer = || content.made_by().is_none_or(|made_by| made_by.effective_config != recipe.effective_config);
     let wait = match failure.reaction {
         Reaction::Never if is_newer() => 0,
         reaction => shortened(delay_after(reaction, recipe, failure.attempt), content.retry),
     };
-    let due = due_after(failure.at, wait, now);
-    if content.error.as_ref() != Some(&message_of(&failure.message)) {
-        return Some(Rule::ReportFailure.step(Step::WriteStatus { error: failure.message.clone() }));
-    }
-    (now < due).then(|| Rule::AttemptNotDue.nothing().requeue_at(due))
+    due_after(failure.at, wait, now)
 }
 
-/// Decides by the state of the snapshot run.
-fn running(o: &Observed<'_>, now: i64) -> Decision {
-    match &o.run {
-        RunState::NotCached | RunState::MayBeRunning | RunState::Failed { pods_ended: false, .. } => {
-            waiting(o, Rule::RunInProgress, reason::SNAPSHOT_CREATION_FAILED)
+/// Decides what follows from a decision about the runs that store the snapshot.
+fn storing(o: &Observed<'_>, outcome: Outcome<'_>, now: i64) -> Decision {
+    let content = o.content;
+    let rule = Rule::Run(Target::Snapshot, outcome.rule);
+    match outcome.what {
+        What::Wait { unreachable, .. } => Decision { requeue_at: outcome.requeue_at, ..waiting(o, rule, unreachable) },
+        What::WaitForSlot => until_slot_is_free(rule.step(Step::WaitForSlot), content.created, now),
+        What::Stuck { cause, .. } => reporting(rule, content, cause.message.clone()),
+        What::Remove(job) => rule.step(Step::RemoveJob { job: job.name.clone() }),
+        What::Succeeded(_) => rule.step(Step::MarkReady { size: content.made_by().map(|made_by| made_by.size) }),
+        What::Failed { cause, reaction, at, .. } => {
+            failed_run(content, cause, reaction, o.recipe.as_ref().ok().copied(), at)
         }
-        RunState::Stuck { cause, .. } => reporting(Rule::RunStuck, o.content, cause.message.clone()),
-        RunState::Succeeded => {
-            Rule::RunSucceeded.step(Step::MarkReady { size: o.content.made_by().map(|made_by| made_by.size) })
-        }
-        RunState::Failed { cause, reaction, at, .. } => {
-            failed_run(o.content, cause, *reaction, o.recipe.as_ref().ok().copied(), clamp_to_recent(*at, now))
-        }
+        What::Start { .. } => rule.step(Step::StartRun),
+        What::Prepare | What::ConfirmNode(_) | What::NodeGone(_) => rule.nothing(),
     }
 }
 
-/// Records that an attempt has failed, or that its Job could not be created.
-pub fn failed_run(content: &Content, cause: &Cause, reaction: Reaction, recipe: Option<&Recipe>, at: i64) -> Decision {
+/// Records that the Job of an attempt could not be created.
+pub fn failed_start(content: &Content, refusal: &JobRefusal, recipe: &Recipe, now: i64) -> Decision {
+    let rule = Rule::Run(Target::Snapshot, RunRule::RunRefused);
+    Decision { rule, ..failed_run(content, &refusal.cause, refusal.reaction, Some(recipe), now) }
+}
+
+/// Records that an attempt has failed.
+fn failed_run(content: &Content, cause: &Cause, reaction: Reaction, recipe: Option<&Recipe>, at: i64) -> Decision {
     let attempt = content.attempt;
     let failure = LastFailure::new(Operation::Snapshot, attempt, at, cause, reaction);
     let next = match (reaction, recipe) {
@@ -456,7 +467,8 @@ pub fn failed_run(content: &Content, cause: &Cause, reaction: Reaction, recipe: 
         (_, None) => "next try when there is a provisioner config".to_owned(),
     };
     let message = format!("snapshot run {attempt} failed: {}; {next}", cause.message);
-    Rule::RunFailed.step(Step::RecordFailure(failure)).with_warning(reason::SNAPSHOT_CREATION_FAILED, message)
+    let decision = Rule::Run(Target::Snapshot, RunRule::RunFailed).step(Step::RecordFailure(failure));
+    decision.with_warning(reason::SNAPSHOT_CREATION_FAILED, message)
 }
 
 #[cfg(test)]

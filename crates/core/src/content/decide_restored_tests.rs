@@ -57,20 +57,20 @@ fn what_a_restored_content_stores_stays_until_an_admin_decides() {
 #[test]
 fn what_a_content_of_this_cluster_stores_is_deleted_although_its_snapshot_was_forced_away() {
     let gone = terminating(begun()).with(|w| w.snapshot = SnapshotState::NotFound);
-    assert_eq!(gone.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
+    assert_eq!(gone.step(stored(RunRule::RunDue)), Step::StartDelete { attempt: 1, on_any_node: false });
     let unbound = gone.clone().with(|w| (w.snapshot, w.content.snapshot_uid) = (SnapshotState::Unbound, None));
-    assert_eq!(unbound.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
+    assert_eq!(unbound.step(stored(RunRule::RunDue)), Step::StartDelete { attempt: 1, on_any_node: false });
     assert_eq!((unbound.content.id(), unbound.content.run_id()), (UID, UID));
     let running = gone.clone().with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::MayBeRunning));
-    assert_eq!(running.step(Rule::StopSnapshotRun), Step::RemoveJob { job: job(1, false).name });
+    assert_eq!(running.step(snapshot(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1, false).name });
     // A record of an earlier version proves nothing once its run is gone.
     let old = of_earlier_version(gone);
     let running = old.clone().with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::MayBeRunning));
-    assert_eq!(running.step(Rule::StopSnapshotRun), Step::RemoveJob { job: job(1, false).name });
+    assert_eq!(running.step(snapshot(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1, false).name });
     assert_eq!(old.step(Rule::Restored), Step::Nothing);
     let retried = old.clone().with(|w| w.delete_run = RunState::MayBeRunning);
-    retried.waits(Rule::DeleteRunInProgress);
-    assert_eq!(old.with(|w| w.snapshot = SnapshotState::Terminating).decide(NOW).rule, Rule::DeleteRunDue);
+    retried.waits(stored(RunRule::RunInProgress));
+    assert_eq!(old.with(|w| w.snapshot = SnapshotState::Terminating).decide(NOW).rule, stored(RunRule::RunDue));
 }
 
 /// `rm -rf "/snapshots/$SNAPSHOT_ID"` with an empty id deletes all snapshots.

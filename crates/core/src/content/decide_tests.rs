@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::effective_config::EffectiveConfig;
 use crate::object::ObjectName;
+use crate::run::node::NodeState;
 
 const NOW: i64 = 1_000_000;
 const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
@@ -145,6 +146,16 @@ fn failed(pods_ended: bool) -> RunState {
     RunState::Failed { cause: Cause::new("ExitCode", "busy"), reaction: Reaction::Retry, at: NOW, pods_ended }
 }
 
+/// Returns the rule about a run that stores the snapshot.
+fn snapshot(rule: RunRule) -> Rule {
+    Rule::Run(Target::Snapshot, rule)
+}
+
+/// Returns the rule about a run that deletes the stored snapshot.
+fn stored(rule: RunRule) -> Rule {
+    Rule::Run(Target::StoredSnapshot, rule)
+}
+
 fn claim(uid: &str, in_progress: bool) -> SourceUser {
     SourceUser { uid: uid.into(), in_progress: in_progress.then(|| ObjectName::new("team", uid)) }
 }
@@ -233,7 +244,7 @@ fn a_terminating_content_waits_for_its_snapshot_and_for_restores() {
     assert_eq!(abandoned.step(Rule::Abandoned), Step::RemoveFinalizer);
     // Without its content, the Job would be a late run, and the stored snapshot would be deleted.
     let running = abandoned.clone().with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::MayBeRunning));
-    assert_eq!(running.step(Rule::StopSnapshotRun), Step::RemoveJob { job: job(1, false).name });
+    assert_eq!(running.step(snapshot(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1, false).name });
     let missing = terminating(ready()).with(|w| w.snapshot = SnapshotState::NotCached);
     assert_eq!(missing.step(Rule::ConfirmSnapshotGone), Step::ConfirmSnapshot);
     let alive = terminating(ready()).with(|w| w.snapshot = SnapshotState::Alive);
@@ -249,14 +260,14 @@ fn a_terminating_content_waits_for_its_snapshot_and_for_restores() {
 #[test]
 fn a_run_ends_before_its_snapshot_is_deleted() {
     let running = terminating(begun()).with(|w| (w.jobs, w.run) = (vec![job(1, false)], RunState::MayBeRunning));
-    assert_eq!(running.step(Rule::StopSnapshotRun), Step::RemoveJob { job: job(1, false).name });
+    assert_eq!(running.step(snapshot(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1, false).name });
     let stopping = running.clone().with(|w| w.jobs[0].terminating = true);
-    stopping.waits(Rule::SnapshotRunEnding);
+    stopping.waits(snapshot(RunRule::RunEnding));
     let pod = terminating(begun()).with(|w| w.has_running_pods = true);
-    pod.waits(Rule::SnapshotRunEnding);
+    pod.waits(snapshot(RunRule::RunEnding));
     let over = terminating(ready()).with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
     assert_eq!(
-        over.step(Rule::StopSnapshotRun),
+        over.step(snapshot(RunRule::RunNotWanted)),
         Step::RemoveJob { job: job(1, true).name },
         "a later one is then known to be late"
     );
@@ -268,7 +279,7 @@ fn a_deletion_follows_the_policy_and_needs_the_provenance() {
     assert_eq!(unbegun.step(Rule::NothingStored), Step::RemoveFinalizer);
     let retained = |world: World| terminating(world).with(|w| w.content.policy = "Retain".into());
     assert_eq!(retained(ready()).step(Rule::DeletedButRetained), Step::RemoveFinalizer);
-    let half_made = retained(begun()).step(Rule::DeleteRunDue);
+    let half_made = retained(begun()).step(stored(RunRule::RunDue));
     assert_eq!(half_made, Step::StartDelete { attempt: 1, on_any_node: false });
     let lost = terminating(ready()).with(|w| w.known = false);
     assert_eq!(lost.step(Rule::ProvenanceUnknown), Step::Nothing);
@@ -282,37 +293,43 @@ fn a_policy_decides_about_a_snapshot_on_a_deleted_node() {
             .with(|w| (w.node_states, w.node_gone) = (NodeStates([(NODE.to_owned(), state)].into()), node_gone))
     };
     let missing = world(NodeState::NotCached, NodeGone::Hold);
-    assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: NODE.into() });
+    assert_eq!(missing.step(stored(RunRule::ConfirmNodeGone)), Step::ConfirmNode { node: NODE.into() });
     world(NodeState::NotFound, NodeGone::Hold).says("node n1, which stores the snapshot, is gone");
-    assert_eq!(world(NodeState::NotFound, NodeGone::Hold).step(Rule::NodeGoneHold), Step::Nothing);
-    assert_eq!(world(NodeState::NotFound, NodeGone::Forget).step(Rule::NodeGoneForget), Step::RemoveFinalizer);
+    assert_eq!(world(NodeState::NotFound, NodeGone::Hold).step(stored(RunRule::NodeGoneHold)), Step::Nothing);
+    assert_eq!(
+        world(NodeState::NotFound, NodeGone::Forget).step(stored(RunRule::NodeGoneForget)),
+        Step::RemoveFinalizer
+    );
     let elsewhere = Step::StartDelete { attempt: 1, on_any_node: true };
-    assert_eq!(world(NodeState::NotFound, NodeGone::RunElsewhere).step(Rule::NodeGoneRunElsewhere), elsewhere);
+    assert_eq!(
+        world(NodeState::NotFound, NodeGone::RunElsewhere).step(stored(RunRule::NodeGoneRunElsewhere)),
+        elsewhere
+    );
 }
 
 #[test]
 fn a_failed_deletion_is_repeated_at_the_pace_of_the_class() {
     let world = terminating(ready());
-    assert_eq!(world.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
+    assert_eq!(world.step(stored(RunRule::RunDue)), Step::StartDelete { attempt: 1, on_any_node: false });
     let run = |state| world.clone().with(|w| w.delete_run = state);
-    run(RunState::MayBeRunning).waits(Rule::DeleteRunInProgress);
-    run(failed(false)).waits(Rule::DeleteRunInProgress);
+    run(RunState::MayBeRunning).waits(stored(RunRule::RunInProgress));
+    run(failed(false)).waits(stored(RunRule::RunEnding));
     let stuck = RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW };
-    assert_eq!(run(stuck.clone()).step(Rule::DeleteRunStuck), Step::Nothing);
+    assert_eq!(run(stuck.clone()).step(stored(RunRule::RunStuck)), Step::Nothing);
     run(stuck).says("delete-snapshot run: no such image");
-    assert_eq!(run(RunState::Succeeded).step(Rule::StorageDeleted), Step::RemoveFinalizer);
-    let Step::RecordFailure(failure) = run(failed(true)).step(Rule::DeleteRunFailed) else { panic!("it failed") };
+    assert_eq!(run(RunState::Succeeded).step(stored(RunRule::RunSucceeded)), Step::RemoveFinalizer);
+    let Step::RecordFailure(failure) = run(failed(true)).step(stored(RunRule::RunFailed)) else { panic!("it failed") };
     assert_eq!((failure.operation, failure.attempt), (Operation::DeleteSnapshot, 1));
     run(failed(true)).says("delete-snapshot run 1 failed: busy; next try in 10 s");
     let waits = world.with(|w| w.content.last_failure = Some(failure));
-    assert_eq!(waits.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 10));
+    assert_eq!(waits.decide(NOW), stored(RunRule::RunNotDue).nothing().requeue_at(NOW + 10));
     let start = Step::StartDelete { attempt: 2, on_any_node: false };
-    assert_eq!(waits.decide(NOW + 10), Rule::DeleteRunDue.step(start.clone()));
+    assert_eq!(waits.decide(NOW + 10), stored(RunRule::RunDue).step(start.clone()));
     let asked = waits.clone().with(|w| w.content.retry = true);
     let often = asked.with(|w| w.content.last_failure.as_mut().unwrap().attempt = 7);
-    assert_eq!(often.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 10), "somebody asks for it");
+    assert_eq!(often.decide(NOW), stored(RunRule::RunNotDue).nothing().requeue_at(NOW + 10), "somebody asks for it");
     let of_future = waits.with(|w| w.content.last_failure.as_mut().unwrap().at = NOW + 86_400);
-    assert_eq!(of_future.decide(NOW), Rule::DeleteRunDue.step(start), "no clock has shown that time");
+    assert_eq!(of_future.decide(NOW), stored(RunRule::RunDue).step(start), "no clock has shown that time");
 }
 
 #[test]
@@ -328,10 +345,10 @@ fn a_content_with_an_existing_snapshot_becomes_ready_without_a_run() {
     assert_eq!(held.step(Rule::ExistingSnapshot), Step::MarkReady { size: None });
     held.clone().with(|w| w.content.ready = true).waits(Rule::Ready);
     let gone = terminating(held).with(|w| w.snapshot = SnapshotState::NotFound);
-    assert_eq!(gone.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 1, on_any_node: false });
+    assert_eq!(gone.step(stored(RunRule::RunDue)), Step::StartDelete { attempt: 1, on_any_node: false });
     ready().waits(Rule::Ready);
     let done = ready().with(|w| (w.jobs, w.run) = (vec![job(1, true)], RunState::Succeeded));
-    assert_eq!(done.step(Rule::JobNotNeeded), Step::RemoveJob { job: job(1, true).name });
+    assert_eq!(done.step(snapshot(RunRule::JobNotNeeded)), Step::RemoveJob { job: job(1, true).name });
     let filled = ready().with(|w| w.source_users = vec![claim("a", false)]);
     assert_eq!(filled.step(Rule::UnprotectContent), Step::UnprotectSource { claims: vec!["a".into()] });
     ready().with(|w| w.source_users = vec![claim("a", true)]).waits(Rule::Ready);
@@ -381,28 +398,29 @@ fn the_status_says_once_why_no_run_begins() {
         assert_eq!(world.with(|w| w.content.error = Some(error)).step(Rule::NotPossible), Step::Nothing);
     }
     let kept = begun().with(|w| (w.is_terminating, w.is_protected, w.fresh) = (true, true, true));
-    assert_eq!(kept.step(Rule::RunDue), Step::StartRun, "what is kept can still be read");
+    assert_eq!(kept.step(snapshot(RunRule::RunDue)), Step::StartRun, "what is kept can still be read");
 }
 
 #[test]
 fn the_next_attempt_follows_by_backoff() {
-    let stamp = |attempt| Rule::AttemptDue.step(Step::Stamp { attempt, provenance: Box::new(provenance()) });
+    let stamp =
+        |attempt| snapshot(RunRule::AttemptDue).step(Step::Stamp { attempt, provenance: Box::new(provenance()) });
     assert_eq!(new().decide(NOW), stamp(1));
     let noted = |reaction| begun().with(|w| w.content.last_failure = Some(failure(Operation::Snapshot, 1, reaction)));
     let world = noted(Reaction::Retry);
     assert_eq!(world.step(Rule::ReportFailure), Step::WriteStatus { error: "the array is on fire".into() });
     let reported = world.with(|w| w.content.error = Some("the array is on fire".into()));
-    assert_eq!(reported.decide(NOW), Rule::AttemptNotDue.nothing().requeue_at(NOW + 10));
+    assert_eq!(reported.decide(NOW), snapshot(RunRule::RunNotDue).nothing().requeue_at(NOW + 10));
     assert_eq!(reported.decide(NOW + 10), stamp(2));
     let waits = reported.with(|w| w.jobs = vec![job(1, false)]);
-    assert_eq!(waits.decide(NOW + 10), Rule::EarlierRunEnding.nothing(), "its Job is not over");
+    assert_eq!(waits.decide(NOW + 10), snapshot(RunRule::OtherRunEnding).nothing(), "its Job is not over");
     let never = noted(Reaction::Never).with(|w| w.content.error = Some("the array is on fire".into()));
-    assert_eq!(never.decide(NOW + 60).rule, Rule::AttemptNotDue);
+    assert_eq!(never.decide(NOW + 60).rule, snapshot(RunRule::RunNotDue));
     assert_eq!(never.decide(NOW + 1800), stamp(2));
     let asked = never.with(|w| w.content.retry = true);
     assert_eq!(
         asked.decide(NOW),
-        Rule::AttemptNotDue.nothing().requeue_at(NOW + 10),
+        snapshot(RunRule::RunNotDue).nothing().requeue_at(NOW + 10),
         "who asks all the time gains little"
     );
     assert_eq!(asked.decide(NOW + 10), stamp(2), "somebody asks for it");
@@ -412,13 +430,13 @@ fn the_next_attempt_follows_by_backoff() {
 fn a_run_waits_for_a_slot_of_its_class() {
     let full = new().with(|w| w.has_slot = false);
     let decision = full.decide(NOW);
-    assert_eq!(decision, Rule::NoFreeSlot.step(Step::WaitForSlot).requeue_at(NOW + 30));
+    assert_eq!(decision, snapshot(RunRule::NoFreeSlot).step(Step::WaitForSlot).requeue_at(NOW + 30));
     let later = full.decide(NOW + 31);
     let (event, again) = (later.event.expect("it has waited for long"), later.requeue_at);
     assert!(!event.warning && event.message.contains("`max-in-flight`") && again == Some(NOW + 61), "{event:?}");
     let begun = begun().with(|w| (w.has_slot, w.is_protected, w.fresh) = (false, true, true));
-    assert_eq!(begun.step(Rule::RunDue), Step::StartRun, "what is begun has its place");
-    let step = terminating(begun).step(Rule::DeleteRunDue);
+    assert_eq!(begun.step(snapshot(RunRule::RunDue)), Step::StartRun, "what is begun has its place");
+    let step = terminating(begun).step(stored(RunRule::RunDue));
     assert_eq!(step, Step::StartDelete { attempt: 1, on_any_node: false }, "to delete takes none");
 }
 
@@ -427,17 +445,24 @@ fn a_run_begins_when_its_source_is_protected() {
     assert_eq!(begun().step(Rule::ProtectSource), Step::ProtectSource);
     assert_eq!(begun().with(|w| w.is_protected = true).step(Rule::ConfirmContent), Step::Refresh);
     let due = begun().with(|w| (w.is_protected, w.fresh) = (true, true));
-    assert_eq!(due.step(Rule::RunDue), Step::StartRun);
+    assert_eq!(due.step(snapshot(RunRule::RunDue)), Step::StartRun);
     let run = |state| due.clone().with(|w| (w.jobs, w.run) = (vec![job(1, false)], state));
-    run(RunState::MayBeRunning).waits(Rule::RunInProgress);
-    run(failed(false)).waits(Rule::RunInProgress);
-    assert_eq!(run(RunState::Succeeded).step(Rule::RunSucceeded), Step::MarkReady { size: Some(1 << 30) });
+    run(RunState::MayBeRunning).waits(snapshot(RunRule::RunInProgress));
+    run(failed(false)).waits(snapshot(RunRule::RunEnding));
+    assert_eq!(run(RunState::Succeeded).step(snapshot(RunRule::RunSucceeded)), Step::MarkReady { size: Some(1 << 30) });
     let stuck = run(RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: NOW });
-    assert!(matches!(stuck.step(Rule::RunStuck), Step::WriteStatus { .. }));
+    assert!(matches!(stuck.step(snapshot(RunRule::RunStuck)), Step::WriteStatus { .. }));
     stuck.says("no such image");
-    let Step::RecordFailure(failure) = run(failed(true)).step(Rule::RunFailed) else { panic!("it failed") };
+    stuck.with(|w| w.jobs[0].terminating = true).waits(snapshot(RunRule::RunStopping));
+    let Step::RecordFailure(failure) = run(failed(true)).step(snapshot(RunRule::RunFailed)) else {
+        panic!("it failed")
+    };
     assert_eq!((failure.operation, failure.attempt, failure.at), (Operation::Snapshot, 1, NOW));
     run(failed(true)).says("snapshot run 1 failed: busy; next try in 10 s");
+    let refusal = JobRefusal { cause: Cause::new("JobRefused", "malformed"), reaction: Reaction::Never };
+    let refused = failed_start(&due.content, &refusal, &recipe(true), NOW);
+    assert_eq!(refused.rule, snapshot(RunRule::RunRefused));
+    assert!(matches!(refused.step, Step::RecordFailure(LastFailure { attempt: 1, .. })), "{refused:?}");
 }
 
 #[path = "decide_properties.rs"]

@@ -1,6 +1,7 @@
 //! One run of an image.
 //!
 //! - [`job`] builds the Job: its name, and its pod with the admin's [`template`] under it.
+//! - [`decide`] decides about a run's life, by the table [`rule`].
 //! - [`state`] derives the state of a run from its Job and pods. [`stuck`] knows why a run does not start.
 //! - [`member`] lists the members of a [`batch`](crate::batch), which is one run for several claims or volumes.
 //! - [`node`] says whether a pod can run on a node.
@@ -9,6 +10,7 @@
 //! - [`late_runs`] cleans up after runs whose claim or snapshot is gone.
 
 pub mod backoff;
+pub mod decide;
 pub mod failure;
 pub mod job;
 mod job_name;
@@ -23,6 +25,7 @@ pub mod phase;
 pub(crate) mod pod;
 mod pod_view;
 pub mod request;
+pub mod rule;
 mod run_labels;
 pub mod script;
 pub mod slot_wait;

@@ -15,13 +15,15 @@ use crate::limits;
 use crate::model::foreign_metadata::PV_PROTECTION;
 use crate::model::volume::{Volume, is_run_id};
 use crate::rules::Rule as _;
-use crate::run::backoff::{clamp_to_recent, delay};
+use crate::run::backoff::delay;
+use crate::run::decide::{Next, NodeOfRun, Outcome, Seen, SeenRun, What, decide_next};
 use crate::run::failure::LastFailure;
 use crate::run::job::JOB_TTL;
 use crate::run::node::{NodeState, NodeStates, unreachable_message, without};
+use crate::run::rule::Target;
 use crate::run::state::RunState;
 use crate::text::line;
-use crate::volume::in_place_run::{LeftoverRun, POD_END_POLL};
+use crate::volume::in_place_run::POD_END_POLL;
 use crate::volume::observed::{ClaimState, Observed, ProvisionRuns};
 use crate::volume::rule::{Decision, Rule, Step, StorageOutcome};
 use crate::volume::{expand, modify, restored};
@@ -150,17 +152,8 @@ fn released(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> D
         let message = "abandoned by annotation: the provisioner removes the volume and does not delete its storage";
         return removal_without_storage(volume, Rule::Abandoned, message, now);
     }
-    match (o.expand.runs.leftover(), o.modify.runs.leftover()) {
-        (Some(LeftoverRun::InProgress(job)), _) => {
-            return Rule::StopExpandRun.step(Step::Expand(expand::Step::RemoveJob { job }));
-        }
-        (None, Some(LeftoverRun::InProgress(job))) => {
-            return Rule::StopModifyRun.step(Step::Modify(modify::Step::RemoveJob { job }));
-        }
-        (Some(LeftoverRun::Ending), _) | (None, Some(LeftoverRun::Ending)) => {
-            return waiting(o, Rule::InPlaceRunEnding).requeue_at(now + POD_END_POLL);
-        }
-        (None, None) => {}
+    if let Some(end) = end_changes(o, now) {
+        return end;
     }
     if !deletes && !has_leftovers_on_other_nodes {
         return match volume.has_finalizer() {
@@ -169,6 +162,25 @@ fn released(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> D
         };
     }
     delete_storage(o, now)
+}
+
+/// Ends the runs that change a volume; `None` if none is left.
+fn end_changes(o: &Observed<'_>, now: i64) -> Option<Decision> {
+    let (rule, remove) = match o.expand.runs.end(now) {
+        Some((rule, job)) => {
+            let remove = job.map(|job| Step::Expand(expand::Step::RemoveJob { job }));
+            (Rule::Expand(expand::Rule::Run(Target::Size, rule)), remove)
+        }
+        None => {
+            let (rule, job) = o.modify.runs.end(now)?;
+            let remove = job.map(|job| Step::Modify(modify::Step::RemoveJob { job }));
+            (Rule::Modify(modify::Rule::Run(Target::Attributes, rule)), remove)
+        }
+    };
+    Some(match remove {
+        Some(step) => rule.step(step),
+        None => waiting(rule, not_reachable(o)).requeue_at(now + POD_END_POLL),
+    })
 }
 
 /// Returns a decision with the earlier of its time and that of another.
@@ -255,20 +267,25 @@ fn delete_storage(o: &Observed<'_>, now: i64) -> Decision {
     // While a claim uses the volume, only storage on other nodes is deleted. A provision pod that may still run is on
     // the volume's own node, because the pods of earlier attempts have ended.
     if o.has_running_provision_pods && !o.claim_state.is_in_use() {
-        return waiting(o, Rule::ProvisionPodRunning).requeue_at(now + POD_END_POLL);
+        return waiting(Rule::ProvisionPodRunning, not_reachable(o)).requeue_at(now + POD_END_POLL);
     }
     delete_run(o, recipe, now)
 }
 
+/// Returns the node of a pod, if it does not answer.
+fn not_reachable<'a>(o: &Observed<'a>) -> Option<&'a str> {
+    o.node_states.first_not_reachable(o.nodes_with_pods).map(String::as_str)
+}
+
 /// Waits. Emits an event if a pod is on a node that does not answer.
-fn waiting(o: &Observed<'_>, rule: Rule) -> Decision {
-    match o.node_states.first_not_reachable(o.nodes_with_pods) {
+fn waiting(rule: Rule, unreachable: Option<&str>) -> Decision {
+    match unreachable {
         Some(node) => rule.warn(reason::VOLUME_FAILED_DELETE, unreachable_message(node)),
         None => rule.nothing(),
     }
 }
 
-/// Decides by the state of the delete run on the next node.
+/// Decides about the delete run on the next node.
 fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     let volume = o.volume;
     let node = next_node(volume, o.claim_state, o.origin_node, o.node_states);
@@ -278,49 +295,88 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     {
         return on_other_node(o, origin, other);
     }
-    let last = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
-    let attempt = volume.delete_attempt();
-    match &o.delete_run_state {
-        RunState::NotCached => {
-            let due = last.map_or(now, |failure| failure.next_deletion(recipe, volume.retry, now));
-            if now < due {
-                return Rule::DeleteRunNotDue.nothing().requeue_at(due);
-            }
-            // The cache of Jobs may lag behind that of volumes.
-            if !volume.is_adopted() && o.provision_runs == ProvisionRuns::Unconfirmed {
-                return Rule::ConfirmProvisionRuns.step(Step::ConfirmProvisionRuns);
-            }
-            let age = now.saturating_sub(volume.created);
-            if !volume.is_adopted() && !o.has_provision_job && last.is_none() && age > EVIDENCE_LASTS {
-                return evidence_expired();
-            }
-            // The volume must not vanish while its storage is being deleted.
-            if !volume.has_finalizer() && !volume.terminating {
-                return Rule::ProtectReleasedVolume.step(Step::AddFinalizer);
-            }
-            start(o, attempt, node, now)
+    let node_of_run = |name| NodeOfRun { name, state: o.node_states.state(name), gone: o.node_gone_policy };
+    let next = Next {
+        due: last_failure(volume).map_or(now, |failure| failure.next_deletion(recipe, volume.retry, now)),
+        poll: None,
+        has_slot: true,
+        is_prepared: preparation(o, now).is_none(),
+        node: node.as_deref().map(node_of_run),
+    };
+    let is_outdated = o.delete_job.is_some_and(|job| job.batch.is_none() && job.recipe_version != recipe.version());
+    let runs = [SeenRun { is_outdated, ..SeenRun::of_deletion(o.delete_job, &o.delete_run_state) }];
+    let unreachable = not_reachable(o);
+    let seen = Seen { runs: &runs, is_starting: false, has_pods: false, others_have_pods: false, unreachable };
+    of_run(o, recipe, node.as_deref(), decide_next(&next, &seen, now), now)
+}
+
+/// Returns the failure of the last delete run.
+fn last_failure(volume: &Volume) -> Option<&LastFailure> {
+    volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete)
+}
+
+/// Decides what must be done before a delete run begins; `None` if nothing must.
+fn preparation(o: &Observed<'_>, now: i64) -> Option<Decision> {
+    let volume = o.volume;
+    // The cache of Jobs may lag behind that of volumes.
+    if !volume.is_adopted() && o.provision_runs == ProvisionRuns::Unconfirmed {
+        return Some(Rule::ConfirmProvisionRuns.step(Step::ConfirmProvisionRuns));
+    }
+    let (is_first, age) = (last_failure(volume).is_none(), now.saturating_sub(volume.created));
+    if !volume.is_adopted() && !o.has_provision_job && is_first && age > EVIDENCE_LASTS {
+        return Some(evidence_expired());
+    }
+    // The volume must not vanish while its storage is being deleted.
+    (!volume.has_finalizer() && !volume.terminating).then(|| Rule::ProtectReleasedVolume.step(Step::AddFinalizer))
+}
+
+/// Decides what follows from a decision about the delete run on a node.
+fn of_run(o: &Observed<'_>, recipe: &Recipe, node: Option<&str>, outcome: Outcome<'_>, now: i64) -> Decision {
+    let attempt = o.volume.delete_attempt();
+    let of_run = Rule::Run(Target::Storage, outcome.rule);
+    let decision = match outcome.what {
+        // A run that is being stopped because it was stuck waits for no node.
+        What::Wait { run: Some(run), unreachable } if !matches!(run.state, RunState::Stuck { .. }) => {
+            waiting(of_run, unreachable)
         }
-        RunState::MayBeRunning => waiting(o, Rule::DeleteRunInProgress),
-        RunState::Stuck { .. } if o.delete_job.is_some_and(|job| job.terminating) => Rule::DeleteRunStopping.nothing(),
-        RunState::Stuck { cause, .. } => {
-            let outdated = o.delete_job.filter(|job| job.batch.is_none() && job.recipe_version != recipe.version());
-            if let Some(job) = outdated {
-                return Rule::DeleteRunOutdated.step(Step::RemoveJob { job: job.name.clone() });
-            }
-            let why = o.node_states.why_stuck(node.as_deref(), &cause.message);
-            Rule::DeleteRunStuck.warn(reason::VOLUME_FAILED_DELETE, format!("delete run: {why}"))
+        What::Stuck { cause, .. } => {
+            let why = o.node_states.why_stuck(node, &cause.message);
+            of_run.warn(reason::VOLUME_FAILED_DELETE, format!("delete run: {why}"))
         }
-        RunState::Succeeded => after_node(o, node.as_deref(), StorageOutcome::Deleted, now),
-        RunState::Failed { pods_ended: false, .. } => waiting(o, Rule::FailedDeleteRunEnding),
-        RunState::Failed { cause, at, .. } => {
-            let failure =
-                LastFailure::of_delete_run(attempt, clamp_to_recent(*at, now), cause, last).with_recipe(recipe);
+        What::Remove(job) => of_run.step(Step::RemoveJob { job: job.name.clone() }),
+        What::Succeeded(_) => after_node(o, node, StorageOutcome::Deleted, now),
+        What::Failed { cause, at, .. } => {
+            let failure = LastFailure::of_delete_run(attempt, at, cause, last_failure(o.volume)).with_recipe(recipe);
             let message =
                 format!("delete run {attempt} failed: {}; next try in {} s", cause.message, delay(recipe, attempt));
-            let decision = Rule::DeleteRunFailed.step(Step::RecordFailure(failure));
-            decision.with_warning(reason::VOLUME_FAILED_DELETE, message)
+            of_run.step(Step::RecordFailure(failure)).with_warning(reason::VOLUME_FAILED_DELETE, message)
         }
+        What::Prepare => preparation(o, now).unwrap_or_else(|| of_run.nothing()),
+        What::ConfirmNode(node) => of_run.step(Step::ConfirmNode { node: node.to_owned() }),
+        What::NodeGone(node) => node_gone(o, of_run, node, now),
+        // A run on another node could delete the volume's own storage, which is in use.
+        What::Start { on_any_node: true } if o.claim_state.is_in_use() => Rule::NodeGoneWhileInUse.nothing(),
+        What::Start { on_any_node } => {
+            of_run.step(Step::StartDelete { attempt, node: node.map(str::to_owned), on_any_node })
+        }
+        What::Wait { .. } | What::WaitForSlot => of_run.nothing(),
+    };
+    Decision { requeue_at: decision.requeue_at.or(outcome.requeue_at), ..decision }
+}
+
+/// Decides what follows after the node of a delete run is gone: forgets it, or waits for it.
+fn node_gone(o: &Observed<'_>, rule: Rule, node: &str, now: i64) -> Decision {
+    if o.node_gone_policy == NodeGone::Forget {
+        let message = format!("node {node} is gone, and with it the storage there (node-gone: forget)");
+        let step = after_node(o, Some(node), StorageOutcome::LeftBehind, now).step;
+        return rule.step(step).with_warning(reason::STORAGE_ABANDONED, message);
     }
+    let message = format!(
+        "node {node} is gone, and storage on it must be deleted; the provisioner deletes the storage when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the volume with {}={}",
+        names::ABANDON,
+        names::ABANDON_YES
+    );
+    rule.warn(reason::VOLUME_FAILED_DELETE, message)
 }
 
 /// Checks whether a delete run on a node may be on a wrong one, because record and node affinity of the volume disagree.
@@ -347,7 +403,7 @@ fn on_other_node(o: &Observed<'_>, node: &str, other: &str) -> Decision {
     let message = format!(
         "the record of this volume says that its storage is on node {node}, but its node affinity leads to node {other}; the provisioner deletes nothing until they agree: if the storage is on node {other}, `flex-provisioner vouch {name}{also} --node {other}`{labels}"
     );
-    Rule::NodeGoneHold.warn(reason::VOLUME_FAILED_DELETE, message)
+    Rule::StorageOnOtherNode.warn(reason::VOLUME_FAILED_DELETE, message)
 }
 
 /// Decides what follows after the storage on a node is gone: marks the node as clean. After the last node, the volume is
@@ -406,39 +462,6 @@ fn removal_without_storage(volume: &Volume, rule: Rule, message: &str, now: i64)
     match removal(volume, rule, StorageOutcome::LeftBehind, now) {
         kept if kept.step == Step::Nothing => kept,
         removed => removed.with_warning(reason::STORAGE_ABANDONED, message),
-    }
-}
-
-/// Starts a delete run on its node. If that node is gone, follows the class's `node-gone`.
-fn start(o: &Observed<'_>, attempt: u32, node: Option<String>, now: i64) -> Decision {
-    let Some(node) = node else {
-        return Rule::DeleteRunDue.step(Step::StartDelete { attempt, node: None, on_any_node: false });
-    };
-    match (o.node_states.state(&node), o.node_gone_policy) {
-        (NodeState::Reachable | NodeState::Unreachable, _) => {
-            Rule::DeleteRunDue.step(Step::StartDelete { attempt, node: Some(node), on_any_node: false })
-        }
-        (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node }),
-        // A run on another node could delete the volume's own storage, which is in use.
-        (NodeState::NotFound, NodeGone::RunElsewhere) if o.claim_state.is_in_use() => {
-            Rule::NodeGoneWhileInUse.nothing()
-        }
-        (NodeState::NotFound, NodeGone::RunElsewhere) => {
-            Rule::NodeGoneRunElsewhere.step(Step::StartDelete { attempt, node: Some(node), on_any_node: true })
-        }
-        (NodeState::NotFound, NodeGone::Forget) => {
-            let message = format!("node {node} is gone, and with it the storage there (node-gone: forget)");
-            let step = after_node(o, Some(&node), StorageOutcome::LeftBehind, now).step;
-            Rule::NodeGoneForget.step(step).with_warning(reason::STORAGE_ABANDONED, message)
-        }
-        (NodeState::NotFound, NodeGone::Hold) => {
-            let message = format!(
-                "node {node} is gone, and storage on it must be deleted; the provisioner deletes the storage when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the volume with {}={}",
-                names::ABANDON,
-                names::ABANDON_YES
-            );
-            Rule::NodeGoneHold.warn(reason::VOLUME_FAILED_DELETE, message)
-        }
     }
 }
 

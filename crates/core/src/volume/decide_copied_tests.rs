@@ -58,7 +58,7 @@ fn the_storage_of_a_volume_that_a_copied_or_restored_run_made_stays() {
         let misnamed = Volume { name: "pvc-other".into(), ..late("Delete") };
         World { volume: misnamed, ..again.clone() }.waits(Rule::UnusableVolumeId, "the volume's name is not");
         // The record of an adopted volume says whose storage it is.
-        assert_eq!(World { volume: volume("Delete"), ..again }.step(Rule::DeleteRunDue), begin(1, None));
+        assert_eq!(World { volume: volume("Delete"), ..again }.step(run(RunRule::RunDue)), begin(1, None));
     }
 }
 
@@ -72,9 +72,9 @@ fn the_api_says_whose_runs_have_made_a_volume_before_its_storage_is_deleted() {
     let own = World { provision_runs: ProvisionRuns::Own, ..late_one.clone() };
     assert_eq!(own.step(Rule::ProtectReleasedVolume), Step::AddFinalizer);
     let held = Volume { finalizers: volume("Delete").finalizers, ..late("Delete") };
-    assert_eq!(World { volume: held, ..own }.step(Rule::DeleteRunDue), begin(1, None));
-    assert_eq!(unconfirmed(volume("Delete")).step(Rule::DeleteRunDue), begin(1, None), "it was adopted");
+    assert_eq!(World { volume: held, ..own }.step(run(RunRule::RunDue)), begin(1, None));
+    assert_eq!(unconfirmed(volume("Delete")).step(run(RunRule::RunDue)), begin(1, None), "it was adopted");
     unconfirmed(late("Retain")).rests(Rule::Retained);
     World { has_running_provision_pods: true, ..late_one.clone() }.step(Rule::ProvisionPodRunning);
-    World { delete_run_state: RunState::MayBeRunning, ..late_one }.rests(Rule::DeleteRunInProgress);
+    World { delete_run_state: RunState::MayBeRunning, ..late_one }.rests(run(RunRule::RunInProgress));
 }

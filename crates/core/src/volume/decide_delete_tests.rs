@@ -48,13 +48,13 @@ fn a_delete_run_waits_for_a_pod_that_may_run() {
 #[test]
 fn the_storage_is_deleted() {
     for claim in [ClaimState::NotFound, ClaimState::BoundToOtherVolume] {
-        assert_eq!(world(volume("Delete"), claim).step(Rule::DeleteRunDue), begin(1, None));
+        assert_eq!(world(volume("Delete"), claim).step(run(RunRule::RunDue)), begin(1, None));
     }
-    World { delete_run_state: RunState::MayBeRunning, ..released() }.rests(Rule::DeleteRunInProgress);
+    World { delete_run_state: RunState::MayBeRunning, ..released() }.rests(run(RunRule::RunInProgress));
     let stuck = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: 0 };
-    World { delete_run_state: stuck, ..released() }.waits(Rule::DeleteRunStuck, "delete run: 0/1 nodes");
+    World { delete_run_state: stuck, ..released() }.waits(run(RunRule::RunStuck), "delete run: 0/1 nodes");
     assert_eq!(World { delete_run_state: RunState::Succeeded, ..released() }.step(Rule::StorageDeleted), DELETED);
-    World { delete_run_state: failed(NOW, false), ..released() }.rests(Rule::FailedDeleteRunEnding);
+    World { delete_run_state: failed(NOW, false), ..released() }.rests(run(RunRule::RunEnding));
 }
 
 #[test]
@@ -81,37 +81,37 @@ fn a_terminating_volume_is_not_deleted_again() {
 fn a_failed_run_is_repeated_after_a_pause() {
     let mut world = World { delete_run_state: failed(NOW + 3600, true), ..released() };
     let decision = world.decide(NOW);
-    assert_eq!(decision.rule, Rule::DeleteRunFailed);
+    assert_eq!(decision.rule, run(RunRule::RunFailed));
     let Step::RecordFailure(recorded) = decision.step else { panic!("{:?}", decision.step) };
     assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW));
     assert_eq!(decision.event.unwrap().message, "delete run 1 failed: disk on fire; next try in 2 s");
     world.delete_run_state = RunState::NotCached;
     world.volume.last_failure = Some(LastFailure { attempt: 3, ..recorded });
-    assert_eq!(world.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 8));
+    assert_eq!(world.decide(NOW), run(RunRule::RunNotDue).nothing().requeue_at(NOW + 8));
     assert_eq!(world.decide(NOW + 8).step, begin(4, None));
     world.volume.retry = true;
     world.volume.last_failure.as_mut().unwrap().attempt = 8;
-    assert_eq!(world.decide(NOW), Rule::DeleteRunNotDue.nothing().requeue_at(NOW + 10), "somebody asks for it");
+    assert_eq!(world.decide(NOW), run(RunRule::RunNotDue).nothing().requeue_at(NOW + 10), "somebody asks for it");
     assert_eq!(world.decide(NOW + 10).step, begin(9, None));
     world.volume.last_failure.as_mut().unwrap().attempt = 3;
     world.volume.retry = false;
     world.volume.last_failure.as_mut().unwrap().at = NOW + 86_400;
-    assert_eq!(world.step(Rule::DeleteRunDue), begin(4, None), "no clock has shown that time");
+    assert_eq!(world.step(run(RunRule::RunDue)), begin(4, None), "no clock has shown that time");
     world.volume.last_failure = Some(failure(Operation::Provision, 3, NOW));
-    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, None));
+    assert_eq!(world.step(run(RunRule::RunDue)), begin(1, None));
 }
 
 #[test]
 fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     let alive = wandered(ClaimState::Alive);
-    assert_eq!(alive.step(Rule::DeleteRunDue), begin(1, "a"));
+    assert_eq!(alive.step(run(RunRule::RunDue)), begin(1, "a"));
     let done = World { delete_run_state: RunState::Succeeded, ..alive.clone() };
     assert_eq!(done.step(Rule::NodeCleaned), Step::MarkNodeClean { nodes_left: names_of(&["b", "c"]) });
     let settled = |nodes: &[&str]| {
         let volume = Volume { nodes_with_storage: names_of(nodes), ..alive.volume.clone() };
         World { volume, ..alive.clone() }
     };
-    assert_eq!(settled(&["b", "c"]).step(Rule::DeleteRunDue), begin(1, "b"));
+    assert_eq!(settled(&["b", "c"]).step(run(RunRule::RunDue)), begin(1, "b"));
     settled(&["c"]).rests(Rule::InUse);
     let unmarked = Volume { adoption_mark: None, ..alive.volume.clone() };
     World { volume: unmarked, ..alive.clone() }.rests(Rule::InUse);
@@ -119,7 +119,7 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     World { origin_node: None, ..alive.clone() }.rests(Rule::InUse);
     let retained = Volume { reclaim_policy: "Retain".into(), ..alive.volume.clone() };
     let retained = World { volume: retained, ..alive };
-    assert_eq!(retained.step(Rule::DeleteRunDue), begin(1, "a"));
+    assert_eq!(retained.step(run(RunRule::RunDue)), begin(1, "a"));
     let kept = World {
         volume: Volume { nodes_with_storage: names_of(&["c"]), ..retained.volume.clone() },
         ..retained.clone()
@@ -128,7 +128,7 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
     let unheld = World { volume: Volume { finalizers: vec![], ..retained.volume.clone() }, ..retained.clone() };
     assert_eq!(unheld.step(Rule::ProtectVolume), Step::AddFinalizer);
     let gone = World { claim: ClaimState::NotFound, ..retained };
-    assert_eq!(gone.step(Rule::DeleteRunDue), begin(1, "a"));
+    assert_eq!(gone.step(run(RunRule::RunDue)), begin(1, "a"));
     let last = Volume { nodes_with_storage: names_of(&["a", "c"]), ..gone.volume.clone() };
     let last = World { volume: last, delete_run_state: RunState::Succeeded, ..gone };
     assert_eq!(last.step(Rule::RetainedCleaned), Step::MarkNodeClean { nodes_left: vec![] });
@@ -138,40 +138,43 @@ fn leftovers_on_other_nodes_are_deleted_while_the_claim_exists() {
 fn a_released_volume_gets_the_finalizer_before_its_delete_run() {
     assert_eq!(world(unheld("Delete"), ClaimState::NotFound).step(Rule::ProtectReleasedVolume), Step::AddFinalizer);
     let terminating = Volume { terminating: true, ..unheld("Delete") };
-    assert_eq!(world(terminating, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, None));
+    assert_eq!(world(terminating, ClaimState::NotFound).step(run(RunRule::RunDue)), begin(1, None));
 }
 
 #[test]
 fn a_policy_decides_about_storage_on_a_deleted_node() {
     let released = wandered(ClaimState::NotFound);
-    assert_eq!(released.step(Rule::DeleteRunDue), begin(1, "a"));
+    assert_eq!(released.step(run(RunRule::RunDue)), begin(1, "a"));
     let last = World {
         volume: Volume { nodes_with_storage: names_of(&["c"]), ..released.volume.clone() },
         ..released.clone()
     };
     let missing = with_state("c", NodeState::NotCached, last.clone());
-    assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: "c".into() });
+    assert_eq!(missing.step(run(RunRule::ConfirmNodeGone)), Step::ConfirmNode { node: "c".into() });
     let gone = with_state("c", NodeState::NotFound, last);
-    gone.waits(Rule::NodeGoneHold, "node c is gone, and storage on it must be deleted");
+    gone.waits(run(RunRule::NodeGoneHold), "node c is gone, and storage on it must be deleted");
     let forget = World { node_gone: NodeGone::Forget, ..gone.clone() };
-    assert_eq!(forget.step(Rule::NodeGoneForget), ABANDONED);
+    assert_eq!(forget.step(run(RunRule::NodeGoneForget)), ABANDONED);
     assert!(forget.decide(NOW).event.unwrap().message.contains("node-gone: forget"));
     let elsewhere = World { node_gone: NodeGone::RunElsewhere, ..gone };
     assert_eq!(
-        elsewhere.step(Rule::NodeGoneRunElsewhere),
+        elsewhere.step(run(RunRule::NodeGoneRunElsewhere)),
         Step::StartDelete { attempt: 1, node: Some("c".into()), on_any_node: true }
     );
     // A dead node does not prevent the clean-up of the others.
     let others = with_state("a", NodeState::NotFound, released);
-    assert_eq!(others.step(Rule::DeleteRunDue), begin(1, "b"));
+    assert_eq!(others.step(run(RunRule::RunDue)), begin(1, "b"));
     let one = |node_gone| {
         let alive = wandered(ClaimState::Alive);
         let volume = Volume { nodes_with_storage: names_of(&["a", "c"]), ..alive.volume.clone() };
         with_state("a", NodeState::NotFound, World { volume, node_gone, ..alive })
     };
     one(NodeGone::RunElsewhere).rests(Rule::NodeGoneWhileInUse);
-    one(NodeGone::Hold).waits(Rule::NodeGoneHold, "node a");
-    assert_eq!(one(NodeGone::Forget).step(Rule::NodeGoneForget), Step::MarkNodeClean { nodes_left: names_of(&["c"]) });
+    one(NodeGone::Hold).waits(run(RunRule::NodeGoneHold), "node a");
+    assert_eq!(
+        one(NodeGone::Forget).step(run(RunRule::NodeGoneForget)),
+        Step::MarkNodeClean { nodes_left: names_of(&["c"]) }
+    );
 }
 
 #[test]
@@ -184,11 +187,29 @@ fn a_stuck_delete_run_of_another_config_is_stopped() {
     };
     let with = |job| World { delete_run_state: stuck.clone(), delete_job: Some(job), ..released() };
     let outdated = with(job("admin/silver@old"));
-    assert_eq!(outdated.step(Rule::DeleteRunOutdated), Step::RemoveJob { job: ObjectName::new("admin", "delete-1") });
-    with(Job { terminating: true, ..job("admin/silver@old") }).rests(Rule::DeleteRunStopping);
-    with(job(&recipe().version())).waits(Rule::DeleteRunStuck, "no such image");
+    assert_eq!(outdated.step(run(RunRule::RunOutdated)), Step::RemoveJob { job: ObjectName::new("admin", "delete-1") });
+    with(Job { terminating: true, ..job("admin/silver@old") }).rests(run(RunRule::RunStopping));
+    with(job(&recipe().version())).waits(run(RunRule::RunStuck), "no such image");
     let batch = Job { batch: Some(ObjectName::new("admin", "batch")), ..job("admin/silver@old") };
-    with(batch).waits(Rule::DeleteRunStuck, "no such image");
+    with(batch).waits(run(RunRule::RunStuck), "no such image");
+}
+
+#[test]
+fn a_node_that_does_not_answer_is_named_while_a_pod_may_run_there() {
+    let says = "a pod of the provisioner is on node a, which does not answer";
+    let lost = with_state("a", NodeState::Unreachable, World { nodes_with_pods: names_of(&["a"]), ..released() });
+    let with = |state: RunState, job: Option<Job>| World { delete_run_state: state, delete_job: job, ..lost.clone() };
+    let terminating = Some(Job { terminating: true, ..Job::default() });
+    with(RunState::MayBeRunning, None).waits(run(RunRule::RunUnreachable), says);
+    with(RunState::MayBeRunning, terminating.clone()).waits(run(RunRule::RunStopping), says);
+    with(failed(NOW, false), None).waits(run(RunRule::RunEnding), says);
+    let stuck = RunState::Stuck { cause: Cause::new("ErrImagePull", "no such image"), since: 0 };
+    with(stuck, terminating.clone()).rests(run(RunRule::RunStopping));
+    World { has_running_provision_pods: true, ..lost.clone() }.waits(Rule::ProvisionPodRunning, says);
+    let ending = Rule::Expand(expand::Rule::Run(Target::Size, RunRule::RunEnding));
+    World { expanding: terminating, ..lost.clone() }.waits(ending, says);
+    let volume = Volume { last_failure: Some(failure(Operation::Delete, 1, NOW)), ..lost.volume.clone() };
+    assert_eq!(World { volume, ..lost }.decide(NOW), run(RunRule::RunNotDue).nothing().requeue_at(NOW + 2));
 }
 
 /// A run on the node of the record would succeed, and leave the storage on the other node behind.
@@ -204,25 +225,25 @@ fn nothing_is_deleted_while_record_and_node_affinity_name_different_nodes() {
             let world = with_state("a", state, world);
             match (node_gone, state) {
                 (NodeGone::RunElsewhere, NodeState::NotFound) => {
-                    assert_ne!(world.decide(NOW).rule, Rule::NodeGoneHold, "other nodes reach the storage");
+                    assert_ne!(world.decide(NOW).rule, Rule::StorageOnOtherNode, "other nodes reach the storage");
                 }
-                _ => world.waits(Rule::NodeGoneHold, says),
+                _ => world.waits(Rule::StorageOnOtherNode, says),
             }
         }
     }
-    World { delete_run_state: RunState::MayBeRunning, ..made.clone() }.rests(Rule::DeleteRunInProgress);
+    World { delete_run_state: RunState::MayBeRunning, ..made.clone() }.rests(run(RunRule::RunInProgress));
     // Storage that attempts left on other nodes is not the volume's own.
     let mut leftovers = made;
     leftovers.volume.nodes_with_storage = names_of(&["c", "a"]);
     let states = [("a", NodeState::Unreachable), ("c", NodeState::Reachable)];
     leftovers.node_states = NodeStates(states.map(|(node, state)| (node.to_owned(), state)).into());
     assert_eq!(
-        leftovers.step(Rule::DeleteRunDue),
+        leftovers.step(run(RunRule::RunDue)),
         Step::StartDelete { attempt: 1, node: Some("c".into()), on_any_node: false }
     );
     // While the volume is in use, what seems to be left on another node may be the volume itself.
     let used = World { other_node: Some("a"), ..wandered(ClaimState::Alive) };
-    used.waits(Rule::NodeGoneHold, "but its node affinity leads to node a");
+    used.waits(Rule::StorageOnOtherNode, "but its node affinity leads to node a");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::config::effective_config::EffectiveConfig;
 use crate::model::claim::Claim;
 use crate::model::volume::Reference;
 use crate::object::ObjectName;
+use crate::run::rule::Rule as RunRule;
 use crate::run::state::Cause;
 use crate::run::view::Job;
 use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
@@ -46,6 +47,7 @@ struct World {
     has_provision_job: bool,
     provision_runs: ProvisionRuns,
     has_running_provision_pods: bool,
+    nodes_with_pods: Vec<String>,
     /// The states of all nodes that are not ready.
     node_states: NodeStates,
     origin_node: Option<&'static str>,
@@ -101,7 +103,7 @@ impl World {
             has_provision_job: self.has_provision_job,
             provision_runs: self.provision_runs,
             has_running_provision_pods: self.has_running_provision_pods,
-            nodes_with_pods: &[],
+            nodes_with_pods: &self.nodes_with_pods,
             node_states: &node_states,
             other_node: self.other_node,
             origin_node: self.origin_node,
@@ -145,6 +147,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         has_provision_job: false,
         provision_runs: ProvisionRuns::Own,
         has_running_provision_pods: false,
+        nodes_with_pods: vec![],
         node_states: NodeStates::default(),
         origin_node: None,
         other_node: None,
@@ -295,11 +298,11 @@ fn a_volume_that_no_run_made_is_not_deleted() {
     let unadopted = Volume { provenance: None, adoption_mark: None, created: NOW, ..volume("Delete") };
     world(unadopted.clone(), ClaimState::NotFound).waits(Rule::OriginUnknown, "no run is known to have made it");
     let made = World { has_provision_job: true, ..world(unadopted.clone(), ClaimState::NotFound) };
-    assert_eq!(made.step(Rule::DeleteRunDue), begin(1, None));
+    assert_eq!(made.step(run(RunRule::RunDue)), begin(1, None));
     let placeholder = Volume { claim_ref: Some(reference("", ID)), ..unadopted.clone() };
-    assert_eq!(world(placeholder, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, None));
+    assert_eq!(world(placeholder, ClaimState::NotFound).step(run(RunRule::RunDue)), begin(1, None));
     let taken = Volume { claim_ref: Some(reference("u", "data")), phase: "Released".into(), ..unadopted };
-    assert_eq!(world(taken, ClaimState::NotFound).step(Rule::DeleteRunDue), begin(1, None));
+    assert_eq!(world(taken, ClaimState::NotFound).step(run(RunRule::RunDue)), begin(1, None));
 }
 
 #[test]
@@ -315,8 +318,8 @@ fn only_leftovers_of_a_pooled_volume_are_deleted() {
         World { delete_run_state: RunState::Succeeded, ..world(volume, ClaimState::Awaited) }.rests(Rule::Pooled);
     }
     let ready = wandered(ClaimState::Awaited);
-    let step = ready.step(Rule::DeleteRunDue);
-    assert_eq!(step, wandered(ClaimState::Alive).step(Rule::DeleteRunDue));
+    let step = ready.step(run(RunRule::RunDue));
+    assert_eq!(step, wandered(ClaimState::Alive).step(run(RunRule::RunDue)));
     assert!(matches!(step, Step::StartDelete { node, .. } if node.as_deref() != ready.origin_node));
 }
 
@@ -329,6 +332,8 @@ fn a_quorum_read_confirms_that_the_claim_is_gone() {
 
 #[test]
 fn an_expand_run_is_stopped_before_a_deletion() {
+    let of_size = |rule| Rule::Expand(expand::Rule::Run(Target::Size, rule));
+    let of_attributes = |rule| Rule::Modify(modify::Rule::Run(Target::Attributes, rule));
     for (policy, claim) in
         [("Delete", ClaimState::NotFound), ("Retain", ClaimState::NotFound), ("Delete", ClaimState::BoundToOtherVolume)]
     {
@@ -337,14 +342,17 @@ fn an_expand_run_is_stopped_before_a_deletion() {
         let goes_on = Job { name: name.clone(), ..Job::default() };
         let world =
             World { expanding: Some(goes_on), delete_run_state: RunState::Succeeded, ..world(volume(policy), claim) };
-        assert_eq!(world.step(Rule::StopExpandRun), Step::Expand(expand::Step::RemoveJob { job: name }));
+        assert_eq!(world.step(of_size(RunRule::RunNotWanted)), Step::Expand(expand::Step::RemoveJob { job: name }));
         let world = World { expanding: Some(terminating.clone()), ..world };
-        assert_eq!(world.decide(NOW), Rule::InPlaceRunEnding.nothing().requeue_at(NOW + 5));
+        assert_eq!(world.decide(NOW), of_size(RunRule::RunEnding).nothing().requeue_at(NOW + 5));
         let goes_on = Job { terminating: false, ..terminating.clone() };
         let world = World { expanding: None, modifying: Some(goes_on.clone()), ..world };
-        assert_eq!(world.step(Rule::StopModifyRun), Step::Modify(modify::Step::RemoveJob { job: goes_on.name }));
+        assert_eq!(
+            world.step(of_attributes(RunRule::RunNotWanted)),
+            Step::Modify(modify::Step::RemoveJob { job: goes_on.name })
+        );
         let world = World { modifying: Some(terminating), ..world };
-        assert_eq!(world.decide(NOW), Rule::InPlaceRunEnding.nothing().requeue_at(NOW + 5));
+        assert_eq!(world.decide(NOW), of_attributes(RunRule::RunEnding).nothing().requeue_at(NOW + 5));
     }
 }
 
@@ -406,6 +414,11 @@ fn a_quarantined_volume_is_let_go_between_the_halves_of_its_binding() {
     with(Volume { terminating: false, ..refused.clone() }).rests(Rule::InUse);
     with(Volume { quarantine: None, ..refused.clone() }).rests(Rule::InUse);
     with(Volume { claim_ref: Some(Reference { uid: None, ..reference }), ..refused }).rests(Rule::InUse);
+}
+
+/// Returns the rule about delete runs.
+fn run(rule: RunRule) -> Rule {
+    Rule::Run(Target::Storage, rule)
 }
 
 fn begin<'a>(attempt: u32, node: impl Into<Option<&'a str>>) -> Step {

@@ -13,7 +13,7 @@
 use flex_contract::exit::Reaction;
 use flex_contract::quantity::quantity;
 use flex_contract::reason;
-use strum::{EnumMessage, IntoStaticStr, VariantArray};
+use strum::{EnumIter, EnumMessage, IntoStaticStr};
 
 use crate::config::Recipe;
 use crate::model::claim::Claim;
@@ -23,13 +23,13 @@ use crate::model::volume_notes::FailedExpansion;
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
 use crate::rules::{self, Rule as _};
-use crate::run::backoff::{clamp_to_recent, next_asked_try_at};
+use crate::run;
+use crate::run::decide::{Goal, Next, Outcome, SeenRun, What};
 use crate::run::node::unreachable_message;
+use crate::run::rule::{Rule as RunRule, Target};
 use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
-use crate::volume::in_place_run::{
-    FailedStart, InPlaceRuns, POD_END_POLL, Progress, bound_claim, is_on_recorded_node, next_try_text,
-};
+use crate::volume::in_place_run::{FailedStart, InPlaceRuns, bound_claim, is_outdated, next_run, next_try_text};
 
 /// The capability with which a config declares expand runs.
 pub const CAPABILITY: &str = crate::config::capability::EXPAND;
@@ -83,28 +83,12 @@ pub enum Step {
     },
 }
 
-/// The rules of a volume's size, in their order: the first that holds applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+/// The rules of a volume's size, in their order: the first that holds applies. Those about the next run come last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, EnumMessage, IntoStaticStr)]
 pub enum Rule {
-    /// A run was started a moment ago. Waits until its Job is visible.
-    ExpandRunStarting,
-    /// A run is being stopped. Waits for its end.
-    ExpandRunStopping,
-    /// A run is stuck, and request, recipe or node have changed since. Deletes its Job.
-    ExpandStuckRunOutdated,
-    /// A run is stuck. Reports that on the claim, and emits an event.
-    ExpandRunStuck,
-    /// A run is in progress. Reports that on the claim, and waits for its end, whatever the request. Emits an event if
-    /// its node does not answer.
-    ExpandRunInProgress,
-    /// A run has succeeded, and the volume is smaller than its target. Writes the new size on the volume.
-    ExpandRunSucceeded,
-    /// A run has ended, and its target or the request is reached. Deletes its Job.
-    ExpandJobNotNeeded,
-    /// A run has failed, and a pod of it may still run. Waits for its end.
-    ExpandFailedRunEnding,
-    /// A run has failed. Records the failure, and emits an event.
-    ExpandRunFailed,
+    /// A rule about an expand run.
+    #[strum(disabled)]
+    Run(Target, RunRule),
     /// The storage has the requested size, and the kubelet must grow the file system. Reports that on the claim.
     ExpandFileSystemPending,
     /// The request is reached. Reports that on the claim.
@@ -119,17 +103,9 @@ pub enum Rule {
     ExpandClaimTerminating,
     /// The request is larger, and a quota does not allow it. Emits an event.
     ExpandQuotaReached,
-    /// The last run to this size failed, and the next is not due. Reports that on the claim, and waits.
-    ExpandAttemptNotDue,
-    /// A run is due, and a pod of another run that makes or changes the volume may still run. Waits for its end.
-    ExpandPodRunning,
-    /// A run is due. Reports on the claim that it begins.
-    ReportExpandAttempt,
-    /// A run is due, and reported. Starts it.
-    ExpandAttemptDue,
 }
 
-rules::table!(Rule, Step, "volume");
+crate::run::rule::table_with_runs!(Rule, Step, "volume", [Size]);
 
 /// A decision about a volume's size.
 pub type Decision = rules::Decision<Rule>;
@@ -165,37 +141,77 @@ pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
     let claim = bound_claim(volume, o.claim)?;
     let size = volume.size.as_ref().ok().copied()?;
     let requested_size = requested_size(volume, claim);
-    running(volume, claim, o, requested_size).or_else(|| ended(volume, o, size, requested_size, now)).or_else(|| {
-        match requested_size {
-            None => reached(volume, claim, o, size),
-            Some(requested_size) => Some(larger_request(volume, claim, o, requested_size, now)),
-        }
-    })
+    let recorded = volume.last_failed_expansion.as_ref().map_or(0, |failed| failed.attempt);
+    let runs = o.runs.seen_runs(|job, run| SeenRun {
+        is_noted: match run.state {
+            RunState::Succeeded => size_of(job) <= size,
+            _ => job.terminating || job.run_labels.attempt <= recorded,
+        },
+        is_needed: size_of(job) > size && requested_size.is_some(),
+        is_outdated: requested_size != Some(size_of(job)) || is_outdated(volume, &o.recipe, job),
+        ..run
+    });
+    let hindrance = requested_size.and_then(|requested_size| hindrance(claim, o, requested_size));
+    let goal = match (requested_size, &o.recipe) {
+        (Some(size), Ok(recipe)) if hindrance.is_none() => Goal::Run(next(volume, claim, recipe, size, now)),
+        _ => Goal::Keep,
+    };
+    match run::decide::decide(&goal, &o.runs.seen(&runs), now) {
+        Some(outcome) => Some(of_runs(volume, claim, o, requested_size.unwrap_or(size), outcome)),
+        None => hindrance.or_else(|| reached(volume, claim, o, size)),
+    }
 }
 
-/// Decides while a run is in progress or stuck.
-fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: Option<u64>) -> Option<Decision> {
-    let is_wanted = |job: &Job| requested_size == Some(size_of(job)) && is_on_recorded_node(volume, job);
-    Some(match o.runs.progress(&o.recipe, is_wanted)? {
-        Progress::Starting => Rule::ExpandRunStarting.nothing(),
-        Progress::Stopping => Rule::ExpandRunStopping.nothing(),
-        Progress::Outdated(job) => Rule::ExpandStuckRunOutdated.step(Step::RemoveJob { job: job.name.clone() }),
-        Progress::Stuck(job, cause) => {
-            let size = size_of(job);
-            let message = format!("the run to {} does not progress: {}", text(size), cause.message);
-            let report = ExpandUpdate::InProgress { size, error: Some(cause.message.clone()) };
-            reporting(Rule::ExpandRunStuck, claim, report).with_warning(reason::VOLUME_RESIZE_FAILED, message)
-        }
-        Progress::Running(job) => {
-            let size = size_of(job);
-            let error = last(volume, size).map(|failed| failed.message.clone());
-            let waiting = reporting(Rule::ExpandRunInProgress, claim, ExpandUpdate::InProgress { size, error });
-            match o.runs.node_not_reachable {
+/// Decides what follows from a decision about runs. `size` is the size that the volume is to have.
+fn of_runs(
+    volume: &Volume,
+    claim: &Claim,
+    o: &Observed<'_>,
+    size: u64,
+    Outcome { rule, what, requeue_at }: Outcome<'_>,
+) -> Decision {
+    let of_run = Rule::Run(Target::Size, rule);
+    let decision = match what {
+        What::Wait { run: Some(SeenRun { job: Some(job), is_over: false, .. }), unreachable } if !job.terminating => {
+            let waiting = reporting(of_run, claim, in_progress(volume, size_of(job)));
+            match unreachable {
                 Some(node) => waiting.with_warning(reason::VOLUME_RESIZE_FAILED, unreachable_message(node)),
                 None => waiting,
             }
         }
-    })
+        What::Wait { .. } if rule == RunRule::RunNotDue => {
+            let never = last(volume, size).filter(|failed| failed.reaction == Reaction::Never);
+            let infeasible = never.map(|failed| ExpandUpdate::Infeasible { size, error: failed.message.clone() });
+            reporting(of_run, claim, infeasible.unwrap_or_else(|| in_progress(volume, size)))
+        }
+        What::Stuck { run: SeenRun { job: Some(job), .. }, cause } => {
+            let size = size_of(job);
+            let message = format!("the run to {} does not progress: {}", text(size), cause.message);
+            let report = ExpandUpdate::InProgress { size, error: Some(cause.message.clone()) };
+            reporting(of_run, claim, report).with_warning(reason::VOLUME_RESIZE_FAILED, message)
+        }
+        What::Remove(job) => of_run.step(Step::RemoveJob { job: job.name.clone() }),
+        What::Succeeded(_) => {
+            let succeeded = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded);
+            let size = succeeded.map(|run| size_of(run.job)).max().unwrap_or(size);
+            of_run.step(Step::WriteCapacity { size })
+        }
+        What::Failed { run: SeenRun { job: Some(job), .. }, cause, reaction, at } => {
+            let ended = ExpandRun { attempt: job.run_labels.attempt, size: size_of(job) };
+            let failed = failure(volume, ended, job.recipe_version.clone(), cause, reaction, at);
+            let event = failure_event(&failed, o.recipe.as_ref().ok().copied());
+            Decision { event: Some(event), ..of_run.step(Step::Record(failed)) }
+        }
+        What::Prepare => of_run.step(Step::WriteStatus(in_progress(volume, size))),
+        What::Start { .. } => of_run.step(Step::Start { attempt: attempt(volume, &o.runs.jobs()), size }),
+        _ => of_run.nothing(),
+    };
+    Decision { requeue_at, ..decision }
+}
+
+/// Returns the report about a run to a size. It names the last failure of such a run.
+fn in_progress(volume: &Volume, size: u64) -> ExpandUpdate {
+    ExpandUpdate::InProgress { size, error: last(volume, size).map(|failed| failed.message.clone()) }
 }
 
 /// Decides to write a report, unless it is already written.
@@ -206,34 +222,6 @@ fn reporting(rule: Rule, claim: &Claim, report: ExpandUpdate) -> Decision {
 /// Returns the failure of the last run, if its target was this size.
 fn last(volume: &Volume, size: u64) -> Option<&FailedExpansion> {
     volume.last_failed_expansion.as_deref().filter(|failed| failed.size == size)
-}
-
-/// Decides about runs that have ended.
-fn ended(volume: &Volume, o: &Observed<'_>, size: u64, requested_size: Option<u64>, now: i64) -> Option<Decision> {
-    let succeeded = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded);
-    if let Some(size) = succeeded.map(|run| size_of(run.job)).max().filter(|reached| *reached > size) {
-        return Some(Rule::ExpandRunSucceeded.step(Step::WriteCapacity { size }));
-    }
-    let recorded = volume.last_failed_expansion.as_ref().map_or(0, |failed| failed.attempt);
-    for run in o.runs.all.iter().filter(|run| !run.job.terminating) {
-        let job = run.job;
-        if size_of(job) <= size || (requested_size.is_none() && run.is_over()) {
-            return Some(Rule::ExpandJobNotNeeded.step(Step::RemoveJob { job: job.name.clone() }));
-        }
-        if let RunState::Failed { cause, reaction, at, pods_ended } = &run.state
-            && job.run_labels.attempt > recorded
-        {
-            if !pods_ended {
-                return Some(Rule::ExpandFailedRunEnding.nothing());
-            }
-            let ended = ExpandRun { attempt: job.run_labels.attempt, size: size_of(job) };
-            let failed =
-                failure(volume, ended, job.recipe_version.clone(), cause, *reaction, clamp_to_recent(*at, now));
-            let event = failure_event(&failed, o.recipe.as_ref().ok().copied());
-            return Some(Decision { event: Some(event), ..Rule::ExpandRunFailed.step(Step::Record(failed)) });
-        }
-    }
-    None
 }
 
 /// An expand run, by its number and its target size.
@@ -313,20 +301,20 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>, size: u64) -> Optio
         .then(|| Rule::ExpandFailureOutdated.step(Step::ClearFailure))
 }
 
-/// Decides about a claim that requests a larger volume.
-fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_size: u64, now: i64) -> Decision {
-    let not_supported = |why: String| {
+/// Decides that a claim that requests a larger volume gets no run; `None` if nothing prevents it.
+fn hindrance(claim: &Claim, o: &Observed<'_>, requested_size: u64) -> Option<Decision> {
+    let not_supported = |why: &str| {
         Rule::ExpandNotSupported.warn(reason::VOLUME_RESIZE_FAILED, format!("the volume cannot grow: {why}"))
     };
     let recipe = match &o.recipe {
         Ok(recipe) => *recipe,
-        Err(why) => return not_supported(why.clone()),
+        Err(why) => return Some(not_supported(why)),
     };
     if !recipe.can(CAPABILITY) {
-        return not_supported(format!(
+        return Some(not_supported(&format!(
             "the provisioner config {} does not declare that its image can expand volumes (`capabilities: expand`)",
             recipe.config
-        ));
+        )));
     }
     if let Some(max) = recipe.max_size.filter(|max| requested_size > *max) {
         let message = format!(
@@ -335,36 +323,18 @@ fn larger_request(volume: &Volume, claim: &Claim, o: &Observed<'_>, requested_si
             recipe.class,
             text(max)
         );
-        return Rule::ExpandAboveMaxSize.warn(reason::VOLUME_RESIZE_FAILED, message);
+        return Some(Rule::ExpandAboveMaxSize.warn(reason::VOLUME_RESIZE_FAILED, message));
     }
     if claim.terminating {
-        return Rule::ExpandClaimTerminating.nothing();
+        return Some(Rule::ExpandClaimTerminating.nothing());
     }
-    if let Some(why) = o.quota_refusal {
-        return Rule::ExpandQuotaReached.warn(reason::LIMIT_REACHED, why);
-    }
-    let failed = last(volume, requested_size);
-    let error = failed.map(|failed| failed.message.clone());
-    let report = ExpandUpdate::InProgress { size: requested_size, error };
-    let waits = |failed: &&FailedExpansion| failed.recipe_version == recipe.version();
-    if let Some(failed) = failed.filter(waits) {
-        let due = next_asked_try_at(volume.retry, failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
-        if now < due {
-            let report = match failed.reaction {
-                Reaction::Never => ExpandUpdate::Infeasible { size: requested_size, error: failed.message.clone() },
-                Reaction::Retry | Reaction::NoCapacity => report,
-            };
-            return reporting(Rule::ExpandAttemptNotDue, claim, report).requeue_at(due);
-        }
-    }
-    if o.runs.is_volume_busy() {
-        return Rule::ExpandPodRunning.nothing().requeue_at(now + POD_END_POLL);
-    }
-    if !report.is_written(claim) {
-        return Rule::ReportExpandAttempt.step(Step::WriteStatus(report));
-    }
-    let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
-    Rule::ExpandAttemptDue.step(Step::Start { attempt: attempt(volume, &jobs), size: requested_size })
+    o.quota_refusal.map(|why| Rule::ExpandQuotaReached.warn(reason::LIMIT_REACHED, why))
+}
+
+/// Returns the next run, which is to this size.
+fn next(volume: &Volume, claim: &Claim, recipe: &Recipe, size: u64, now: i64) -> Next<'static> {
+    let failed = last(volume, size).filter(|failed| failed.recipe_version == recipe.version());
+    next_run(volume, failed, recipe, in_progress(volume, size).is_written(claim), now)
 }
 
 #[cfg(test)]

@@ -154,6 +154,11 @@ fn world(requested: u64) -> World {
     World { volume, claim, recipe, runs: vec![], is_starting: false, has_running_pods: false, node_not_reachable: None }
 }
 
+/// Returns the rule about runs to a size.
+fn run(rule: RunRule) -> Rule {
+    Rule::Run(Target::Size, rule)
+}
+
 fn in_progress(size: u64) -> ExpandUpdate {
     ExpandUpdate::InProgress { size: size * GI, error: None }
 }
@@ -179,13 +184,13 @@ fn a_stuck_run_ends_when_another_size_is_requested() {
     let removed = Step::RemoveJob { job: job(1, 3).name };
     for requested in [1, 2, 4] {
         assert_eq!(
-            world(requested).with(&[(job(1, 3), stuck())]).step(Rule::ExpandStuckRunOutdated),
+            world(requested).with(&[(job(1, 3), stuck())]).step(run(RunRule::RunOutdated)),
             removed,
             "{requested}"
         );
     }
     let recipe = Ok(recipe(&[("image", "fixed")]));
-    assert_eq!(World { recipe, ..world(3).with(&[(job(1, 3), stuck())]) }.step(Rule::ExpandStuckRunOutdated), removed);
+    assert_eq!(World { recipe, ..world(3).with(&[(job(1, 3), stuck())]) }.step(run(RunRule::RunOutdated)), removed);
 }
 
 /// An admin has vouched for another node since the run began.
@@ -198,9 +203,9 @@ fn a_stuck_run_ends_when_the_record_names_another_node() {
         world.volume.provenance = Some(record);
         world.decide(NOW).rule
     };
-    assert_eq!(on("n2", Some("n1")), Rule::ExpandStuckRunOutdated);
+    assert_eq!(on("n2", Some("n1")), run(RunRule::RunOutdated));
     for (recorded, pinned) in [("n1", Some("n1")), ("", Some("n1")), ("n2", None)] {
-        assert_eq!(on(recorded, pinned), Rule::ExpandRunStuck, "{recorded} {pinned:?}");
+        assert_eq!(on(recorded, pinned), run(RunRule::RunStuck), "{recorded} {pinned:?}");
     }
 }
 
@@ -208,39 +213,43 @@ fn a_stuck_run_ends_when_the_record_names_another_node() {
 fn a_stuck_run_is_reported() {
     let world = world(3).with(&[(job(1, 3), stuck())]);
     let report = ExpandUpdate::InProgress { size: 3 * GI, error: Some("no such image".into()) };
-    assert_eq!(world.step(Rule::ExpandRunStuck), Step::WriteStatus(report.clone()));
+    assert_eq!(world.step(run(RunRule::RunStuck)), Step::WriteStatus(report.clone()));
     assert_eq!(world.said(), "the run to 3Gi does not progress: no such image");
-    assert_eq!(world.after(&report).step(Rule::ExpandRunStuck), Step::Nothing);
+    assert_eq!(world.after(&report).step(run(RunRule::RunStuck)), Step::Nothing);
 }
 
 #[test]
 fn a_run_continues_in_spite_of_another_request() {
     for requested in [1, 2, 3, 4] {
         let world = world(requested).with(&[(job(1, 3), RunState::MayBeRunning)]);
-        assert_eq!(world.step(Rule::ExpandRunInProgress), Step::WriteStatus(in_progress(3)), "{requested}");
-        world.after(&in_progress(3)).waits(Rule::ExpandRunInProgress);
+        assert_eq!(world.step(run(RunRule::RunInProgress)), Step::WriteStatus(in_progress(3)), "{requested}");
+        world.after(&in_progress(3)).waits(run(RunRule::RunInProgress));
     }
     let lost = World { node_not_reachable: Some("n1"), ..world(3).with(&[(job(1, 3), RunState::MayBeRunning)]) };
     assert!(lost.said().contains("on node n1, which does not answer"), "{}", lost.said());
+    assert_eq!(lost.step(run(RunRule::RunUnreachable)), Step::WriteStatus(in_progress(3)));
     let terminating = Job { terminating: true, ..job(1, 3) };
-    world(3).with(&[(terminating, RunState::MayBeRunning)]).waits(Rule::ExpandRunStopping);
-    World { is_starting: true, ..world(3) }.waits(Rule::ExpandRunStarting);
+    world(3).with(&[(terminating, RunState::MayBeRunning)]).waits(run(RunRule::RunStopping));
+    World { is_starting: true, ..world(3) }.waits(run(RunRule::RunStarting));
     let unsettled = world(3).with(&[(job(1, 3), failed(Reaction::Retry, false))]);
-    unsettled.after(&in_progress(3)).waits(Rule::ExpandRunInProgress);
+    assert_eq!(unsettled.step(run(RunRule::RunEnding)), Step::WriteStatus(in_progress(3)));
+    unsettled.after(&in_progress(3)).waits(run(RunRule::RunEnding));
+    let over = Job { is_over: true, ..job(1, 3) };
+    world(3).with(&[(over, failed(Reaction::Retry, false))]).waits(run(RunRule::RunEnding));
 }
 
 #[test]
 fn a_run_that_succeeded_gives_the_volume_its_size() {
     for requested in [1, 2, 3, 4] {
         let world = world(requested).with(&[(job(1, 3), RunState::Succeeded)]);
-        assert_eq!(world.step(Rule::ExpandRunSucceeded), Step::WriteCapacity { size: 3 * GI }, "{requested}");
+        assert_eq!(world.step(run(RunRule::RunSucceeded)), Step::WriteCapacity { size: 3 * GI }, "{requested}");
     }
 }
 
 #[test]
 fn a_failure_is_recorded_once() {
     let mut world = world(3).with(&[(job(1, 3), failed(Reaction::Retry, true))]);
-    let Step::Record(recorded) = world.step(Rule::ExpandRunFailed) else { panic!("the failure is not recorded") };
+    let Step::Record(recorded) = world.step(run(RunRule::RunFailed)) else { panic!("the failure is not recorded") };
     assert_eq!((recorded.attempt, recorded.size, recorded.consecutive_failures, recorded.at), (1, 3 * GI, 1, NOW));
     let said = "expand run 1 to 3Gi failed: disk on fire; next try in 2 s; to stop the expansion, request less, but more than `status.capacity`";
     assert_eq!(world.said(), said);
@@ -248,9 +257,9 @@ fn a_failure_is_recorded_once() {
 
     world.volume.last_failed_expansion = Some(Box::new(recorded));
     let report = ExpandUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) };
-    assert_eq!(world.step(Rule::ExpandAttemptNotDue), Step::WriteStatus(report));
+    assert_eq!(world.step(run(RunRule::RunNotDue)), Step::WriteStatus(report));
     world.runs = vec![(job(1, 3), failed(Reaction::Retry, true)), (job(2, 3), failed(Reaction::Retry, true))];
-    let Step::Record(recorded) = world.step(Rule::ExpandRunFailed) else { panic!("the failure is not recorded") };
+    let Step::Record(recorded) = world.step(run(RunRule::RunFailed)) else { panic!("the failure is not recorded") };
     assert_eq!((recorded.attempt, recorded.consecutive_failures), (2, 2));
 }
 
@@ -259,11 +268,11 @@ fn jobs_are_removed_when_their_size_is_reached_or_withdrawn() {
     let removed = |job: &Job| Step::RemoveJob { job: job.name.clone() };
     let mut world = world(3).with(&[(job(1, 3), RunState::Succeeded)]);
     world.volume.size = Ok(3 * GI);
-    assert_eq!(world.step(Rule::ExpandJobNotNeeded), removed(&job(1, 3)));
+    assert_eq!(world.step(run(RunRule::JobNotNeeded)), removed(&job(1, 3)));
     let wanting = World { claim: Some(claim(4)), ..world.clone() };
-    assert_eq!(wanting.step(Rule::ExpandJobNotNeeded), removed(&job(1, 3)));
+    assert_eq!(wanting.step(run(RunRule::JobNotNeeded)), removed(&job(1, 3)));
     let given_up = world.with(&[(job(1, 5), failed(Reaction::Never, true))]);
-    assert_eq!(given_up.step(Rule::ExpandJobNotNeeded), removed(&job(1, 5)));
+    assert_eq!(given_up.step(run(RunRule::JobNotNeeded)), removed(&job(1, 5)));
     let terminating = Job { terminating: true, ..job(1, 3) };
     assert_eq!(
         world.with(&[(terminating, RunState::Succeeded)]).step(Rule::ExpandRequestReached),
@@ -363,16 +372,16 @@ fn a_failed_run_is_repeated_after_its_delay() {
         let Decision { rule, step: Step::WriteStatus(report), requeue_at, .. } = world.decide(NOW) else {
             panic!("{reaction:?}")
         };
-        assert_eq!((rule, requeue_at), (Rule::ExpandAttemptNotDue, Some(NOW + delay)));
+        assert_eq!((rule, requeue_at), (run(RunRule::RunNotDue), Some(NOW + delay)));
         let infeasible = matches!(report, ExpandUpdate::Infeasible { .. });
         assert_eq!(infeasible, reaction == Reaction::Never);
         let waiting = world.after(&report);
-        assert_eq!(waiting.decide(NOW), Rule::ExpandAttemptNotDue.nothing().requeue_at(NOW + delay));
+        assert_eq!(waiting.decide(NOW), run(RunRule::RunNotDue).nothing().requeue_at(NOW + delay));
         let due = waiting.after(&ExpandUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) });
-        let start = Rule::ExpandAttemptDue.step(Step::Start { attempt: 8, size: 3 * GI });
+        let start = run(RunRule::RunDue).step(Step::Start { attempt: 8, size: 3 * GI });
         assert_eq!(due.decide(NOW + delay), start);
         let asked = World { volume: Volume { retry: true, ..due.volume.clone() }, ..due };
-        assert_eq!(asked.decide(NOW).rule, Rule::ExpandAttemptNotDue, "{reaction:?}: somebody may ask all the time");
+        assert_eq!(asked.decide(NOW).rule, run(RunRule::RunNotDue), "{reaction:?}: somebody may ask all the time");
         assert_eq!(asked.decide(NOW + delay.min(10)), start, "{reaction:?}: somebody asks for it");
     }
 }
@@ -383,31 +392,31 @@ fn another_request_or_recipe_does_not_wait() {
     failed.volume.last_failed_expansion = note(7, 3, Reaction::Never);
     for requested in [2, 4] {
         let world = World { claim: Some(claim(requested)), ..failed.clone() };
-        assert_eq!(world.step(Rule::ReportExpandAttempt), Step::WriteStatus(in_progress(requested)));
+        assert_eq!(world.step(run(RunRule::AttemptDue)), Step::WriteStatus(in_progress(requested)));
         let reported = world.after(&in_progress(requested));
-        assert_eq!(reported.step(Rule::ExpandAttemptDue), Step::Start { attempt: 8, size: requested * GI });
+        assert_eq!(reported.step(run(RunRule::RunDue)), Step::Start { attempt: 8, size: requested * GI });
     }
     let fixed = World { recipe: Ok(recipe(&[("image", "fixed")])), ..failed };
     let again = ExpandUpdate::InProgress { size: 3 * GI, error: Some("disk on fire".into()) };
-    assert_eq!(fixed.step(Rule::ReportExpandAttempt), Step::WriteStatus(again.clone()));
-    assert_eq!(fixed.after(&again).step(Rule::ExpandAttemptDue), Step::Start { attempt: 8, size: 3 * GI });
+    assert_eq!(fixed.step(run(RunRule::AttemptDue)), Step::WriteStatus(again.clone()));
+    assert_eq!(fixed.after(&again).step(run(RunRule::RunDue)), Step::Start { attempt: 8, size: 3 * GI });
 }
 
 #[test]
 fn a_run_waits_for_a_pod_that_may_run() {
     let world = World { has_running_pods: true, ..world(3) };
-    assert_eq!(world.decide(NOW), Rule::ExpandPodRunning.nothing().requeue_at(NOW + 5));
+    assert_eq!(world.decide(NOW), run(RunRule::OtherRunEnding).nothing().requeue_at(NOW + 5));
 }
 
 #[test]
 fn a_run_is_reported_before_it_begins() {
-    assert_eq!(world(3).step(Rule::ReportExpandAttempt), Step::WriteStatus(in_progress(3)));
-    assert_eq!(world(3).after(&in_progress(3)).step(Rule::ExpandAttemptDue), Step::Start { attempt: 1, size: 3 * GI });
+    assert_eq!(world(3).step(run(RunRule::AttemptDue)), Step::WriteStatus(in_progress(3)));
+    assert_eq!(world(3).after(&in_progress(3)).step(run(RunRule::RunDue)), Step::Start { attempt: 1, size: 3 * GI });
     // A Job of an earlier request still exists.
     let after = world(3)
         .after(&in_progress(3))
         .with(&[(Job { terminating: true, ..job(4, 5) }, failed(Reaction::Retry, true))]);
-    assert_eq!(after.step(Rule::ExpandAttemptDue), Step::Start { attempt: 5, size: 3 * GI });
+    assert_eq!(after.step(run(RunRule::RunDue)), Step::Start { attempt: 5, size: 3 * GI });
 }
 
 #[test]

@@ -5,12 +5,16 @@ use flex_contract::exit::Reaction;
 
 use crate::config::Recipe;
 use crate::model::claim::Claim;
+use crate::model::failed_run::FailedRun;
 use crate::model::phase::ClaimPhase;
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
-use crate::run::backoff::{delay, not_before};
-use crate::run::state::{Cause, RunState};
+use crate::run;
+use crate::run::backoff::{delay, next_asked_try_at, not_before};
+use crate::run::decide::{Goal, Next, Seen, SeenRun, What};
+use crate::run::rule::Rule;
+use crate::run::state::RunState;
 use crate::run::view::Job;
 
 /// The delay after which a volume checks again for the end of a pod, in seconds. A change of the pod requeues only the
@@ -28,7 +32,7 @@ pub struct InPlaceRun<'a> {
 
 impl InPlaceRun<'_> {
     /// Checks that no process of the run is running any more.
-    pub(super) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.job.is_over || matches!(self.state, RunState::Succeeded | RunState::Failed { pods_ended: true, .. })
     }
 }
@@ -49,73 +53,74 @@ pub struct InPlaceRuns<'a> {
 }
 
 impl<'a> InPlaceRuns<'a> {
-    /// Returns the run that is in progress or stuck.
-    pub(super) fn current(&self) -> Option<&'a InPlaceRun<'a>> {
-        self.all.iter().find(|run| !run.is_over() && run.state != RunState::NotCached)
-    }
-
     /// Checks whether a run is in progress.
     pub(super) fn is_in_progress(&self) -> bool {
-        self.is_starting || self.has_running_pods || self.current().is_some()
+        self.is_starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over())
     }
 
-    /// Checks whether a pod of any run may still work on the volume. Nothing else can begin then.
-    pub(super) fn is_volume_busy(&self) -> bool {
-        self.has_running_pods || self.has_other_running_pods
+    /// Returns the Jobs of the runs.
+    pub(super) fn jobs(&self) -> Vec<&'a Job> {
+        self.all.iter().map(|run| run.job).collect()
     }
 
-    /// Returns the state of the run that comes first. `is_wanted` checks whether the request still asks for the target
-    /// of a run, on its node; `recipe` is that of the next run.
-    pub(super) fn progress(
-        &self,
-        recipe: &Result<&Recipe, String>,
-        is_wanted: impl Fn(&Job) -> bool,
-    ) -> Option<Progress<'a>> {
-        let Some(InPlaceRun { job, state }) = self.current() else {
-            return self.is_starting.then_some(Progress::Starting);
+    /// Returns the runs for [`InPlaceRuns::seen`]. `describe` adds what depends on the request and on the notes.
+    pub(super) fn seen_runs(&self, describe: impl Fn(&Job, SeenRun<'a>) -> SeenRun<'a>) -> Vec<SeenRun<'a>> {
+        let seen = |run: &'a InPlaceRun<'a>| SeenRun {
+            job: Some(run.job),
+            state: &run.state,
+            is_over: run.is_over(),
+            is_noted: false,
+            is_needed: true,
+            is_outdated: false,
         };
-        Some(match state {
-            _ if job.terminating => Progress::Stopping,
-            RunState::Stuck { cause, .. } => {
-                let is_outdated = recipe.as_ref().is_ok_and(|recipe| recipe.version() != job.recipe_version);
-                if is_outdated || !is_wanted(job) { Progress::Outdated(job) } else { Progress::Stuck(job, cause) }
-            }
-            _ => Progress::Running(job),
-        })
+        self.all.iter().map(|run| describe(run.job, seen(run))).collect()
     }
 
-    /// Returns a run of a released volume that must end before anything else is done with the volume.
-    pub(super) fn leftover(&self) -> Option<LeftoverRun> {
-        if let Some(run) = self.all.iter().find(|run| !run.job.terminating) {
-            return Some(LeftoverRun::InProgress(run.job.name.clone()));
+    /// Returns the observation for the decision about runs.
+    pub(super) fn seen<'s>(&'s self, runs: &'s [SeenRun<'s>]) -> Seen<'s> {
+        Seen {
+            runs,
+            is_starting: self.is_starting,
+            has_pods: self.has_running_pods,
+            others_have_pods: self.has_other_running_pods,
+            unreachable: self.node_not_reachable,
         }
-        let is_ending = self.is_starting || self.has_running_pods || self.all.iter().any(|run| !run.is_over());
-        is_ending.then_some(LeftoverRun::Ending)
+    }
+
+    /// Decides how all runs end: by a rule, and maybe with a Job to delete. Returns `None` if no run is left.
+    pub(super) fn end(&self, now: i64) -> Option<(Rule, Option<ObjectName>)> {
+        let runs = self.seen_runs(|_, run| run);
+        let outcome = run::decide::decide(&Goal::End, &self.seen(&runs), now)?;
+        let job = match outcome.what {
+            What::Remove(job) => Some(job.name.clone()),
+            _ => None,
+        };
+        Some((outcome.rule, job))
     }
 }
 
-/// The progress of the run that comes first.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Progress<'a> {
-    /// The Job of the run was created a moment ago, and is not in the cache.
-    Starting,
-    /// The Job of the run is terminating.
-    Stopping,
-    /// The run is stuck, and request, recipe or node have changed since.
-    Outdated(&'a Job),
-    /// The run is stuck, for this cause.
-    Stuck(&'a Job, &'a Cause),
-    /// The run is in progress.
-    Running(&'a Job),
+/// Returns the next run, after a failure with the same target and recipe. It asks for a slot when it starts, and it is on
+/// the node of the volume, which nothing replaces.
+pub(super) fn next_run<'a>(
+    volume: &Volume,
+    failed: Option<impl Into<FailedRun<'a>>>,
+    recipe: &Recipe,
+    is_prepared: bool,
+    now: i64,
+) -> Next<'static> {
+    let due = failed.map_or(now, |failed| {
+        let FailedRun { reaction, at, failures, .. } = failed.into();
+        next_asked_try_at(volume.retry, reaction, at, failures, recipe, now)
+    });
+    Next { due, poll: Some(POD_END_POLL), has_slot: true, is_prepared, node: None }
 }
 
-/// A run that must end before anything else is done with a released volume.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LeftoverRun {
-    /// This Job must be deleted.
-    InProgress(ObjectName),
-    /// All Jobs are terminating or gone, and a pod may still run.
-    Ending,
+/// Checks whether a run would not be started like this now: by another recipe, or on another node. An admin may have named
+/// another node since the run began.
+pub(super) fn is_outdated(volume: &Volume, recipe: &Result<&Recipe, String>, job: &Job) -> bool {
+    let recorded = job.node.as_ref().and_then(|_| volume.origin_node());
+    let is_elsewhere = recorded.is_some() && job.node != recorded;
+    is_elsewhere || recipe.as_ref().is_ok_and(|recipe| recipe.version() != job.recipe_version)
 }
 
 /// A run that has failed because its Job could not be created.
@@ -134,13 +139,6 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
         claim.is_bound() && claim.phase == ClaimPhase::Bound && claim.volume_name.as_deref() == Some(&volume.name)
     };
     claim.filter(bound).filter(|claim| !claim.has_finalizer() && volume.is_adopted() && !volume.terminating)
-}
-
-/// Checks whether a run is on the node of the volume's record, if both name one. An admin may have named another node since
-/// the run began.
-pub(super) fn is_on_recorded_node(volume: &Volume, job: &Job) -> bool {
-    let recorded = job.node.as_ref().and_then(|_| volume.origin_node());
-    recorded.is_none() || job.node == recorded
 }
 
 /// Says when the next try is. `another` is what the claim may request instead.

@@ -14,7 +14,7 @@
 
 use flex_contract::exit::Reaction;
 use flex_contract::reason;
-use strum::{EnumMessage, IntoStaticStr, VariantArray};
+use strum::{EnumIter, EnumMessage, IntoStaticStr};
 
 use crate::config::Recipe;
 use crate::config::modify::{Attributes, CAPABILITY};
@@ -25,13 +25,13 @@ use crate::model::volume_notes::{AppliedAttributes, PendingModification};
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
 use crate::rules::{self, Rule as _};
-use crate::run::backoff::{clamp_to_recent, next_asked_try_at};
+use crate::run;
+use crate::run::decide::{Goal, Next, Outcome, SeenRun, What};
 use crate::run::node::unreachable_message;
+use crate::run::rule::{Rule as RunRule, Target};
 use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
-use crate::volume::in_place_run::{
-    FailedStart, InPlaceRun, InPlaceRuns, POD_END_POLL, Progress, bound_claim, is_on_recorded_node, next_try_text,
-};
+use crate::volume::in_place_run::{FailedStart, InPlaceRuns, bound_claim, is_outdated, next_run, next_try_text};
 
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
@@ -74,28 +74,12 @@ pub enum Step {
     },
 }
 
-/// The rules of a volume's attributes, in their order: the first that holds applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+/// The rules of a volume's attributes, in their order: the first that holds applies. Those about the next run come last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, EnumMessage, IntoStaticStr)]
 pub enum Rule {
-    /// A run was started a moment ago. Waits until its Job is visible.
-    ModifyRunStarting,
-    /// A run is being stopped. Waits for its end.
-    ModifyRunStopping,
-    /// A run is stuck, and request, recipe or node have changed since. Deletes its Job.
-    ModifyStuckRunOutdated,
-    /// A run is stuck. Reports that on the claim, and emits an event.
-    ModifyRunStuck,
-    /// A run is in progress. Reports that on the claim, and waits for its end, whatever the request. Emits an event if
-    /// its node does not answer.
-    ModifyRunInProgress,
-    /// A run has succeeded, and the volume does not have its attributes. Writes them on the volume.
-    ModifyRunSucceeded,
-    /// A run has ended, its result is recorded, and the volume has the requested attributes. Deletes its Job.
-    ModifyJobNotNeeded,
-    /// A run has failed, and a pod of it may still run. Waits for its end.
-    ModifyFailedRunEnding,
-    /// A run has failed. Records the failure, and emits an event.
-    ModifyRunFailed,
+    /// A rule about a modify run.
+    #[strum(disabled)]
+    Run(Target, RunRule),
     /// The volume has the requested attributes, and no later run may have changed some of them. Reports that on the
     /// claim.
     ModifyRequestReached,
@@ -109,19 +93,9 @@ pub enum Rule {
     ModifyNotSupported,
     /// A run is necessary, and the claim is terminating. Does nothing.
     ModifyClaimTerminating,
-    /// The last run to these attributes failed, and the next is not due. Reports that on the claim, and waits.
-    ModifyAttemptNotDue,
-    /// A run is due, and a pod of another run that makes or changes the volume may still run. Waits for its end.
-    ModifyPodRunning,
-    /// A run is due. Reports on the claim that it begins.
-    ReportModifyAttempt,
-    /// A run is due, and reported. Records on the volume that it begins.
-    RecordModifyAttempt,
-    /// A run is due, reported, and recorded. Starts it.
-    ModifyAttemptDue,
 }
 
-rules::table!(Rule, Step, "volume");
+crate::run::rule::table_with_runs!(Rule, Step, "volume", [Attributes]);
 
 /// A decision about a volume's attributes.
 pub type Decision = rules::Decision<Rule>;
@@ -153,17 +127,97 @@ pub fn needs_status_update(volume: &Volume, claim: &Claim) -> bool {
 /// Decides the next step for the attributes of a volume; `None` if they need nothing. `now` is in seconds since 1970.
 pub fn decide(volume: &Volume, o: &Observed<'_>, now: i64) -> Option<Decision> {
     let claim = bound_claim(volume, o.claim)?;
-    running(volume, claim, o).or_else(|| ended(volume, claim, o, now)).or_else(|| {
-        match (has_requested_attributes(volume, claim), has_unknown_attributes(volume)) {
-            (true, false) => reached(volume, claim, o),
-            // A run may have changed some of the attributes. Another run restores them.
-            (true, true) => Some(decide_run(volume, claim, o, volume.attributes(), now)),
-            (false, _) => Some(match &o.requested_attributes {
-                Ok(attributes) => decide_run(volume, claim, o, attributes, now),
-                Err(why) => pending(Rule::ModifyRequestNotAvailable, claim, why.clone()),
-            }),
+    let has_requested = has_requested_attributes(volume, claim);
+    let is_asked_for = |job: &Job| match has_requested {
+        true => target_of(job) == *volume.attributes(),
+        false => target_of(job).class == claim.attributes_class,
+    };
+    let is_settled = has_requested && !has_unknown_attributes(volume);
+    let failed = volume.pending_modification.as_ref().map_or(0, |failed| failed.failed_attempt);
+    let known = volume.applied.as_ref().map_or(0, |applied| applied.run).max(failed);
+    let runs = o.runs.seen_runs(|job, run| {
+        let (is_known, has_succeeded) = (job.run_labels.attempt <= known, *run.state == RunState::Succeeded);
+        SeenRun {
+            is_noted: is_known || (job.terminating && !has_succeeded),
+            is_needed: !is_known || !(is_settled || has_succeeded),
+            is_outdated: !is_asked_for(job) || is_outdated(volume, &o.recipe, job),
+            ..run
         }
-    })
+    });
+    let target = match &o.requested_attributes {
+        Ok(attributes) if !has_requested => *attributes,
+        // A run may have changed some of the attributes. Another run restores them.
+        _ => volume.attributes(),
+    };
+    let hindrance = if is_settled { None } else { hindrance(volume, claim, o) };
+    let goal = match &o.recipe {
+        Ok(recipe) if !is_settled && hindrance.is_none() => Goal::Run(next(volume, claim, o, recipe, target, now)),
+        _ => Goal::Keep,
+    };
+    match run::decide::decide(&goal, &o.runs.seen(&runs), now) {
+        Some(outcome) => Some(of_runs(volume, claim, o, target, outcome)),
+        None if is_settled => reached(volume, claim, o),
+        None => hindrance,
+    }
+}
+
+/// Decides what follows from a decision about runs. `target` are the attributes that the volume is to have.
+fn of_runs(
+    volume: &Volume,
+    claim: &Claim,
+    o: &Observed<'_>,
+    target: &Attributes,
+    Outcome { rule, what, requeue_at }: Outcome<'_>,
+) -> Decision {
+    let of_run = Rule::Run(Target::Attributes, rule);
+    let decision = match what {
+        What::Wait { run: Some(SeenRun { job: Some(job), is_over: false, .. }), unreachable } if !job.terminating => {
+            let waiting = reporting(of_run, claim, modifying(volume, &target_of(job)));
+            match unreachable {
+                Some(node) => waiting.with_warning(reason::VOLUME_MODIFY_FAILED, unreachable_message(node)),
+                None => waiting,
+            }
+        }
+        What::Wait { .. } if rule == RunRule::RunNotDue => {
+            let never = last(volume, target).filter(|failed| failed.reaction == Reaction::Never);
+            let infeasible = |failed: &PendingModification| {
+                let (class, error) = (target.class.clone(), failed.message.clone());
+                ModifyUpdate::Infeasible { class, error }
+            };
+            reporting(of_run, claim, never.map_or_else(|| modifying(volume, target), infeasible))
+        }
+        What::Stuck { run: SeenRun { job: Some(job), .. }, cause } => {
+            let target = target_of(job);
+            let message = format!("the run to {} does not progress: {}", target.describe(), cause.message);
+            let report = ModifyUpdate::Modifying { class: target.class, error: Some(cause.message.clone()) };
+            reporting(of_run, claim, report).with_warning(reason::VOLUME_MODIFY_FAILED, message)
+        }
+        What::Remove(job) => of_run.step(Step::RemoveJob { job: job.name.clone() }),
+        What::Succeeded(SeenRun { job: Some(job), .. }) => {
+            let succeeded = o.runs.all.iter().filter(|run| run.state == RunState::Succeeded).map(|run| run.job);
+            let latest = succeeded.max_by_key(|job| job.run_labels.attempt).unwrap_or(job);
+            let (attributes, run) = (target_of(latest), latest.run_labels.attempt);
+            of_run.step(Step::WriteAttributes(AppliedAttributes { attributes, run }))
+        }
+        What::Failed { run: SeenRun { job: Some(job), .. }, cause, reaction, at } => {
+            let target = target_of(job);
+            let ended = ModifyRun { attempt: job.run_labels.attempt, target: &target };
+            let note = failure(volume, ended, job.recipe_version.clone(), cause, reaction, at);
+            let has_unknown_attributes = reaction != Reaction::Never || note.has_unknown_attributes;
+            let note = PendingModification { has_unknown_attributes, ..note };
+            let event = failure_event(&note, &target, o.recipe.as_ref().ok().copied());
+            Decision { event: Some(event), ..of_run.step(Step::Record(note)) }
+        }
+        What::Prepare | What::Start { .. } => of_run.step(begin(volume, claim, o, target)),
+        _ => of_run.nothing(),
+    };
+    Decision { requeue_at, ..decision }
+}
+
+/// Returns the report about a run to these attributes. It names the last failure of such a run.
+fn modifying(volume: &Volume, target: &Attributes) -> ModifyUpdate {
+    let error = last(volume, target).map(|failed| failed.message.clone());
+    ModifyUpdate::Modifying { class: target.class.clone(), error }
 }
 
 /// Decides to write a report, unless it is already written.
@@ -185,73 +239,9 @@ fn last<'a>(volume: &'a Volume, attributes: &Attributes) -> Option<&'a PendingMo
         .filter(|note| note.failed_attempt > 0 && note.failed_target == attributes.hash())
 }
 
-/// Decides while a run is in progress or stuck.
-fn running(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision> {
-    let is_asked_for = |job: &Job| match has_requested_attributes(volume, claim) {
-        true => target_of(job) == *volume.attributes(),
-        false => target_of(job).class == claim.attributes_class,
-    };
-    let is_wanted = |job: &Job| is_asked_for(job) && is_on_recorded_node(volume, job);
-    Some(match o.runs.progress(&o.recipe, is_wanted)? {
-        Progress::Starting => Rule::ModifyRunStarting.nothing(),
-        Progress::Stopping => Rule::ModifyRunStopping.nothing(),
-        Progress::Outdated(job) => Rule::ModifyStuckRunOutdated.step(Step::RemoveJob { job: job.name.clone() }),
-        Progress::Stuck(job, cause) => {
-            let target = target_of(job);
-            let message = format!("the run to {} does not progress: {}", target.describe(), cause.message);
-            let report = ModifyUpdate::Modifying { class: target.class, error: Some(cause.message.clone()) };
-            reporting(Rule::ModifyRunStuck, claim, report).with_warning(reason::VOLUME_MODIFY_FAILED, message)
-        }
-        Progress::Running(job) => {
-            let target = target_of(job);
-            let error = last(volume, &target).map(|failed| failed.message.clone());
-            let report = ModifyUpdate::Modifying { class: target.class, error };
-            let waiting = reporting(Rule::ModifyRunInProgress, claim, report);
-            match o.runs.node_not_reachable {
-                Some(node) => waiting.with_warning(reason::VOLUME_MODIFY_FAILED, unreachable_message(node)),
-                None => waiting,
-            }
-        }
-    })
-}
-
 /// Returns the target attributes of a run.
 fn target_of(job: &Job) -> Attributes {
     job.attributes.clone().unwrap_or_default()
-}
-
-/// Decides about runs that have ended.
-fn ended(volume: &Volume, claim: &Claim, o: &Observed<'_>, now: i64) -> Option<Decision> {
-    let failed = volume.pending_modification.as_ref().map_or(0, |failed| failed.failed_attempt);
-    let known = volume.applied.as_ref().map_or(0, |applied| applied.run).max(failed);
-    let is_unrecorded = |run: &&InPlaceRun<'_>| run.job.run_labels.attempt > known;
-    let succeeded = o.runs.all.iter().filter(is_unrecorded).filter(|run| run.state == RunState::Succeeded);
-    if let Some(run) = succeeded.max_by_key(|run| run.job.run_labels.attempt) {
-        let applied = AppliedAttributes { attributes: target_of(run.job), run: run.job.run_labels.attempt };
-        return Some(Rule::ModifyRunSucceeded.step(Step::WriteAttributes(applied)));
-    }
-    let settled = has_requested_attributes(volume, claim) && !has_unknown_attributes(volume);
-    let can_remove_job = |run: &&InPlaceRun<'_>| run.is_over() && (settled || run.state == RunState::Succeeded);
-    let mut unfinished = o.runs.all.iter().filter(|run| !run.job.terminating);
-    if let Some(run) = unfinished.clone().filter(|run| !is_unrecorded(run)).find(can_remove_job) {
-        return Some(Rule::ModifyJobNotNeeded.step(Step::RemoveJob { job: run.job.name.clone() }));
-    }
-    unfinished.find_map(|run| match &run.state {
-        RunState::Failed { pods_ended: false, .. } if is_unrecorded(&run) => {
-            Some(Rule::ModifyFailedRunEnding.nothing())
-        }
-        RunState::Failed { cause, reaction, at, .. } if is_unrecorded(&run) => {
-            let target = target_of(run.job);
-            let ended = ModifyRun { attempt: run.job.run_labels.attempt, target: &target };
-            let recipe_version = run.job.recipe_version.clone();
-            let note = failure(volume, ended, recipe_version, cause, *reaction, clamp_to_recent(*at, now));
-            let has_unknown_attributes = *reaction != Reaction::Never || note.has_unknown_attributes;
-            let note = PendingModification { has_unknown_attributes, ..note };
-            let event = failure_event(&note, &target, o.recipe.as_ref().ok().copied());
-            Some(Decision { event: Some(event), ..Rule::ModifyRunFailed.step(Step::Record(note)) })
-        }
-        _ => None,
-    })
 }
 
 /// A modify run, by its number and its target attributes.
@@ -336,48 +326,45 @@ fn reached(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision>
         .then(|| Rule::ModifyNoteOutdated.step(Step::ClearNote))
 }
 
-/// Decides about a volume that needs a run to these attributes.
-fn decide_run(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes, now: i64) -> Decision {
+/// Decides that a volume gets no run that it needs; `None` if nothing prevents it.
+fn hindrance(volume: &Volume, claim: &Claim, o: &Observed<'_>) -> Option<Decision> {
     let not_supported =
-        |why: String| pending(Rule::ModifyNotSupported, claim, format!("the volume cannot be modified: {why}"));
-    let recipe = match &o.recipe {
-        Ok(recipe) => *recipe,
-        Err(why) => return not_supported(why.clone()),
-    };
-    if !recipe.can(CAPABILITY) {
-        return not_supported(format!(
+        |why: &str| pending(Rule::ModifyNotSupported, claim, format!("the volume cannot be modified: {why}"));
+    match (&o.requested_attributes, &o.recipe) {
+        (Err(why), _) if !has_requested_attributes(volume, claim) => {
+            Some(pending(Rule::ModifyRequestNotAvailable, claim, why.clone()))
+        }
+        (_, Err(why)) => Some(not_supported(why)),
+        (_, Ok(recipe)) if !recipe.can(CAPABILITY) => Some(not_supported(&format!(
             "the provisioner config {} does not declare that its image can modify volumes (`capabilities: modify`)",
             recipe.config
-        ));
+        ))),
+        _ => claim.terminating.then(|| Rule::ModifyClaimTerminating.nothing()),
     }
-    if claim.terminating {
-        return Rule::ModifyClaimTerminating.nothing();
-    }
-    let failed = last(volume, target);
-    let error = failed.map(|failed| failed.message.clone());
-    let report = ModifyUpdate::Modifying { class: target.class.clone(), error };
-    let waits = |failed: &&PendingModification| failed.recipe_version == recipe.version();
-    if let Some(failed) = failed.filter(waits) {
-        let due = next_asked_try_at(volume.retry, failed.reaction, failed.at, failed.consecutive_failures, recipe, now);
-        if now < due {
-            let (class, error) = (target.class.clone(), failed.message.clone());
-            let report = match failed.reaction {
-                Reaction::Never => ModifyUpdate::Infeasible { class, error },
-                Reaction::Retry | Reaction::NoCapacity => report,
-            };
-            return reporting(Rule::ModifyAttemptNotDue, claim, report).requeue_at(due);
-        }
-    }
-    if o.runs.is_volume_busy() {
-        return Rule::ModifyPodRunning.nothing().requeue_at(now + POD_END_POLL);
-    }
-    if !report.is_written(claim) {
-        return Rule::ReportModifyAttempt.step(Step::WriteStatus(report));
-    }
-    let jobs: Vec<&Job> = o.runs.all.iter().map(|run| run.job).collect();
+}
+
+/// Returns the next run, which is to these attributes.
+fn next(
+    volume: &Volume,
+    claim: &Claim,
+    o: &Observed<'_>,
+    recipe: &Recipe,
+    target: &Attributes,
+    now: i64,
+) -> Next<'static> {
+    let failed = last(volume, target).filter(|failed| failed.recipe_version == recipe.version());
+    let is_prepared = matches!(begin(volume, claim, o, target), Step::Start { .. });
+    next_run(volume, failed, recipe, is_prepared, now)
+}
+
+/// Returns the step with which a run to these attributes begins: it is reported on the claim, then recorded on the volume,
+/// and then started.
+fn begin(volume: &Volume, claim: &Claim, o: &Observed<'_>, target: &Attributes) -> Step {
+    let (report, jobs) = (modifying(volume, target), o.runs.jobs());
     match begun(volume, &jobs, target) {
-        Some(attempt) => Rule::ModifyAttemptDue.step(Step::Start { attempt, attributes: target.clone() }),
-        None => Rule::RecordModifyAttempt.step(Step::Record(beginning(volume, attempt(volume, &jobs), target))),
+        _ if !report.is_written(claim) => Step::WriteStatus(report),
+        None => Step::Record(beginning(volume, attempt(volume, &jobs), target)),
+        Some(attempt) => Step::Start { attempt, attributes: target.clone() },
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::config::effective_config::EffectiveConfig;
 use crate::run::backoff::{LONG_DELAY, seconds};
-use crate::volume::in_place_run::LeftoverRun;
+use crate::volume::in_place_run::InPlaceRun;
 use crate::volume::test_runs::{NOW, stuck};
 use flex_contract::names;
 
@@ -104,6 +104,11 @@ fn note(attempt: u32, class: &str, reaction: Reaction) -> PendingModification {
 
 fn begins(run: u32, class: &str) -> PendingModification {
     beginning(&volume("", None), run, &attributes(class))
+}
+
+/// Returns the rule about runs to attributes.
+fn run(rule: RunRule) -> Rule {
+    Rule::Run(Target::Attributes, rule)
 }
 
 fn modifying(class: &str) -> ModifyUpdate {
@@ -222,13 +227,13 @@ fn a_stuck_run_is_reported_and_ends_when_another_class_is_requested() {
         world(has, requested).noted(begins(3, to)).with(&[(job(3, to), stuck())])
     };
     let given_up = Step::RemoveJob { job: job(3, "gold").name };
-    assert_eq!(stuck("", "silver", "gold").step(Rule::ModifyStuckRunOutdated), given_up);
-    assert_eq!(stuck("silver", "silver", "gold").step(Rule::ModifyStuckRunOutdated), given_up);
+    assert_eq!(stuck("", "silver", "gold").step(run(RunRule::RunOutdated)), given_up);
+    assert_eq!(stuck("silver", "silver", "gold").step(run(RunRule::RunOutdated)), given_up);
     let edited = World { recipe: Ok(recipe(&[("image", "y")])), ..stuck("", "gold", "gold") };
-    assert_eq!(edited.step(Rule::ModifyStuckRunOutdated), given_up);
+    assert_eq!(edited.step(run(RunRule::RunOutdated)), given_up);
     let error = Some("no such image".to_owned());
     let report = ModifyUpdate::Modifying { class: named("gold"), error };
-    assert_eq!(stuck("", "gold", "gold").step(Rule::ModifyRunStuck), Step::WriteStatus(report));
+    assert_eq!(stuck("", "gold", "gold").step(run(RunRule::RunStuck)), Step::WriteStatus(report));
     assert!(stuck("", "gold", "gold").said().contains("VolumeAttributesClass gold does not progress: no such image"));
 }
 
@@ -243,35 +248,36 @@ fn a_stuck_run_ends_when_the_record_names_another_node() {
         world.volume.provenance = Some(record);
         world.decide(NOW).rule
     };
-    assert_eq!((on("n1"), on("n2")), (Rule::ModifyRunStuck, Rule::ModifyStuckRunOutdated));
+    assert_eq!((on("n1"), on("n2")), (run(RunRule::RunStuck), run(RunRule::RunOutdated)));
 }
 
 #[test]
 fn a_run_continues_in_spite_of_another_request() {
     for requested in ["gold", "silver", ""] {
         let running = world("", requested).with(&[(job(1, "gold"), RunState::MayBeRunning)]);
-        assert_eq!(running.step(Rule::ModifyRunInProgress), Step::WriteStatus(modifying("gold")));
-        running.after(&modifying("gold")).waits(Rule::ModifyRunInProgress);
+        assert_eq!(running.step(run(RunRule::RunInProgress)), Step::WriteStatus(modifying("gold")));
+        running.after(&modifying("gold")).waits(run(RunRule::RunInProgress));
     }
     let lost = World {
         node_not_reachable: Some("node-1"),
         ..world("", "gold").with(&[(job(1, "gold"), RunState::MayBeRunning)])
     };
     assert!(lost.said().contains("node-1"));
-    World { is_starting: true, ..world("", "gold") }.waits(Rule::ModifyRunStarting);
+    assert_eq!(lost.step(run(RunRule::RunUnreachable)), Step::WriteStatus(modifying("gold")));
+    World { is_starting: true, ..world("", "gold") }.waits(run(RunRule::RunStarting));
     let terminating = Job { terminating: true, ..job(1, "gold") };
-    world("", "gold").with(&[(terminating, RunState::MayBeRunning)]).waits(Rule::ModifyRunStopping);
+    world("", "gold").with(&[(terminating, RunState::MayBeRunning)]).waits(run(RunRule::RunStopping));
 }
 
 #[test]
 fn a_volume_records_the_result_of_a_run() {
     let done = |has: &str, run: u32| world(has, "silver").with(&[(over(run, "gold"), RunState::Succeeded)]);
     assert_eq!(
-        done("", 1).step(Rule::ModifyRunSucceeded),
+        done("", 1).step(run(RunRule::RunSucceeded)),
         Step::WriteAttributes(AppliedAttributes { attributes: attributes("gold"), run: 1 })
     );
     assert_eq!(
-        done("gold", 2).step(Rule::ModifyJobNotNeeded),
+        done("gold", 2).step(run(RunRule::JobNotNeeded)),
         Step::RemoveJob { job: job(2, "gold").name },
         "it is known"
     );
@@ -282,9 +288,9 @@ fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_know
     let after = |reaction, settled| {
         world("silver", "gold").noted(begins(3, "gold")).with(&[(over(3, "gold"), failed(reaction, settled))])
     };
-    after(Reaction::Retry, false).waits(Rule::ModifyFailedRunEnding);
+    after(Reaction::Retry, false).waits(run(RunRule::RunEnding));
     for (reaction, between) in [(Reaction::Retry, true), (Reaction::NoCapacity, true), (Reaction::Never, false)] {
-        let Step::Record(noted) = after(reaction, true).step(Rule::ModifyRunFailed) else { panic!("not noted") };
+        let Step::Record(noted) = after(reaction, true).step(run(RunRule::RunFailed)) else { panic!("not noted") };
         assert_eq!((noted.failed_attempt, noted.has_unknown_attributes, noted.consecutive_failures), (3, between, 1));
     }
     assert!(
@@ -296,12 +302,12 @@ fn a_failure_is_recorded_after_its_pods_and_says_whether_the_attributes_are_know
     let again =
         world("silver", "gold").noted(PendingModification { begun_attempt: 4, ..note(3, "gold", Reaction::Retry) });
     let again = again.with(&[(over(4, "gold"), failed(Reaction::Never, true))]);
-    let Step::Record(noted) = again.step(Rule::ModifyRunFailed) else { panic!() };
+    let Step::Record(noted) = again.step(run(RunRule::RunFailed)) else { panic!() };
     assert!(noted.has_unknown_attributes && noted.consecutive_failures == 2);
     // No trace of run 3 is left.
     let lost = world("silver", "gold").noted(begins(3, "gold"));
     let lost = lost.with(&[(over(4, "gold"), failed(Reaction::Never, true))]);
-    let Step::Record(noted) = lost.step(Rule::ModifyRunFailed) else { panic!() };
+    let Step::Record(noted) = lost.step(run(RunRule::RunFailed)) else { panic!() };
     assert!(noted.has_unknown_attributes);
 }
 
@@ -310,11 +316,11 @@ fn the_job_of_a_withdrawn_request_is_removed() {
     let known = world("silver", "gold").noted(note(3, "gold", Reaction::Retry));
     let jobs = [(over(3, "gold"), failed(Reaction::Retry, true))];
     assert!(
-        matches!(known.with(&jobs).step(Rule::ModifyAttemptNotDue), Step::WriteStatus(_)),
+        matches!(known.with(&jobs).step(run(RunRule::RunNotDue)), Step::WriteStatus(_)),
         "it is kept for a look at it"
     );
     let back = world("silver", "silver").noted(note(3, "gold", Reaction::Never));
-    assert_eq!(back.with(&jobs).step(Rule::ModifyJobNotNeeded), Step::RemoveJob { job: job(3, "gold").name });
+    assert_eq!(back.with(&jobs).step(run(RunRule::JobNotNeeded)), Step::RemoveJob { job: job(3, "gold").name });
 }
 
 #[test]
@@ -336,23 +342,23 @@ fn a_reached_request_is_reported_once_and_its_failure_is_forgotten() {
 fn a_volume_with_unknown_attributes_gets_a_run_before_it_counts_as_done() {
     for noted in [note(3, "gold", Reaction::Retry), begins(3, "gold")] {
         let back = world("silver", "silver").noted(noted);
-        assert_eq!(back.step(Rule::ReportModifyAttempt), Step::WriteStatus(modifying("silver")));
+        assert_eq!(back.step(run(RunRule::AttemptDue)), Step::WriteStatus(modifying("silver")));
         let reported = back.after(&modifying("silver"));
-        let Step::Record(noted) = reported.step(Rule::RecordModifyAttempt) else { panic!("no trace") };
+        let Step::Record(noted) = reported.step(run(RunRule::AttemptDue)) else { panic!("no trace") };
         assert_eq!(
             (noted.begun_attempt, noted.begun_target.clone(), noted.has_unknown_attributes),
             (4, attributes("silver").hash(), true)
         );
-        let started = reported.noted(noted).step(Rule::ModifyAttemptDue);
+        let started = reported.noted(noted).step(run(RunRule::RunDue));
         assert_eq!(started, Step::Start { attempt: 4, attributes: attributes("silver") });
     }
     let nothing_changed = world("silver", "silver").noted(note(3, "gold", Reaction::Never)).after(&modifying("gold"));
     assert_eq!(nothing_changed.step(Rule::ModifyRequestReached), Step::WriteStatus(finished("silver")));
     // The claim returns to no class, and none was ever in effect.
     let none = world("", "").noted(note(1, "gold", Reaction::Retry)).after(&modifying(""));
-    let Step::Record(noted) = none.step(Rule::RecordModifyAttempt) else { panic!("no trace") };
+    let Step::Record(noted) = none.step(run(RunRule::AttemptDue)) else { panic!("no trace") };
     let start = Step::Start { attempt: 2, attributes: Attributes::default() };
-    assert_eq!(none.noted(noted).step(Rule::ModifyAttemptDue), start);
+    assert_eq!(none.noted(noted).step(run(RunRule::RunDue)), start);
 }
 
 #[test]
@@ -385,29 +391,29 @@ fn the_next_run_waits_unless_request_or_recipe_changes() {
     let waits = world("silver", "gold").noted(note(3, "gold", Reaction::Retry));
     let error = Some("array on fire".to_owned());
     let report = ModifyUpdate::Modifying { class: named("gold"), error };
-    assert_eq!(waits.step(Rule::ModifyAttemptNotDue), Step::WriteStatus(report.clone()));
+    assert_eq!(waits.step(run(RunRule::RunNotDue)), Step::WriteStatus(report.clone()));
     let reported = waits.after(&report);
-    assert_eq!(reported.decide(NOW), Rule::ModifyAttemptNotDue.nothing().requeue_at(NOW + 2));
+    assert_eq!(reported.decide(NOW), run(RunRule::RunNotDue).nothing().requeue_at(NOW + 2));
     let due = reported.decide(NOW + 2);
-    assert!(due.rule == Rule::RecordModifyAttempt && matches!(due.step, Step::Record(_)), "{due:?}");
+    assert!(due.rule == run(RunRule::AttemptDue) && matches!(due.step, Step::Record(_)), "{due:?}");
     let never = world("silver", "gold").noted(note(3, "gold", Reaction::Never));
     let infeasible = ModifyUpdate::Infeasible { class: named("gold"), error: "array on fire".into() };
-    assert_eq!(never.step(Rule::ModifyAttemptNotDue), Step::WriteStatus(infeasible.clone()));
+    assert_eq!(never.step(run(RunRule::RunNotDue)), Step::WriteStatus(infeasible.clone()));
     assert_eq!(never.after(&infeasible).decide(NOW).requeue_at, Some(NOW + seconds(LONG_DELAY)));
     let asked = World { volume: Volume { retry: true, ..never.volume.clone() }, ..never.clone() };
     assert_eq!(asked.after(&infeasible).decide(NOW).requeue_at, Some(NOW + 10), "somebody asks for it");
     let mut asked = asked;
     asked.volume.pending_modification.as_mut().unwrap().at = NOW - 10;
-    let Step::WriteStatus(report) = asked.step(Rule::ReportModifyAttempt) else { panic!("it reports first") };
+    let Step::WriteStatus(report) = asked.step(run(RunRule::AttemptDue)) else { panic!("it reports first") };
     let asked = asked.after(&report);
-    let Step::Record(begun) = asked.step(Rule::RecordModifyAttempt) else { panic!("it records the attempt") };
+    let Step::Record(begun) = asked.step(run(RunRule::AttemptDue)) else { panic!("it records the attempt") };
     let volume = Volume { pending_modification: Some(Box::new(begun)), ..asked.volume.clone() };
-    assert!(matches!(World { volume, ..asked }.step(Rule::ModifyAttemptDue), Step::Start { attempt: 4, .. }));
+    assert!(matches!(World { volume, ..asked }.step(run(RunRule::RunDue)), Step::Start { attempt: 4, .. }));
     // Another request is tried at once.
     let other = world("silver", "bronze").noted(note(3, "gold", Reaction::Never));
-    assert_eq!(other.step(Rule::ReportModifyAttempt), Step::WriteStatus(modifying("bronze")));
+    assert_eq!(other.step(run(RunRule::AttemptDue)), Step::WriteStatus(modifying("bronze")));
     let mended = World { recipe: Ok(recipe(&[("image", "y")])), ..never.after(&infeasible) };
-    assert!(matches!(mended.step(Rule::ReportModifyAttempt), Step::WriteStatus(ModifyUpdate::Modifying { .. })));
+    assert!(matches!(mended.step(run(RunRule::AttemptDue)), Step::WriteStatus(ModifyUpdate::Modifying { .. })));
 }
 
 #[test]
@@ -415,21 +421,21 @@ fn a_run_waits_for_the_pods_of_other_runs() {
     let pod = World { has_running_pods: true, ..world("", "gold") };
     let other = World { has_other_running_pods: true, ..world("", "gold") };
     for world in [pod, other] {
-        assert_eq!(world.decide(NOW), Rule::ModifyPodRunning.nothing().requeue_at(NOW + 5));
+        assert_eq!(world.decide(NOW), run(RunRule::OtherRunEnding).nothing().requeue_at(NOW + 5));
     }
 }
 
 #[test]
 fn a_run_is_reported_and_recorded_before_it_begins() {
     let world = world("", "gold");
-    assert_eq!(world.step(Rule::ReportModifyAttempt), Step::WriteStatus(modifying("gold")));
+    assert_eq!(world.step(run(RunRule::AttemptDue)), Step::WriteStatus(modifying("gold")));
     let reported = world.after(&modifying("gold"));
-    assert_eq!(reported.step(Rule::RecordModifyAttempt), Step::Record(begins(1, "gold")));
+    assert_eq!(reported.step(run(RunRule::AttemptDue)), Step::Record(begins(1, "gold")));
     let start = Step::Start { attempt: 1, attributes: attributes("gold") };
-    assert_eq!(reported.noted(begins(1, "gold")).step(Rule::ModifyAttemptDue), start);
+    assert_eq!(reported.noted(begins(1, "gold")).step(run(RunRule::RunDue)), start);
     // No number is used twice: a run to other attributes has used this one.
     let other = reported.noted(begins(1, "silver"));
-    let Step::Record(noted) = other.step(Rule::RecordModifyAttempt) else { panic!("no trace") };
+    let Step::Record(noted) = other.step(run(RunRule::AttemptDue)) else { panic!("no trace") };
     assert_eq!((noted.begun_attempt, noted.has_unknown_attributes), (2, true));
 }
 
@@ -445,10 +451,10 @@ fn a_run_is_stopped_when_the_claim_is_gone() {
             node_not_reachable: None,
             has_other_running_pods: false,
         };
-        runs.leftover()
+        runs.end(NOW)
     };
-    assert_eq!(stopped(&running, true), Some(LeftoverRun::InProgress(running.name.clone())));
-    assert_eq!(stopped(&terminating, true), Some(LeftoverRun::Ending));
+    assert_eq!(stopped(&running, true), Some((RunRule::RunNotWanted, Some(running.name.clone()))));
+    assert_eq!(stopped(&terminating, true), Some((RunRule::RunEnding, None)));
     assert_eq!(stopped(&Job { is_over: true, ..terminating }, false), None);
 }
 

@@ -8,6 +8,7 @@ use strum::{EnumIter, EnumMessage, IntoEnumIterator, IntoStaticStr};
 use crate::object::ObjectName;
 use crate::rules;
 use crate::run::failure::LastFailure;
+use crate::run::rule::{Rule as RunRule, Target};
 use crate::volume::{expand, modify};
 
 /// The next step for a volume.
@@ -130,12 +131,6 @@ pub enum Rule {
     /// The volume is released, its policy is Delete, and an admin set the abandon annotation. It is not terminating, or
     /// has the finalizer. Deletes the volume, but not its storage.
     Abandoned,
-    /// The volume is released, and an expand run is left. Deletes its Job.
-    StopExpandRun,
-    /// The volume is released, and a modify run is left. Deletes its Job.
-    StopModifyRun,
-    /// The volume is released, and an expand or modify run is ending. Waits.
-    InPlaceRunEnding,
     /// The volume is released, has the finalizer, its policy is not Delete, and other nodes are clean. Removes the
     /// finalizer.
     RetainedWithFinalizer,
@@ -152,8 +147,12 @@ pub enum Rule {
     ProvenanceUnreadable,
     /// Storage must be deleted, and a provision pod of the claim may still run. Waits for its end.
     ProvisionPodRunning,
-    /// The last delete run failed, and the next is not due. Waits.
-    DeleteRunNotDue,
+    /// Storage must be deleted, but record and node affinity of the volume name different nodes. Emits an event: a run
+    /// on the wrong node would leave the storage behind.
+    StorageOnOtherNode,
+    /// Storage must be deleted, and a rule about the delete run on the next node holds.
+    #[strum(disabled)]
+    Run(Target, RunRule),
     /// A delete run is due, the volume was never adopted, and only the cache says that its provision runs are the
     /// orchestrator's own. Asks the API.
     ConfirmProvisionRuns,
@@ -162,29 +161,9 @@ pub enum Rule {
     EvidenceExpired,
     /// A delete run is due, and the volume has no finalizer. Adds the finalizer.
     ProtectReleasedVolume,
-    /// A delete run is due. Starts it on the next node.
-    DeleteRunDue,
-    /// A delete run is due, and the cache does not have the next node. Asks the API.
-    ConfirmNodeGone,
     /// The next node is gone, `node-gone` says to delete from another node, and a claim uses the volume. Does nothing:
     /// a run on another node could delete the volume's own storage.
     NodeGoneWhileInUse,
-    /// The next node is gone, and `node-gone` says to delete from another node. Starts a delete run on any node.
-    NodeGoneRunElsewhere,
-    /// The next node is gone, and `node-gone` says to forget it. Marks it as clean, or deletes the volume after the
-    /// last node.
-    NodeGoneForget,
-    /// The next node is gone, and `node-gone` says to wait; or it is the node of the record, and the node affinity leads
-    /// to another. Emits an event.
-    NodeGoneHold,
-    /// The delete run is in progress. Waits for its end, and emits an event if its node does not answer.
-    DeleteRunInProgress,
-    /// The stuck delete run is being stopped. Waits for its end.
-    DeleteRunStopping,
-    /// The delete run is stuck, and the config has changed since. Deletes its Job.
-    DeleteRunOutdated,
-    /// The delete run is stuck. Emits an event.
-    DeleteRunStuck,
     /// The delete run has succeeded, and other nodes are left, or a claim uses the volume. Marks the node as clean.
     NodeCleaned,
     /// The delete run on the last node has succeeded, and the policy is not Delete. Marks all nodes as clean.
@@ -193,10 +172,6 @@ pub enum Rule {
     StorageDeleted,
     /// The volume is deleted, and finalizers of others keep it. Emits an event after a minute.
     KeptByOtherFinalizers,
-    /// The delete run has failed, and a pod of it may still run. Waits for its end.
-    FailedDeleteRunEnding,
-    /// The delete run has failed. Records the failure, and emits an event.
-    DeleteRunFailed,
 }
 
 impl rules::Rule for Rule {
@@ -204,13 +179,15 @@ impl rules::Rule for Rule {
     const OBJECT: &'static str = "volume";
 
     fn all() -> Vec<Self> {
+        let runs = Target::Storage.rules().iter().map(|rule| Rule::Run(Target::Storage, *rule));
         let changes = expand::Rule::all().into_iter().map(Rule::Expand);
         let changes = changes.chain(modify::Rule::all().into_iter().map(Rule::Modify));
-        Rule::iter().chain(changes).collect()
+        Rule::iter().chain(runs).chain(changes).collect()
     }
 
     fn name(self) -> &'static str {
         match self {
+            Rule::Run(_, rule) => rule.name(),
             Rule::Expand(rule) => rule.name(),
             Rule::Modify(rule) => rule.name(),
             own => own.into(),
@@ -219,9 +196,19 @@ impl rules::Rule for Rule {
 
     fn documentation(self) -> &'static str {
         match self {
+            Rule::Run(_, rule) => rule.documentation(),
             Rule::Expand(rule) => rule.documentation(),
             Rule::Modify(rule) => rule.documentation(),
             own => own.get_documentation().unwrap_or_default().trim(),
+        }
+    }
+
+    fn target(self) -> Option<&'static str> {
+        match self {
+            Rule::Run(target, _) => Some(target.name()),
+            Rule::Expand(rule) => rule.target(),
+            Rule::Modify(rule) => rule.target(),
+            _ => None,
         }
     }
 }

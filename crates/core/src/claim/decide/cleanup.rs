@@ -8,13 +8,15 @@ use super::observed::{Observed, ServedClass};
 use super::placement::cleanup_node;
 use super::rule::{Decision, Rule};
 use super::step::Step;
-use super::waits::wait_for_run;
 use crate::config::{NodeGone, Recipe};
+use crate::model::claim::Claim;
 use crate::rules::Rule as _;
-use crate::run::backoff::{clamp_to_recent, delay};
+use crate::run::backoff::delay;
+use crate::run::decide::{Next, NodeOfRun, Outcome, Seen, SeenRun, What, decide_next};
 use crate::run::failure::LastFailure;
-use crate::run::node::{NodeState, without};
-use crate::run::state::{Cause, RunState};
+use crate::run::node::{unreachable_message, without};
+use crate::run::rule::{Rule as RunRule, Target};
+use crate::run::state::RunState;
 
 /// Decides about the delete run that is due on one of the claim's nodes.
 pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
@@ -22,85 +24,75 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     let last = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = last.map_or(1, |failure| failure.attempt.saturating_add(1));
     let node = cleanup_node(claim, o.nodes.states);
-    match &o.deletion.state {
-        RunState::NotCached => {
-            let due = last.map_or(now, |failure| failure.next_deletion(recipe, claim.retry, now));
-            match now < due {
-                true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
-                false => start(o, recipe, attempt, node),
-            }
+    // The admin decides now about nodes that are gone, not when the attempt began.
+    let gone = match o.class {
+        ServedClass::Ours(class) => class.recipe.as_ref().map_or(recipe.node_gone, |recipe| recipe.node_gone),
+        ServedClass::NotOurs => recipe.node_gone,
+    };
+    let next = Next {
+        due: last.map_or(now, |failure| failure.next_deletion(recipe, claim.retry, now)),
+        poll: None,
+        has_slot: true,
+        is_prepared: true,
+        node: node.map(|name| NodeOfRun { name, state: o.nodes.states.state(name), gone }),
+    };
+    let is_outdated = o.deletion.job.is_some_and(|job| job.recipe_version != recipe.version());
+    let runs = [SeenRun { is_outdated, ..SeenRun::of_deletion(o.deletion.job, &o.deletion.state) }];
+    let unreachable = o.nodes.states.first_not_reachable(o.nodes.with_pods).map(String::as_str);
+    let seen = Seen { runs: &runs, is_starting: false, has_pods: false, others_have_pods: false, unreachable };
+    let Outcome { rule, what, requeue_at } = decide_next(&next, &seen, now);
+    let rule = Rule::Run(Target::Leftover, rule);
+    match what {
+        What::Wait { run: Some(run), unreachable: Some(node) } if !matches!(run.state, RunState::Stuck { .. }) => {
+            rule.warn(reason::WAITING_FOR_PROVISIONER, unreachable_message(node))
         }
-        RunState::MayBeRunning => wait_for_run(o, Rule::DeleteRunInProgress),
-        RunState::Stuck { cause, .. } => stuck(o, recipe, node, cause),
-        RunState::Succeeded => match o.deletion.job.filter(|job| !job.terminating) {
-            Some(_) => {
-                let nodes_left = node.map(|node| without(&claim.nodes_with_storage, node)).unwrap_or_default();
-                Rule::DeleteRunSucceeded.step(Step::MarkNodeClean { nodes_left })
-            }
-            None => Rule::DeleteRunStopping.nothing(),
-        },
-        RunState::Failed { pods_ended: false, .. } => wait_for_run(o, Rule::FailedDeleteRunEnding),
-        RunState::Failed { cause, at, .. } => {
+        What::Wait { .. } => Decision { requeue_at, ..rule.nothing() },
+        What::Stuck { cause, .. } => {
+            let why = o.nodes.states.why_stuck(node, &cause.message);
+            rule.warn(reason::VOLUME_FAILED_DELETE, format!("deleting what an attempt left behind: {why}"))
+        }
+        What::Remove(job) => rule.step(Step::RemoveJob { job: job.name.clone() }),
+        What::Succeeded(run) if run.job.is_none_or(|job| job.terminating) => {
+            Rule::Run(Target::Leftover, RunRule::RunStopping).nothing()
+        }
+        What::Succeeded(_) => {
+            let nodes_left = node.map(|node| without(&claim.nodes_with_storage, node)).unwrap_or_default();
+            rule.step(Step::MarkNodeClean { nodes_left })
+        }
+        What::Failed { cause, at, .. } => {
             let before = claim.last_failure.as_ref();
             let unstarted_attempts = before.map_or(0, |failure| failure.unstarted_attempts);
             let empty_attempts = before.map_or(0, |failure| failure.empty_attempts);
-            let failure =
-                LastFailure::of_delete_run(attempt, clamp_to_recent(*at, now), cause, last).with_recipe(recipe);
+            let failure = LastFailure::of_delete_run(attempt, at, cause, last).with_recipe(recipe);
             let failure = LastFailure { unstarted_attempts, empty_attempts, ..failure };
             let message = format!(
                 "deleting what an attempt left behind failed (attempt {attempt}): {}; next try in {} s",
                 cause.message,
                 delay(recipe, attempt)
             );
-            Rule::DeleteRunFailed
-                .step(Step::RecordFailure { failure })
-                .with_warning(reason::VOLUME_FAILED_DELETE, message)
+            rule.step(Step::RecordFailure { failure }).with_warning(reason::VOLUME_FAILED_DELETE, message)
         }
+        What::ConfirmNode(node) => rule.step(Step::ConfirmNode { node: node.to_owned() }),
+        What::NodeGone(node) => node_gone(claim, rule, node, gone),
+        What::Start { on_any_node } => {
+            rule.step(Step::StartDelete { attempt, node: node.map(str::to_owned), on_any_node })
+        }
+        What::WaitForSlot | What::Prepare => rule.nothing(),
     }
 }
 
-/// Decides about a delete run that cannot progress.
-fn stuck(o: &Observed<'_>, recipe: &Recipe, node: Option<&str>, cause: &Cause) -> Decision {
-    match o.deletion.job {
-        Some(job) if job.terminating => Rule::DeleteRunStopping.nothing(),
-        Some(job) if job.recipe_version != recipe.version() => {
-            Rule::DeleteRunOutdated.step(Step::RemoveJob { job: job.name.clone() })
-        }
-        _ => {
-            let why = o.nodes.states.why_stuck(node, &cause.message);
-            let message = format!("deleting what an attempt left behind: {why}");
-            Rule::DeleteRunStuck.warn(reason::VOLUME_FAILED_DELETE, message)
-        }
+/// Follows the class's `node-gone` about a node that is gone.
+fn node_gone(claim: &Claim, rule: Rule, node: &str, policy: NodeGone) -> Decision {
+    if policy == NodeGone::Forget {
+        let nodes_left = without(&claim.nodes_with_storage, node);
+        let message =
+            format!("node {node} is gone, and with it what an attempt may have left there (node-gone: forget)");
+        return rule.step(Step::MarkNodeClean { nodes_left }).with_warning(reason::STORAGE_ABANDONED, message);
     }
-}
-
-/// Starts a delete run on its node. If that node is gone, follows the class's `node-gone`.
-fn start(o: &Observed<'_>, recipe: &Recipe, attempt: u32, node: Option<&str>) -> Decision {
-    let begin = |on_any_node| Step::StartDelete { attempt, node: node.map(str::to_owned), on_any_node };
-    let Some(node) = node else { return Rule::DeleteRunDue.step(begin(false)) };
-    // The admin decides now about nodes that are gone, not when the attempt began.
-    let policy = match o.class {
-        ServedClass::Ours(class) => class.recipe.as_ref().map_or(recipe.node_gone, |recipe| recipe.node_gone),
-        ServedClass::NotOurs => recipe.node_gone,
-    };
-    match (o.nodes.states.state(node), policy) {
-        (NodeState::Reachable | NodeState::Unreachable, _) => Rule::DeleteRunDue.step(begin(false)),
-        (NodeState::NotCached, _) => Rule::ConfirmNodeGone.step(Step::ConfirmNode { node: node.to_owned() }),
-        (NodeState::NotFound, NodeGone::RunElsewhere) => Rule::NodeGoneRunElsewhere.step(begin(true)),
-        (NodeState::NotFound, NodeGone::Forget) => {
-            let message =
-                format!("node {node} is gone, and with it what an attempt may have left there (node-gone: forget)");
-            Rule::NodeGoneForget
-                .step(Step::MarkNodeClean { nodes_left: without(&o.claim.nodes_with_storage, node) })
-                .with_warning(reason::STORAGE_ABANDONED, message)
-        }
-        (NodeState::NotFound, NodeGone::Hold) => Rule::NodeGoneHold.warn(
-            reason::VOLUME_FAILED_DELETE,
-            format!(
-                "an attempt may have left something on node {node}, which is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the claim with {}={}",
-                names::ABANDON,
-                names::ABANDON_YES
-            ),
-        ),
-    }
+    let message = format!(
+        "an attempt may have left something on node {node}, which is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the claim with {}={}",
+        names::ABANDON,
+        names::ABANDON_YES
+    );
+    rule.warn(reason::VOLUME_FAILED_DELETE, message)
 }

@@ -3,17 +3,19 @@
 //! A claim is *held* if it has the orchestrator's finalizer. It is *stamped* if it has a stamp that was written for
 //! this very claim.
 
-use strum::{EnumMessage, IntoStaticStr, VariantArray};
+use strum::{EnumIter, EnumMessage, IntoStaticStr};
 
 use super::step::Step;
 use crate::rules;
+use crate::run;
+use crate::run::rule::Target;
 
 /// A decision about a claim.
 pub type Decision = rules::Decision<Rule>;
 
 /// The rules of a claim. A comment names each group. The functions in `decide` find the group, and its first rule
 /// that holds applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, EnumMessage, IntoStaticStr)]
 pub enum Rule {
     // Pool requests.
     /// A held pool request has a volume that is ready and not adopted. Adopts the volume without a claim.
@@ -93,35 +95,9 @@ pub enum Rule {
     NothingLeftBehind,
     /// An attempt may have left storage, and its recipe is not known any more. Emits an event.
     CleanupNeedsRecipe,
-
-    // Delete runs for the storage that attempts left.
-    /// The last delete run failed, and the next is not due. Waits.
-    DeleteRunNotDue,
-    /// A delete run is due. Starts it on its node.
-    DeleteRunDue,
-    /// A delete run is due, and no watch has shown its node. Asks the API.
-    ConfirmNodeGone,
-    /// A delete run is due, its node is gone, and `node-gone` is `run-elsewhere`. Starts the run on any node.
-    NodeGoneRunElsewhere,
-    /// A delete run is due, its node is gone, and `node-gone` is `forget`. Removes the node from the claim's list, and
-    /// emits an event.
-    NodeGoneForget,
-    /// A delete run is due, its node is gone, and `node-gone` is `hold`. Emits an event, and waits for the node.
-    NodeGoneHold,
-    /// A delete run is in progress. Waits for its end.
-    DeleteRunInProgress,
-    /// The Job of a delete run is terminating. Waits for its end.
-    DeleteRunStopping,
-    /// A delete run cannot progress, and the config has changed since it began. Deletes its Job.
-    DeleteRunOutdated,
-    /// A delete run cannot progress. Emits an event.
-    DeleteRunStuck,
-    /// A delete run succeeded. Removes its node from the claim's list, and with the last node the finalizer.
-    DeleteRunSucceeded,
-    /// A delete run failed, and a process of it may still run. Waits for its end.
-    FailedDeleteRunEnding,
-    /// A delete run failed. Records the failure, and emits an event.
-    DeleteRunFailed,
+    /// The storage that attempts may have left is deleted, by a rule of runs.
+    #[strum(disabled)]
+    Run(Target, run::rule::Rule),
 
     // Claims that no attempt may begin for.
     /// The class is not the orchestrator's, and the claim is not held. Does nothing.
@@ -274,7 +250,7 @@ pub enum Rule {
     BeingCloned,
 }
 
-rules::table!(Rule, Step, "claim");
+crate::run::rule::table_with_runs!(Rule, Step, "claim", [Leftover]);
 
 #[cfg(test)]
 mod tests {
@@ -283,7 +259,7 @@ mod tests {
 
     #[test]
     fn each_rule_says_when_it_holds() {
-        for rule in Rule::all() {
+        for rule in Rule::all().into_iter().filter(|rule| rule.target().is_none()) {
             assert!(rule.documentation().ends_with('.') && rule.documentation().len() > 30, "{rule:?}");
             assert_eq!(rule.name(), format!("{rule:?}"));
         }

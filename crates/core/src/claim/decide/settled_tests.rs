@@ -124,7 +124,7 @@ fn a_claim_deletes_the_storage_of_its_lost_volume() {
     let mut world = bound(terminating(), &names::pv_name(UID));
     assert_eq!(world.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     world.no_volume = true;
-    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "home"));
+    assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"));
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_claim_deletes_the_storage_of_a_bound_volume_without_finalizer() {
     world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
     world.rests(Rule::BoundVolumeTerminating);
     world.claim.finalizers.pop();
-    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "home"));
+    assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"));
     world.jobs = vec![job(1)];
     assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
     world.claim.abandoned = true;

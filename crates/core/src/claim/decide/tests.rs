@@ -19,6 +19,7 @@ use crate::rules::Rule as _;
 use crate::run::backoff::delay;
 use crate::run::failure::LastFailure;
 use crate::run::node::{NodeState, NodeStates};
+use crate::run::rule::{Rule as RunRule, Target};
 use crate::run::state::{Cause, RunState};
 use crate::run::view::{Job, RunLabels};
 
@@ -274,6 +275,11 @@ fn new() -> World {
         is_pool_request: false,
         pooled_volume: None,
     }
+}
+
+/// Returns the rule about a run that deletes what attempts left.
+fn leftover(rule: RunRule) -> Rule {
+    Rule::Run(Target::Leftover, rule)
 }
 
 fn begin<'a>(attempt: u32, node: impl Into<Option<&'a str>>) -> Step {

@@ -68,7 +68,7 @@ fn a_claim_waits_for_its_terminating_volume() {
 fn a_bound_volume_does_not_end_before_its_claim() {
     let protected = Volume { phase: "Bound".into(), ..vanishing_volume() };
     let mut world = with_volume(terminating(), protected.clone(), &[]);
-    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "home"), "its storage goes first");
+    assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"), "its storage goes first");
     world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
     world.rests(Rule::BoundVolumeTerminating);
     let mut kept = with_volume(terminating(), protected, &[]);
@@ -133,16 +133,16 @@ fn attempts_that_never_started_need_no_delete_run() {
     );
     assert_eq!(World { no_volume: false, ..world.clone() }.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     world.claim.last_failure = idle(0);
-    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "a"));
+    assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "a"));
     // The second attempt may have run.
     let mut second = World { no_volume: true, claim: stamped(2).claim, ..terminating() };
     second.claim.terminating = true;
     second.claim.last_failure = idle(1);
-    assert!(matches!(second.step(Rule::DeleteRunDue), Step::StartDelete { .. }));
+    assert!(matches!(second.step(leftover(RunRule::RunDue)), Step::StartDelete { .. }));
     second.never_started = true;
     assert_eq!(records(Rule::RecordNeverStarted, &second).unstarted_attempts, 2);
     second.claim.last_failure = idle(0);
-    assert!(matches!(second.step(Rule::DeleteRunDue), Step::StartDelete { .. }), "nobody knows of the first");
+    assert!(matches!(second.step(leftover(RunRule::RunDue)), Step::StartDelete { .. }), "nobody knows of the first");
 }
 
 #[test]
@@ -181,53 +181,55 @@ fn a_changed_config_gets_a_delete_run_at_once() {
     let before =
         LastFailure { recipe_version: "n/c@before".into(), ..failure(Operation::Delete, 1, NOW, Reaction::Retry) };
     world.claim.last_failure = Some(before);
-    assert!(matches!(world.step(Rule::DeleteRunDue), Step::StartDelete { attempt: 2, .. }));
+    assert!(matches!(world.step(leftover(RunRule::RunDue)), Step::StartDelete { attempt: 2, .. }));
     world.claim.last_failure = None;
     world.delete_run = RunState::Stuck { cause: Cause::new("ImagePullBackOff", "no such image"), since: NOW };
     world.delete_job = Some(Job { recipe_version: "n/c@before".into(), ..over(1) });
-    assert!(matches!(world.step(Rule::DeleteRunOutdated), Step::RemoveJob { .. }));
+    assert!(matches!(world.step(leftover(RunRule::RunOutdated)), Step::RemoveJob { .. }));
     world.delete_job = Some(Job { terminating: true, recipe_version: "n/c@before".into(), ..over(1) });
-    world.rests(Rule::DeleteRunStopping);
+    world.rests(leftover(RunRule::RunStopping));
 }
 
 #[test]
 fn each_node_gets_a_delete_run() {
     let mut world = World { no_volume: true, ..terminating() };
     world.claim.nodes_with_storage = vec!["a".into(), "b".into()];
-    assert_eq!(world.step(Rule::DeleteRunDue), begin(1, "a"));
+    assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "a"));
     world.delete_run = RunState::MayBeRunning;
-    world.rests(Rule::DeleteRunInProgress);
+    world.rests(leftover(RunRule::RunInProgress));
+    with_state("a", NodeState::Unreachable, World { nodes_with_pods: vec!["a".into()], ..world.clone() })
+        .waits(leftover(RunRule::RunUnreachable), "a pod of the provisioner is on node a, which does not answer");
     world.delete_run = RunState::Stuck { cause: Cause::new("Unschedulable", "0/1 nodes"), since: NOW };
-    world.waits(Rule::DeleteRunStuck, "deleting what an attempt left behind: 0/1 nodes");
+    world.waits(leftover(RunRule::RunStuck), "deleting what an attempt left behind: 0/1 nodes");
     world.delete_run = RunState::Succeeded;
     world.delete_job = Some(over(1));
-    assert_eq!(world.step(Rule::DeleteRunSucceeded), Step::MarkNodeClean { nodes_left: vec!["b".into()] });
+    assert_eq!(world.step(leftover(RunRule::RunSucceeded)), Step::MarkNodeClean { nodes_left: vec!["b".into()] });
     world.claim.nodes_with_storage = vec![];
-    assert_eq!(world.step(Rule::DeleteRunSucceeded), Step::MarkNodeClean { nodes_left: vec![] });
+    assert_eq!(world.step(leftover(RunRule::RunSucceeded)), Step::MarkNodeClean { nodes_left: vec![] });
     world.delete_job = Some(Job { terminating: true, ..over(1) });
-    world.rests(Rule::DeleteRunStopping);
+    world.rests(leftover(RunRule::RunStopping));
 }
 
 #[test]
 fn a_failed_delete_run_is_repeated_after_a_pause() {
     let mut world = World { no_volume: true, delete_run: failed_run(Reaction::Never, 0), ..terminating() };
-    let recorded = records(Rule::DeleteRunFailed, &world);
+    let recorded = records(leftover(RunRule::RunFailed), &world);
     assert_eq!((recorded.operation, recorded.attempt, recorded.at), (Operation::Delete, 1, NOW - 60));
     world.claim.last_failure = Some(failure(Operation::Delete, 1, NOW, Reaction::Retry));
-    assert_eq!(records(Rule::DeleteRunFailed, &world).attempt, 2);
+    assert_eq!(records(leftover(RunRule::RunFailed), &world).attempt, 2);
     world.delete_run = RunState::NotCached;
     assert_eq!(
-        (world.step(Rule::DeleteRunNotDue), world.decide_by(Rule::DeleteRunNotDue, NOW).requeue_at),
+        (world.step(leftover(RunRule::RunNotDue)), world.decide_by(leftover(RunRule::RunNotDue), NOW).requeue_at),
         (Step::Nothing, Some(NOW + 2))
     );
-    assert_eq!(world.decide_by(Rule::DeleteRunDue, NOW + 2).step, begin(2, "home"));
+    assert_eq!(world.decide_by(leftover(RunRule::RunDue), NOW + 2).step, begin(2, "home"));
     world.claim.retry = true;
     world.claim.last_failure = Some(failure(Operation::Delete, 8, NOW, Reaction::Retry));
-    assert_eq!(world.decide_by(Rule::DeleteRunNotDue, NOW).requeue_at, Some(NOW + 10), "somebody asks for it");
-    assert_eq!(world.decide_by(Rule::DeleteRunDue, NOW + 10).step, begin(9, "home"));
+    assert_eq!(world.decide_by(leftover(RunRule::RunNotDue), NOW).requeue_at, Some(NOW + 10), "somebody asks for it");
+    assert_eq!(world.decide_by(leftover(RunRule::RunDue), NOW + 10).step, begin(9, "home"));
     world.delete_run =
         RunState::Failed { cause: Cause::new("R", "m"), reaction: Reaction::Retry, at: NOW, pods_ended: false };
-    world.rests(Rule::FailedDeleteRunEnding);
+    world.rests(leftover(RunRule::RunEnding));
 }
 
 #[test]
@@ -242,21 +244,22 @@ fn a_cleanup_without_recipe_is_reported() {
 fn a_policy_decides_about_storage_on_a_deleted_node() {
     let mut left = terminating();
     (left.no_volume, left.claim.nodes_with_storage) = (true, vec!["a".into(), "b".into()]);
-    assert_eq!(left.step(Rule::DeleteRunDue), begin(1, "a"));
+    assert_eq!(left.step(leftover(RunRule::RunDue)), begin(1, "a"));
     // A dead node does not prevent the clean-up of the others.
-    assert_eq!(with_state("a", NodeState::Unreachable, left.clone()).step(Rule::DeleteRunDue), begin(1, "b"));
+    assert_eq!(with_state("a", NodeState::Unreachable, left.clone()).step(leftover(RunRule::RunDue)), begin(1, "b"));
     left.claim.nodes_with_storage = vec!["a".into()];
     let missing = with_state("a", NodeState::NotCached, left.clone());
-    assert_eq!(missing.step(Rule::ConfirmNodeGone), Step::ConfirmNode { node: "a".into() });
+    assert_eq!(missing.step(leftover(RunRule::ConfirmNodeGone)), Step::ConfirmNode { node: "a".into() });
     let policy = |policy: &str| {
         let mut gone = with_state("a", NodeState::NotFound, left.clone());
         gone.class.recipe = Ok(Arc::new(recipe_with(&[("node-gone", policy)])));
         gone
     };
-    policy("hold").waits(Rule::NodeGoneHold, "an attempt may have left something on node a, which is gone");
-    let forgotten = policy("forget").decide_by(Rule::NodeGoneForget, NOW);
+    policy("hold")
+        .waits(leftover(RunRule::NodeGoneHold), "an attempt may have left something on node a, which is gone");
+    let forgotten = policy("forget").decide_by(leftover(RunRule::NodeGoneForget), NOW);
     assert_eq!(forgotten.step, Step::MarkNodeClean { nodes_left: vec![] });
     assert!(forgotten.event.unwrap().message.contains("node-gone: forget"));
     let elsewhere = Step::StartDelete { attempt: 1, node: Some("a".into()), on_any_node: true };
-    assert_eq!(policy("run-elsewhere").step(Rule::NodeGoneRunElsewhere), elsewhere);
+    assert_eq!(policy("run-elsewhere").step(leftover(RunRule::NodeGoneRunElsewhere)), elsewhere);
 }

@@ -1,11 +1,13 @@
 //! The rules that decide about a VolumeSnapshotContent, and the steps that they choose.
 
-use strum::{EnumMessage, IntoStaticStr, VariantArray};
+use strum::{EnumIter, EnumMessage, IntoStaticStr};
 
 use crate::model::snapshot::SnapshotProvenance;
 use crate::object::ObjectName;
 use crate::rules;
+use crate::run;
 use crate::run::failure::LastFailure;
+use crate::run::rule::Target;
 
 /// The next step for a content.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -75,8 +77,8 @@ pub enum Step {
 /// A decision about a content.
 pub type Decision = rules::Decision<Rule>;
 
-/// The rules of a content, in their order: the first that holds applies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+/// The rules of a content, in their order: the first that holds applies. The rules of its runs stand between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, EnumMessage, IntoStaticStr)]
 pub enum Rule {
     /// The content does not belong to the orchestrator. Does nothing.
     NotOurs,
@@ -93,10 +95,6 @@ pub enum Rule {
     SnapshotExists,
     /// The content is terminating, and claims are being restored from it. Waits for them, and emits an event.
     RestoreInProgress,
-    /// The content is terminating, and a snapshot Job is left. Deletes it.
-    StopSnapshotRun,
-    /// The content is terminating, and a snapshot run is ending. Waits, and emits an event if its node does not answer.
-    SnapshotRunEnding,
     /// The content is terminating, and no attempt has begun for it. Removes the finalizers.
     NothingStored,
     /// The content has the record of another content, or no status, and its VolumeSnapshot is gone, as after a restore
@@ -106,32 +104,10 @@ pub enum Rule {
     DeletedButRetained,
     /// The content is terminating, and the recipe or the id of its snapshot is not known. Emits an event.
     ProvenanceUnknown,
-    /// The last delete-snapshot run failed, and the next is not due. Waits.
-    DeleteRunNotDue,
-    /// A delete-snapshot run is due. Starts it.
-    DeleteRunDue,
-    /// A delete-snapshot run is due, and the cache does not have the node of the snapshot. Asks the API.
-    ConfirmNodeGone,
-    /// The node of the snapshot is gone, and `node-gone` says to delete from another node. Starts the run there.
-    NodeGoneRunElsewhere,
-    /// The node of the snapshot is gone, and `node-gone` says to forget it. Removes the finalizers, and emits an event.
-    NodeGoneForget,
-    /// The node of the snapshot is gone, and `node-gone` says to wait. Emits an event.
-    NodeGoneHold,
-    /// The delete-snapshot run is in progress or ending. Waits, and emits an event if its node does not answer.
-    DeleteRunInProgress,
-    /// The delete-snapshot run is stuck. Emits an event.
-    DeleteRunStuck,
-    /// The delete-snapshot run has succeeded. Removes the finalizers.
-    StorageDeleted,
-    /// The delete-snapshot run has failed. Records the failure, and emits an event.
-    DeleteRunFailed,
     /// The content is of an existing snapshot, or an attempt has begun, and it has no finalizer. Adds the finalizer.
     ProtectContent,
     /// The content is of an existing snapshot. Marks it as ready.
     ExistingSnapshot,
-    /// The content is ready, and a snapshot Job has ended. Deletes the Job.
-    JobNotNeeded,
     /// The content is ready. Does nothing.
     Ready,
     /// The VolumeSnapshot is gone, no attempt has begun, and the orchestrator made the content. Deletes the content.
@@ -140,32 +116,17 @@ pub enum Rule {
     SnapshotTerminating,
     /// The content is bound to no VolumeSnapshot. Does nothing.
     Unbound,
-    /// The snapshot run is in progress or ending. Waits, and emits an event if its node does not answer.
-    RunInProgress,
-    /// The snapshot run is stuck. Writes that into the status, and emits an event.
-    RunStuck,
-    /// The snapshot run has succeeded. Marks the content as ready.
-    RunSucceeded,
-    /// The snapshot run has failed. Records the failure, and emits an event.
-    RunFailed,
     /// No attempt can begin, or the claim of the attempt is gone. Writes that into the status, and emits an event.
     NotPossible,
     /// The last attempt failed, and the status does not say so. Writes the failure into the status.
     ReportFailure,
-    /// The last attempt failed, and the next is not due. Waits.
-    AttemptNotDue,
-    /// An attempt is due, and an earlier run is ending. Waits, and emits an event if its node does not answer.
-    EarlierRunEnding,
-    /// An attempt is due, and there is no free slot. Waits for a slot, with an event after a while.
-    NoFreeSlot,
-    /// An attempt is due. Stamps the content for it.
-    AttemptDue,
     /// The content is stamped, and the source has no finalizer for it. Protects the source.
     ProtectSource,
     /// The content is stamped, but comes from the cache. Reads it from the API.
     ConfirmContent,
-    /// The content is stamped. Starts the snapshot run.
-    RunDue,
+    /// A rule of the runs that store the snapshot, or of those that delete it.
+    #[strum(disabled)]
+    Run(Target, run::rule::Rule),
 }
 
-rules::table!(Rule, Step, "content");
+crate::run::rule::table_with_runs!(Rule, Step, "content", [Snapshot, StoredSnapshot]);
