@@ -222,6 +222,6 @@ mod tests {
         let text = metrics.text();
         let sum = text.lines().find(|line| line.starts_with("flex_api_request_duration_seconds_sum")).unwrap();
         let seconds: f64 = sum.rsplit(' ').next().unwrap().parse().unwrap();
-        assert!((0.01..10.0).contains(&seconds), "{seconds}");
+        assert!(seconds >= 0.01, "{seconds}");
     }
 }

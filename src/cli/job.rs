@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use flex_contract::listing;
+use flex_contract::names::CONTAINER;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
 use kube::{Api, Client};
 
 use super::out::remark;
@@ -22,6 +24,9 @@ const POLL: Duration = Duration::from_millis(500);
 const STUCK: Duration = Duration::from_secs(30);
 /// The time beyond the config's own timeout.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time in which the log of a pod that has ended must have the end of its list. containerd may write it late.
+const LIST_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The reason why a run failed.
 pub(super) struct RunFailure {
@@ -72,6 +77,33 @@ pub(super) async fn finished<T>(
     ended.unwrap_or_else(|_| Err(RunFailure::late(format!("no answer within {} s", limit.as_secs()))))
 }
 
+/// Reads the log of a pod whose image has ended. One byte more than the limit is read, so that a longer log is noticed.
+///
+/// # Errors
+/// If the log cannot be read.
+pub(super) async fn log(pods: &Api<Pod>, name: &str) -> kube::Result<String> {
+    let limit = i64::try_from(listing::LONGEST_LOG + 1).unwrap_or(i64::MAX);
+    let params = LogParams { container: Some(CONTAINER.into()), limit_bytes: Some(limit), ..LogParams::default() };
+    pods.logs(name, &params).await
+}
+
+/// Does the same for a list run that has succeeded, and waits for the end of the list. A log without a whole list is
+/// returned after a while.
+///
+/// # Errors
+/// If the log cannot be read.
+pub(super) async fn log_of_list(pods: &Api<Pod>, name: &str) -> kube::Result<String> {
+    let clock = Clock::default();
+    let began = clock.passed();
+    loop {
+        let log = log(pods, name).await?;
+        if listing::read(&log).is_ok() || clock.since(began) > LIST_PATIENCE {
+            return Ok(log);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
 /// Follows a run to its end. Returns the name of its pod.
 async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, events: &Api<Event>, name: &str) -> Result<String, RunFailure> {
     let own = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={name}"));
@@ -106,5 +138,30 @@ async fn followed(jobs: &Api<Job>, pods: &Api<Pod>, events: &Api<Event>, name: &
             }
             RunState::NotCached | RunState::MayBeRunning => stuck_since = None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_whose_end_is_late_in_the_log_is_read_whole() {
+        let whole = listing::write(&[]);
+        let begun = whole.lines().next().unwrap_or_default().to_owned();
+        let (asked, whole_now) = (AtomicUsize::new(0), whole.clone());
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let logs = ["", begun.as_str(), whole_now.as_str()];
+            let log = logs[asked.fetch_add(1, Ordering::SeqCst).min(2)].to_owned();
+            async move { Ok::<_, Infallible>(Response::new(Body::from(log.into_bytes()))) }
+        });
+        let pods: Api<Pod> = Api::default_namespaced(Client::new(service, "own"));
+        assert_eq!(log_of_list(&pods, "list").await.unwrap(), whole);
     }
 }

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flex_contract::listing;
-use flex_contract::names::CONTAINER;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::LogParams;
 use kube::{Api, Client};
 
 use crate::api::says;
-use crate::cli::job::finished;
+use crate::cli::job::{finished, log_of_list};
 use crate::cli::out::remark;
 use crate::clock::Clock;
 use crate::config::classes::Identity;
@@ -52,10 +50,7 @@ pub(super) async fn all(
 }
 
 async fn log(pods: Api<Pod>, name: String) -> Result<Vec<listing::Entry>, String> {
-    // One byte more than the limit is read, so that a longer log is noticed.
-    let limit = i64::try_from(listing::LONGEST_LOG + 1).unwrap_or(i64::MAX);
-    let params = LogParams { container: Some(CONTAINER.into()), limit_bytes: Some(limit), ..LogParams::default() };
-    let log = pods.logs(&name, &params).await;
+    let log = log_of_list(&pods, &name).await;
     let log = log.map_err(|error| format!("the log of pod {name} cannot be read: {}", says::error(&error)))?;
     listing::read(&log).map_err(|error| error.to_string())
 }

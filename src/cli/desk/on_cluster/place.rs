@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use flex_contract::listing;
-use flex_contract::names::{CONTAINER, LABEL_INSTANCE, VOLUME_FINALIZER};
+use flex_contract::names::{LABEL_INSTANCE, VOLUME_FINALIZER};
+use flex_contract::operation::Operation;
 use flex_desk::conformance::clean::{delete_storage, listed};
 use flex_desk::conformance::leftovers::Leftovers;
 use flex_desk::conformance::mounts::Mounts;
@@ -17,7 +17,7 @@ use flex_desk::setting::Setting;
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, Pod};
-use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::sleep;
@@ -29,6 +29,7 @@ use super::requests::{GONE, KILL_GRACE, POLL, broken, gone_is_fine, is_busy, is_
 use crate::api::pages;
 use crate::api::says;
 use crate::api::watch::warning_event;
+use crate::cli::job::{log, log_of_list};
 use crate::run::view;
 
 /// The time after which a pod that does not start ends the command.
@@ -165,8 +166,9 @@ impl OnCluster {
                     }
                 }
                 Progress::Ended(ended, pod) => {
+                    let has_list = ended.code == 0 && job.run_labels.operation == Operation::List;
                     let log = match pod {
-                        Some(pod) => self.log(&pod).await?,
+                        Some(pod) => self.log(&pod, has_list).await?,
                         None => String::new(),
                     };
                     return Ok(Ended { log, ..*ended });
@@ -192,14 +194,9 @@ impl OnCluster {
         }
     }
 
-    async fn log(&self, pod: &str) -> Result<String, DeskError> {
-        // One byte more than the limit is read, so that a longer list is noticed.
-        let limit = i64::try_from(listing::LONGEST_LOG + 1).unwrap_or(i64::MAX);
-        let params = LogParams { container: Some(CONTAINER.into()), limit_bytes: Some(limit), ..LogParams::default() };
-        self.pods()
-            .logs(pod, &params)
-            .await
-            .map_err(|error| broken(&format!("the log of pod {pod} cannot be read"), &error))
+    async fn log(&self, pod: &str, has_list: bool) -> Result<String, DeskError> {
+        let read = if has_list { log_of_list(&self.pods(), pod).await } else { log(&self.pods(), pod).await };
+        read.map_err(|error| broken(&format!("the log of pod {pod} cannot be read"), &error))
     }
 
     /// Ends a run, and waits until none of its processes can be left.
