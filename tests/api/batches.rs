@@ -7,11 +7,11 @@ use flex_contract::batch::{self, MemberFailure};
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
-use futures::future::join_all;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
 
 use orchestrator::kubelet::{nfs_volume_of, requests};
 use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, phase, uid};
@@ -35,15 +35,34 @@ async fn batch_of(ring: &Ring, count: usize) -> Job {
     ring.explained(found).await
 }
 
-/// Creates a claim whose run does not end, so that the next claims are collected, and returns both Jobs.
-async fn collected(ring: &Ring, names: &[&str]) -> (Job, Job) {
+/// Creates a claim whose run does not end, so that the next claims are collected, and returns both Jobs. The
+/// orchestrator begins again when all claims exist: a batch is open for a few seconds alone.
+async fn collected(ring: &mut Ring, claims: &[&str]) -> (Job, Job) {
     ring.claim("first", "c").await;
     let id = uid(&ring.stamped("first").await);
     let first = ring.job(ADMIN, "provision", &id, 1).await;
     assert!(!is_batch(&first), "a single claim waits for no batch");
-    // All at one time: a batch is open for a few seconds alone.
-    join_all(names.iter().map(|name| ring.claim(name, "c"))).await;
-    (first, batch_of(ring, names.len()).await)
+    ring.kill().await;
+    for claim in claims {
+        ring.claim(claim, "c").await;
+    }
+    ring.run().await;
+    (first, batch_of(ring, claims.len()).await)
+}
+
+/// Creates claims with the stamp of a batch, as an orchestrator that was killed has left them. Returns the name of the
+/// batch.
+async fn stamped_for_batch(ring: &Ring, claims: &[&str]) -> String {
+    let batch = format!("{}-batch-0123456789abcdef", Operation::Provision);
+    let first = ring.get_claim("first").await.metadata;
+    for claim in claims {
+        let mut stamp = first.annotations.clone().unwrap();
+        stamp.insert(names::CLAIM_UID.to_owned(), uid(&ring.claim(claim, "c").await));
+        stamp.insert(names::BATCH.to_owned(), batch.clone());
+        let stamped = json!({ "metadata": { "annotations": stamp, "finalizers": first.finalizers } });
+        ring.claims().patch(claim, &PatchParams::default(), &Patch::Merge(stamped)).await.unwrap();
+    }
+    batch
 }
 
 /// Makes a volume for each claim, and deletes the claim `first`. Its delete run continues, so that other deletions
@@ -62,14 +81,33 @@ async fn deleting(ring: &Ring, names: &[&str]) -> (Job, Vec<String>) {
     (first, ids)
 }
 
-/// Waits for the note on a volume, and returns the batch that it names.
-async fn batch_noted(ring: &Ring, id: &str) -> String {
-    let name = names::pv_name(id);
-    let noted = until(format!("{name} is noted for a batch"), || async {
-        let volume = ring.volumes().get(&name).await.unwrap();
-        volume.annotations().get(names::BATCH).cloned().ok_or_else(|| format!("{:?}", volume.metadata))
-    });
-    ring.explained(noted).await
+/// Kills the orchestrator, and deletes claims: the next one sees all their volumes at one time.
+async fn released_together(ring: &mut Ring, claims: &[&str]) {
+    ring.kill().await;
+    for claim in claims {
+        ring.delete_claim(claim).await;
+    }
+    all_released(ring).await;
+}
+
+async fn all_released(ring: &Ring) {
+    until("all volumes are released", || async {
+        let phase = |volume: PersistentVolume| volume.status.unwrap_or_default().phase.unwrap_or_default();
+        let phases = ring.all_volumes().await.into_iter().map(phase);
+        let others: Vec<_> = phases.filter(|phase| phase != "Released").collect();
+        if others.is_empty() { Ok(()) } else { unexpected(others) }
+    })
+    .await;
+}
+
+/// Notes a batch on volumes, as an orchestrator that was killed has left them. Returns the name of the batch.
+async fn noted_for_batch(ring: &Ring, ids: &[String]) -> String {
+    let batch = format!("{}-batch-0123456789abcdef", Operation::Delete);
+    let note = json!({ "metadata": { "annotations": { names::BATCH: batch } } });
+    for id in ids {
+        ring.volumes().patch(&names::pv_name(id), &PatchParams::default(), &Patch::Merge(&note)).await.unwrap();
+    }
+    batch
 }
 
 async fn make(ring: &Ring, job: &Job, claim: &str) {
@@ -79,7 +117,7 @@ async fn make(ring: &Ring, job: &Job, claim: &str) {
 
 /// Creates a foreign Job of this name: each member of the batch then gets a run of its own.
 async fn take_name(ring: &Ring, name: &str) {
-    let theirs = serde_json::from_value::<Job>(serde_json::json!({
+    let theirs = serde_json::from_value::<Job>(json!({
         "metadata": { "name": name },
         "spec": { "suspend": true, "template": { "spec": {
             "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }],
@@ -163,18 +201,11 @@ async fn few_jobs_provision_and_delete_a_burst_of_claims() {
     no_jobs_left(&ring).await;
 
     ring.kill().await;
-    let all = ListParams::default();
-    ring.claims().delete_collection(&DeleteParams::default(), &all).await.unwrap();
-    until("all volumes are released", || async {
-        let volumes = ring.volumes().list(&all).await.unwrap().items;
-        let phase = |volume: &PersistentVolume| volume.status.clone().unwrap_or_default().phase.unwrap_or_default();
-        let others: Vec<_> = volumes.iter().map(phase).filter(|phase| phase != "Released").collect();
-        if others.is_empty() { Ok(()) } else { unexpected(others) }
-    })
-    .await;
+    ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    all_released(&ring).await;
     let began = Instant::now();
     ring.run().await;
-    let leftovers = async || ring.volumes().list(&all).await.unwrap().items.len();
+    let leftovers = async || ring.all_volumes().await.len();
     let sizes = play_until_done(&ring, leftovers).await;
     println!("100 volumes gone after {:?} by Jobs for {sizes:?}", began.elapsed());
     are_few(&sizes);
@@ -184,10 +215,10 @@ async fn few_jobs_provision_and_delete_a_burst_of_claims() {
 
 #[tokio::test]
 async fn a_failed_member_delays_no_other_and_is_retried_alone() {
-    let ring = Ring::start().await;
+    let mut ring = Ring::start().await;
     let keys = [ANYWHERE, ("batch-size", "3"), ("batch-window", "5s"), ("backoff", "1s..1s")];
     ring.config("c", "c", &keys).await;
-    let (first, job) = collected(&ring, &["a", "b", "c"]).await;
+    let (first, job) = collected(&mut ring, &["a", "b", "c"]).await;
     make(&ring, &job, "a").await;
     ring.bound("a").await;
     make(&ring, &job, "c").await;
@@ -211,9 +242,9 @@ async fn a_failed_member_delays_no_other_and_is_retried_alone() {
 
 #[tokio::test]
 async fn a_claim_deleted_during_its_batch_does_not_end_the_batch() {
-    let ring = Ring::start().await;
+    let mut ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "3"), ("batch-window", "5s")]).await;
-    let (_, job) = collected(&ring, &["a", "b", "c"]).await;
+    let (_, job) = collected(&mut ring, &["a", "b", "c"]).await;
     let id = uid(&ring.get_claim("b").await);
     ring.delete_claim("b").await;
     stays("the batch goes on", WHILE, || async {
@@ -251,9 +282,9 @@ async fn a_claim_deleted_during_its_batch_does_not_end_the_batch() {
 
 #[tokio::test]
 async fn a_batch_ends_when_all_its_claims_are_deleted() {
-    let ring = Ring::start().await;
+    let mut ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
-    let (_, job) = collected(&ring, &["a", "b"]).await;
+    let (_, job) = collected(&mut ring, &["a", "b"]).await;
     let ids = [uid(&ring.get_claim("a").await), uid(&ring.get_claim("b").await)];
     ring.pod_of(&job).await;
     for claim in ["a", "b"] {
@@ -277,18 +308,11 @@ async fn an_orchestrator_killed_between_stamps_and_job_collects_the_same_batch()
     ring.claim("first", "c").await;
     let id = uid(&ring.stamped("first").await);
     ring.job(ADMIN, "provision", &id, 1).await;
-    join_all(["a", "b"].map(|name| ring.claim(name, "c"))).await;
-    let named = async |claim: &str| {
-        let stamped = ring.claim_when(claim, "stamped for a batch", |claim| annotation(claim, names::BATCH).is_some());
-        annotation(&stamped.await, names::BATCH).unwrap()
-    };
-    let names = [named("a").await, named("b").await];
-    assert_eq!(names[0], names[1]);
     ring.kill().await;
-    assert!(ring.all_jobs().await.iter().all(|job| job.name_any() != names[0]), "the time to collect was not over");
+    let batch = stamped_for_batch(&ring, &["a", "b"]).await;
     ring.run().await;
     let job = batch_of(&ring, 2).await;
-    assert_eq!(job.name_any(), names[0]);
+    assert_eq!(job.name_any(), batch);
     // No claim is in a second batch, even after the orchestrator has lost its memory.
     ring.restart().await;
     for claim in ["a", "b"] {
@@ -300,7 +324,7 @@ async fn an_orchestrator_killed_between_stamps_and_job_collects_the_same_batch()
     ring.pod_ends(&job, 0, "").await;
     until("the batch's Job is gone", || async {
         let leftovers: Vec<_> =
-            ring.all_jobs().await.iter().map(ResourceExt::name_any).filter(|n| *n == names[0]).collect();
+            ring.all_jobs().await.iter().map(ResourceExt::name_any).filter(|name| *name == batch).collect();
         if leftovers.is_empty() { Ok(()) } else { unexpected(leftovers) }
     })
     .await;
@@ -308,16 +332,16 @@ async fn an_orchestrator_killed_between_stamps_and_job_collects_the_same_batch()
 
 #[tokio::test]
 async fn each_member_of_a_batch_that_kubernetes_refuses_gets_its_own_run() {
-    let ring = Ring::start().await;
+    let mut ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
     ring.claim("first", "c").await;
     let id = uid(&ring.stamped("first").await);
     ring.job(ADMIN, "provision", &id, 1).await;
-    ring.claim("a", "c").await;
-    let stamped = ring.claim_when("a", "stamped for a batch", |claim| annotation(claim, names::BATCH).is_some()).await;
-    let name = annotation(&stamped, names::BATCH).unwrap();
-    take_name(&ring, &name).await;
-    let job = ring.job(ADMIN, "provision", &uid(&stamped), 2).await;
+    ring.kill().await;
+    let batch = stamped_for_batch(&ring, &["a"]).await;
+    take_name(&ring, &batch).await;
+    ring.run().await;
+    let job = ring.job(ADMIN, "provision", &uid(&ring.get_claim("a").await), 2).await;
     assert!(!is_batch(&job));
     let claim = ring.get_claim("a").await;
     assert_eq!((annotation(&claim, names::BATCH), annotation(&claim, names::FAILURE)), (None, None), "no failure");
@@ -327,11 +351,12 @@ async fn each_member_of_a_batch_that_kubernetes_refuses_gets_its_own_run() {
 
 #[tokio::test]
 async fn waiting_deletions_share_one_run_and_a_failed_one_is_retried_alone() {
-    let ring = Ring::start().await;
+    let mut ring = Ring::start().await;
     let keys = [ANYWHERE, ("batch-size", "3"), ("batch-window", "5s"), ("backoff", "1s..1s")];
     ring.config("c", "c", &keys).await;
     let (first, ids) = deleting(&ring, &["a", "b", "c"]).await;
-    join_all(["a", "b", "c"].map(|claim| ring.delete_claim(claim))).await;
+    released_together(&mut ring, &["a", "b", "c"]).await;
+    ring.run().await;
     let job = batch_of(&ring, 3).await;
     let asked: BTreeSet<_> = requests(&job).into_iter().map(|asked| (asked.operation, asked.volume_id)).collect();
     assert_eq!(asked, ids[1..].iter().map(|id| (Operation::Delete, id.clone())).collect());
@@ -358,14 +383,11 @@ async fn an_orchestrator_killed_between_notes_and_job_collects_the_same_deletion
     let mut ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "9"), ("batch-window", "5s")]).await;
     let (first, ids) = deleting(&ring, &["a", "b"]).await;
-    join_all(["a", "b"].map(|claim| ring.delete_claim(claim))).await;
-    let noted = [batch_noted(&ring, &ids[1]).await, batch_noted(&ring, &ids[2]).await];
-    assert_eq!(noted[0], noted[1]);
-    ring.kill().await;
-    assert!(ring.all_jobs().await.iter().all(|job| job.name_any() != noted[0]), "the time to collect was not over");
+    released_together(&mut ring, &["a", "b"]).await;
+    let batch = noted_for_batch(&ring, &ids[1..]).await;
     ring.run().await;
     let job = batch_of(&ring, 2).await;
-    assert_eq!(job.name_any(), noted[0]);
+    assert_eq!(job.name_any(), batch);
     // No volume is in a second batch, even after the orchestrator has lost its memory.
     ring.restart().await;
     succeeds(&ring, &first).await;
@@ -378,12 +400,13 @@ async fn an_orchestrator_killed_between_notes_and_job_collects_the_same_deletion
 
 #[tokio::test]
 async fn deletions_that_cannot_share_a_run_get_their_own() {
-    let ring = Ring::start().await;
+    let mut ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
     let (_, ids) = deleting(&ring, &["a"]).await;
-    ring.delete_claim("a").await;
-    let batch = batch_noted(&ring, &ids[1]).await;
+    released_together(&mut ring, &["a"]).await;
+    let batch = noted_for_batch(&ring, &ids[1..]).await;
     take_name(&ring, &batch).await;
+    ring.run().await;
     let job = ring.job(ADMIN, "delete", &ids[1], 1).await;
     assert!(!is_batch(&job));
     let volume = ring.volumes().get(&names::pv_name(&ids[1])).await.unwrap();

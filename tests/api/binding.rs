@@ -86,6 +86,11 @@ async fn the_volume_of_a_plain_script_is_bound_too() {
     ring.volumes().create(&PostParams::default(), &serde_json::from_value(volume).unwrap()).await.unwrap();
     let bound = ring.bound("a").await;
     assert_eq!(bound.status.unwrap().capacity.unwrap()["storage"].0, "2Gi", "the volume's real size");
+    // The PV controller may have bound it, before it was adopted.
+    ring.claim_when("a", "has no finalizer of the orchestrator", |claim| {
+        !claim.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::CLAIM_FINALIZER)
+    })
+    .await;
     let volume = ring.volumes().get(&names::pv_name(&uid(&claim))).await.unwrap();
     assert!(volume.metadata.finalizers.unwrap().contains(&names::VOLUME_FINALIZER.to_owned()));
     assert_eq!(volume.spec.unwrap().claim_ref.unwrap().uid, claim.metadata.uid);

@@ -21,12 +21,13 @@ use orchestrator::wait::{GUARD, unexpected, until, within};
 
 /// The image's program.
 const PROGRAM: &str = "cinder-provisioner";
-/// Returns how many volumes Cinder was working on at one time, at most: those that were begun and have no connection
+/// Returns how many volumes Cinder was working on at one time, at most: those that it began and that have no connection
 /// yet.
 fn most_in_flight(calls: &[Call]) -> usize {
     let (mut begun, mut connected, mut most) = (0_usize, 0, 0);
     for call in calls {
-        begun += usize::from(call.what == "create");
+        // A busy Cinder may refuse a call, which is then repeated.
+        begun += usize::from(call.what == "create" && call.status.is_some_and(|status| status < 300));
         connected += usize::from(call.what == "os-initialize_connection");
         most = most.max(begun.saturating_sub(connected));
     }

@@ -1,6 +1,7 @@
 //! Tests of the image `csi` with the whole orchestrator, as a process in place of a pod: with a scripted driver, and
 //! with a driver that makes real volumes.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cluster::Snapshotter;
@@ -89,6 +90,8 @@ async fn claims_are_provisioned_and_deleted_within_the_limit_of_the_config() {
     const IN_FLIGHT: usize = 3;
     let scene = Scene::start(Options::default()).await;
     scene.driver.acts("CreateVolume", vec![Act::Slow(Duration::from_millis(300)); CLAIMS]);
+    // The first call waits for a second one.
+    scene.driver.gathers(2);
     scene.config(&[("max-in-flight", &IN_FLIGHT.to_string()), ("type", "x"), ("examplePool", "Gold")]).await;
     let ring = &scene.ring;
     for n in 0..CLAIMS {
@@ -98,6 +101,7 @@ async fn claims_are_provisioned_and_deleted_within_the_limit_of_the_config() {
     let volumes = scene.driver.volumes();
     assert_eq!(volumes.len(), CLAIMS, "one volume for each claim");
     let most = scene.driver.most_at_once();
+    scene.driver.gathers(0);
     println!("at most {most} were in flight");
     assert!(most <= IN_FLIGHT && most > 1, "{most}");
     // The parameters have the names that the admin wrote.
@@ -128,12 +132,14 @@ async fn few_connections_provision_and_delete_many_claims() {
     let jobs = all_bound(ring, "csi", CLAIMS).await;
     let (connections, most) = (scene.driver.connections() - before, scene.driver.most_at_once());
     println!("{connections} connections, {most} at one time");
-    assert!(jobs.values().any(|claims| claims.len() > 1), "{jobs:?}");
     let runs = scene.kubelet.runs();
-    assert!(runs < CLAIMS * 3 / 4, "{runs}");
+    assert!(runs < CLAIMS, "{runs} runs: {jobs:?}");
     // One connection checks whether the driver listens, the next one is used.
     assert!(connections <= 2 * runs, "{connections} connections of {runs} runs");
-    assert!(most <= THREADS + 1 && most > 1, "{most}");
+    // A claim that is too late for a batch has a run of its own, and so have those whose Jobs the test did not see.
+    let alone = CLAIMS - jobs.values().flatten().collect::<BTreeSet<_>>().len();
+    let limit = alone + jobs.values().map(|claims| claims.len().min(THREADS)).sum::<usize>();
+    assert!((2..=limit).contains(&most), "{most} of {limit}: {jobs:?}");
     assert_eq!(scene.driver.volumes().len(), CLAIMS, "one volume for each claim");
     scene.delete_all().await;
     scene.end().await;

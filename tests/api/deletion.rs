@@ -2,15 +2,37 @@
 
 use flex_contract::names;
 use flex_contract::reason;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use orchestrator::kubelet::{nfs_volume, request};
 use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, annotation, uid};
 use orchestrator::wait::{stays, unexpected, until};
+
+/// Ends the pod of each delete run for a volume id, until `reached` ends. There may be more than one run: the deadline
+/// or the orchestrator may end a run before the test has seen its pod.
+async fn with_deletions<T>(ring: &Ring, id: &str, code: i32, texts: &str, reached: impl Future<Output = T>) -> T {
+    let kubelet = async {
+        loop {
+            for job in ring.jobs(ADMIN, "delete", id).await {
+                let of_job = format!("job-name={}", job.name_any());
+                let pending = ListParams::default().labels(&of_job).fields("status.phase=Pending");
+                if !ring.api::<Pod>(ADMIN).list(&pending).await.unwrap().items.is_empty() {
+                    ring.pod_ends_or_is_deleted(&job, code, texts).await;
+                }
+            }
+            tokio::time::sleep(WHILE / 20).await;
+        }
+    };
+    tokio::select! {
+        reached = reached => reached,
+        () = kubelet => unreachable!("the kubelet never ends"),
+    }
+}
 
 /// A driver may have a backend for each zone: the delete run asks for the volume where the attempts did. A pod that could
 /// run only there would wait for a node that does not matter for the storage.
@@ -26,8 +48,15 @@ async fn a_delete_run_without_a_volume_asks_as_the_attempts_did() {
         let id = uid(&ring.stamped(name).await);
         let first = ring.job(ADMIN, "provision", &id, 1).await;
         assert_eq!(request(&first).node_name, "n1");
-        ring.pod_ends(&first, 75, "busy").await;
         ring.config("c", "c", &[("zone", zones[1])]).await;
+        until("the config is stored, so that the next attempt uses it", || async {
+            let stored = ring.api::<ControllerRevision>(OWN).list(&ListParams::default()).await.unwrap().items;
+            let zone_of = |revision: ControllerRevision| revision.data.map(|data| data.0["data"]["zone"].clone());
+            let stored: Vec<_> = stored.into_iter().filter_map(zone_of).collect();
+            if stored.iter().any(|zone| zone == zones[1]) { Ok(()) } else { unexpected(stored) }
+        })
+        .await;
+        ring.pod_ends(&first, 75, "busy").await;
         let second = ring.job(ADMIN, "provision", &id, 2).await;
         ring.pod_ends(&second, 75, "busy").await;
         ring.claim_when(name, "has two failed attempts", |claim| {
@@ -54,9 +83,14 @@ async fn a_released_volume_is_deleted_by_its_record() {
     ring.config("c", "c", &data).await;
     ring.class("c", names::DEFAULT_PROVISIONER, json!({ "parameters": { "tier": "1" } })).await;
     ring.claim("a", "c").await;
-    let (_, volume) = ring.provision("a").await;
+    let id = uid(&ring.stamped("a").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    let volume = nfs_volume(&job);
+    ring.create_volume(&volume).await;
+    ring.bound("a").await;
+    // Its time may be over.
+    ring.pod_ends_or_is_deleted(&job, 0, "").await;
     ring.api::<ServiceAccount>(ADMIN).delete("foo", &DeleteParams::default()).await.unwrap();
-    let id = uid(&ring.get_claim("a").await);
     // Config and class change and are deleted: the delete run gets the values with which the volume was made.
     ring.config("c", "c", &[("zone", "moved")]).await;
     Api::<StorageClass>::all(ring.client.clone()).delete("c", &DeleteParams::default()).await.unwrap();
@@ -76,12 +110,9 @@ async fn a_released_volume_is_deleted_by_its_record() {
     // The account is gone too: an event says so, and the next run uses no account.
     let name = volume.metadata.name.clone().unwrap();
     ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "serviceaccount \"foo\" not found").await;
-    let job = ring.job(ADMIN, "delete", &id, 2).await;
-    ring.pod_ends(&job, 75, "in use").await;
-    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "in use").await;
-    let job = ring.job(ADMIN, "delete", &id, 3).await;
-    ring.pod_ends(&job, 0, "").await;
-    ring.volume_gone(volume.metadata.name.as_deref().unwrap()).await;
+    let told = ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "in use");
+    with_deletions(&ring, &id, 75, "in use", told).await;
+    with_deletions(&ring, &id, 0, "", ring.volume_gone(&name)).await;
     ring.forget_failed_jobs().await;
     ring.nothing_left().await;
 }
@@ -213,22 +244,10 @@ async fn a_claim_deleted_while_its_pod_runs_leaves_nothing() {
     let volume = nfs_volume(&job);
     ring.delete_claim("late").await;
     ring.create_volume(&volume).await;
-    let job = ring.job(ADMIN, "delete", &id, 1).await;
-    ring.pod_ends(&job, 0, "").await;
-    ring.claim_gone("late").await;
-    // The orchestrator may see the volume before or after the claim's own delete run: in the second case the volume has
-    // a delete run of its own.
-    let name = volume.metadata.name.clone().unwrap();
-    until("the volume is gone", || async {
-        if ring.volumes().get_opt(&name).await.unwrap().is_none() {
-            return Ok(());
-        }
-        for job in ring.jobs(ADMIN, "delete", &id).await {
-            ring.pod_ends_or_is_deleted(&job, 0, "").await;
-        }
-        unexpected(ring.volumes().get_opt(&name).await.unwrap().map(|volume| volume.status))
-    })
-    .await;
+    // The orchestrator may see the volume before, during or after the claim's own delete run: then the volume has a
+    // delete run of its own.
+    with_deletions(&ring, &id, 0, "", ring.claim_gone("late")).await;
+    with_deletions(&ring, &id, 0, "", ring.volume_gone(&names::pv_name(&id))).await;
     ring.nothing_left().await;
 }
 

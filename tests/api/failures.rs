@@ -6,8 +6,8 @@ use flex_contract::names;
 use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
-use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, uid};
@@ -29,11 +29,45 @@ where
     .await;
 }
 
+/// Waits for an attempt, or a later one.
 async fn attempt(ring: &Ring, claim: &str, number: u32) {
     ring.claim_when(claim, &format!("has attempt {number}"), |claim| {
-        annotation(claim, names::ATTEMPT) == Some(number.to_string())
+        annotation(claim, names::ATTEMPT).is_some_and(|now| now.parse::<u32>().unwrap() >= number)
     })
     .await;
+}
+
+/// Builds the status of a pod whose image cannot be pulled.
+fn waits(reason: &str, message: &str) -> Value {
+    let state = json!({ "waiting": { "reason": reason, "message": message } });
+    let container = json!({
+        "name": "provisioner", "image": "example/image", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+    });
+    json!({ "phase": "Pending", "containerStatuses": [container] })
+}
+
+/// Writes a status on the pod of each attempt for a volume id, as the kubelet does, until `reached` ends. The deadline
+/// may end an attempt before the test has seen its pod.
+async fn with_pods<T>(ring: &Ring, id: &str, status: Value, reached: impl Future<Output = T>) -> T {
+    let pods = ring.api::<Pod>(ADMIN);
+    let labels = format!("{}=provision,{}={id}", names::LABEL_OPERATION, names::LABEL_VOLUME_ID);
+    let pending = ListParams::default().labels(&labels).fields("status.phase=Pending");
+    let status = Patch::Merge(json!({ "status": status }));
+    let kubelet = async {
+        loop {
+            for pod in pods.list(&pending).await.unwrap() {
+                match pods.patch_status(&pod.name_any(), &PatchParams::default(), &status).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => (),
+                    written => drop(written.unwrap()),
+                }
+            }
+            tokio::time::sleep(WHILE / 20).await;
+        }
+    };
+    tokio::select! {
+        reached = reached => reached,
+        () = kubelet => unreachable!("the kubelet never ends"),
+    }
 }
 
 #[tokio::test]
@@ -115,19 +149,19 @@ async fn an_event_says_at_once_why_a_pod_does_not_start() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("backoff", "1s"), ("timeout", "10s")]).await;
     ring.claim("pull", "c").await;
-    let claim = ring.stamped("pull").await;
-    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
-    ring.pod_waits(&job, "ErrImagePull", "not found: example/image").await;
-    ring.event(USER, "pull", reason::PROVISIONING_FAILED, "not found: example/image").await;
-    ring.event(USER, "pull", reason::PROVISIONING_FAILED, "(`timeout`): ErrImagePull").await;
+    let id = uid(&ring.stamped("pull").await);
+    let told = async {
+        ring.event(USER, "pull", reason::PROVISIONING_FAILED, "not found: example/image").await;
+        ring.event(USER, "pull", reason::PROVISIONING_FAILED, "(`timeout`): ErrImagePull").await;
+    };
+    with_pods(&ring, &id, waits("ErrImagePull", "not found: example/image"), told).await;
     attempt(&ring, "pull", 2).await;
 
     ring.claim("room", "c").await;
-    let claim = ring.stamped("room").await;
-    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
+    let id = uid(&ring.stamped("room").await);
     let condition = json!({ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available" });
-    ring.pod_status(&job, json!({ "phase": "Pending", "conditions": [condition] })).await;
-    ring.event(USER, "room", reason::PROVISIONING_FAILED, "0/3 nodes are available").await;
+    let told = ring.event(USER, "room", reason::PROVISIONING_FAILED, "0/3 nodes are available");
+    with_pods(&ring, &id, json!({ "phase": "Pending", "conditions": [condition] }), told).await;
     attempt(&ring, "room", 2).await;
 }
 
@@ -136,13 +170,18 @@ async fn a_fixed_image_is_used_at_once() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("image", "wrong/image")]).await;
     ring.claim("a", "c").await;
-    let claim = ring.stamped("a").await;
-    let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
-    ring.pod_waits(&job, "ImagePullBackOff", "no such image").await;
-    ring.event(USER, "a", reason::PROVISIONING_FAILED, "no such image").await;
-    ring.config("c", "c", &[("image", "right/image")]).await;
-    let job = ring.job(ADMIN, "provision", &uid(&claim), 2).await;
-    assert_eq!(job.spec.unwrap().template.spec.unwrap().containers[0].image.as_deref(), Some("right/image"));
+    let id = uid(&ring.stamped("a").await);
+    let image = |job: Job| job.spec.unwrap().template.spec.unwrap().containers[0].image.clone().unwrap();
+    let fixed = async {
+        ring.event(USER, "a", reason::PROVISIONING_FAILED, "no such image").await;
+        ring.config("c", "c", &[("image", "right/image")]).await;
+        until("an attempt has the right image", || async {
+            let images: Vec<_> = ring.jobs(ADMIN, "provision", &id).await.into_iter().map(image).collect();
+            if images.iter().any(|image| image == "right/image") { Ok(()) } else { unexpected(images) }
+        })
+        .await;
+    };
+    with_pods(&ring, &id, waits("ImagePullBackOff", "no such image"), fixed).await;
 }
 
 #[tokio::test]
@@ -187,6 +226,8 @@ async fn a_claim_whose_job_can_never_be_created_is_deleted_at_once() {
     ring.config("c", "c", &[("pod-template", template)]).await;
     ring.claim("a", "c").await;
     ring.event(USER, "a", reason::PROVISIONING_FAILED, "Directroy").await;
+    // The record follows the event.
+    ring.claim_when("a", "has failed", |claim| annotation(claim, names::FAILURE).is_some()).await;
     ring.delete_claim("a").await;
     ring.claim_gone("a").await;
     ring.nothing_left().await;

@@ -68,8 +68,9 @@ async fn a_job_deleted_by_hand_is_created_again() {
         }
     })
     .await;
-    // After repeated deletions an event says so, and new Jobs get a delay.
-    ring.api::<Job>(ADMIN).delete(&name, &kube::api::DeleteParams::background()).await.unwrap();
+    // After repeated deletions an event says so, and new Jobs get a delay. It counts from the end of the Job. This one
+    // ends after its pod, so that the orchestrator need not wait for the pod.
+    ring.api::<Job>(ADMIN).delete(&name, &kube::api::DeleteParams::foreground()).await.unwrap();
     ring.event(USER, "a", reason::PROVISIONING_FAILED, "removed the attempt's Job 2 times").await;
     let again = until("a third Job", || async {
         let jobs = ring.jobs(ADMIN, "provision", &id).await;

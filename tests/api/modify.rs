@@ -64,6 +64,15 @@ async fn no_modify_jobs(ring: &Ring, id: &str) {
     .await;
 }
 
+/// Waits until nothing about the runs of a modification is noted on a volume.
+async fn forgotten(ring: &Ring, volume: &str) {
+    until("the failure is forgotten", || async {
+        let annotations = ring.volumes().get(volume).await.unwrap().metadata.annotations.unwrap_or_default();
+        if annotations.contains_key(names::MODIFICATION) { unexpected(annotations) } else { Ok(()) }
+    })
+    .await;
+}
+
 /// Waits for the modify run of an attempt to a class. The Job of a failed attempt to another class may have the same
 /// number.
 async fn modify_job(ring: &Ring, id: &str, attempt: u32, class: &str) -> Job {
@@ -187,6 +196,8 @@ async fn a_failed_modification_is_repeated_until_the_claim_returns_to_its_class(
         if jobs.iter().all(|job| request(job).attempt == 1) { Ok(()) } else { unexpected(jobs.len()) }
     })
     .await;
+    // Until then the next run gets number 2.
+    forgotten(&ring, &volume).await;
 
     // After any other failure the volume may be half modified, and a run restores it.
     request_class(&ring, "a", Some("silver")).await.unwrap();
@@ -206,11 +217,7 @@ async fn a_failed_modification_is_repeated_until_the_claim_returns_to_its_class(
     ring.pod_ends(&job, 0, "").await;
     has_class(&ring, "a", None).await;
     no_modify_jobs(&ring, &id).await;
-    until("the failure is forgotten", || async {
-        let annotations = ring.volumes().get(&volume).await.unwrap().metadata.annotations.unwrap_or_default();
-        if annotations.contains_key(names::MODIFICATION) { unexpected(annotations) } else { Ok(()) }
-    })
-    .await;
+    forgotten(&ring, &volume).await;
 
     // When a claim is deleted, its modify run is stopped.
     request_class(&ring, "a", Some("gold")).await.unwrap();

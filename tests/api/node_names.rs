@@ -63,7 +63,7 @@ async fn deleted_on(ring: &Ring, id: &str, name: &str) -> Job {
 
 #[tokio::test]
 async fn the_record_of_a_volume_decides_about_its_node_and_no_label_does() {
-    let ring = Ring::start().await;
+    let mut ring = Ring::start().await;
     node(&ring, "n1", "n1.example.org").await;
     node(&ring, "n2", "n2").await;
     ring.delayed_class("c", KEYS).await;
@@ -80,6 +80,7 @@ async fn the_record_of_a_volume_decides_about_its_node_and_no_label_does() {
     // While another node has the label, a delete run on either could be on the wrong one.
     label(&ring, "n2", "n1.example.org").await;
     doctor_says(&ring, &id, "node n2 has them now").await;
+    ring.catch_up().await;
     let name = names::pv_name(&id);
     ring.delete_claim("a").await;
     ring.claim_gone("a").await;
@@ -132,7 +133,7 @@ async fn a_volume_that_was_carried_to_another_node_is_deleted_there() {
 /// A node has a new name, and its disk and its label.
 #[tokio::test]
 async fn a_volume_of_a_renamed_node_gets_the_new_name_by_vouch() {
-    let ring = Ring::start().await;
+    let mut ring = Ring::start().await;
     node(&ring, "n1", "n1").await;
     ring.delayed_class("c", &[KEYS, &[("node-gone", "forget")]].concat()).await;
     let id = bound_on(&ring, "a", "n1", "n1").await;
@@ -140,6 +141,7 @@ async fn a_volume_of_a_renamed_node_gets_the_new_name_by_vouch() {
     nodes(&ring).delete("n1", &DeleteParams::default()).await.unwrap();
     node(&ring, "n1-new", "n1").await;
     doctor_says(&ring, &id, "--node n1-new").await;
+    ring.catch_up().await;
     ring.delete_claim("a").await;
     ring.event("", &name, reason::VOLUME_FAILED_DELETE, "its node affinity leads to node n1-new").await;
     let output = flex(&ring, &["vouch", "--also-released", "--node", "n1-new", &name]);
@@ -147,7 +149,7 @@ async fn a_volume_of_a_renamed_node_gets_the_new_name_by_vouch() {
     deleted_on(&ring, &id, "n1-new").await;
 }
 
-/// Begins a run on a node, and removes its claim by force while no orchestrator runs. Returns the Job and its id.
+/// Begins a run on a node, kills the orchestrator, and removes the claim by force. Returns the Job and its id.
 async fn run_without_claim(ring: &mut Ring, claim: &str, name: &str) -> (Job, String) {
     ring.claim(claim, "c").await;
     ring.select(claim, name).await;
@@ -159,7 +161,6 @@ async fn run_without_claim(ring: &mut Ring, claim: &str, name: &str) -> (Job, St
     let none = json!({ "metadata": { "finalizers": null } });
     ring.claims().patch(claim, &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
     ring.claim_gone(claim).await;
-    ring.run().await;
     (job, id)
 }
 
@@ -181,12 +182,14 @@ async fn a_volume_that_was_never_adopted_is_deleted_on_the_node_of_its_run() {
     let (job, id) = run_without_claim(&mut ring, "moved", "n1").await;
     label(&ring, "n1", "n1").await;
     label(&ring, "n2", "x").await;
+    ring.run().await;
     makes_volume(&ring, &job, "x").await;
     deleted_on(&ring, &id, "n1").await;
 
     // The node is away when the volume appears, and comes back.
     let (job, id) = run_without_claim(&mut ring, "away", "n1").await;
     nodes(&ring).delete("n1", &DeleteParams::default()).await.unwrap();
+    ring.run().await;
     makes_volume(&ring, &job, "n1").await;
     let says = "node n1 is gone, and storage on it must be deleted";
     ring.event("", &names::pv_name(&id), reason::VOLUME_FAILED_DELETE, says).await;

@@ -76,7 +76,7 @@ async fn leftovers_of_attempts_on_other_nodes_are_deleted() {
 
 #[tokio::test]
 async fn a_deleted_node_is_handled_as_the_class_says() {
-    let ring = Ring::start().await;
+    let mut ring = Ring::start().await;
     for node in ["n1", "n2"] {
         ring.node(node).await;
     }
@@ -95,6 +95,7 @@ async fn a_deleted_node_is_handled_as_the_class_says() {
     ring.pod_ends(&job, 0, "").await;
     let name = volume.metadata.name.clone().unwrap();
     delete_node(&ring, "n1").await;
+    ring.catch_up().await;
     ring.delete_claim("a").await;
     ring.claim_gone("a").await;
     ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "node n1 is gone, and storage on it must be deleted")
@@ -116,6 +117,7 @@ async fn a_deleted_node_is_handled_as_the_class_says() {
     ring.pod_ends(&job, exit::TEMPFAIL, "half made").await;
     ring.event(&ring.user, "b", reason::PROVISIONING_FAILED, "half made").await;
     delete_node(&ring, "n2").await;
+    ring.catch_up().await;
     ring.delete_claim("b").await;
     ring.claim_gone("b").await;
     ring.forget_failed_jobs().await;
@@ -124,13 +126,16 @@ async fn a_deleted_node_is_handled_as_the_class_says() {
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Three nodes in two zones.
-async fn zones(ring: &Ring) {
+/// Starts an orchestrator that knows three nodes in two zones.
+async fn zones() -> Ring {
+    let mut ring = Ring::without_orchestrator(&[]).await;
     let nodes: Api<Node> = Api::all(ring.client.clone());
     for (name, zone) in [("n1", "a"), ("n2", "b"), ("n3", "b")] {
         let node = json!({ "metadata": { "name": name, "labels": { names::HOSTNAME: name, ZONE: zone } } });
         nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     }
+    ring.run().await;
+    ring
 }
 
 /// A class whose volumes may be in zone b alone.
@@ -155,8 +160,7 @@ async fn terms_of(ring: &Ring, volume: &str) -> serde_json::Value {
 
 #[tokio::test]
 async fn a_selected_node_outside_of_the_allowed_topologies_is_not_used() {
-    let ring = Ring::start().await;
-    zones(&ring).await;
+    let ring = zones().await;
     class_of_zone_b(&ring, "c", "WaitForFirstConsumer", &[("volume-affinity", ZONE), ("backoff", "1s")]).await;
     ring.claim("a", "c").await;
     ring.select("a", "n1").await;
@@ -196,8 +200,7 @@ async fn a_selected_node_outside_of_the_allowed_topologies_is_not_used() {
 
 #[tokio::test]
 async fn an_immediate_class_makes_and_binds_its_volumes_in_the_allowed_topologies() {
-    let ring = Ring::start().await;
-    zones(&ring).await;
+    let ring = zones().await;
     let keys = [("volume-affinity", names::HOSTNAME), ("backoff", "1s")];
     class_of_zone_b(&ring, "c", "Immediate", &keys).await;
     ring.claim("a", "c").await;

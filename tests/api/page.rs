@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use flex_contract::names;
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
 use orchestrator::browser::{Browser, Screen};
 use orchestrator::deployed::root;
 use orchestrator::kubelet::nfs_volume;
 use orchestrator::page::{SERVED, WITH_PAGE, asked, json_of, json_when, served_at};
-use orchestrator::ring::{ADMIN, Ring, USER, uid};
-use orchestrator::wait::until;
+use orchestrator::ring::{ADMIN, OWN, Ring, USER, uid};
+use orchestrator::wait::{unexpected, until};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -86,6 +87,11 @@ async fn at_work(ring: &Ring, step: Duration) {
     sleep(step).await;
 }
 
+/// Checks that the orchestrator has led all the time: it forgets the last hour when it cannot renew its Lease.
+fn is_first_term(ring: &Ring) -> bool {
+    ring.log_text().matches("leadership changed").count() == 1
+}
+
 #[tokio::test]
 async fn the_page_says_what_is_so() {
     let (ring, address) = start().await;
@@ -101,7 +107,8 @@ async fn the_page_says_what_is_so() {
     assert_eq!((&running["class"], &running["attempt"]), (&json!("ceph-fast"), &json!(1)));
     let stages: Vec<_> = running["stages"].as_array().unwrap().iter().map(|stage| &stage["stage"]).collect();
     assert!(stages.contains(&&json!("job-created")), "{running}");
-    assert!(running["expectedEnd"].is_i64(), "two claims of the class were bound within the hour: {running}");
+    let is_known = running["expectedEnd"].is_i64();
+    assert!(is_known || !is_first_term(&ring), "two claims of the class were bound within the hour: {running}");
     assert_eq!(row(rows, "scratch-0")["waitsFor"], "the first pod that uses it");
 
     let failures = json_of(address, "/failures").await;
@@ -117,14 +124,15 @@ async fn the_page_says_what_is_so() {
     assert!(keys.contains(&&json!("max-in-flight")), "{refused}");
     assert_eq!(row(&configs["configs"]["rows"], "nfs-home")["classes"], json!(["nfs-home"]));
 
-    let known = |json: &Value| json["policies"]["unknown"].is_null();
+    let known = |json: &Value| json["policies"]["unknown"].is_null() && json["head"]["leads"] == true;
     let overview = json_when(address, "/", "the policies", known).await;
     let head = &overview["head"];
     assert_eq!((&head["leads"], &head["leader"], &head["replica"]), (&json!(true), &json!("one"), &json!("one")));
     assert_eq!((&head["counts"]["claims"], &head["counts"]["failures"]), (&json!(3), &json!(1)));
     assert_eq!((&head["counts"]["configs"], &head["counts"]["refused"]), (&json!(4), &json!(1)));
     let fast = row(&overview["classes"], "ceph-fast");
-    assert_eq!((&fast["hour"]["bound"], &fast["limits"]["runs"]), (&json!(2), &json!(8)));
+    assert_eq!(fast["limits"]["runs"], json!(8));
+    assert!(fast["hour"]["bound"] == 2 || !is_first_term(&ring), "{fast}");
     assert!(fast["hour"]["p95"].as_f64() >= fast["hour"]["p50"].as_f64(), "{fast}");
     assert_eq!((&fast["volumes"], &fast["limits"]["bytes"]), (&json!(3), &json!("2Ti")), "two, and one in flight");
 
@@ -151,15 +159,26 @@ async fn a_replica_that_stands_by_names_the_leader() {
     let (ring, address) = start().await;
     json_when(address, "/", "a leader", |json| json["head"]["leads"] == true).await;
     let _second = ring.spawn("two").await;
-    let standby = until("the second replica serves its page", || async {
+    let other = until("the second replica serves its page", || async {
         let log = ring.log_of_replica("two");
         log.lines().find(|line| line.contains(SERVED)).map(served_at).ok_or(log)
     })
     .await;
-    let json = json_when(standby, "/", "the leader", |json| json["head"]["leader"] == "one").await;
-    assert_eq!((&json["head"]["leads"], &json["head"]["replica"]), (&json!(false), &json!("two")));
-    let html = asked(standby, "GET", "/", "localhost").await;
-    assert!(html.contains("This replica does not lead") && html.contains("The Lease names <bdi>one</bdi>"), "{html}");
+    let leases = ring.api::<Lease>(OWN);
+    until("the replica that stands by names the leader", || async {
+        // On a busy machine the second may take the Lease.
+        let lease = leases.get("flex-provisioner-default").await.map_err(|error| error.to_string())?;
+        let leader = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+        let (standby, own) = if leader == "one" { (other, "two") } else { (address, "one") };
+        let json = json_of(standby, "/").await;
+        let html = asked(standby, "GET", "/", "localhost").await;
+        let head = &json["head"];
+        let says = head["leads"] == false && head["leader"] == leader && head["replica"] == own;
+        let named = html.contains(&format!("The Lease names <bdi>{leader}</bdi>"));
+        let shows = named && html.contains("This replica does not lead");
+        if says && shows { Ok(()) } else { unexpected((json, html)) }
+    })
+    .await;
 }
 
 /// Returns the resident memory of a process, in KiB.
@@ -174,12 +193,18 @@ async fn readers_cost_little_memory() {
     let (ring, address) = start().await;
     at_work(&ring, Duration::ZERO).await;
     json_when(address, "/failures", "a failure", |json| json["head"]["counts"]["failures"] == 1).await;
-    let before = resident(ring.pid());
-    for _ in 0..100 {
+    let read = async || {
         for (name, path) in PAGES {
             let html = asked(address, "GET", path, "localhost").await;
             assert!(html.ends_with("</html>"), "{name}: {html}");
         }
+    };
+    // The first sweep and the first page of each kind cost memory once.
+    json_when(address, "/findings", "the first sweep", |json| !json["sweptAt"].is_null()).await;
+    read().await;
+    let before = resident(ring.pid());
+    for _ in 0..100 {
+        read().await;
     }
     let more = resident(ring.pid()) - before;
     eprintln!("500 pages: {more} KiB more of {before} KiB");

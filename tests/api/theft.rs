@@ -28,8 +28,10 @@ async fn a_claim_whose_volume_was_stolen_gets_another() {
         uid: thief.metadata.uid.clone(),
         ..ObjectReference::default()
     });
+    // The orchestrator stops this run as soon as it sees whose the volume is.
+    ring.pod_of(&job).await;
     ring.create_volume(&volume).await;
-    ring.pod_ends(&job, 0, "").await;
+    ring.pod_ends_or_is_deleted(&job, 0, "").await;
     let taken = volume.metadata.name.clone().unwrap();
     let bound = ring.bound("thief").await;
     assert_eq!(bound.spec.unwrap().volume_name.as_deref(), Some(taken.as_str()));

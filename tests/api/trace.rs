@@ -112,14 +112,15 @@ async fn a_pending_claim_is_told_for_whom_it_waits_and_what_to_do() {
     ring.stamped("first").await;
     ring.claim("second", "busy").await;
     traced(&ring, "second", "Waits for `stamped`").await;
-    ring.claim("pull", "c").await;
-    let claim = ring.stamped("pull").await;
+    ring.claim("stuck", "c").await;
+    let claim = ring.stamped("stuck").await;
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     let scheduled = json!({ "type": "PodScheduled", "status": "True", "lastTransitionTime": jiff::Timestamp::now() });
     ring.pod_status(&job, json!({ "phase": "Pending", "conditions": [scheduled] })).await;
-    ring.pod_waits(&job, "ImagePullBackOff", "no such image").await;
-    let pull = traced(&ring, "pull", "no such image").await;
-    assert!(pull.contains("Waits for `started`") && pull.contains("the work of the kubelet"), "{pull}");
+    // The orchestrator gives up no pod for this reason.
+    ring.pod_waits(&job, "CreateContainerError", "no such device").await;
+    let stuck = traced(&ring, "stuck", "no such device").await;
+    assert!(stuck.contains("Waits for `started`") && stuck.contains("the work of the kubelet"), "{stuck}");
     ring.claim("broken", "c").await;
     let claim = ring.stamped("broken").await;
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;

@@ -121,9 +121,10 @@ async fn a_volume_in_use_and_its_snapshots_get_another_node_by_vouch() {
 /// A snapshot may outlive its volume.
 #[tokio::test]
 async fn a_snapshot_whose_volume_is_gone_gets_another_node_by_vouch() {
-    let (ring, name, snapshot) = with_snapshot().await;
+    let (mut ring, name, snapshot) = with_snapshot().await;
     ring.deleted_with_volume("a").await;
     rename(&ring).await;
+    ring.catch_up().await;
     ring.delete_snapshot("monday").await;
     ring.event(&ring.user, "monday", reason::SNAPSHOT_DELETION_FAILED, "node n1, which stores the snapshot, is gone")
         .await;
@@ -137,12 +138,13 @@ async fn a_snapshot_whose_volume_is_gone_gets_another_node_by_vouch() {
 
 #[tokio::test]
 async fn a_claim_that_grows_on_a_lost_node_says_how_to_name_another() {
-    let ring = Ring::start().await;
+    let mut ring = Ring::start().await;
     ring.node("n1").await;
     class(&ring, "expand").await;
     let id = bound_on(&ring, "a", "n1").await;
     let name = names::pv_name(&id);
     rename(&ring).await;
+    ring.catch_up().await;
     ring.ask("a", "3Gi").await.unwrap();
     let job = ring.job_on("expand", &id, "n1").await;
     let condition =

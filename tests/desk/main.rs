@@ -10,9 +10,10 @@ mod scaffold;
 mod shipped;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
 /// The directory with `flex-pv`: that of the command, where a build of the whole workspace leaves it.
@@ -52,11 +53,15 @@ impl Files {
         Files(folder)
     }
 
-    /// Writes a file that can be executed, and returns its path.
+    /// Writes a file that can be executed, and returns its path. Another process does it, so that no child that a parallel
+    /// test forks just now holds the file open for writing.
     fn write(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut writer = Command::new("sh");
+        writer.args(["-c", "cat >\"$0\" && chmod 755 \"$0\"", &path]).stdin(Stdio::piped());
+        let mut writer = writer.spawn().unwrap();
+        writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(writer.wait().unwrap().success(), "{path} cannot be written");
         path
     }
 

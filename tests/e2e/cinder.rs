@@ -155,7 +155,6 @@ async fn every_connection_and_operation_by_pods() {
     ring.snapshot_gone("monday").await;
     clean(&ring).await;
     assert_eq!((project.volumes(), project.snapshots()), (vec![], vec![]));
-    ring.end_snapshots().await;
     for file in &files {
         kubectl(ring.cluster(), &["delete", "-f", file]);
     }

@@ -285,10 +285,19 @@ async fn a_volume_that_no_pod_can_mount_fails_with_the_events_of_the_pod_and_a_s
     let base = copies_class(&ring, class, provision, "clone").await;
     let config = format!("{OWN}/{class}");
     let flags = ["--cluster-config", config.as_str(), "--only", "clone-content"];
-    let ended = conformance(&ring, &[flags.as_slice(), &["--mount-timeout", "30s"]].concat()).await;
-    let (outcome, why) = &ended.outcomes["clone-content"];
-    assert_eq!((ended.code, outcome.as_str()), (1, "failed"), "{}", ended.text);
-    for part in ["the pod that writes into the volume pvc-", "within 30 s: FailedMount", "/absent"] {
+    let failure = async |limit: u32| {
+        let ended = conformance(&ring, &[flags.as_slice(), &["--mount-timeout", &format!("{limit}s")]].concat()).await;
+        let (outcome, why) = &ended.outcomes["clone-content"];
+        assert_eq!((ended.code, outcome.as_str()), (1, "failed"), "{}", ended.text);
+        assert!(why.contains(&format!("within {limit} s: ")), "{why}");
+        why.clone()
+    };
+    let mut why = failure(30).await;
+    // On a busy machine the kubelet may begin with the pod later.
+    if !why.contains("FailedMount") {
+        why = failure(240).await;
+    }
+    for part in ["the pod that writes into the volume pvc-", "FailedMount: ", "/absent"] {
         assert!(why.contains(part), "{part}: {why}");
     }
 

@@ -98,7 +98,7 @@ async fn from_parts(ring: &Ring, files: &Files) {
     remove(ring, &[&class, &config, &install]);
 }
 
-/// Deletes the objects of files as docs/install.md says, and checks that nothing is left of them.
+/// Deletes the objects of files as docs/how-to/uninstall.md says, and checks that nothing is left of them.
 fn remove(ring: &Ring, files: &[&str]) {
     for file in files {
         kubectl(ring.cluster(), &["delete", "--ignore-not-found", "--timeout=300s", "-f", file]);

@@ -162,7 +162,7 @@ async fn access_modes_work_as_kubernetes_defines_them() {
     is_running(&ring, "writer").await;
 
     // Both pods at one time.
-    let read = "until cat /data/text; do sleep 0.1; done";
+    let read = "until [ -s /data/text ]; do sleep 0.1; done; cat /data/text";
     pod_with(&ring, "reader", read, of("shared", false)).await;
     assert_eq!(log_of(&ring, "reader").await.trim(), "for all");
     // A volume that many may read is a clone of one that a pod has written.
@@ -232,14 +232,24 @@ async fn a_block_volume_returns_the_bytes_that_were_written() {
     })
     .await;
     let device = fs::read_link(&link).unwrap();
+    let file_of = |block: &str| fs::read_to_string(format!("/sys/block/{block}/loop/backing_file")).unwrap_or_default();
+    let blocks = || -> Vec<String> {
+        fs::read_dir("/sys/block").unwrap().map(|block| block.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    // For a pod, the kubelet attaches a device to the device, and it needs the link to detach it.
+    until("the kubelet has released the device", || async {
+        let is_above = |file: &str| file.contains(&names::pv_name(&id)) || Path::new(file.trim()) == device;
+        match blocks().into_iter().find(|block| is_above(&file_of(block))) {
+            Some(block) => unexpected(block),
+            None => Ok(()),
+        }
+    })
+    .await;
     fs::remove_dir_all(devices).unwrap();
     // A pod cannot use this against other volumes: a holder device keeps the device, and is detached with the node,
     // too.
-    let file_of = |block: &str| fs::read_to_string(format!("/sys/block/{block}/loop/backing_file")).unwrap_or_default();
-    let blocks: Vec<_> =
-        fs::read_dir("/sys/block").unwrap().map(|block| block.unwrap().file_name().into_string().unwrap()).collect();
-    let holder = blocks
-        .iter()
+    let holder = blocks()
+        .into_iter()
         .find(|block| file_of(block).contains(&format!(".hold-{id}-")))
         .expect("a holder device has the file");
     for device in [&device, Path::new(&format!("/dev/{holder}"))] {

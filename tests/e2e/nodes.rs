@@ -317,11 +317,14 @@ impl Both {
         self.ring.delete_claim("early").await;
         self.ready(false).await;
         self.ring.delete_claim("late").await;
+        // On a busy machine the scheduler may be too late to put the pod on a node that counts as ready.
+        let early = self.ring.pod_of(&self.ring.job(OWN, "delete", &ids[0], 1).await).await;
+        let is_placed = early.spec.is_some_and(|spec| spec.node_name.is_some());
         let began = Instant::now();
         let silent = format!("a pod of the provisioner is on node {}, which does not answer", self.second.name());
         let waits = format!("delete run: it must run on node {}, which does not answer", self.second.name());
-        for (id, text) in ids.iter().zip([silent, waits]) {
-            self.says(id, reason::VOLUME_FAILED_DELETE, &text).await;
+        for (id, text) in ids.iter().zip([if is_placed { &silent } else { &waits }, &waits]) {
+            self.says(id, reason::VOLUME_FAILED_DELETE, text).await;
         }
         println!("{:>6} ms until both volumes said why they wait", began.elapsed().as_millis());
         for id in &ids {

@@ -111,7 +111,6 @@ async fn a_btrfs_volume_is_full_at_its_size_and_a_snapshot_of_much_data_is_resto
         }
     })
     .await;
-    ring.end_snapshots().await;
     Api::<StorageClass>::all(ring.client.clone()).delete("btrfs", &DeleteParams::default()).await.unwrap();
     ring.api::<ConfigMap>(OWN).delete("btrfs", &DeleteParams::default()).await.unwrap();
 }

@@ -1,35 +1,50 @@
 //! The status page of a pod, through the API server.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use orchestrator::deployed::{PROCESS, users};
-use orchestrator::ring::{OWN, program};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use orchestrator::ring::{OWN, Ring, program};
+use orchestrator::wait::{GUARD, unexpected, until};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
-use tokio::process::Command;
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+
+/// Starts a command that asks the leader. The command lasts, so its output is read line by line.
+fn started(ring: &Ring, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut child = Command::new(program())
+        .args(arguments)
+        .args(["--namespace", OWN])
+        .env("KUBECONFIG", ring.cluster().kubeconfig())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    (child, lines)
+}
 
 #[tokio::test]
 async fn the_page_of_the_leader_comes_through_the_api_server() {
     let ring = users("status-page").await;
     let _lives = PROCESS.read().await;
-    let mut ui = Command::new(program())
-        .args(["ui", "--no-browser", "--namespace", OWN])
-        .env("KUBECONFIG", ring.cluster().kubeconfig())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(ui.stdout.take().unwrap()).lines();
-    let first = tokio::time::timeout(Duration::from_secs(60), lines.next_line()).await;
-    let line = first.expect("ui prints an address").unwrap().expect("ui has not ended");
+    // The command ends if a busy machine answers late.
+    let (_ui, line) = until("ui prints an address", || async {
+        let (ui, mut lines) = started(&ring, &["ui", "--no-browser"]);
+        match timeout(GUARD, lines.next_line()).await.expect("ui prints an address, or ends").unwrap() {
+            Some(line) => Ok((ui, line)),
+            None => unexpected(ui.wait_with_output().await.unwrap()),
+        }
+    })
+    .await;
     let address = line.trim_start_matches("http://").trim_end_matches('/');
     for path in ["/", "/claims", "/assets/style.css"] {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
-        let read = tokio::time::timeout(Duration::from_secs(60), stream.read_to_string(&mut answer));
+        let read = timeout(GUARD, stream.read_to_string(&mut answer));
         read.await.expect("the page ends its connection").unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
         assert!(path != "/" || answer.contains(">Leads<"), "it is the page of the leader: {answer}");
@@ -40,26 +55,25 @@ async fn the_page_of_the_leader_comes_through_the_api_server() {
 async fn a_person_who_watches_asks_the_leader() {
     let ring = users("status-watch").await;
     let _lives = PROCESS.read().await;
-    let mut watching = Command::new(program())
-        .args(["status", "--watch", "--namespace", OWN])
-        .env("KUBECONFIG", ring.cluster().kubeconfig())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
-    let has_classes = async {
-        while let Some(line) = lines.next_line().await.unwrap() {
-            if line.starts_with("CLASS ") {
-                return true;
+    // The command watches by itself, and says so, if a busy machine answers late.
+    until("it shows the classes, and needs no watches", || async {
+        let (mut watching, mut lines) = started(&ring, &["status", "--watch"]);
+        let has_classes = async {
+            while let Some(line) = lines.next_line().await.unwrap() {
+                if line.starts_with("CLASS ") {
+                    return true;
+                }
             }
+            false
+        };
+        let has_classes = timeout(GUARD, has_classes).await;
+        watching.kill().await.unwrap();
+        let mut said = String::new();
+        watching.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
+        match (has_classes, said.as_str()) {
+            (Ok(true), "") => Ok(()),
+            other => unexpected(other),
         }
-        false
-    };
-    let has_classes = tokio::time::timeout(Duration::from_secs(60), has_classes).await;
-    watching.kill().await.unwrap();
-    let mut said = String::new();
-    watching.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
-    assert_eq!((has_classes, said.as_str()), (Ok(true), ""), "it needs no watches");
+    })
+    .await;
 }

@@ -28,6 +28,8 @@ pub struct Log {
     began: Instant,
     /// The disturbances so far.
     pub done: Vec<String>,
+    /// The number of claims beside those of the burst.
+    added: usize,
 }
 
 impl Log {
@@ -35,6 +37,15 @@ impl Log {
     pub fn note(&mut self, what: impl Display) {
         println!("{:>5.1} s  {what}", self.began.elapsed().as_secs_f64());
         self.done.push(what.to_string());
+    }
+
+    /// Creates another claim, unless one is Pending, for a disturbance to which the burst has left too few runs.
+    pub async fn add_claim(&mut self, ring: &Ring) {
+        let claims = list(ring).await.unwrap_or_default();
+        if claims.iter().all(|claim| phase(claim) == "Bound") {
+            create(ring, &added(self.added)).await;
+            self.added += 1;
+        }
     }
 }
 
@@ -83,8 +94,11 @@ where
     let before = volumes_in(&on_node);
     slow_class(ring, class, runs).await;
     println!("{class}: {CLAIMS} claims over {OVER:?}, SEED={seed}");
-    let log = Log { began, done: Vec::new() };
+    let log = Log { began, done: Vec::new(), added: 0 };
     let (gone, log) = tokio::join!(create_and_delete(ring, seed), disturb(log));
+    for number in 0..log.added {
+        delete(ring, &added(number)).await;
+    }
     let quiet = Instant::now();
 
     let expected: BTreeSet<String> = (0..CLAIMS).map(name).filter(|name| !gone.contains(name)).collect();
@@ -150,6 +164,10 @@ fn name(number: usize) -> String {
     format!("c{number}")
 }
 
+fn added(number: usize) -> String {
+    format!("added{number}")
+}
+
 async fn list(ring: &Ring) -> Result<Vec<PersistentVolumeClaim>, String> {
     Ok(ring.claims().list(&ListParams::default()).await.map_err(|error| error.to_string())?.items)
 }
@@ -179,17 +197,21 @@ async fn create_and_delete(ring: &Ring, seed: u64) -> BTreeSet<String> {
             return None;
         }
         tokio::time::sleep(dice.time(Duration::from_secs(4))).await;
-        within(LIMIT, "a claim can be deleted", || async {
-            match ring.claims().delete(&name, &DeleteParams::default()).await {
-                Ok(_) => Ok(()),
-                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-                Err(error) => unexpected(error),
-            }
-        })
-        .await;
+        delete(ring, &name).await;
         Some(name)
     });
     futures::future::join_all(lives).await.into_iter().flatten().collect()
+}
+
+async fn delete(ring: &Ring, name: &str) {
+    within(LIMIT, "a claim can be deleted", || async {
+        match ring.claims().delete(name, &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => unexpected(error),
+        }
+    })
+    .await;
 }
 
 async fn create(ring: &Ring, name: &str) {

@@ -1,9 +1,10 @@
 //! The processes that are killed during a burst of claims.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use cluster::Component;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::ListParams;
 
 use crate::alone;
@@ -30,15 +31,25 @@ fn seed() -> u64 {
     std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(u64::from(std::process::id()))
 }
 
-/// Returns the orchestrator's process, and the number of restarts of its container.
+/// Returns the orchestrator's process, and the number of restarts of its container. The status of a pod is behind its
+/// processes, whose control groups name their containers.
 async fn orchestrator(ring: &Ring) -> (i32, i32) {
     let pods_of_orchestrator = ListParams::default().labels("app.kubernetes.io/name=flex-provisioner");
     until("one orchestrator runs", || async {
         let pods = ring.api::<Pod>(OWN).list(&pods_of_orchestrator).await.map_err(|error| error.to_string())?.items;
         let containers =
             |pod: &Pod| pod.status.clone().and_then(|status| status.container_statuses).unwrap_or_default();
-        match (pods.as_slice(), orchestrator_pid()) {
-            ([pod], Some(pid)) => Ok((pid, containers(pod).iter().map(|container| container.restart_count).sum())),
+        let pid = orchestrator_pid();
+        let group = pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()).unwrap_or_default();
+        let is_its = |container: &ContainerStatus| {
+            let id = container.container_id.as_deref().and_then(|id| id.strip_prefix("containerd://"));
+            id.is_some_and(|id| group.contains(id))
+        };
+        match (pods.as_slice(), pid) {
+            ([pod], Some(pid)) => match containers(pod).into_iter().find(is_its) {
+                Some(container) => Ok((pid, container.restart_count)),
+                None => unexpected((pid, &pod.status)),
+            },
             (pods, pid) => unexpected((pods.len(), pid)),
         }
     })
@@ -82,20 +93,24 @@ async fn claims_survive_kills_of_images_at_any_moment() {
     let (_turn, ring) = alone("kill-images").await;
     let (seed, adoption_mark) = (seed(), mark("kill-images"));
     let before = orchestrator(&ring).await;
-    let disturb = |mut log: Log| async move {
-        let (mut dice, began) = (Dice::of(seed, 0, "images"), Instant::now());
-        while goes_on(began, log.done.len() >= IMAGES) {
-            tokio::time::sleep(dice.time(Duration::from_millis(1200))).await;
-            let running = of_script(&adoption_mark);
-            if running.is_empty() {
-                continue;
+    let disturb = |mut log: Log| {
+        let ring = &ring;
+        async move {
+            let (mut dice, began) = (Dice::of(seed, 0, "images"), Instant::now());
+            while goes_on(began, log.done.len() >= IMAGES) {
+                tokio::time::sleep(dice.time(Duration::from_millis(1200))).await;
+                let running = of_script(&adoption_mark);
+                if running.is_empty() {
+                    add_claim_after_burst(ring, &mut log, began).await;
+                    continue;
+                }
+                let image = &running[dice.roll(running.len() as u64) as usize];
+                kill_if_there(image.pid);
+                log.note(format!("killed an image, process {}, one of {}", image.pid, running.len()));
             }
-            let image = &running[dice.roll(running.len() as u64) as usize];
-            kill_if_there(image.pid);
-            log.note(format!("killed an image, process {}, one of {}", image.pid, running.len()));
+            assert!(log.done.len() >= IMAGES, "only {} images were killed", log.done.len());
+            log
         }
-        assert!(log.done.len() >= IMAGES, "only {} images were killed", log.done.len());
-        log
     };
     burst(&ring, Runs::Own, seed, disturb).await;
     assert_eq!(orchestrator(&ring).await, before, "the orchestrator was not restarted");
@@ -122,7 +137,10 @@ async fn claims_survive_kills_of_shims_sandboxes_and_the_kubelet() {
                     kubelets += 1;
                 }
                 let running = of_script(&adoption_mark);
-                let Some(image) = running.first() else { continue };
+                let Some(image) = running.first() else {
+                    add_claim_after_burst(ring, &mut log, began).await;
+                    continue;
+                };
                 if shims <= sandboxes {
                     kill_if_there(image.parent);
                     shims += 1;
@@ -165,6 +183,13 @@ async fn claims_survive_a_paused_and_killed_api_server() {
     };
     burst(&ring, Runs::Own, seed(), disturb).await;
     assert_eq!(orchestrator(&ring).await, before, "the process is the same, and was never restarted");
+}
+
+/// Gives a disturbance another run if those of the burst were too few for it.
+async fn add_claim_after_burst(ring: &Ring, log: &mut Log, began: Instant) {
+    if began.elapsed() > WHILE {
+        log.add_claim(ring).await;
+    }
 }
 
 /// Kills a process that may have ended meanwhile.

@@ -28,6 +28,8 @@ mod nfs_kernel;
 mod on_host;
 #[path = "recipes/parameters.rs"]
 mod parameters;
+#[path = "../../../testing/ganesha/src/port.rs"]
+mod port;
 #[path = "recipes/s3_bucket.rs"]
 mod s3_bucket;
 #[path = "recipes/smb.rs"]

@@ -158,16 +158,17 @@ pub(crate) fn fast_dir() -> PathBuf {
     if usable && tempfile::tempfile_in(memory).is_ok() { memory.into() } else { std::env::temp_dir() }
 }
 
-/// Returns an address whose port and the next three are free, below the range from which connections take their ports.
+/// Returns an address whose port and the next three are free, below the ports of other servers of tests, and below the
+/// range from which connections take their ports.
 fn free_ports() -> Result<SocketAddr> {
     let localhost = Ipv4Addr::LOCALHOST;
     for _ in 0..200 {
         let random = RandomState::new().build_hasher().finish();
-        let port = 10_000 + u16::try_from(random % 5_000)? * 4;
+        let port = 10_000 + u16::try_from(random % 2_500)? * 4;
         let held: Result<Vec<_>, _> = (port..port + 4).map(|port| TcpListener::bind((localhost, port))).collect();
         if held.is_ok() {
             return Ok((localhost, port).into());
         }
     }
-    bail!("found no four free ports between 10000 and 30000 on {localhost}")
+    bail!("found no four free ports between 10000 and 20000 on {localhost}")
 }

@@ -72,10 +72,9 @@ async fn pods_run_and_nothing_is_left() {
     kubectl(&cluster, &["apply", "-f", "-"], &OBJECTS.replace("IMAGE", IMAGE));
     kubectl(&cluster, &["wait", "--for=condition=complete", "job/job", "--timeout=300s"], "");
     lap("the Job is complete");
-    assert_eq!(log_of(&cluster, "job/job"), "done\n");
+    says(&cluster, "job/job", "done\n");
     kubectl(&cluster, &["wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/api", "--timeout=300s"], "");
-    let log = log_of(&cluster, "api");
-    assert!(log.contains("I am system:serviceaccount:default:default"), "{log}");
+    says(&cluster, "api", "I am system:serviceaccount:default:default");
     lap("a pod has reached the API");
     kubectl(&cluster, &["wait", "--for=condition=ready", "pod/shell", "--timeout=300s"], "");
     let answer = kubectl(&cluster, &["exec", "shell", "--", "/bin/sh", "-c", "echo from inside"], "");
@@ -215,14 +214,15 @@ fn image(dir: &Path) -> std::path::PathBuf {
     archive
 }
 
-/// Returns the log of a container that has ended, which may appear a little after its end.
-fn log_of(cluster: &Cluster, what: &str) -> String {
+/// Waits for a text in the log of a container that has ended. The log may appear a little after the end.
+fn says(cluster: &Cluster, what: &str, text: &str) {
     let began = Instant::now();
     loop {
         let log = kubectl(cluster, &["logs", what], "");
-        if !log.is_empty() || began.elapsed() > GUARD {
-            return log;
+        if log.contains(text) {
+            return;
         }
+        assert!(began.elapsed() < GUARD, "{what} says {log}");
         std::thread::sleep(Duration::from_millis(250));
     }
 }

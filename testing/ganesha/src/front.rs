@@ -6,15 +6,14 @@
 //! the server for the numbers of both files in place of the operation, finds the files on the disk, copies, and answers
 //! as a server with the operation would.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Ganesha;
 use crate::wire::{self, Call, Request};
@@ -52,8 +51,11 @@ pub enum Operation {
 #[derive(Default)]
 struct Hold {
     operation: Option<Operation>,
-    is_holding: bool,
+    since: Option<Instant>,
 }
+
+/// The requests with an operation, by the files and the place in the source: a client repeats a request whose answer is late.
+type Counted = Mutex<HashSet<(Option<(u64, u64)>, u64)>>;
 
 /// What all connections share.
 struct Shared {
@@ -61,8 +63,8 @@ struct Shared {
     server: u16,
     clone: Answer,
     copy: Answer,
-    clones: AtomicUsize,
-    copies: AtomicUsize,
+    clones: Counted,
+    copies: Counted,
     hold: Mutex<Hold>,
     changed: Condvar,
     xattrs: Xattrs,
@@ -96,7 +98,7 @@ impl Front {
     pub fn start_with(server: &Ganesha, clone: Answer, copy: Answer, xattrs: Xattrs) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("a bound socket").port();
-        let (clones, copies) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (clones, copies) = (Counted::default(), Counted::default());
         let (directory, server) = (server.directory(), server.port());
         let (hold, changed) = (Mutex::default(), Condvar::new());
         let shared = Arc::new(Shared { directory, server, clone, copy, clones, copies, hold, changed, xattrs });
@@ -129,27 +131,34 @@ impl Front {
     /// If there is none after a while.
     pub fn wait_until_held(&self) {
         let hold = self.shared.hold.lock().expect("no thread panics");
-        let waited = self.shared.changed.wait_timeout_while(hold, HELD_TIMEOUT, |hold| !hold.is_holding);
+        let waited = self.shared.changed.wait_timeout_while(hold, HELD_TIMEOUT, |hold| hold.since.is_none());
         assert!(!waited.expect("no thread panics").1.timed_out(), "no request was held within {HELD_TIMEOUT:?}");
     }
 
-    /// Passes on what is held, and holds nothing more.
+    /// Passes on what is held, and holds nothing more. Returns how long the first request was held.
     ///
     /// # Panics
     /// As [`Front::hold`].
-    pub fn release(&self) {
-        *self.shared.hold.lock().expect("no thread panics") = Hold::default();
+    pub fn release(&self) -> Duration {
+        let held = std::mem::take(&mut *self.shared.hold.lock().expect("no thread panics"));
         self.shared.changed.notify_all();
+        held.since.map(|since| since.elapsed()).unwrap_or_default()
     }
 
-    /// Returns how many requests to clone it got.
+    /// Returns how many requests to clone it got. A repeated request counts once.
+    ///
+    /// # Panics
+    /// As [`Front::hold`].
     pub fn clones(&self) -> usize {
-        self.shared.clones.load(Ordering::SeqCst)
+        self.shared.clones.lock().expect("no thread panics").len()
     }
 
-    /// Returns how many requests to copy it got.
+    /// Returns how many requests to copy it got. A repeated request counts once.
+    ///
+    /// # Panics
+    /// As [`Front::hold`].
     pub fn copies(&self) -> usize {
-        self.shared.copies.load(Ordering::SeqCst)
+        self.shared.copies.lock().expect("no thread panics").len()
     }
 }
 
@@ -209,7 +218,7 @@ impl Shared {
         };
         let mut hold = self.hold.lock().expect("no thread panics");
         while hold.operation == Some(operation) {
-            hold.is_holding = true;
+            hold.since.get_or_insert_with(Instant::now);
             self.changed.notify_all();
             hold = self.changed.wait(hold).expect("no thread panics");
         }
@@ -244,8 +253,9 @@ impl Shared {
             true => (&self.clones, self.clone),
             false => (&self.copies, self.copy),
         };
-        counter.fetch_add(1, Ordering::SeqCst);
-        let Some(files) = wire::files(reply) else { return reply.to_vec() };
+        let files = wire::files(reply);
+        counter.lock().expect("no thread panics").insert((files, call.from));
+        let Some(files) = files else { return reply.to_vec() };
         let outcome = match wanted {
             Answer::Refused(status) => Err(status),
             Answer::Done => self.copied(files, &call).map_err(|_| wire::IO_ERROR),

@@ -5,12 +5,12 @@
 //! portmapper, of which a machine has only one.
 
 mod front;
+mod port;
 mod wire;
 mod xattrs;
 
 use std::fs;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -174,16 +174,9 @@ fn process(folder: &Path) -> Child {
     command.spawn().unwrap_or_else(|error| panic!("ganesha.nfsd: {error}; install nfs-ganesha and nfs-ganesha-vfs"))
 }
 
-/// Returns a port on which no process listens. It is below those that the kernel gives to connections: one of these could
-/// take it before the server does, which starts slowly.
+/// Returns a port on which no process listens, and which no other test gets.
 pub fn free_port() -> u16 {
-    loop {
-        let random = RandomState::new().build_hasher().finish();
-        let port = 30_000 + u16::try_from(random % 2_700).expect("less than 2700");
-        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
-            return port;
-        }
-    }
+    port::free_port(30_000..32_700)
 }
 
 fn configuration(folder: &Path, address: Ipv4Addr, port: u16, options: Options) -> String {

@@ -12,6 +12,8 @@ mod cinder;
 mod exchange;
 mod kept_log;
 mod keystone;
+#[path = "../../ganesha/src/port.rs"]
+mod port;
 mod process;
 mod proxy;
 mod refuge;

@@ -1,11 +1,9 @@
 //! The common part of both servers: their installation, their ports, and waiting until they answer.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -64,17 +62,9 @@ pub fn cached_database(name: &str, folder: &Path, make: impl FnOnce()) {
     fs::rename(&half, &cached).expect("the cache can be written");
 }
 
-/// Returns a port on which no process listens. It is below those that the kernel gives to connections: one of these
-/// could take it before the server does, which starts slowly.
+/// Returns a port on which no process listens, and which no other test gets. Control planes have those below.
 pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = u16::try_from(std::process::id() % 9000).expect("less than 9000");
-    loop {
-        let port = 20000 + (first + NEXT.fetch_add(1, Ordering::SeqCst)) % 9000;
-        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
-            return port;
-        }
-    }
+    crate::port::free_port(20_000..29_000)
 }
 
 /// A server.

@@ -4,6 +4,8 @@ use std::process::Output;
 use std::time::Duration;
 
 use flex_contract::names;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::ResourceExt;
 use kube::api::PostParams;
 use serde_json::Value;
 
@@ -39,6 +41,10 @@ pub fn saved(ring: &Ring, what: &[&str]) -> Value {
 impl Backup {
     pub async fn of(ring: &Ring, claim: &str) -> Self {
         let volume = names::pv_name(&uid(&ring.bound(claim).await));
+        // The PV controller may bind a claim while the orchestrator still holds it.
+        let is_free =
+            |claim: &PersistentVolumeClaim| !claim.finalizers().iter().any(|own| own == names::CLAIM_FINALIZER);
+        ring.claim_when(claim, "is no longer held", is_free).await;
         Backup { claim: saved(ring, &["-n", &ring.user, "pvc", claim]), volume: saved(ring, &["pv", &volume]) }
     }
 

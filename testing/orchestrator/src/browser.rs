@@ -1,7 +1,7 @@
 //! A headless Chromium, driven by its DevTools protocol over a pair of pipes.
 
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
@@ -9,9 +9,6 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::wait::{GUARD, pause};
-
-/// The longest time of one command.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A screen on which a page is shown.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +57,13 @@ impl Browser {
         browser
     }
 
-    /// Sends a command, and returns its result. Other messages are ignored.
+    /// Sends a command that must succeed, and returns its result.
     async fn call(&mut self, method: &str, params: Value) -> Value {
+        self.tried(method, params).await.unwrap_or_else(|error| panic!("{method}: {error}"))
+    }
+
+    /// Sends a command, and returns its result or its error. Other messages are ignored.
+    async fn tried(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         self.sent += 1;
         let mut command = json!({ "id": self.sent, "method": method, "params": params });
         if let Some(session) = &self.session {
@@ -81,10 +83,12 @@ impl Browser {
                 }
             }
         };
-        let answer = tokio::time::timeout(ANSWERS_WITHIN, answer).await;
+        let answer = tokio::time::timeout(GUARD, answer).await;
         let answer = answer.unwrap_or_else(|_| panic!("{method}: chromium does not answer"));
-        assert!(answer.get("error").is_none(), "{method}: {answer}");
-        answer["result"].clone()
+        match answer.get("error") {
+            Some(error) => Err(error.clone()),
+            None => Ok(answer["result"].clone()),
+        }
     }
 
     /// Opens an address on a screen, and waits until its page is loaded.
@@ -95,10 +99,13 @@ impl Browser {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": features })).await;
         self.call("Emulation.setScriptExecutionDisabled", json!({ "value": !scripts })).await;
-        let opened = self.call("Page.navigate", json!({ "url": address })).await;
-        assert!(opened.get("errorText").is_none(), "{address}: {opened}");
-        let loaded = format!("document.readyState === 'complete' && location.href === {}", json!(address));
-        self.value_when(&format!("{address} is loaded"), &loaded).await;
+        // The page of before may have the same address.
+        for address in ["about:blank", address] {
+            let opened = self.call("Page.navigate", json!({ "url": address })).await;
+            assert!(opened.get("errorText").is_none(), "{address}: {opened}");
+            let loaded = format!("document.readyState === 'complete' && location.href === {}", json!(address));
+            self.value_when(&format!("{address} is loaded"), &loaded).await;
+        }
     }
 
     /// Waits until an expression in the page is true.
@@ -114,10 +121,17 @@ impl Browser {
         }
     }
 
-    /// Returns the value of an expression in the page.
+    /// Returns the value of an expression in the page. A page that is replaced meanwhile answers with an error.
     pub async fn value(&mut self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
-        let result = self.call("Runtime.evaluate", params).await;
+        let began = Instant::now();
+        let result = loop {
+            match self.tried("Runtime.evaluate", params.clone()).await {
+                Ok(result) => break result,
+                Err(error) => assert!(began.elapsed() < GUARD, "{expression}: {error}"),
+            }
+            tokio::time::sleep(pause(began.elapsed())).await;
+        };
         assert!(result.get("exceptionDetails").is_none(), "{expression}: {result}");
         result["result"]["value"].clone()
     }

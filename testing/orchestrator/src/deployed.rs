@@ -90,6 +90,9 @@ pub static NODES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// The lock of a test that kills the orchestrator of the whole cluster, and of tests that speak with its process.
 pub static PROCESS: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 
+/// The lock of a test that vouches for the restored volumes of all tests, and of tests that have restored volumes.
+pub static RESTORED: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
+
 /// Makes the directory of a class on the node, as the shipped DaemonSet does for the shipped classes.
 pub fn make_directory(directory: &str) {
     fs::create_dir_all(directory).unwrap();

@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 
 use crate::ring::{ADMIN, OWN, Ring, uid};
+use crate::wait::{unexpected, until};
 
 impl Ring {
     /// Lists the Jobs of all runs.
@@ -40,6 +41,16 @@ impl Ring {
             of_class && reserved && !has_request && volume.metadata.deletion_timestamp.is_none()
         };
         ready.iter().filter(|volume| is_one(volume)).map(ResourceExt::name_any).collect()
+    }
+
+    /// Waits until the PV controller has seen a volume that no claim has, and writes on it no more.
+    pub async fn available(&self, name: &str) -> PersistentVolume {
+        until(format!("volume {name} is Available"), || async {
+            let volume = self.volumes().get(name).await.map_err(|error| error.to_string())?;
+            let phase = volume.status.as_ref().and_then(|status| status.phase.clone());
+            if phase.as_deref() == Some("Available") { Ok(volume) } else { unexpected(phase) }
+        })
+        .await
     }
 
     /// Returns the volume of a bound claim.

@@ -1,6 +1,6 @@
 //! Images as processes of this machine, in place of pods, for tests on a control plane without nodes.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -28,7 +28,9 @@ pub fn program(name: &str) -> PathBuf {
     program
 }
 
-/// Runs an image's program for each Job, with the environment of its pod, and reports how it ended.
+/// Runs an image's program for each Job, with the environment of its pod, and reports how it ended. The pods have no
+/// node, so that the API server does not keep a deleted pod until its program has ended. Instead, a program is killed
+/// when its Job is over or terminating, before any other begins.
 pub struct Kubelet {
     task: JoinHandle<()>,
     begun: Arc<AtomicUsize>,
@@ -48,16 +50,20 @@ impl Kubelet {
         let count = Arc::new(AtomicUsize::new(0));
         let begun = count.clone();
         let task = tokio::spawn(async move {
-            let mut known = BTreeSet::new();
+            let mut runs: BTreeMap<Option<String>, JoinHandle<()>> = BTreeMap::new();
             loop {
-                for namespace in [ADMIN, OWN] {
-                    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-                    let jobs = jobs.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-                    for job in jobs {
-                        if known.insert(job.uid()) {
-                            count.fetch_add(1, Ordering::SeqCst);
-                            tokio::spawn(run(program.clone(), client.clone(), kubeconfig.clone(), job));
+                if let Ok(jobs) = jobs_in_progress(&client).await {
+                    for (uid, run) in &mut runs {
+                        if !run.is_finished() && !jobs.iter().any(|job| job.uid() == *uid) {
+                            run.abort();
+                            let _ = run.await;
                         }
+                    }
+                    for job in jobs {
+                        runs.entry(job.uid()).or_insert_with(|| {
+                            count.fetch_add(1, Ordering::SeqCst);
+                            tokio::spawn(run(program.clone(), client.clone(), kubeconfig.clone(), job))
+                        });
                     }
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -70,6 +76,20 @@ impl Kubelet {
     pub fn runs(&self) -> usize {
         self.begun.load(Ordering::SeqCst)
     }
+}
+
+async fn jobs_in_progress(client: &Client) -> kube::Result<Vec<Job>> {
+    let mut all = Vec::new();
+    for namespace in [ADMIN, OWN] {
+        let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+        all.extend(jobs.list(&ListParams::default()).await?);
+    }
+    let is_over = |job: &Job| {
+        let mut conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.any(|condition| condition.type_ != "Suspended" && condition.status == "True")
+    };
+    all.retain(|job| job.metadata.deletion_timestamp.is_none() && !is_over(job));
+    Ok(all)
 }
 
 pub async fn run(program: PathBuf, client: Client, kubeconfig: PathBuf, job: Job) {
@@ -103,15 +123,21 @@ pub async fn run(program: PathBuf, client: Client, kubeconfig: PathBuf, job: Job
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let of_job = ListParams::default().labels(&format!("job-name={}", job.name_any()));
     let jobs: Api<Job> = Api::namespaced(client, &namespace);
+    // A deleted Job of the same name may have left a pod.
+    let is_own = |pod: &Pod| pod.owner_references().iter().any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref());
     // The Job's pod may be created after the Job, or be deleted with it.
     loop {
         let now = jobs.get_opt(&job.name_any()).await.unwrap();
         let is_there = now.is_some_and(|now| now.uid() == job.uid() && now.metadata.deletion_timestamp.is_none());
-        if let Some(pod) = pods.list(&of_job).await.unwrap().items.first() {
-            let _ = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
-            return;
-        }
-        if !is_there {
+        let pod = pods.list(&of_job).await.unwrap().items.into_iter().find(is_own);
+        let is_told = match &pod {
+            Some(pod) => {
+                let told = pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await;
+                told.is_ok()
+            }
+            None => !is_there,
+        };
+        if is_told {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -235,6 +235,11 @@ impl Ring {
         self.run().await;
     }
 
+    /// Makes the orchestrator know all that has happened: its watches may be behind, and its first lists are not.
+    pub async fn catch_up(&mut self) {
+        self.restart().await;
+    }
+
     pub fn api<K>(&self, namespace: &str) -> Api<K>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,

@@ -25,7 +25,7 @@ impl Ring {
         Api::all(self.client.clone())
     }
 
-    /// Installs the custom resources, and creates a class.
+    /// Installs the custom resources, and creates a class. Tests that share a cluster share both.
     pub async fn serve_snapshots(&self) {
         Snapshotter::ensure().unwrap().install(self.cluster()).unwrap();
         self.snapshot_class(CLASS, "Delete", json!({})).await;
@@ -46,19 +46,14 @@ impl Ring {
         ring
     }
 
-    /// Removes what `serve_snapshots` installed on a cluster that other tests share.
-    pub async fn end_snapshots(&self) {
-        let classes: Api<VolumeSnapshotClass> = Api::all(self.client.clone());
-        classes.delete(CLASS, &DeleteParams::default()).await.unwrap();
-    }
-
     pub async fn snapshot_class(&self, name: &str, policy: &str, more: Value) {
         let mut class = json!({
-            "metadata": { "name": name }, "driver": names::DEFAULT_PROVISIONER, "deletionPolicy": policy,
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": { "name": name },
+            "driver": names::DEFAULT_PROVISIONER, "deletionPolicy": policy,
         });
         crate::ring::merge(&mut class, more);
         let classes: Api<VolumeSnapshotClass> = Api::all(self.client.clone());
-        classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+        classes.patch(name, &PatchParams::apply("admin").force(), &Patch::Apply(class)).await.unwrap();
     }
 
     /// Starts the snapshot-controller of kubernetes-csi.

@@ -122,6 +122,7 @@ struct State {
     held: bool,
     at_work: usize,
     most: usize,
+    gathers: usize,
     connections: usize,
 }
 
@@ -182,11 +183,14 @@ impl Driver {
     pub fn start(options: Options, socket: &Path) -> Self {
         let mut driver = Self::new(options);
         let service = Service(driver.shared.clone());
+        // No client sees the socket before it may be used.
+        let hidden = socket.with_extension("hidden");
         let listener = {
             let _entered = driver.runtime().enter();
-            UnixListener::bind(socket).expect("the socket can be made")
+            UnixListener::bind(&hidden).expect("the socket can be made")
         };
-        fs::set_permissions(socket, fs::Permissions::from_mode(0o777)).expect("the socket belongs to the test");
+        fs::set_permissions(&hidden, fs::Permissions::from_mode(0o777)).expect("the socket belongs to the test");
+        fs::rename(&hidden, socket).expect("the socket belongs to the test");
         let server = Server::builder()
             .add_service(IdentityServer::new(service.clone()))
             .add_service(ControllerServer::new(service))
@@ -317,6 +321,12 @@ impl Driver {
         std::mem::take(&mut self.shared.state().most)
     }
 
+    /// Holds the calls that make or delete volumes until so many have been at work at one time, as
+    /// [`Self::most_at_once`] counts.
+    pub fn gathers(&self, calls: usize) {
+        self.shared.state().gathers = calls;
+    }
+
     /// Returns the number of connections so far.
     pub fn connections(&self) -> usize {
         self.shared.state().connections
@@ -366,7 +376,15 @@ impl Shared {
         }
         // The call ends when its caller is gone.
         let _at_work = AtWork(self);
+        while !self.has_gathered() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
         self.call(call, about, work).await
+    }
+
+    fn has_gathered(&self) -> bool {
+        let state = self.state();
+        state.most >= state.gathers
     }
 
     /// Runs a call by its scripted course.

@@ -197,6 +197,7 @@ pub(super) async fn in_force(ring: &Ring) {
     .await;
     ring.claims().delete("probe", &DeleteParams::default()).await.unwrap();
     ring.volumes().delete("probe", &DeleteParams::default()).await.unwrap();
+    ring.claim_gone("probe").await;
     ring.volume_gone("probe").await;
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use openstack::Proxy;
 use serde_json::{Value, json};
 
 use crate::run::{ONE, Printed, Run, TWO, cinder};
@@ -42,7 +43,9 @@ fn a_source_is_reserved_again_whatever_happens_to_its_clone() {
     let project = cinder().project("lent");
     let source = Run::new(&project, ONE).with("TYPE", "slow");
     source.provision().well();
-    let copy = Run::new(&project, TWO).with("TYPE", "slow").with("SMARTCLONE", "true").with("CLONE_OF", ONE);
+    let proxy = Proxy::start(cinder().port());
+    let copy = Run::at(proxy.port(), &project.id, TWO).with("TYPE", "slow");
+    let copy = copy.with("SMARTCLONE", "true").with("CLONE_OF", ONE);
     let reserved = |when: &str| assert_eq!(project.volume_of(ONE)["status"], "attaching", "{when}");
     // The quota allows neither a clone nor a snapshot.
     project.set_quota(1, 1);
@@ -51,7 +54,9 @@ fn a_source_is_reserved_again_whatever_happens_to_its_clone() {
     source.clone().with("SNAPSHOT_ID", "refused").run("snapshot").failed(75, "quota");
     reserved("after a refused snapshot");
     project.set_quota(-1, -1);
-    // The run is stopped while Cinder copies, and its claim is then deleted: no other run cares for the source.
+    // The run is stopped while Cinder copies, and its claim is then deleted: no other run cares for the source. It does
+    // not get the answer to its question for the copy, and cannot end before.
+    proxy.hold_answer(Some(5));
     let mut process = copy.begin("provision");
     let began = Instant::now();
     while project.volumes().len() < 2 || project.volume_of(ONE)["status"] != "attaching" {
@@ -60,6 +65,7 @@ fn a_source_is_reserved_again_whatever_happens_to_its_clone() {
     }
     process.kill().unwrap();
     process.wait().unwrap();
+    proxy.hold_answer(None);
     copy.delete().well();
     reserved("after a copy that was given up");
     source.delete().well();

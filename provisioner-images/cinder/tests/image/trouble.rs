@@ -202,7 +202,10 @@ fn a_run_waits_for_passing_trouble() {
 #[test]
 fn a_run_that_is_stopped_says_what_it_waited_for() {
     let project = cinder().project("slow");
-    let run = Run::new(&project, ONE).with("TYPE", "slow");
+    let proxy = Proxy::start(cinder().port());
+    let run = Run::at(proxy.port(), &project.id, ONE).with("TYPE", "slow");
+    // The run does not get the answer to its reservation, and cannot end before the signal.
+    proxy.hold_answer(Some(4));
     let mut process = run.begin("provision");
     let began = Instant::now();
     while project.volumes().is_empty() {
@@ -213,6 +216,7 @@ fn a_run_that_is_stopped_says_what_it_waited_for() {
     assert_eq!(process.wait().unwrap().code(), Some(75));
     let texts = run.termination_message();
     assert!(texts.contains("is still `creating`") || texts.contains("did not answer"), "{texts}");
+    proxy.hold_answer(None);
     // A volume in creation is not deleted before it is made: Cinder would forget it, and the backend would not.
     run.delete().well();
     assert_eq!(project.volumes(), Vec::<Value>::new());

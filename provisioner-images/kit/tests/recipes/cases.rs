@@ -63,7 +63,7 @@ fn has_size(backend: &impl Backend, id: &str, wanted: u64) {
 
 /// Waits until the storage has nothing but `before`: a deletion may end in the background.
 #[track_caller]
-fn nothing_left(backend: &impl Backend, before: &[String], what: &str) {
+pub fn nothing_left(backend: &impl Backend, before: &[String], what: &str) {
     super::host::until(what, || match backend.objects() {
         left if left == before => Ok(()),
         left => Err(format!("{left:?} is left, and {before:?} was there")),

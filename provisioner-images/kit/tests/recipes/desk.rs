@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -95,8 +95,7 @@ impl Desk {
         let desk = Desk { folder, api, recipe: shipped, replace, config, env: Vec::new() };
         let counted = COUNTED.replace("PLAIN", &path_text(plain.clone())).replace("POINT", POINT);
         let counted = counted.replace("FOLDER", &path_text(folder_path));
-        fs::write(desk.path("counted.sh"), counted).unwrap();
-        fs::set_permissions(desk.path("counted.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&desk.path("counted.sh"), &counted);
         for name in fs::read_dir(&plain).unwrap().map(|entry| entry.unwrap().file_name()) {
             symlink(desk.path("counted.sh"), desk.path("counted").join(name)).unwrap();
         }
@@ -106,9 +105,7 @@ impl Desk {
 
     /// Adds a program that the test has written.
     pub fn add_program(&self, name: &str, text: &str) {
-        let path = self.path("plain").join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&self.path("plain").join(name), text);
         symlink(self.path("counted.sh"), self.path("counted").join(name)).unwrap();
     }
 
@@ -261,6 +258,17 @@ impl Desk {
     pub fn points(&self) -> usize {
         fs::read_to_string(self.path("count")).unwrap().lines().count()
     }
+}
+
+/// Writes a program. Another process does it, so that no child that a parallel test forks just now holds the file open for
+/// writing.
+#[track_caller]
+pub fn write_program(path: &Path, text: &str) {
+    let mut writer = Command::new("sh");
+    writer.args(["-c", "cat >\"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
+    let mut writer = writer.spawn().unwrap();
+    writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(writer.wait().unwrap().success(), "{path:?} cannot be written");
 }
 
 /// Runs a command of bash on the machine of the test, and returns what it prints.

@@ -1,15 +1,14 @@
 //! A storage host: an ssh server of this machine, with programs that are counted and killed as those of the desk.
 
 use std::fs;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::net::TcpStream;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::api::path_text;
-use super::desk::{Desk, POINT, system};
+use super::desk::{Desk, POINT, system, write_program};
 
 /// A program on the host in place of the real one. It kills the shell that calls it, before the real program runs.
 const COUNTED: &str = "#!/bin/dash
@@ -26,16 +25,9 @@ pub struct Host {
     sshd: Child,
 }
 
-/// Returns a port that no process of this machine uses now. It is below those that the kernel gives to connections: one of
-/// these could take it before the server does, which starts slowly.
+/// Returns a port on which no process listens, and which no other test gets.
 pub fn free_port() -> u16 {
-    loop {
-        let random = RandomState::new().build_hasher().finish();
-        let port = 30_000 + u16::try_from(random % 2_700).unwrap();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+    super::port::free_port(30_000..32_700)
 }
 
 /// No step of a backend takes longer, even on a busy machine.
@@ -43,7 +35,7 @@ const GUARD: Duration = Duration::from_secs(120);
 
 /// Waits until a check succeeds; the check returns what it has observed instead.
 #[track_caller]
-pub fn until(what: &str, check: impl Fn() -> Result<(), String>) {
+pub fn until(what: &str, mut check: impl FnMut() -> Result<(), String>) {
     let begun = Instant::now();
     while let Err(observed) = check() {
         assert!(begun.elapsed() < GUARD, "{what}: {observed}");
@@ -52,9 +44,13 @@ pub fn until(what: &str, check: impl Fn() -> Result<(), String>) {
 }
 
 /// Waits until a server of the test accepts connections.
-pub fn answers(port: u16) {
-    let connected = || TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(|error| error.to_string());
-    until(&format!("a server answers at port {port}"), connected);
+#[track_caller]
+pub fn answers(port: u16, server: &mut Child) {
+    until(&format!("a server answers at port {port}"), || {
+        let connected = TcpStream::connect(("127.0.0.1", port)).map(drop).map_err(|error| error.to_string());
+        assert_eq!(server.try_wait().unwrap(), None, "the server of port {port} has ended");
+        connected
+    });
 }
 
 /// Returns the directory with programs that play those of a backend which this machine cannot have.
@@ -75,8 +71,7 @@ impl Host {
             .replace("POINT", POINT)
             .replace("FOLDER", &path_text(desk.path("")))
             .replace("TOOLS", &path_text(tools.into()));
-        fs::write(desk.path("host/counted.sh"), text).unwrap();
-        fs::set_permissions(desk.path("host/counted.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&desk.path("host/counted.sh"), &text);
         for name in counted {
             symlink(desk.path("host/counted.sh"), bin.join(name)).unwrap();
         }
@@ -96,14 +91,14 @@ impl Host {
         );
         fs::write(desk.path("host/config"), config).unwrap();
         let log = fs::File::create(desk.path("host/log")).unwrap();
-        let sshd = Command::new("/usr/sbin/sshd")
+        let mut sshd = Command::new("/usr/sbin/sshd")
             .args(["-D", "-e", "-f"])
             .arg(desk.path("host/config"))
             .stdin(Stdio::null())
             .stderr(log)
             .spawn()
             .expect("sshd is missing: see scripts/setup.sh");
-        answers(port);
+        answers(port, &mut sshd);
         let key = fs::read_to_string(desk.path("host/host-key.pub")).unwrap().trim().to_owned();
         for (name, value) in [("SSH_HOST", format!("127.0.0.1:{port}")), ("SSH_HOST_KEY", key)] {
             desk.set(name, &value);

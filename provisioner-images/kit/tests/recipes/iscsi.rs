@@ -53,8 +53,8 @@ impl Target {
         let mut tgtd = Command::new("/usr/sbin/tgtd");
         tgtd.args(["-f", "--iscsi", &format!("portal={portal}")]).env("TGT_IPC_SOCKET", &socket);
         let tgtd = tgtd.stdin(Stdio::null()).stderr(log.try_clone().unwrap()).stdout(log).spawn();
-        let tgtd = tgtd.expect("tgtd is missing: see scripts/setup.sh");
-        host::answers(portal.rsplit_once(':').unwrap().1.parse().unwrap());
+        let mut tgtd = tgtd.expect("tgtd is missing: see scripts/setup.sh");
+        host::answers(portal.rsplit_once(':').unwrap().1.parse().unwrap(), &mut tgtd);
         let target = Target { desk, tgtd, portal, socket, _host: host };
         target.secret("user", PASSWORD);
         target

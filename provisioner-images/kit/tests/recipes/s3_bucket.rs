@@ -37,7 +37,7 @@ impl S3 {
             desk.set(name, value);
             fs::write(desk.path(&format!("secrets/s3-bucket/{name}")), value).unwrap();
         }
-        let server = Command::new(program)
+        let mut server = Command::new(program)
             .args(["--port", &format!("127.0.0.1:{port}"), "--region", REGION, "posix"])
             .arg(folder.path().join("data"))
             .envs([("ROOT_ACCESS_KEY", KEY[0].1), ("ROOT_SECRET_KEY", KEY[1].1)])
@@ -46,7 +46,7 @@ impl S3 {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        host::answers(port);
+        host::answers(port, &mut server);
         S3 { desk, folder, endpoint, server }
     }
 

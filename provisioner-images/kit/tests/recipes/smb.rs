@@ -1,7 +1,6 @@
 //! The recipe `smb` with a real Samba, which the tests use by its own client.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use super::api::path_text;
 use super::cases::{self, Backend, id};
 use super::conformance;
-use super::desk::{Desk, system};
+use super::desk::{Desk, system, write_program};
 use super::host::{self, Host};
 
 const PASSWORD: &str = "secret-of-the-test";
@@ -56,10 +55,9 @@ impl Samba {
         let mut desk = Desk::new("smb", &replace, &[Path::new("/usr/bin/ssh")]);
         let counted = ["mkdir", "chmod", "chown", "net", "sync", "mv", "rm"];
         let tools = folder.path().join("tools");
-        fs::write(tools.join("sync"), SYNC.replace("FOLDER", &root)).unwrap();
-        fs::set_permissions(tools.join("sync"), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&tools.join("sync"), &SYNC.replace("FOLDER", &root));
         let host = Host::start(&mut desk, &counted, &tools, &[("SMB_CONF_PATH", &file)]);
-        let smbd = Command::new("/usr/sbin/smbd")
+        let mut smbd = Command::new("/usr/sbin/smbd")
             .args(["-F", "--no-process-group", "-s", &file])
             // At its end it ends all processes of its group.
             .process_group(0)
@@ -68,7 +66,7 @@ impl Samba {
             .stderr(Stdio::null())
             .spawn()
             .expect("smbd is missing: see scripts/setup.sh");
-        host::answers(port);
+        host::answers(port, &mut smbd);
         Samba { desk, folder, port, smbd, _host: host }
     }
 

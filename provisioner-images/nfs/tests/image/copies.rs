@@ -6,15 +6,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use flex_contract::listing::{State, read};
 use ganesha::{Ganesha, Options};
 
 use crate::exports::sha256;
+use crate::late::rounds;
 use crate::run::{ONE, Run, TWO};
 
 pub const SNAPSHOT: &str = "c0ffee00-0000-4000-8000-00000000000a";
+
+/// Ends another thread when this one ends, however it ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// A volume with some content, and the run for a copy of it.
 pub struct Site {
@@ -232,10 +243,12 @@ fn after_any_death_a_copy_can_be_finished_and_deleted() {
         fs::write(site.origin().join(format!("{n}/file")), [b'x'; 5000]).unwrap();
     }
     let mut died = 0;
-    for step in 0..24 {
+    for (step, time) in rounds(24, Duration::from_millis(10)) {
+        if step >= 24 && died > 10 {
+            break;
+        }
         // No snapshot gets the id of a deleted one.
-        let snapshot = site.origin.clone().with("SNAPSHOT_ID", &SNAPSHOT.replace("0a", &format!("{:02}", step)));
-        let time = Duration::from_millis(10 * step);
+        let snapshot = site.origin.clone().with("SNAPSHOT_ID", &SNAPSHOT.replace("00a", &format!("{step:03}")));
         died += usize::from(site.copy.provision_killed_after(time));
         died += usize::from(snapshot.killed_after("snapshot", time));
         if step % 2 == 0 {
@@ -263,22 +276,23 @@ fn no_exchange_during_the_copy_leads_elsewhere() {
         fs::write(site.origin().join(format!("{n}/real/mine")), "x").unwrap();
         symlink(&outside, site.origin().join(format!("{n}/way"))).unwrap();
     }
-    let over = std::sync::atomic::AtomicBool::new(false);
-    let exchanges = std::sync::atomic::AtomicUsize::new(0);
+    let over = AtomicBool::new(false);
+    let exchanges = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+            while !over.load(Ordering::Relaxed) {
                 for n in 0..60 {
                     let at = |name: &str| site.origin().join(format!("{n}/{name}"));
                     fs::rename(at("real"), at("aside")).unwrap();
                     fs::rename(at("way"), at("real")).unwrap();
-                    exchanges.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    exchanges.fetch_add(1, Ordering::Relaxed);
                     fs::rename(at("real"), at("way")).unwrap();
                     fs::rename(at("aside"), at("real")).unwrap();
                 }
             }
         });
-        while exchanges.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+        let _over = Over(&over);
+        while exchanges.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
         }
         for _ in 0..4 {
@@ -291,7 +305,6 @@ fn no_exchange_during_the_copy_leads_elsewhere() {
             let code = site.copy.delete_patiently().code;
             assert_eq!(code, 0);
         }
-        over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     assert!(exchanges.into_inner() > 0, "no directory was exchanged");
 }
@@ -303,10 +316,10 @@ fn files_that_are_removed_meanwhile_cost_no_copy() {
         fs::create_dir(site.origin().join(format!("{n}"))).unwrap();
         fs::write(site.origin().join(format!("{n}/stays")), "x").unwrap();
     }
-    let over = std::sync::atomic::AtomicBool::new(false);
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+            while !over.load(Ordering::Relaxed) {
                 for n in 0..200 {
                     let folder = site.origin().join(format!("{n}/goes"));
                     fs::create_dir(&folder).unwrap();
@@ -315,16 +328,13 @@ fn files_that_are_removed_meanwhile_cost_no_copy() {
                 }
             }
         });
+        let _over = Over(&over);
         for _ in 0..3 {
             let ended = site.copy.provision();
             let all_stay = (0..200).all(|n| site.copy().join(format!("{n}/stays")).exists());
             let deleted = site.copy.delete_patiently();
-            if ended.code != 0 || !all_stay || deleted.code != 0 {
-                over.store(true, std::sync::atomic::Ordering::Relaxed);
-                panic!("{all_stay} {ended:?} {deleted:?}");
-            }
+            assert!(ended.code == 0 && all_stay && deleted.code == 0, "{all_stay} {ended:?} {deleted:?}");
         }
-        over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ganesha::{Ganesha, Options};
 
+use crate::late::rounds;
 use crate::run::{ONE, Run};
 
 /// The pod of the first run is slow, and a second run does all the work meanwhile.
@@ -14,13 +15,16 @@ fn a_run_that_is_overtaken_refuses_nothing() {
     let server = Ganesha::start(Options::default());
     let run = Run::new(&server, ONE);
     let mut overtaken = 0;
-    for step in 0..40 {
+    for (step, time) in rounds(40, Duration::from_micros(400)) {
+        if step >= 40 && overtaken > 10 {
+            break;
+        }
         let mut first = run.begin("provision");
         let signal = |name: &str| {
             let done = Command::new("kill").args([name, &first.id().to_string()]).status().unwrap();
             assert!(done.success());
         };
-        std::thread::sleep(Duration::from_micros(400 * step));
+        std::thread::sleep(time);
         signal("-STOP");
         let second = run.patiently("provision");
         assert_eq!(second.code, 0, "step {step}: {second:?}");
@@ -45,14 +49,17 @@ fn after_any_death_a_volume_can_be_finished_and_deleted() {
     let server = Ganesha::start(Options::default());
     let run = Run::new(&server, ONE);
     let mut died = 0;
-    for step in 0..40 {
-        // In steps of half a millisecond: a whole run takes about ten.
-        died += usize::from(run.provision_killed_after(Duration::from_micros(500 * step)));
+    // In steps of half a millisecond: a whole run takes about ten.
+    for (step, time) in rounds(40, Duration::from_micros(500)) {
+        if step >= 40 && died > 10 {
+            break;
+        }
+        died += usize::from(run.provision_killed_after(time));
         if step % 2 == 0 {
             let ended = run.patiently("provision");
             assert_eq!(ended.code, 0, "step {step}: {ended:?}");
             fs::write(server.directory().join(run.directory()).join("file"), "x").unwrap();
-            died += usize::from(run.delete_killed_after(Duration::from_micros(500 * step)));
+            died += usize::from(run.delete_killed_after(time));
         }
         let ended = run.delete_patiently();
         assert_eq!(ended.code, 0, "step {step}: {ended:?}");

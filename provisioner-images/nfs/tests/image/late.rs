@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use ganesha::{Answer, Front, Ganesha, Operation, Options};
 
 use crate::copies::{SNAPSHOT, Site, names};
-use crate::run::{ONE, Run, TWO};
+use crate::run::{ONE, Run, TWO, in_time, note_slowness};
 
 /// Runs an operation that pauses after a while, and does something in the pause. Returns the exit code.
 fn paused(run: &Run, operation: &str, time: Duration, pause: impl FnOnce()) -> i32 {
@@ -35,6 +35,12 @@ fn filled(count: usize) -> Site {
 /// longer ones. A loop over them ends when it has seen all that it waits for, on a machine of any speed.
 fn moments(count: u32, step: Duration) -> impl Iterator<Item = (u32, Duration)> {
     (0..count + 10).map(move |n| (n, step * (n.min(count) << n.saturating_sub(count))))
+}
+
+/// Returns so many times in small steps, with their numbers, and the same times again and again. A loop over them ends when
+/// it has seen enough: on a busy machine, this process may sleep for longer than a run takes.
+pub fn rounds(count: u32, step: Duration) -> impl Iterator<Item = (u32, Duration)> {
+    (0..10 * count).map(move |n| (n, step * (n % count)))
 }
 
 #[test]
@@ -67,24 +73,16 @@ fn of_two_runs_only_complete_copies_stay() {
 /// The first run is about to publish its copy, and the second one is removing that copy.
 #[test]
 fn no_copy_is_published_while_another_run_removes_it() {
-    let site = filled(5);
-    let through = |front: &Front| site.copy.clone().with("PORT", &front.port().to_string());
-    let [first, second] = [(); 2].map(|()| Front::start(&site.server, Answer::Done, Answer::Done));
-    first.hold(Operation::Rename);
-    second.hold(Operation::Remove);
-    let mut publishing = through(&first).begin("provision");
-    first.wait_until_held();
-    let mut removing = through(&second).begin("provision");
-    second.wait_until_held();
-    first.release();
-    let published = publishing.wait().unwrap().code();
-    second.release();
-    let removed = removing.wait().unwrap().code();
-    assert_eq!((published, removed), (Some(75), Some(0)));
-    let files = (0..5).filter(|n| site.copy().join(format!("{n}/file")).exists()).count();
-    assert_eq!(files, 5, "the published copy lacks files");
-    site.copy.delete_patiently().well();
-    assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.origin.directory()]);
+    in_time(|| {
+        let site = filled(5);
+        let publishing = held(&site.server, &site.copy, "provision", Operation::Rename);
+        let removing = held(&site.server, &site.copy, "provision", Operation::Remove);
+        assert_eq!((ended(publishing), ended(removing)), (Some(75), Some(0)));
+        let files = (0..5).filter(|n| site.copy().join(format!("{n}/file")).exists()).count();
+        assert_eq!(files, 5, "the published copy lacks files");
+        site.copy.delete_patiently().well();
+        assert_eq!(site.names(), [".flex-provisioner".to_owned(), site.origin.directory()]);
+    });
 }
 
 #[test]
@@ -148,7 +146,7 @@ fn a_tombstone_is_removed_when_no_run_can_be_so_old() {
 }
 
 /// Starts a front that holds an operation, and a run through the front. Returns both when the operation is held.
-fn held(server: &Ganesha, run: &Run, operation: &str, at: Operation) -> (Front, std::process::Child) {
+fn held(server: &Ganesha, run: &Run, operation: &str, at: Operation) -> (Front, Child) {
     let front = Front::start(server, Answer::Done, Answer::Done);
     front.hold(at);
     let process = run.clone().with("PORT", &front.port().to_string()).begin(operation);
@@ -156,9 +154,11 @@ fn held(server: &Ganesha, run: &Run, operation: &str, at: Operation) -> (Front, 
     (front, process)
 }
 
-/// Lets the run go on to its end. Returns its exit code.
-fn ended((front, mut process): (Front, std::process::Child)) -> Option<i32> {
-    front.release();
+/// Lets the run go on to its end. Returns its exit code. The client repeats a request that is held for five seconds.
+fn ended((front, mut process): (Front, Child)) -> Option<i32> {
+    if front.release() > Duration::from_secs(4) {
+        note_slowness();
+    }
     process.wait().unwrap().code()
 }
 
@@ -170,7 +170,7 @@ fn of_one_path(server: &Ganesha, policy: &str) -> [Run; 2] {
 
 #[test]
 fn a_late_delete_run_takes_no_files_of_the_next_volume() {
-    for policy in ["delete", "archive"] {
+    let take = |policy| {
         let server = Ganesha::start(Options::default());
         let [first, next] = of_one_path(&server, policy);
         first.provision().well();
@@ -181,37 +181,44 @@ fn a_late_delete_run_takes_no_files_of_the_next_volume() {
         assert_eq!(ended(late), Some(75), "{policy}");
         assert_eq!(server.list("data"), ["precious"], "{policy}");
         next.expand().well();
+    };
+    for policy in ["delete", "archive"] {
+        in_time(|| take(policy));
     }
 }
 
 #[test]
 fn a_late_delete_run_takes_no_record_of_the_next_volume() {
-    let mut server = Ganesha::start(Options::default());
-    let [first, next] = of_one_path(&server, "delete");
-    first.provision().well();
-    // As if an earlier delete run had died before it removed the record: the next step is that removal.
-    fs::rename(server.directory().join("data"), server.directory().join(format!(".deleting-{ONE}"))).unwrap();
-    server.stop();
-    server.start_again();
-    let late = held(&server, &first, "delete", Operation::Rename);
-    first.delete().well();
-    next.provision().well();
-    assert_eq!(ended(late), Some(0));
-    next.expand().well();
-    next.delete().well();
-    assert_eq!(server.list(""), [""; 0]);
-    assert_eq!(names(&server.directory().join(".flex-provisioner")), [""; 0]);
+    in_time(|| {
+        let mut server = Ganesha::start(Options::default());
+        let [first, next] = of_one_path(&server, "delete");
+        first.provision().well();
+        // As if an earlier delete run had died before it removed the record: the next step is that removal.
+        fs::rename(server.directory().join("data"), server.directory().join(format!(".deleting-{ONE}"))).unwrap();
+        server.stop();
+        server.start_again();
+        let late = held(&server, &first, "delete", Operation::Rename);
+        first.delete().well();
+        next.provision().well();
+        assert_eq!(ended(late), Some(0));
+        next.expand().well();
+        next.delete().well();
+        assert_eq!(server.list(""), [""; 0]);
+        assert_eq!(names(&server.directory().join(".flex-provisioner")), [""; 0]);
+    });
 }
 
 #[test]
 fn a_late_provision_run_leaves_no_directory_without_records() {
-    let server = Ganesha::start(Options::default());
-    let [first, other] = [ONE, TWO].map(|id| Run::new(&server, id));
-    other.provision().well();
-    let late = held(&server, &first, "provision", Operation::MakeDirectory);
-    first.delete().well();
-    assert_eq!(ended(late), Some(75));
-    assert_eq!(server.list(""), [other.directory()]);
+    in_time(|| {
+        let server = Ganesha::start(Options::default());
+        let [first, other] = [ONE, TWO].map(|id| Run::new(&server, id));
+        other.provision().well();
+        let late = held(&server, &first, "provision", Operation::MakeDirectory);
+        first.delete().well();
+        assert_eq!(ended(late), Some(75));
+        assert_eq!(server.list(""), [other.directory()]);
+    });
 }
 
 /// The second run makes the volume, and a pod writes into it. Then the first run fails on the same export.
@@ -222,14 +229,17 @@ fn a_late_provision_run_that_fails_removes_no_files() {
     let server = Ganesha::start_at(addresses[0], None, Options { root_squash: true, ..Options::default() });
     let list = addresses.map(|at| format!("{at}:{}", Ganesha::EXPORT)).join(" ");
     let mut overtaken = 0;
-    for step in 0..40 {
-        let id = ONE.replace("0001", &format!("10{step:02}"));
+    for (step, time) in rounds(40, Duration::from_micros(500)) {
+        if step >= 40 && overtaken > 10 {
+            break;
+        }
+        let id = ONE.replace("0001", &format!("1{step:03}"));
         let run = Run::new(&server, &id).with("SERVER", "").with("EXPORT", "").with("EXPORTS", &list);
         let file = server.directory().join(run.directory()).join("file");
         let mut is_written = false;
         // The server refuses the owner.
         let first = run.clone().with("OWNER", "1234");
-        let code = paused(&first, "provision", Duration::from_micros(500 * step), || {
+        let code = paused(&first, "provision", time, || {
             let ended = run.provision();
             is_written = ended.code == 0;
             if is_written {

@@ -1,6 +1,8 @@
 //! Runs the image's program with `--dry-run` in place of a cluster.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +14,34 @@ pub use image_run::{ONE, TWO};
 
 /// No step takes longer, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The words of a run to which the server gave no answer. A busy nfs-ganesha sometimes overlooks a request.
+const NO_ANSWER: [&str; 3] = ["gave no answer within", "RPC response timeout", "RPC attempt timeout"];
+/// A run that takes as long has waited for an answer in vain, or its client has repeated a request.
+const SLOW: Duration = Duration::from_secs(5);
+
+thread_local! {
+    /// Whether something in the test of this thread was slow.
+    static WAS_SLOW: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes for [`in_time`] that the machine or a server was too slow.
+pub fn note_slowness() {
+    WAS_SLOW.set(true);
+}
+
+/// Tells a story, which has servers of its own. Tells it again if it fails after something was too slow.
+pub fn in_time(story: impl Fn()) {
+    for _ in 0..4 {
+        WAS_SLOW.set(false);
+        match catch_unwind(AssertUnwindSafe(&story)) {
+            Ok(()) => return,
+            Err(_) if WAS_SLOW.get() => eprintln!("something was too slow: the test begins again"),
+            Err(failed) => resume_unwind(failed),
+        }
+    }
+    story();
+}
 
 /// The environment of a run, and the program.
 #[derive(Clone)]
@@ -84,8 +114,20 @@ impl Run {
         self.run(operation)
     }
 
+    /// Runs an operation, and again if the server gave no answer.
     fn run(&self, operation: &str) -> Ended {
-        self.1.end(&mut self.command(operation))
+        let once = || {
+            let began = Instant::now();
+            let ended = self.1.end(&mut self.command(operation));
+            if began.elapsed() >= SLOW {
+                note_slowness();
+            }
+            ended
+        };
+        let is_answered = |ended: &Ended| {
+            ended.code != 75 || !NO_ANSWER.iter().any(|words| ended.termination_message.contains(words))
+        };
+        (0..4).map(|_| once()).find(is_answered).unwrap_or_else(&once)
     }
 
     /// Runs an operation until a run does not ask for another: the server may still remember files that a test has
