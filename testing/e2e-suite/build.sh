@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds the program of Kubernetes' storage specs, and the images of the pods that the specs start, once for each state of the
 # sources. Idempotent and quick when nothing is missing.
-# Progress goes to stderr; the last line on stdout is the directory with `e2e-suite`, `agnhost.tar` and `busybox.tar`.
+# Progress goes to stderr; the last line on stdout is the directory with `e2e-suite` and an archive
+# of each image.
 #
-# The program says under which names the specs look for the images. Both hold Debian's busybox and Kubernetes' own agnhost, so
+# The program says under which names the specs look for the images. All hold Debian's busybox and Kubernetes' own agnhost, so
 # no registry is needed.
 #
 # FLEX_CACHE names the cache directory, as for ../cluster/setup.sh.
@@ -27,7 +28,7 @@ go_build() { # PACKAGE FILE
             "it downloads modules from $(go env GOPROXY): check that this machine reaches it, and run it again"
 }
 
-# Fills the root of both images: busybox with a link for each of its programs, and agnhost.
+# Fills the root of the images: busybox with a link for each of its programs, and agnhost.
 image_root() { # DIRECTORY
     local program
     mkdir -p "$1/bin" "$1/etc" "$1/tmp"
@@ -43,7 +44,7 @@ image_root() { # DIRECTORY
 
 build() {
     local partial=$cache.partial.$$ started=$SECONDS name image
-    local -A entrypoint=([agnhost]=/agnhost [busybox]=/bin/sh)
+    local -A entrypoint=([agnhost]=/agnhost [busybox]=/bin/sh [glibc]=/bin/sh)
     command -v go >/dev/null ||
         fail "go is missing: the storage specs are built from the modules of Kubernetes" \
             "install Go 1.26 or newer (https://go.dev/dl/) so that 'go version' works, and run it again"

@@ -72,7 +72,9 @@ func main() {
 	framework.RegisterClusterFlags(flag.CommandLine)
 	flag.Parse()
 	if *images {
-		fmt.Printf("agnhost %s\nbusybox %s\n", image.GetE2EImage(image.Agnhost), image.GetE2EImage(image.BusyBox))
+		fmt.Printf("agnhost %s\n", image.GetE2EImage(image.Agnhost))
+		fmt.Printf("busybox %s\n", image.GetE2EImage(image.BusyBox))
+		fmt.Printf("glibc %s\n", image.GetE2EImage(image.GlibcDnsTesting))
 		return
 	}
 	text, err := os.ReadFile(*rulesFile)
