@@ -48,7 +48,7 @@ async fn a_bundle_tells_what_would_be_decided_without_the_cluster() {
     ring.claim_when("fails", "has failed", |claim: &_| annotation(claim, names::FAILURE).is_some()).await;
     until("the next attempt is not due", || async {
         let (_, replayed) = ring.command(&["replay", &format!("{USER}/fails")]).await;
-        if replayed.contains("AttemptNotDue") { Ok(()) } else { Err(replayed) }
+        if replayed.contains("RunNotDue") { Ok(()) } else { Err(replayed) }
     })
     .await;
     ring.claim("first", "busy").await;
@@ -80,11 +80,11 @@ async fn a_bundle_tells_what_would_be_decided_without_the_cluster() {
         found.unwrap_or_else(|| panic!("{about} is not in {replayed}")).clone()
     };
     let fails = rule(&format!("{USER}/fails"));
-    assert_eq!((&fails["rule"], &fails["step"]), (&json!("AttemptNotDue"), &Value::Null), "{fails}");
+    assert_eq!((&fails["rule"], &fails["step"]), (&json!("RunNotDue"), &Value::Null), "{fails}");
     assert!(fails["againAt"].as_i64().is_some(), "{fails}");
     assert_eq!(rule(&format!("{USER}/second"))["rule"], "NoFreeSlot");
     let (code, told) = offline(&bundle, &["replay", "fails"]);
-    assert!(code == 0 && told.contains("AttemptNotDue") && told.contains("rule: The attempt failed"), "{told}");
+    assert!(code == 0 && told.contains("RunNotDue") && told.contains("rule: The last run failed"), "{told}");
     let (code, state) = offline(&bundle, &["status"]);
     assert!(code == 0 && state.contains("failing: 1 claim, last team/fails"), "{state}");
     let (code, trace) = offline(&bundle, &["trace", &format!("{USER}/fails")]);

@@ -110,7 +110,6 @@ pub const UNREACHED: &[Unreached] = &[
     impossible("claim", "SelectedNodeForbidden", "no class has allowedTopologies"),
     rare("claim", "TooManyVolumesTaken", "other claims must take more volumes of one claim than a history has claims"),
     rare("claim", "FinalizerLost", "no user removes the finalizer of the orchestrator"),
-    rare("claim", "JobRefused", "the API server must refuse a Job, and not answer that it is too busy"),
     rare(
         "claim",
         "NoRoomOnRemovedNode",
@@ -146,6 +145,7 @@ pub const UNREACHED: &[Unreached] = &[
     ),
     rare("volume", "OriginUnknown", "a volume must appear after all Jobs of its id are gone"),
     rare("volume", "ProvenanceUnreadable", "the recipe must be lost, and no class may make such volumes"),
+    rare("volume", "StorageOnOtherNode", "no node of a history gets the labels of another"),
     rare("volume", "RetainedCleaned", "an admin must change the policy while storage on other nodes is deleted"),
     impossible("volume", "ExpandFileSystemPending", "no volume has a file system that the kubelet grows"),
     rare("volume", "ExpandNotSupported", "users request larger sizes only of classes that can expand"),
@@ -186,6 +186,7 @@ pub const UNREACHED: &[Unreached] = &[
     impossible("late-run", "DeleteRunInProgress", NO_ENVIRONMENT),
     impossible("late-run", "DeleteRunNotDue", NO_ENVIRONMENT),
     // Runs.
+    rare_run("claim", "volume", "RunRefused", "the API server must refuse a Job, and not answer that it is too busy"),
     rare_run("volume", "attributes", "RunNotWanted", "a user must delete the claim while a modify run is in progress"),
     rare_run(
         "volume",
@@ -227,6 +228,15 @@ pub const UNREACHED: &[Unreached] = &[
         "attributes",
         "OtherRunEnding",
         "a pod must outlive its Job while a user requests other attributes",
+    ),
+    rare_run("volume", "size", "RunUnreachable", "a node must be lost while an expand run is on it"),
+    rare_run("content", "snapshot", "RunUnreachable", "a node must be lost while a snapshot run is on it"),
+    rare_run("content", "snapshot", "RunStopping", "somebody else must delete the Job of a snapshot run"),
+    rare_run(
+        "content",
+        "stored-snapshot",
+        "RunUnreachable",
+        "a node must be lost while a delete-snapshot run is on it",
     ),
     rare_run(
         "content",

@@ -8,6 +8,8 @@ use crate::rules;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Target {
+    /// A volume that is to be made for a claim.
+    Volume,
     /// What attempts of a claim may have left, without a volume.
     Leftover,
     /// The storage of a volume, or what attempts have left on other nodes.
@@ -31,6 +33,7 @@ impl Target {
     /// Returns the rules that can apply to runs for this target.
     pub fn rules(self) -> &'static [Rule] {
         match self {
+            Target::Volume => &MAKING,
             Target::Leftover => &DELETING,
             Target::Storage => &DELETING_STORAGE,
             Target::StoredSnapshot => &DELETING_STORED,
@@ -39,6 +42,22 @@ impl Target {
         }
     }
 }
+
+/// The rules of runs that make a volume. What follows from their success has rules of the claim.
+const MAKING: [Rule; 12] = [
+    Rule::RunNotWanted,
+    Rule::RunOutdated,
+    Rule::RunStuck,
+    Rule::RunUnreachable,
+    Rule::RunInProgress,
+    Rule::RunEnding,
+    Rule::RunFailed,
+    Rule::RunNotDue,
+    Rule::NoFreeSlot,
+    Rule::AttemptDue,
+    Rule::RunDue,
+    Rule::RunRefused,
+];
 
 /// The rules of runs that delete something. Their nodes may be gone.
 const DELETING: [Rule; 14] = [
@@ -132,13 +151,13 @@ const STORING: [Rule; 15] = [
 /// The rules of a run's life, in their order: the first that holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumMessage, IntoStaticStr, VariantArray)]
 pub enum Rule {
-    /// No run is wanted, and a Job is left. Deletes the Job, which stops its pod.
+    /// A run is not wanted, and its Job is left. Deletes the Job, which stops its pod.
     RunNotWanted,
     /// A run was started a moment ago. Waits until its Job is visible.
     RunStarting,
     /// The Job of the run is terminating. Waits for its end.
     RunStopping,
-    /// The run is stuck, and the config, the request or the node have changed since. Deletes its Job.
+    /// The run is stuck, and the config, the request or the node have changed since. Gives it up: its Job is deleted.
     RunOutdated,
     /// The run is stuck. Emits an event.
     RunStuck,

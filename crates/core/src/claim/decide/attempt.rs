@@ -12,11 +12,11 @@ use super::adoption::{
 };
 use super::data_source::{leave_to_populator, protect_data_source, wait_for_data_source, wait_for_source_kind};
 use super::failed::{failed, record_failure, stuck};
-use super::next_attempt::{confirm_then, refused, restamp, wait_for_older_runs, wait_to_start};
+use super::next_attempt::{confirm_then, end_older_runs, refused, restamp, wait_to_start};
 use super::observed::{Candidate, ClassCertainty, Observed, ServedClass};
 use super::placement::{ignored_node_message, is_on_wrong_node, nodes_from, reschedule_from_unfit};
 use super::pooled::{assigned, bind_assigned, complete_pool_request};
-use super::rule::{Decision, Rule};
+use super::rule::{Decision, Rule, run};
 use super::step::Step;
 use super::waits::{succeeded, wait_for_end, wait_for_run};
 use crate::config::Recipe;
@@ -28,6 +28,7 @@ use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
 use crate::run::backoff::{clamp_to_recent, delay, due_after, seconds};
+use crate::run::rule::Rule as RunRule;
 use crate::run::state::{Cause, RunState};
 
 /// Decides about a claim that waits for its volume.
@@ -57,7 +58,7 @@ fn not_served(o: &Observed<'_>) -> Decision {
     match o.claim.own_stamp() {
         None => waits(),
         Some(_) => found(o).unwrap_or_else(|| match o.runs.state {
-            RunState::MayBeRunning => wait_for_run(o, Rule::RunInProgress),
+            RunState::MayBeRunning => wait_for_run(o, run(RunRule::RunInProgress)),
             RunState::Succeeded if o.is_volume_unsure() => Rule::ConfirmNoVolumeMade.step(Step::ConfirmNoVolume),
             _ => waits(),
         }),
@@ -238,7 +239,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         );
     }
     if !claim.has_finalizer() {
-        return wait_for_older_runs(o).unwrap_or_else(|| confirm_then(o, restamp(o, class, Rule::FinalizerLost, now)));
+        return end_older_runs(o, now).unwrap_or_else(|| confirm_then(o, restamp(o, class, Rule::FinalizerLost, now)));
     }
     match &o.runs.state {
         RunState::NotCached if o.runs.recipe.is_none() => {
@@ -251,7 +252,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         RunState::Succeeded if !o.confirmed.no_volume => Rule::ConfirmNoVolumeMade.step(Step::ConfirmNoVolume),
         RunState::Succeeded => record_failure(o, class, Rule::NoVolumeMade, no_volume(o), Reaction::Retry, now),
         RunState::Failed { cause, reaction, at, .. } => {
-            record_failure(o, class, Rule::RunFailed, cause.clone(), *reaction, clamp_to_recent(*at, now))
+            record_failure(o, class, run(RunRule::RunFailed), cause.clone(), *reaction, clamp_to_recent(*at, now))
         }
     }
 }
@@ -259,7 +260,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
 /// Waits for a run. A claim in a batch gets no event while the batch is fast, because an event for each of many claims
 /// costs more than it helps. After [`SLOW_BATCH`] an event says what is in progress.
 fn in_progress(o: &Observed<'_>, now: i64) -> Decision {
-    let wait = wait_for_run(o, Rule::RunInProgress);
+    let wait = wait_for_run(o, run(RunRule::RunInProgress));
     let began = o.claim.own_stamp().and_then(Stamp::began);
     let (Some(batch), Some(began), None) = (o.claim.batch(), began, &wait.event) else { return wait };
     let due = clamp_to_recent(began.as_second(), now).saturating_add(SLOW_BATCH);
@@ -295,7 +296,7 @@ const TOKENLESS: &str =
 
 /// Decides about a claim whose volume another claim has taken. A new volume is made under a new id.
 fn restamp_with_next_generation(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decision {
-    if let Some(wait) = wait_for_older_runs(o) {
+    if let Some(wait) = end_older_runs(o, now) {
         return wait;
     }
     let generation = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation) + 1;
@@ -324,7 +325,7 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return Rule::ReadClaimBeforeRun.step(Step::Refresh);
     }
     // A Job of an earlier attempt can exist if somebody has changed the stamp.
-    if let Some(wait) = wait_for_older_runs(o) {
+    if let Some(wait) = end_older_runs(o, now) {
         return wait;
     }
     if class.binding == BindingMode::WaitForFirstConsumer && o.claim.selected_node.is_none() {
@@ -348,7 +349,7 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         return again(Rule::NodeChanged);
     }
     let wait = protect_data_source(o).or_else(|| job_removed_repeatedly(o, now));
-    wait.unwrap_or_else(|| Rule::RunDue.step(Step::StartRun))
+    wait.unwrap_or_else(|| run(RunRule::RunDue).step(Step::StartRun))
 }
 
 /// Waits before a Job that somebody has deleted repeatedly is created again, by the backoff of failures. The first

@@ -170,7 +170,7 @@ fn a_clone_waits_and_says_what_its_source_lacks() {
     let mut begun = copy(stamped(1), None);
     keep(&mut begun);
     source(&mut begun).granted = false;
-    assert_eq!(begun.step(Rule::RunDue), Step::StartRun);
+    assert_eq!(begun.step(run(RunRule::RunDue)), Step::StartRun);
     elsewhere.claim.data_source = Some(DataSource::Claim(elsewhere.claim.name.clone()));
     elsewhere.waits(Rule::ClaimRefused, "names itself");
 }
@@ -180,9 +180,9 @@ fn the_source_is_protected_before_the_run_begins() {
     let mut world = copy(stamped(1), None);
     assert_eq!(world.step(Rule::ProtectSource), Step::ProtectSource);
     keep(&mut world);
-    assert_eq!(world.step(Rule::RunDue), Step::StartRun);
+    assert_eq!(world.step(run(RunRule::RunDue)), Step::StartRun);
     source(&mut world).claim.as_mut().unwrap().terminating = true;
-    assert_eq!(world.step(Rule::RunDue), Step::StartRun, "it stays until the copy is made");
+    assert_eq!(world.step(run(RunRule::RunDue)), Step::StartRun, "it stays until the copy is made");
 }
 
 #[test]
@@ -198,9 +198,9 @@ fn a_clone_is_made_on_the_node_of_its_source() {
     assert_eq!(world.step(Rule::NodeChanged), Step::Stamp { attempt: 2, nodes, volume_generation: 0 }, "noted first");
     world.claim.nodes_with_storage = vec!["home".into()];
     keep(&mut world);
-    assert_eq!(world.step(Rule::RunDue), Step::StartRun);
+    assert_eq!(world.step(run(RunRule::RunDue)), Step::StartRun);
     world.node_states.0.insert("a".into(), NodeState::NotFound);
-    assert_eq!(world.step(Rule::RunDue), Step::StartRun, "whatever becomes of the selected one");
+    assert_eq!(world.step(run(RunRule::RunDue)), Step::StartRun, "whatever becomes of the selected one");
     // Without a node of its data source, the selected node counts.
     let world = delayed(copy(new(), None), Some("a"));
     assert_eq!(
@@ -235,9 +235,9 @@ fn a_clone_waits_for_the_deleted_node_of_its_source() {
 fn a_clone_without_room_stays_on_the_node_of_its_source() {
     let mut world = delayed(copy(failed_with(Reaction::NoCapacity), "home"), Some("a"));
     world.claim.nodes_with_storage = vec!["home".into()];
-    assert_eq!(world.decide_by(Rule::AttemptNotDue, NOW).requeue_at, Some(NOW + 2));
+    assert_eq!(world.decide_by(run(RunRule::RunNotDue), NOW).requeue_at, Some(NOW + 2));
     assert_eq!(
-        world.decide_by(Rule::AttemptDue, NOW + 2).step,
+        world.decide_by(run(RunRule::AttemptDue), NOW + 2).step,
         Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 0 }
     );
 }
@@ -265,5 +265,5 @@ fn a_source_stays_protected_as_long_as_a_clone_needs_it() {
     // The claim's own steps come first.
     let mut world = terminating();
     (world.source_users, world.jobs) = (vec![copying("a", false)], vec![job(1)]);
-    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
+    assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1).name });
 }

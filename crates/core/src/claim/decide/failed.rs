@@ -7,12 +7,12 @@ use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
-use super::next_attempt::{confirm_then, next, wait_for_older_runs};
+use super::next_attempt::{confirm_then, end_older_runs, next};
 use super::observed::Observed;
 use super::placement::{
     can_reschedule, has_new_node, has_other_node, is_bound_to_selected_node, reschedule_from_unfit,
 };
-use super::rule::{Decision, Rule};
+use super::rule::{Decision, Rule, run};
 use super::step::Step;
 use super::unstarted::{empty_attempts, failure_with_new_count, unstarted_attempts};
 use super::waits::wait_for_run;
@@ -21,6 +21,7 @@ use crate::config::classes::{BindingMode, Class};
 use crate::rules::Rule as _;
 use crate::run::backoff::{delay, delay_after, due_after, not_before, seconds, shortened};
 use crate::run::failure::LastFailure;
+use crate::run::rule::Rule as RunRule;
 use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::stuck::StuckReason;
 
@@ -36,9 +37,9 @@ const SIDECAR_GRACE: i64 = 5;
 /// Decides about a run that cannot progress.
 pub(super) fn stuck(o: &Observed<'_>, class: &Class, cause: &Cause, since: i64, now: i64) -> Decision {
     if is_newer_config(o, class) {
-        return record_failure(o, class, Rule::RunOutdated, cause.clone(), Reaction::Retry, now);
+        return record_failure(o, class, run(RunRule::RunOutdated), cause.clone(), Reaction::Retry, now);
     }
-    let decision = Rule::RunStuck.warn(reason::PROVISIONING_FAILED, cause.message.clone());
+    let decision = run(RunRule::RunStuck).warn(reason::PROVISIONING_FAILED, cause.message.clone());
     let why = StuckReason::of(&cause.reason, &cause.message);
     // The node was cordoned, tainted or filled after it was selected. Another node may take the run.
     let unfit = why == StuckReason::Unschedulable && (is_bound_to_selected_node(o, class) || has_other_node(o, class));
@@ -66,7 +67,8 @@ fn is_newer_config(o: &Observed<'_>, class: &Class) -> bool {
 /// existed, so that the attempt has left nothing if the Job is its first.
 pub fn failed_start(o: &Observed<'_>, class: &Class, refusal: JobRefusal, is_first: bool, now: i64) -> Decision {
     let JobRefusal { cause, reaction } = refusal;
-    record(o, class, Rule::JobRefused, Failure { cause, reaction, at: now }, is_first && reaction == Reaction::Never)
+    let never_started = is_first && reaction == Reaction::Never;
+    record(o, class, run(RunRule::RunRefused), Failure { cause, reaction, at: now }, never_started)
 }
 
 /// Records by a rule that the attempt has failed, and says what follows.
@@ -98,7 +100,7 @@ fn record(
 ) -> Decision {
     let attempt = o.attempt();
     // The image has said that there is no room. A pod that a node does not admit may still start.
-    let no_room = reaction == Reaction::NoCapacity && rule == Rule::RunFailed;
+    let no_room = reaction == Reaction::NoCapacity && rule == run(RunRule::RunFailed);
     let failure = LastFailure {
         unstarted_attempts: unstarted_attempts(o, never_started),
         empty_attempts: empty_attempts(o, never_started || no_room),
@@ -134,7 +136,7 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
     if let Some(failure) = failure_with_new_count(o) {
         return Rule::RecordUnstartedFailure.step(Step::RecordFailure { failure });
     }
-    if let Some(wait) = wait_for_older_runs(o) {
+    if let Some(wait) = end_older_runs(o, now) {
         return sidecars_running(o, failure, now).unwrap_or(wait);
     }
     let recipe = match &class.recipe {
@@ -160,9 +162,9 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
     }
     let due = due_after(failure.at, wait, now);
     if wait > 0 && now < due {
-        return Rule::AttemptNotDue.nothing().requeue_at(due);
+        return run(RunRule::RunNotDue).nothing().requeue_at(due);
     }
-    confirm_then(o, next(o, class, recipe, Rule::AttemptDue, now))
+    confirm_then(o, next(o, class, recipe, run(RunRule::AttemptDue), now))
 }
 
 /// Decides about an attempt that the selected node had no capacity for.

@@ -2,14 +2,21 @@
 
 use super::*;
 
+/// Checks that the second attempt begins.
+#[track_caller]
+fn begins_again(world: &World, now: i64, why: &str) {
+    let decision = world.decide_by(run(RunRule::AttemptDue), now);
+    assert!(matches!(decision.step, Step::Stamp { attempt: 2, .. }), "{why}: {decision:?}");
+}
+
 #[test]
 fn a_claim_whose_refused_volume_was_deleted_is_tried_again_at_once() {
     let mut world = failed_with(Reaction::Never);
-    world.rests_until_slow(Rule::AttemptNotDue);
+    world.rests_until_slow(run(RunRule::RunNotDue));
     world.claim.last_failure.as_mut().unwrap().reason = "VolumeRefused".into();
-    assert!(matches!(world.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "its volume is gone");
+    begins_again(&world, NOW, "its volume is gone");
     let there = with_volume(world, Volume { quarantine: Some("wrong".into()), ..volume() }, &["wrong"]);
-    there.rests_until_slow(Rule::AttemptNotDue);
+    there.rests_until_slow(run(RunRule::RunNotDue));
 }
 
 #[test]
@@ -23,7 +30,7 @@ fn a_sidecar_does_not_keep_a_failed_run() {
     );
     assert_eq!(world.decide_by(Rule::StopSidecars, NOW + 5).step, Step::RemoveJob { job: job(1).name });
     let terminating = World { jobs: vec![Job { terminating: true, ..job(1) }], ..world };
-    assert_eq!(terminating.decide_by(Rule::WaitForOlderRun, NOW + 5).step, Step::Nothing);
+    assert_eq!(terminating.decide_by(run(RunRule::RunEnding), NOW + 5).step, Step::Nothing);
 }
 
 #[test]
@@ -31,18 +38,18 @@ fn the_job_of_the_last_attempt_is_stopped_before_the_next() {
     let world = failed_with(Reaction::Retry);
     let late = NOW + 1_000_000;
     let running = World { jobs: vec![job(1)], run: RunState::MayBeRunning, ..world.clone() };
-    assert_eq!(running.decide_by(Rule::StopOlderRun, late).step, Step::RemoveJob { job: job(1).name });
+    assert_eq!(running.decide_by(run(RunRule::RunNotWanted), late).step, Step::RemoveJob { job: job(1).name });
     let stuck = RunState::Stuck { cause: Cause::new("R", "m"), since: 0 };
     let stopping = World { jobs: vec![Job { terminating: true, ..job(1) }], run: stuck, ..world.clone() };
-    assert_eq!(stopping.decide_by(Rule::WaitForOlderRun, late).step, Step::Nothing);
+    assert_eq!(stopping.decide_by(run(RunRule::RunEnding), late).step, Step::Nothing);
     let ending = World { jobs: vec![job(1)], run: failed_run(Reaction::Retry, NOW), ..world.clone() };
     assert_eq!(
-        ending.decide_by(Rule::WaitForOlderRun, late).step,
+        ending.decide_by(run(RunRule::RunEnding), late).step,
         Step::Nothing,
         "the Job is about to be over, and its log is wanted"
     );
     assert_eq!(
-        World { has_running_pods: true, ..world.clone() }.decide_by(Rule::WaitForOlderRun, late).step,
+        World { has_running_pods: true, ..world.clone() }.decide_by(run(RunRule::RunEnding), late).step,
         Step::Nothing
     );
     let later = World { jobs: vec![job(7)], run: failed_run(Reaction::Retry, NOW), ..world };
@@ -54,7 +61,7 @@ fn the_job_of_the_last_attempt_is_stopped_before_the_next() {
     );
     let sure = World { fresh: true, ..later };
     assert_eq!(
-        sure.decide_by(Rule::StopOlderRun, late).step,
+        sure.decide_by(run(RunRule::RunNotWanted), late).step,
         Step::RemoveJob { job: job(7).name },
         "one of another attempt as well"
     );
@@ -77,12 +84,12 @@ fn a_claim_is_rescheduled_if_its_node_has_no_capacity() {
         let nodes = if node == "a" { vec!["a".to_owned()] } else { vec!["a".into(), "b".into()] };
         world.claim.nodes_with_storage = vec!["a".into()];
         assert_eq!(
-            world.decide_by(Rule::AttemptNotDue, NOW).requeue_at,
+            world.decide_by(run(RunRule::RunNotDue), NOW).requeue_at,
             Some(NOW + 2),
             "the same node or another, never at once"
         );
         assert_eq!(
-            world.decide_by(Rule::AttemptDue, NOW + 2).step,
+            world.decide_by(run(RunRule::AttemptDue), NOW + 2).step,
             Step::Stamp { attempt: 2, nodes, volume_generation: 0 }
         );
     }
@@ -96,17 +103,21 @@ fn an_attempt_without_room_moves_to_a_new_node_at_once() {
         Step::Stamp { attempt: 2, nodes, volume_generation: 0 }
     };
     let mut world = World { node_choice: choice(Some("b"), true), ..failed_with(Reaction::NoCapacity) };
-    assert_eq!(world.step(Rule::AttemptDue), stamp(&["home", "b"]), "a new node at once");
+    assert_eq!(world.step(run(RunRule::AttemptDue)), stamp(&["home", "b"]), "a new node at once");
     world.node_choice = choice(Some("b"), false);
     world.claim.nodes_with_storage = vec!["b".into(), "home".into()];
-    assert_eq!(world.decide_by(Rule::AttemptNotDue, NOW).requeue_at, Some(NOW + 2), "all have had an attempt");
-    assert_eq!(world.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["home", "b"]));
+    assert_eq!(world.decide_by(run(RunRule::RunNotDue), NOW).requeue_at, Some(NOW + 2), "all have had an attempt");
+    assert_eq!(world.decide_by(run(RunRule::AttemptDue), NOW + 2).step, stamp(&["home", "b"]));
     world.node_choice = choice(None, false);
-    assert_eq!(world.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["b", "home"]), "there is no other");
+    assert_eq!(world.decide_by(run(RunRule::AttemptDue), NOW + 2).step, stamp(&["b", "home"]), "there is no other");
     let mut failed = World { node_choice: choice(Some("b"), true), ..failed_with(Reaction::Retry) };
-    assert_eq!(failed.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["home"]), "something may be left there");
+    assert_eq!(
+        failed.decide_by(run(RunRule::AttemptDue), NOW + 2).step,
+        stamp(&["home"]),
+        "something may be left there"
+    );
     failed.node_choice.last = false;
-    assert_eq!(failed.decide_by(Rule::AttemptDue, NOW + 2).step, stamp(&["home", "b"]));
+    assert_eq!(failed.decide_by(run(RunRule::AttemptDue), NOW + 2).step, stamp(&["home", "b"]));
     failed.node_choice = NodeChoice::default();
     let decision = failed.decide_by(Rule::NoNodeForRun, NOW + 2);
     assert_eq!(decision.step, Step::Nothing);
@@ -126,35 +137,31 @@ fn the_next_attempt_begins_after_its_delay() {
         "the watch may lag, and a second be made"
     );
     assert_eq!(
-        world.decide_by(Rule::AttemptDue, NOW + 2).step,
+        world.decide_by(run(RunRule::AttemptDue), NOW + 2).step,
         Step::Stamp { attempt: 2, nodes: nodes(), volume_generation: 0 },
         "last is where it is to run"
     );
     let mut of_future = world.clone();
     of_future.claim.last_failure.as_mut().unwrap().at = NOW + 86_400;
-    assert!(matches!(of_future.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "no clock has shown that time");
+    begins_again(&of_future, NOW, "no clock has shown that time");
     world.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
-    assert!(matches!(world.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }), "a new config is tried at once");
-    World { has_revision: false, ..world.clone() }.rests(Rule::AttemptNotDue);
-    let full = World { has_slot: false, ..world.clone() };
-    assert_eq!(
-        (full.decide_by(Rule::NoFreeSlot, NOW + 2).step, full.decide_by(Rule::NoFreeSlot, NOW + 2).requeue_at),
-        (Step::WaitForSlot { nodes: nodes() }, Some(NOW + 32))
-    );
+    begins_again(&world, NOW, "a new config is tried at once");
+    World { has_revision: false, ..world.clone() }.rests(run(RunRule::RunNotDue));
+    let full = World { has_slot: false, ..world.clone() }.decide_by(run(RunRule::NoFreeSlot), NOW + 2);
+    assert_eq!((full.step, full.requeue_at), (Step::WaitForSlot { nodes: nodes() }, Some(NOW + 32)));
     world.class.recipe = Ok(Arc::new(recipe_with(&[("max-size", "1Mi")])));
     world.waits(Rule::ClaimRefused, "provides at most 1Mi");
     world.class.recipe = Err("the config has errors".into());
     world.waits(Rule::ConfigUnusable, "the config has errors");
     let mut never = failed_with(Reaction::Never);
-    assert_eq!(never.decide_by(Rule::AttemptNotDue, NOW + 1799).requeue_at, Some(NOW + 1800));
-    assert!(matches!(never.decide_by(Rule::AttemptDue, NOW + 1800).step, Step::Stamp { attempt: 2, .. }));
+    assert_eq!(never.decide_by(run(RunRule::RunNotDue), NOW + 1799).requeue_at, Some(NOW + 1800));
+    begins_again(&never, NOW + 1800, "it may succeed after all");
     let mut asked = never.clone();
     asked.claim.retry = true;
-    assert_eq!(asked.decide_by(Rule::AttemptNotDue, NOW + 9).requeue_at, Some(NOW + 10), "or asks all the time");
-    let due = asked.decide_by(Rule::AttemptDue, NOW + 10);
-    assert!(matches!(due.step, Step::Stamp { attempt: 2, .. }), "somebody asks for it");
+    assert_eq!(asked.decide_by(run(RunRule::RunNotDue), NOW + 9).requeue_at, Some(NOW + 10), "or asks all the time");
+    begins_again(&asked, NOW + 10, "somebody asks for it");
     never.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
-    assert!(matches!(never.step(Rule::AttemptDue), Step::Stamp { attempt: 2, .. }));
+    begins_again(&never, NOW, "a new config is tried at once");
     delayed(failed_with(Reaction::Retry), None).rests(Rule::WaitForReschedule);
 }
 
@@ -167,14 +174,12 @@ fn the_delay_between_attempts_doubles() {
     let mut world = failed_with(Reaction::Retry);
     world.claim.stamp.as_mut().unwrap().attempt = 3;
     world.claim.last_failure = Some(failure(Operation::Provision, 3, NOW, Reaction::Retry));
-    assert_eq!(
-        (world.step(Rule::AttemptNotDue), world.decide_by(Rule::AttemptNotDue, NOW).requeue_at),
-        (Step::Nothing, Some(NOW + 8))
-    );
+    let third = world.decide_by(run(RunRule::RunNotDue), NOW);
+    assert_eq!((third.step, third.requeue_at), (Step::Nothing, Some(NOW + 8)));
     world.claim.last_failure = Some(failure(Operation::Provision, 2, NOW, Reaction::Retry));
-    assert_eq!(world.step(Rule::RunDue), Step::StartRun, "a failure of another attempt is past");
+    assert_eq!(world.step(run(RunRule::RunDue)), Step::StartRun, "a failure of another attempt is past");
     world.claim.last_failure = Some(failure(Operation::Delete, 3, NOW, Reaction::Retry));
-    assert_eq!(world.step(Rule::RunDue), Step::StartRun, "and so is one of another operation");
+    assert_eq!(world.step(run(RunRule::RunDue)), Step::StartRun, "and so is one of another operation");
 }
 
 #[test]
@@ -184,8 +189,8 @@ fn a_stuck_run_is_reported_and_a_missing_image_ends_it() {
         jobs: vec![job(1)],
         ..stamped(1)
     };
-    stuck("ImagePullBackOff", NOW - 29).waits(Rule::RunStuck, "words");
-    assert_eq!(stuck("ImagePullBackOff", NOW - 29).decide_by(Rule::RunStuck, NOW).requeue_at, Some(NOW + 1));
+    stuck("ImagePullBackOff", NOW - 29).waits(run(RunRule::RunStuck), "words");
+    assert_eq!(stuck("ImagePullBackOff", NOW - 29).decide_by(run(RunRule::RunStuck), NOW).requeue_at, Some(NOW + 1));
     for reason in ["ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"] {
         assert_eq!(records(Rule::ImagePullTimeout, &stuck(reason, NOW - 30)).reaction, Reaction::Retry);
     }
@@ -196,13 +201,13 @@ fn a_stuck_run_is_reported_and_a_missing_image_ends_it() {
         "there is another node"
     );
     unschedulable.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
-    unschedulable.waits(Rule::RunStuck, "words");
-    assert_eq!(unschedulable.decide_by(Rule::RunStuck, NOW).requeue_at, None, "it ends with its deadline");
+    unschedulable.waits(run(RunRule::RunStuck), "words");
+    assert_eq!(unschedulable.decide_by(run(RunRule::RunStuck), NOW).requeue_at, None, "it ends with its deadline");
     let mut changed = unschedulable;
     changed.class.recipe = Ok(Arc::new(recipe_with(&[("zone", "newer")])));
-    assert_eq!(records(Rule::RunOutdated, &changed).reason, "Unschedulable");
+    assert_eq!(records(run(RunRule::RunOutdated), &changed).reason, "Unschedulable");
     changed.has_revision = false;
-    changed.waits(Rule::RunStuck, "words");
+    changed.waits(run(RunRule::RunStuck), "words");
 }
 
 /// Others may use the quota of a claim that can have made no volume.
@@ -215,7 +220,7 @@ fn attempts_that_found_no_room_are_counted_from_the_first_on() {
             ..failure(Operation::Provision, attempt - 1, NOW, Reaction::NoCapacity)
         });
         world.claim.last_failure = before;
-        records(Rule::RunFailed, &world).empty_attempts
+        records(run(RunRule::RunFailed), &world).empty_attempts
     };
     assert_eq!(ended(1, Reaction::NoCapacity, None), 1);
     assert_eq!(ended(2, Reaction::NoCapacity, Some(1)), 2);
@@ -231,10 +236,10 @@ fn attempts_that_found_no_room_are_counted_from_the_first_on() {
 fn a_failed_run_is_recorded_and_reported() {
     let message = |reaction, world: World| {
         let world = World { run: failed_run(reaction, NOW - 5), jobs: vec![job(1)], ..world };
-        let recorded = records(Rule::RunFailed, &world);
+        let recorded = records(run(RunRule::RunFailed), &world);
         assert_eq!((recorded.attempt, recorded.reaction, recorded.at), (1, reaction, NOW - 5));
         assert_eq!((recorded.reason.as_str(), recorded.message.as_str()), ("ExitCode", "disk on fire"));
-        world.decide_by(Rule::RunFailed, NOW).event.unwrap().message
+        world.decide_by(run(RunRule::RunFailed), NOW).event.unwrap().message
     };
     assert_eq!(message(Reaction::Retry, stamped(1)), "attempt 1 failed: disk on fire; next try in 2 s");
     let change = "when the provisioner config or the class changes, at the latest in 30 min";
@@ -251,7 +256,7 @@ fn a_failed_run_is_recorded_and_reported() {
 fn a_node_s_clock_is_not_trusted() {
     for (said, taken) in [(0, NOW - 60), (NOW - 3600, NOW - 60), (NOW + 3600, NOW), (NOW - 7, NOW - 7)] {
         let world = World { run: failed_run(Reaction::Retry, said), ..stamped(1) };
-        assert_eq!(records(Rule::RunFailed, &world).at, taken);
+        assert_eq!(records(run(RunRule::RunFailed), &world).at, taken);
     }
 }
 
@@ -261,12 +266,12 @@ fn no_attempt_uses_more_nodes_than_a_claim_can_record() {
     world.node_states = NodeStates([("another".to_owned(), NodeState::Reachable)].into());
     world.claim.nodes_with_storage = (1..crate::limits::NODES).map(|n| format!("n{n}")).collect();
     let at = NOW + 4000;
-    assert!(matches!(world.decide_by(Rule::AttemptDue, at).step, Step::Stamp { attempt: 2, .. }));
+    begins_again(&world, at, "another node can be recorded");
     world.claim.nodes_with_storage.push("n0".into());
     let decision = world.decide_by(Rule::TooManyNodes, at);
     let said = decision.event.as_ref().map(|event| event.message.as_str()).unwrap_or_default();
     assert!(decision.step == Step::Nothing && said.contains("on 100 nodes"), "{decision:?}");
     let mut world = delayed(world, Some("n1"));
     world.node_states = NodeStates([("n1".to_owned(), NodeState::Reachable)].into());
-    assert!(matches!(world.decide_by(Rule::AttemptDue, at).step, Step::Stamp { attempt: 2, .. }), "one of them again");
+    begins_again(&world, at, "one of them again");
 }

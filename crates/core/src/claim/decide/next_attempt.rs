@@ -5,14 +5,15 @@ use flex_contract::reason;
 use super::data_source::wait_for_data_source;
 use super::observed::Observed;
 use super::placement::nodes_from;
-use super::rule::{Decision, Rule};
+use super::rule::{Decision, Rule, run};
 use super::step::Step;
-use super::waits::wait_for_run;
+use super::waits::end_runs;
 use crate::claim::admit::admit;
 use crate::config::Recipe;
 use crate::config::classes::Class;
 use crate::limits;
 use crate::rules::Rule as _;
+use crate::run::rule::Rule as RunRule;
 use crate::run::slot_wait::until_slot_is_free;
 use crate::run::state::RunState;
 use crate::run::view::Job;
@@ -32,28 +33,25 @@ pub(super) fn wait_to_start(o: &Observed<'_>, nodes: &[String], now: i64) -> Opt
         // The revision's event will arrive.
         (false, _) => Some(Rule::RevisionNotStored.nothing()),
         (true, false) => {
-            let wait = Rule::NoFreeSlot.step(Step::WaitForSlot { nodes: nodes.to_vec() });
+            let wait = run(RunRule::NoFreeSlot).step(Step::WaitForSlot { nodes: nodes.to_vec() });
             Some(until_slot_is_free(wait, o.claim.created, now))
         }
         (true, true) => None,
     }
 }
 
-/// Returns the step or the wait that ends the processes of an attempt before the next may begin, if any.
-pub(super) fn wait_for_older_runs(o: &Observed<'_>) -> Option<Decision> {
+/// Ends the processes that must end before an attempt may begin. Returns `None` if none is left. The Job of the stamped
+/// attempt stays if its run has ended.
+pub(super) fn end_older_runs(o: &Observed<'_>, now: i64) -> Option<Decision> {
     let attempt = o.attempt();
     let has_ended = matches!(o.runs.state, RunState::Failed { .. } | RunState::Succeeded);
-    let ends = |job: &Job| job.run_labels.attempt == attempt && has_ended;
-    let running = || o.runs.jobs.iter().filter(|job| !job.is_over);
+    let is_to_end = |job: &&Job| !job.is_over && !(has_ended && job.run_labels.attempt == attempt);
+    let jobs: Vec<&Job> = o.runs.jobs.iter().copied().filter(is_to_end).collect();
     // The watch may show a Job before it shows the stamp for which the Job was created.
-    if !o.confirmed.fresh && running().any(|job| job.run_labels.attempt > attempt) {
+    if !o.confirmed.fresh && jobs.iter().any(|job| job.run_labels.attempt > attempt) {
         return Some(Rule::ReadClaimBeforeStop.step(Step::Refresh));
     }
-    if let Some(job) = running().find(|job| !job.terminating && !ends(job)) {
-        return Some(Rule::StopOlderRun.step(Step::RemoveJob { job: job.name.clone() }));
-    }
-    (o.runs.has_running_pods || o.runs.is_in_progress() || running().next().is_some())
-        .then(|| wait_for_run(o, Rule::WaitForOlderRun))
+    end_runs(o, &jobs, now)
 }
 
 /// Asks the API first if an earlier attempt may have made the volume. A lagging watch must not cause a second volume on

@@ -77,18 +77,18 @@ fn a_node_that_does_not_take_the_pod_is_given_up() {
     let cause = Cause::new("Unschedulable", "0/3 nodes are available: 1 node(s) were unschedulable");
     let stuck = |world: World| World { run: RunState::Stuck { cause: cause.clone(), since: NOW - 10 }, ..world };
     let pinned = stuck(selected(stamped(1)));
-    pinned.waits(Rule::RunStuck, "1 node(s) were unschedulable");
-    assert_eq!(pinned.decide_by(Rule::RunStuck, NOW).requeue_at, Some(NOW + 5));
+    pinned.waits(run(RunRule::RunStuck), "1 node(s) were unschedulable");
+    assert_eq!(pinned.decide_by(run(RunRule::RunStuck), NOW).requeue_at, Some(NOW + 5));
     let Step::RecordFailure { failure, .. } = pinned.decide_by(Rule::NodeAdmissionTimeout, NOW + 5).step else {
         panic!("it is given up")
     };
     assert_eq!(failure.reaction, Reaction::NoCapacity);
     // Without another node, and where any node will do, a new attempt gains nothing.
     let alone = World { node_choice: NodeChoice { last: true, ..NodeChoice::default() }, ..stamped(1) };
-    assert_eq!(stuck(alone).decide_by(Rule::RunStuck, NOW + 1000).step, Step::Nothing);
+    assert_eq!(stuck(alone).decide_by(run(RunRule::RunStuck), NOW + 1000).step, Step::Nothing);
     let mut anywhere = selected(stamped(1));
     anywhere.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
-    assert_eq!(stuck(anywhere).decide_by(Rule::RunStuck, NOW + 1000).step, Step::Nothing);
+    assert_eq!(stuck(anywhere).decide_by(run(RunRule::RunStuck), NOW + 1000).step, Step::Nothing);
 }
 
 #[test]
@@ -96,12 +96,12 @@ fn a_pod_on_a_dead_node_is_reported() {
     let lost =
         |world: World| with_state("a", NodeState::Unreachable, World { nodes_with_pods: vec!["a".into()], ..world });
     let running = World { run: RunState::MayBeRunning, has_running_pods: true, ..selected(stamped(1)) };
-    running.rests(Rule::RunInProgress);
+    running.rests(run(RunRule::RunInProgress));
     let says = "a pod of the provisioner is on node a, which does not answer";
-    lost(running.clone()).waits(Rule::NodeUnreachable, says);
-    lost(World { claim: terminating().claim, ..running }).waits(Rule::NodeUnreachable, says);
+    lost(running.clone()).waits(run(RunRule::RunUnreachable), says);
+    lost(World { claim: terminating().claim, ..running }).waits(run(RunRule::RunUnreachable), says);
     lost(World { has_running_pods: true, ..selected(failed_with(Reaction::Retry)) })
-        .waits(Rule::NodeUnreachable, "kubectl delete node a");
+        .waits(run(RunRule::RunUnreachable), "kubectl delete node a");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn a_pooled_volume_is_assigned_without_slot_or_quota() {
     world.waits(Rule::AttributesUnavailable, "no such attributes");
     let mut begun = stamped(1);
     begun.pooled_volume = Some("pvc-ready");
-    assert_ne!(begun.step(Rule::RunDue), take, "what was begun goes on");
+    assert_ne!(begun.step(run(RunRule::RunDue)), take, "what was begun goes on");
     let mut late = delayed(new(), None);
     late.pooled_volume = Some("pvc-ready");
     late.rests(Rule::WaitForFirstConsumer);
@@ -101,7 +101,7 @@ fn a_pool_request_is_completed_when_a_claim_has_its_volume() {
 fn a_terminating_pool_request_is_cleaned_up_like_a_claim() {
     let mut world = request(terminating());
     world.jobs = vec![job(1)];
-    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
+    assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1).name });
     world.jobs.clear();
     assert_eq!(world.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     let world = request(with_volume(terminating(), volume(), &[]));

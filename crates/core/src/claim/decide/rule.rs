@@ -7,8 +7,7 @@ use strum::{EnumIter, EnumMessage, IntoStaticStr};
 
 use super::step::Step;
 use crate::rules;
-use crate::run;
-use crate::run::rule::Target;
+use crate::run::rule::{Rule as RunRule, Target};
 
 /// A decision about a claim.
 pub type Decision = rules::Decision<Rule>;
@@ -66,14 +65,6 @@ pub enum Rule {
     /// No container of the attempt has run, and this is not recorded. Records it before the Job is deleted, because the
     /// proof vanishes with the Job.
     RecordNeverStarted,
-    /// A provision Job of a claim that the orchestrator must undo is left. Deletes the Job, which stops its pod.
-    StopProvisionJob,
-    /// A process may run on a node that does not answer. Emits an event, and waits for the node.
-    NodeUnreachable,
-    /// A provision Job of a claim that the orchestrator must undo is terminating. Waits for its end.
-    ProvisionJobTerminating,
-    /// A provision pod of a claim that the orchestrator must undo may still run. Waits for its end.
-    WaitForPods,
     /// The volume that another claim took already belongs to that claim. Removes the finalizer.
     TransferDone,
     /// Another claim has taken the volume of this claim's runs. Adopts the volume for that claim, and emits an event.
@@ -95,9 +86,9 @@ pub enum Rule {
     NothingLeftBehind,
     /// An attempt may have left storage, and its recipe is not known any more. Emits an event.
     CleanupNeedsRecipe,
-    /// The storage that attempts may have left is deleted, by a rule of runs.
+    /// A rule about a run that makes the volume, or deletes what attempts may have left.
     #[strum(disabled)]
-    Run(Target, run::rule::Rule),
+    Run(Target, RunRule),
 
     // Claims that no attempt may begin for.
     /// The class is not the orchestrator's, and the claim is not held. Does nothing.
@@ -145,8 +136,6 @@ pub enum Rule {
     NoNodeForRun,
     /// The revision of the class's recipe is not stored yet. Waits for it.
     RevisionNotStored,
-    /// All slots are taken. Joins the fair queue, and emits an event after a while.
-    NoFreeSlot,
     /// The claim has the stamp of another claim, as a copy or a restored backup has. Replaces it by that of the first
     /// attempt, and emits an event.
     ReplaceStaleStamp,
@@ -192,18 +181,8 @@ pub enum Rule {
     ProtectSource,
     /// Somebody has deleted the Job of the attempt again and again. Emits an event, and waits.
     JobRemovedRepeatedly,
-    /// The attempt has no Job. Creates it, or records in its batch that the claim has arrived.
-    RunDue,
-    /// The API server refuses the Job of the attempt. Records that the attempt failed.
-    JobRefused,
-    /// The run is in progress. Waits for its end.
-    RunInProgress,
     /// The run of a batch has been in progress for 30 s. Waits for its end, and emits an event.
     BatchSlow,
-    /// The run cannot progress, and the config has changed since it began. Records that the attempt failed.
-    RunOutdated,
-    /// The run cannot progress. Emits an event, and waits.
-    RunStuck,
     /// The image was not pulled in time. Records that the attempt failed.
     ImagePullTimeout,
     /// The node did not admit the pod in time. Records that the node had no capacity.
@@ -212,18 +191,12 @@ pub enum Rule {
     ConfirmNoVolumeMade,
     /// The image exited 0 without making a volume. Records that the attempt failed.
     NoVolumeMade,
-    /// The run failed. Records that the attempt failed, and emits an event.
-    RunFailed,
 
     // Attempts that failed.
     /// No container of the failed attempt has run, and this is not recorded. Records it.
     RecordUnstartedFailure,
     /// A Job of a later attempt exists, but the claim comes from the cache. Reads the claim.
     ReadClaimBeforeStop,
-    /// A Job is left whose run must end before the next attempt. Deletes the Job, which stops its pod.
-    StopOlderRun,
-    /// A process may still run that must end before the next attempt. Waits for its end.
-    WaitForOlderRun,
     /// The image failed, and another container of its pod still runs. Deletes the Job.
     StopSidecars,
     /// The image failed a moment ago, and another container of its pod still runs. Waits for its end.
@@ -234,14 +207,10 @@ pub enum Rule {
     NoRoomOnRemovedNode,
     /// The attempt failed, and the scheduler has not selected a node again. Waits.
     WaitForReschedule,
-    /// The attempt failed, and the next is not due. Waits.
-    AttemptNotDue,
     /// Attempts may have left storage on too many nodes. Emits an event, and tries no other node.
     TooManyNodes,
     /// The next attempt is due, and it is not certain that the last made no volume. Asks the API.
     ConfirmNoVolumeBeforeAttempt,
-    /// The next attempt is due. Stamps the claim for it.
-    AttemptDue,
 
     // Claims that are data sources, when nothing else is left to do.
     /// Clones or snapshots for which the claim is protected are made or abandoned. Removes their finalizers.
@@ -250,7 +219,12 @@ pub enum Rule {
     BeingCloned,
 }
 
-crate::run::rule::table_with_runs!(Rule, Step, "claim", [Leftover]);
+/// Returns the rule about a run that makes the volume.
+pub(super) fn run(rule: RunRule) -> Rule {
+    Rule::Run(Target::Volume, rule)
+}
+
+crate::run::rule::table_with_runs!(Rule, Step, "claim", [Volume, Leftover]);
 
 #[cfg(test)]
 mod tests {

@@ -114,7 +114,7 @@ fn a_claim_waits_for_a_volume_that_is_not_visible_yet() {
 fn a_claim_that_is_bound_to_another_volume_is_cleaned_up() {
     let mut world = bound(stamped(1), "static");
     world.jobs = vec![job(1)];
-    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
+    assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1).name });
     world.jobs.clear();
     assert_eq!(world.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
 }
@@ -137,9 +137,9 @@ fn a_claim_deletes_the_storage_of_a_bound_volume_without_finalizer() {
     world.claim.finalizers.pop();
     assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"));
     world.jobs = vec![job(1)];
-    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
+    assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1).name });
     world.claim.abandoned = true;
-    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: job(1).name });
+    assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1).name });
     world.jobs.clear();
     assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
     world.claim.abandoned = false;

@@ -129,9 +129,9 @@ fn a_claim_in_a_batch_gets_an_event_only_when_its_run_is_slow() {
     let began = jiff::Timestamp::from_second(NOW).expect("a time");
     let stamp = world.claim.stamp.as_mut().expect("it is stamped");
     stamp.ts = began.to_string();
-    world.rests(Rule::RunInProgress);
+    world.rests(run(RunRule::RunInProgress));
     world.claim.stamp.as_mut().expect("it is stamped").batch = Some("provision-batch-1".into());
-    let fast = world.decide_by(Rule::RunInProgress, NOW + SLOW_BATCH - 1);
+    let fast = world.decide_by(run(RunRule::RunInProgress), NOW + SLOW_BATCH - 1);
     assert_eq!((fast.event, fast.requeue_at), (None, Some(NOW + SLOW_BATCH)));
     let slow = world.decide_by(Rule::BatchSlow, NOW + SLOW_BATCH);
     let event = slow.event.expect("the user learns of the run");
@@ -168,13 +168,13 @@ fn the_pv_controller_binds_a_volume_that_it_may_not_have_seen() {
 #[test]
 fn a_job_that_somebody_deletes_repeatedly_is_created_again_by_backoff() {
     let removed = |times| World { removed: Some(RemovedJob { times, at: NOW }), ..stamped(1) };
-    assert_eq!(removed(1).step(Rule::RunDue), Step::StartRun, "once may be anything");
+    assert_eq!(removed(1).step(run(RunRule::RunDue)), Step::StartRun, "once may be anything");
     let recipe = recipe_with(&[]);
     for times in 2..8 {
         let (world, wait) = (removed(times), delay(&recipe, times - 1));
         world.waits(Rule::JobRemovedRepeatedly, &format!("removed the attempt's Job {times} times"));
         assert_eq!(world.decide_by(Rule::JobRemovedRepeatedly, NOW).requeue_at, Some(NOW + wait));
-        assert_eq!(world.decide_by(Rule::RunDue, NOW + wait).step, Step::StartRun);
+        assert_eq!(world.decide_by(run(RunRule::RunDue), NOW + wait).step, Step::StartRun);
     }
 }
 
@@ -214,7 +214,7 @@ fn a_claim_waits_for_the_volume_that_is_reserved_for_it() {
     assert_eq!(decision.step, Step::Nothing);
     assert!(decision.event.unwrap().message.contains("pvc-restored is reserved for this claim"));
     assert_ne!(
-        World { reserved_volume: Some("pvc-restored"), ..stamped(1) }.step(Rule::RunDue),
+        World { reserved_volume: Some("pvc-restored"), ..stamped(1) }.step(run(RunRule::RunDue)),
         Step::Nothing,
         "what has begun goes on"
     );
@@ -277,19 +277,19 @@ fn a_claim_that_missed_its_batch_gets_its_own_run() {
     );
     assert_eq!(World { fresh: false, ..sure.clone() }.step(Rule::ReadClaimBeforeRun), Step::Refresh);
     assert_eq!(
-        World { has_slot: false, ..sure.clone() }.step(Rule::NoFreeSlot),
+        World { has_slot: false, ..sure.clone() }.step(run(RunRule::NoFreeSlot)),
         Step::WaitForSlot { nodes: vec!["home".into()] }
     );
-    World { run: RunState::MayBeRunning, ..sure }.rests(Rule::RunInProgress);
+    World { run: RunState::MayBeRunning, ..sure }.rests(run(RunRule::RunInProgress));
 }
 
 #[test]
 fn an_attempt_without_the_finalizer_begins_anew() {
     let mut world = World { jobs: vec![job(1)], run: RunState::MayBeRunning, ..stamped(1) };
     world.claim.finalizers.clear();
-    assert_eq!(world.step(Rule::StopOlderRun), Step::RemoveJob { job: job(1).name });
+    assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1).name });
     world.jobs[0].terminating = true;
-    world.rests(Rule::WaitForOlderRun);
+    world.rests(run(RunRule::RunEnding));
     (world.jobs, world.run) = (vec![], RunState::NotCached);
     assert_eq!(world.step(Rule::ConfirmNoVolumeBeforeAttempt), Step::ConfirmNoVolume);
     world.no_volume = true;
@@ -311,15 +311,15 @@ fn a_claim_records_its_node_before_the_job_exists() {
     );
     delayed(stamped(1), None).rests(Rule::WaitForFirstConsumer);
     world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
-    assert_eq!(world.step(Rule::RunDue), Step::StartRun);
+    assert_eq!(world.step(run(RunRule::RunDue)), Step::StartRun);
 }
 
 #[test]
 fn a_run_starts_on_a_claim_that_was_just_read() {
-    assert_eq!(stamped(1).step(Rule::RunDue), Step::StartRun);
+    assert_eq!(stamped(1).step(run(RunRule::RunDue)), Step::StartRun);
     assert_eq!(World { fresh: false, ..stamped(1) }.step(Rule::ReadClaimBeforeRun), Step::Refresh);
     assert_eq!(
-        World { jobs: vec![job(3)], ..stamped(1) }.step(Rule::StopOlderRun),
+        World { jobs: vec![job(3)], ..stamped(1) }.step(run(RunRule::RunNotWanted)),
         Step::RemoveJob { job: job(3).name }
     );
     let lost = World { stamped_recipe: None, ..stamped(1) };
@@ -344,8 +344,8 @@ fn a_run_that_succeeds_without_a_volume_counts_as_failed() {
 #[test]
 fn a_claim_waits_for_its_run() {
     let world = World { run: RunState::MayBeRunning, jobs: vec![job(1)], has_running_pods: true, ..stamped(1) };
-    world.rests(Rule::RunInProgress);
-    assert_eq!(world.decide_by(Rule::RunInProgress, NOW).requeue_at, None, "its events come");
+    world.rests(run(RunRule::RunInProgress));
+    assert_eq!(world.decide_by(run(RunRule::RunInProgress), NOW).requeue_at, None, "its events come");
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     let step = Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 1 };
     assert_eq!(robbed.step(Rule::NextVolumeGeneration), step, "what is on the other goes with the volume");
     robbed.has_running_pods = true;
-    robbed.rests(Rule::WaitForOlderRun);
+    robbed.rests(run(RunRule::RunEnding));
     robbed.has_running_pods = false;
     robbed.claim.stamp.as_mut().unwrap().volume_generation = 16;
     assert_ne!(robbed.claim.volume_id(), UID);
@@ -413,7 +413,7 @@ fn an_attempt_ends_though_its_class_is_gone() {
     let mut refused = World { run: RunState::Succeeded, ..wrong };
     refused.volumes[0].0.quarantine = Some("size".into());
     refused.waits(Rule::ClassNotServed, "this provisioner does not serve the claim's class any more");
-    gone(World { run: RunState::MayBeRunning, ..stamped(1) }).rests(Rule::RunInProgress);
+    gone(World { run: RunState::MayBeRunning, ..stamped(1) }).rests(run(RunRule::RunInProgress));
     gone(World { no_volume: true, ..done })
         .waits(Rule::ClassNotServed, "this provisioner does not serve the claim's class any more");
 }

@@ -5,6 +5,7 @@ use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
+use super::rule::run;
 use super::*;
 use crate::claim::data_source::{ClaimSource, DataSourceState};
 use crate::claim::nodes::NodeChoice;
@@ -468,11 +469,11 @@ fn a_claim_waits_for_a_node_a_revision_and_a_slot() {
     delayed(new(), None).rests(Rule::WaitForFirstConsumer);
     World { has_revision: false, ..new() }.rests(Rule::RevisionNotStored);
     let full = World { has_slot: false, ..new() };
-    assert_eq!(full.step(Rule::NoFreeSlot), Step::WaitForSlot { nodes: vec!["home".into()] });
-    assert_eq!(full.decide_by(Rule::NoFreeSlot, NOW).requeue_at, Some(NOW + 30), "others before it may leave");
+    assert_eq!(full.step(run(RunRule::NoFreeSlot)), Step::WaitForSlot { nodes: vec!["home".into()] });
+    assert_eq!(full.decide_by(run(RunRule::NoFreeSlot), NOW).requeue_at, Some(NOW + 30), "others before it may leave");
     let elsewhere = World { has_slot: false, ..selected(new()) };
     assert_eq!(
-        elsewhere.step(Rule::NoFreeSlot),
+        elsewhere.step(run(RunRule::NoFreeSlot)),
         Step::WaitForSlot { nodes: vec!["a".into()] },
         "its place is where it would run"
     );

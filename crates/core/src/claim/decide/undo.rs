@@ -13,7 +13,7 @@ use super::pooled::complete_pool_request;
 use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::unstarted::{failure_of_never_started, no_attempt_has_started};
-use super::waits::{cleanup_needs_recipe, wait_for_end, wait_for_run};
+use super::waits::{cleanup_needs_recipe, end_runs, wait_for_end};
 use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
@@ -23,7 +23,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
         // A Job that outlives the claim would be a late run, whose storage is deleted.
-        if let Some(stop) = stop_run(o) {
+        if let Some(stop) = end_runs(o, o.runs.jobs, now).filter(|stop| stop.step != Step::Nothing) {
             return stop;
         }
         return Rule::Abandoned.step(Step::RemoveFinalizer).with_warning(
@@ -38,7 +38,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(failure) = failure_of_never_started(o, now) {
         return Rule::RecordNeverStarted.step(Step::RecordFailure { failure });
     }
-    if let Some(wait) = wait_for_processes(o) {
+    if let Some(wait) = end_runs(o, o.runs.jobs, now) {
         return wait;
     }
     let volumes = || o.volumes.all.iter().map(|candidate| candidate.volume);
@@ -93,24 +93,6 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
         .unwrap_or_else(|| Rule::LeftVolumeAdopted.step(Step::RemoveFinalizer))
 }
 
-/// Deletes a Job of a provision run.
-fn stop_run(o: &Observed<'_>) -> Option<Decision> {
-    let job = o.runs.jobs.iter().find(|job| !job.terminating)?;
-    Some(Rule::StopProvisionJob.step(Step::RemoveJob { job: job.name.clone() }))
-}
-
-/// Ends all processes of provision runs, before their storage is deleted.
-fn wait_for_processes(o: &Observed<'_>) -> Option<Decision> {
-    if let Some(stop) = stop_run(o) {
-        return Some(stop);
-    }
-    if !o.runs.jobs.is_empty() {
-        return Some(wait_for_run(o, Rule::ProvisionJobTerminating));
-    }
-    // The watch may not show a new Job yet.
-    (o.runs.has_running_pods || o.runs.is_in_progress()).then(|| wait_for_run(o, Rule::WaitForPods))
-}
-
 /// Decides about a claim whose volume needs a finalizer and cannot get it any more. The volume vanishes with the claim,
 /// so its storage is deleted first, once no pod uses it.
 pub(super) fn without_finalizer(o: &Observed<'_>, now: i64) -> Decision {
@@ -118,7 +100,7 @@ pub(super) fn without_finalizer(o: &Observed<'_>, now: i64) -> Decision {
     match o.recipe_of_attempt() {
         // The claim's deletion and the end of its use arrive as events.
         _ if !o.claim.terminating || others => Rule::BoundVolumeTerminating.nothing(),
-        Some(recipe) => wait_for_processes(o).unwrap_or_else(|| deleting(o, recipe, now)),
+        Some(recipe) => end_runs(o, o.runs.jobs, now).unwrap_or_else(|| deleting(o, recipe, now)),
         None => cleanup_needs_recipe(),
     }
 }

@@ -21,7 +21,7 @@ fn an_abandoned_claim_loses_its_finalizer() {
     assert!(decision.event.unwrap().message.contains("does not delete"));
     // Without its claim, the Job would be a late run, and its storage would be deleted.
     world.jobs = vec![Job { terminating: true, ..job(1) }, over(2)];
-    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: over(2).name });
+    assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: over(2).name });
     world.jobs.truncate(1);
     assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
 }
@@ -30,20 +30,16 @@ fn an_abandoned_claim_loses_its_finalizer() {
 fn jobs_are_removed_first() {
     let mut world = with_volume(terminating(), volume(), &[]);
     world.jobs = vec![Job { terminating: true, ..job(1) }, over(2)];
-    assert_eq!(world.step(Rule::StopProvisionJob), Step::RemoveJob { job: over(2).name });
+    assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: over(2).name });
 }
 
 #[test]
-fn a_claim_waits_for_its_terminating_job() {
-    World { no_volume: true, jobs: vec![Job { terminating: true, ..over(1) }], ..terminating() }
-        .rests(Rule::ProvisionJobTerminating);
-}
-
-#[test]
-fn a_claim_waits_for_a_pod_that_may_run() {
+fn a_claim_waits_for_the_end_of_its_runs() {
     let ready = World { no_volume: true, ..terminating() };
-    World { has_running_pods: true, ..ready.clone() }.rests(Rule::WaitForPods);
-    World { run: RunState::MayBeRunning, ..ready }.rests(Rule::WaitForPods);
+    let terminating = Job { terminating: true, ..over(1) };
+    World { jobs: vec![terminating], ..ready.clone() }.rests(run(RunRule::RunEnding));
+    World { has_running_pods: true, ..ready.clone() }.rests(run(RunRule::RunEnding));
+    World { run: RunState::MayBeRunning, ..ready }.rests(run(RunRule::RunEnding));
 }
 
 #[test]
@@ -108,7 +104,7 @@ fn a_claim_records_an_unstarted_run_before_its_job_is_removed() {
     let noted = records(Rule::RecordNeverStarted, &world);
     assert_eq!((noted.operation, noted.attempt, noted.unstarted_attempts), (Operation::Provision, 1, 1));
     world.claim.last_failure = Some(noted);
-    assert!(matches!(world.step(Rule::StopProvisionJob), Step::RemoveJob { .. }), "then the Job goes");
+    assert!(matches!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { .. }), "then the Job goes");
     world.claim.last_failure = Some(failure(Operation::Provision, 1, NOW, Reaction::Retry));
     assert_eq!(
         records(Rule::RecordNeverStarted, &world).unstarted_attempts,
@@ -159,7 +155,7 @@ fn an_attempt_without_a_possible_job_needs_no_delete_run() {
                 NOW,
             )
         });
-        assert_eq!(decision.rule, Rule::JobRefused);
+        assert_eq!(decision.rule, run(RunRule::RunRefused));
         let Step::RecordFailure { failure } = decision.step else { panic!("{decision:?}") };
         failure
     };
@@ -230,6 +226,25 @@ fn a_failed_delete_run_is_repeated_after_a_pause() {
     world.delete_run =
         RunState::Failed { cause: Cause::new("R", "m"), reaction: Reaction::Retry, at: NOW, pods_ended: false };
     world.rests(leftover(RunRule::RunEnding));
+}
+
+/// The counts say which attempts cannot have left storage, and the config whether another one may help.
+#[test]
+fn a_clean_up_that_fails_or_is_refused_keeps_the_counts_of_attempts_and_notes_its_config() {
+    let mut world = World { no_volume: true, delete_run: failed_run(Reaction::Retry, NOW), ..stamped(4) };
+    world.claim.terminating = true;
+    let recipe = recipe_with(&[]);
+    for (operation, of, attempt) in [(Operation::Provision, 4, 1), (Operation::Delete, 1, 2)] {
+        let before = failure(operation, of, NOW, Reaction::Retry);
+        world.claim.last_failure = Some(LastFailure { unstarted_attempts: 1, empty_attempts: 3, ..before });
+        let failed = records(leftover(RunRule::RunFailed), &world);
+        let refused = failed_cleanup(&world.claim, &recipe, attempt, NOW, &Cause::new("R", "m"));
+        for record in [failed, refused] {
+            assert_eq!((record.operation, record.attempt), (Operation::Delete, attempt));
+            assert_eq!((record.unstarted_attempts, record.empty_attempts), (1, 3));
+            assert_eq!(record.recipe_version, recipe.version());
+        }
+    }
 }
 
 #[test]

@@ -4,16 +4,34 @@ use flex_contract::names;
 use flex_contract::reason;
 
 use super::observed::Observed;
-use super::rule::{Decision, Rule};
+use super::rule::{Decision, Rule, run};
 use super::step::Step;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
+use crate::run::decide::{Goal, Outcome, Seen, SeenRun, What, decide};
 use crate::run::node::unreachable_message;
+use crate::run::rule::Rule as RunRule;
+use crate::run::view::Job;
+
+/// Deletes these Jobs, and waits for their end and for that of all processes of attempts. Returns `None` if none is left.
+pub(super) fn end_runs(o: &Observed<'_>, jobs: &[&Job], now: i64) -> Option<Decision> {
+    let runs = jobs.iter().map(|&job| SeenRun::of_deletion(Some(job), &o.runs.state));
+    let runs: Vec<_> = runs.map(|run| SeenRun { is_over: false, ..run }).collect();
+    // The watch may not show a new Job yet.
+    let is_starting = o.runs.is_in_progress();
+    let has_pods = o.runs.has_running_pods || o.runs.jobs.iter().any(|job| !job.is_over);
+    let seen = Seen { runs: &runs, is_starting, has_pods, others_have_pods: false, unreachable: None };
+    let Outcome { rule, what, .. } = decide(&Goal::End, &seen, now)?;
+    Some(match what {
+        What::Remove(job) => run(rule).step(Step::RemoveJob { job: job.name.clone() }),
+        _ => wait_for_run(o, run(rule)),
+    })
+}
 
 /// Waits by a rule for the end of a run. If its pod is on a node that does not answer, emits an event instead.
 pub(super) fn wait_for_run(o: &Observed<'_>, rule: Rule) -> Decision {
     match o.nodes.states.first_not_reachable(o.nodes.with_pods) {
-        Some(node) => Rule::NodeUnreachable.warn(reason::WAITING_FOR_PROVISIONER, unreachable_message(node)),
+        Some(node) => run(RunRule::RunUnreachable).warn(reason::WAITING_FOR_PROVISIONER, unreachable_message(node)),
         None => rule.nothing(),
     }
 }
