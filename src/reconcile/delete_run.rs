@@ -82,10 +82,86 @@ async fn has_unseen_job(
     request: &flex_contract::request::RunRequest,
     target: &RunTarget,
 ) -> Result<bool, WriteError> {
-    let name = job::name(request.operation, &request.volume_id, request.attempt, &target.scope);
+    let name = job::name_of(request, target);
     let exists = context.writes.read_job(&ObjectName::new(&context.identity.namespace, &name)).await?.is_some();
     if exists {
         context.cluster.index_mut().expect_job(&name);
     }
     Ok(exists)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::events::EventRecorder;
+    use crate::api::writes::{Binding, Writes};
+    use crate::clock::Clock;
+    use crate::metrics::Metrics;
+    use crate::run::job::ContentRef;
+    use crate::run::request::{AttemptStart, of_class};
+    use crate::state::ClusterState;
+    use crate::state::testing::{default_identity, recipe};
+
+    /// The requests that an API server has got.
+    type Asked = Arc<Mutex<Vec<String>>>;
+
+    /// Returns a context whose API server has one object, at this path.
+    fn context(there: String) -> (Arc<Context>, Asked) {
+        let asked = Asked::default();
+        let answer = {
+            let asked = asked.clone();
+            move |request: Request<Body>| {
+                let path = request.uri().path();
+                asked.lock().unwrap().push(format!("{} {path}", request.method()));
+                let (code, body) = match path == there {
+                    true => (200_u16, json!({ "metadata": { "name": "there" } })),
+                    false => (404, json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" })),
+                };
+                let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                async move { Ok::<_, Infallible>(response.unwrap()) }
+            }
+        };
+        let (identity, clock) = (default_identity(), Clock::default());
+        let client = Client::new(tower::service_fn(answer), "own");
+        let cluster = ClusterState::new(identity.clone(), clock.clone());
+        let (events, _) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
+        let writes = Writes::new(client, identity.clone(), Binding::Direct);
+        let metrics = Metrics::default();
+        (Context::new(identity, cluster, writes, events, metrics, String::new(), clock), asked)
+    }
+
+    /// Somebody has created the config's namespace again. The id of a snapshot's Jobs is not that of its source volume.
+    #[tokio::test]
+    async fn a_run_in_the_orchestrators_namespace_that_no_watch_has_shown_gets_no_second_job() {
+        let recipe = recipe(&[]);
+        let content = ContentRef { name: "content".into(), id: "snapshot-id".into(), policy: None };
+        let runs = [
+            (Operation::Delete, None, "delete-volume-id-3-"),
+            (Operation::DeleteSnapshot, Some(content), "delete-snapshot-snapshot-id-3-"),
+        ];
+        for (operation, content, prefix) in runs {
+            let start = AttemptStart { attempt: 3, ts: String::new() };
+            let request = flex_contract::request::RunRequest {
+                volume_id: "volume-id".into(),
+                ..of_class(operation, &recipe, &default_identity(), "", start)
+            };
+            let target =
+                RunTarget { namespace: "admin".into(), scope: "scope".into(), content, ..RunTarget::default() };
+            let name = job::job(&recipe, &request, &target).metadata.name.unwrap();
+            assert!(name.starts_with(prefix), "{name}");
+            let path = format!("/apis/batch/v1/namespaces/own/jobs/{name}");
+            let (context, asked) = context(path.clone());
+            assert_eq!(start_delete_job(&context, &recipe, &request, target, None).await.unwrap(), None);
+            assert_eq!(*asked.lock().unwrap(), [format!("GET {path}")], "no Job is created");
+            assert!(context.cluster.index().is_expected(&name), "the run counts as one that may be running");
+        }
+    }
 }

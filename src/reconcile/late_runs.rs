@@ -147,8 +147,8 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
             }
             Ok(Requeue::Done)
         }
-        (Step::StartDelete { attempt }, Some(recipe), Some(run)) => {
-            start(context, leftovers, recipe, run, attempt).await
+        (Step::StartDelete { attempt, without_account }, Some(recipe), Some(run)) => {
+            start(context, leftovers, recipe, run, attempt, without_account).await
         }
         _ => Ok(context.wait(requeue_at, &[])),
     }
@@ -161,6 +161,7 @@ async fn start(
     recipe: &Recipe,
     run: &Job,
     attempt: u32,
+    without_account: bool,
 ) -> Result<Requeue, WriteError> {
     let Some(job) = context.writes.read_job(run.real_name()).await? else { return Ok(Requeue::Done) };
     let Operations { stores, deletes: operation } = leftovers.operations();
@@ -186,6 +187,7 @@ async fn start(
             id: leftovers.id.to_owned(),
             policy: None,
         }),
+        without_account,
         ..RunTarget::default()
     };
     let name = job::name(operation, leftovers.id, attempt, SCOPE);

@@ -1,12 +1,18 @@
 //! Tests of the metrics, as Prometheus scrapes them.
 
 use cluster::Component;
+use flex_contract::names;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use orchestrator::ring::{ADMIN, Ring, uid};
+use orchestrator::ring::{ADMIN, Ring, annotation, uid};
 use orchestrator::wait::until;
+
+use crate::failures::refuses;
 
 /// Returns the metrics of the orchestrator that runs.
 async fn scraped(ring: &Ring) -> String {
@@ -83,4 +89,54 @@ async fn a_scrape_has_the_metrics_of_claims_configs_lease_and_requests() {
     ring.cluster().restart(Component::ApiServer).await.unwrap();
     value(&ring, restarts, |count| count > 0.0).await;
     value(&ring, age, |age| age < 5.0).await;
+}
+
+/// Waits until the record of the last failed run of claim `a` has these texts.
+async fn failed(ring: &Ring, texts: &[&str]) {
+    ring.claim_when("a", &format!("has the record of a failure with {texts:?}"), |claim| {
+        annotation(claim, names::FAILURE).is_some_and(|failure| texts.iter().all(|text| failure.contains(*text)))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_clean_up_whose_job_is_refused_counts_as_a_deletion_and_follows_a_corrected_config() {
+    const UNSTARTED: &str = r#""unstarted_attempts":1"#;
+    let ring = Ring::start().await;
+    // An attempt that cannot have left anything, and one that may have.
+    let malformed = "spec: {volumes: [{name: a, hostPath: {path: /a, type: Directroy}}]}";
+    ring.config("c", "c", &[("backoff", "1h..2h"), ("pod-template", malformed)]).await;
+    let id = uid(&ring.claim("a", "c").await);
+    failed(&ring, &[UNSTARTED]).await;
+    ring.config("c", "c", &[("backoff", "1h..2h")]).await;
+    let attempt = ring.job(ADMIN, "provision", &id, 2).await;
+    ring.pod_ends(&attempt, 75, "busy").await;
+    failed(&ring, &[r#""operation":"provision""#, r#""attempt":2"#, UNSTARTED]).await;
+
+    let quota = json!({ "metadata": { "name": "jobs" }, "spec": { "hard": { "count/jobs.batch": "0" } } });
+    let (quotas, jobs) = (ring.api::<ResourceQuota>(ADMIN), ring.api::<Job>(ADMIN));
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }] });
+    let probe = json!({ "metadata": { "name": "probe" }, "spec": { "template": { "spec": pod } } });
+    refuses(&jobs, probe.clone()).await;
+    ring.delete_claim("a").await;
+    let config = format!(r#""config":"{ADMIN}/c@"#);
+    failed(&ring, &[r#""operation":"delete""#, r#""attempt":1"#, &config, UNSTARTED]).await;
+    quotas.delete("jobs", &DeleteParams::default()).await.unwrap();
+    let probe: Job = serde_json::from_value(probe).unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    until("the quota is gone", || async {
+        jobs.create(&dry, &probe).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+
+    ring.config("c", "c", &[("backoff", "1h..2h"), ("image", "example/corrected")]).await;
+    let delete = ring.job(ADMIN, "delete", &id, 2).await;
+    ring.pod_ends(&delete, 75, "busy").await;
+    failed(&ring, &[r#""operation":"delete""#, r#""attempt":2"#, UNSTARTED]).await;
+    let deletions = r#"controller_persistentvolume_delete_failed_total{orchestrator="default",class="c"}"#;
+    value(&ring, deletions, |count| count == 2.0).await;
+    let attempts = "controller_persistentvolumeclaim_provision_failed_total";
+    let attempts = format!(r#"{attempts}{{orchestrator="default",class="c",source=""}}"#);
+    value(&ring, &attempts, |count| count == 2.0).await;
 }

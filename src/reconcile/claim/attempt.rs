@@ -17,7 +17,7 @@ use super::served::served_class;
 use super::timeline::failed_attempts;
 use crate::api::writes::WriteError;
 use crate::batch::{Member, MemberObject};
-use crate::claim::decide::{NewEvent, ServedClass, Step, failed_start, requested_node};
+use crate::claim::decide::{NewEvent, ServedClass, Step, failed_cleanup, failed_start, requested_node};
 use crate::claim::request::{Attempt, request};
 use crate::config::topology::Topologies;
 use crate::model::claim::Claim;
@@ -208,9 +208,26 @@ async fn fail(
         context.emit(ObjectRef::claim(claim), event);
     }
     let Step::RecordFailure { failure } = decision.step else { return Ok(StepOutcome::Wait) };
-    context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default(), claim.source_kind());
-    let attempts = failed_attempts(claim, observation, &failure);
-    Ok(context.writes.record_claim_failure(claim, &failure, attempts.as_ref()).await?.into())
+    record_failure(context, claim, observation, &failure).await
+}
+
+/// Records that an attempt has failed, or the deletion of what attempts have left. Counts it.
+pub(super) async fn record_failure(
+    context: &Context,
+    claim: &Claim,
+    observation: &Observation,
+    failure: &LastFailure,
+) -> Result<StepOutcome, WriteError> {
+    let class = claim.class.as_deref().unwrap_or_default();
+    // The same failure is recorded again with the fact that the scheduler was asked for another node.
+    let before = claim.last_failure.as_ref().map(|last| (last.operation, last.attempt));
+    match failure.operation {
+        operation if before == Some((operation, failure.attempt)) => {}
+        Operation::Delete => context.metrics.delete_failed(class),
+        _ => context.metrics.provision_failed(class, claim.source_kind()),
+    }
+    let attempts = failed_attempts(claim, observation, failure);
+    Ok(context.writes.record_claim_failure(claim, failure, attempts.as_ref()).await?.into())
 }
 
 /// Returns the labels that say where a node is; none for no node.
@@ -271,17 +288,16 @@ pub(super) async fn start_delete(
     if !context.acquire_slot(&delete_job_name(claim, &observation.nodes.states), &slot_request, &recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
-    let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
-    match start_delete_job(context, &recipe, &request, target, failure).await? {
+    match start_delete_job(context, &recipe, &request, target, claim.last_failure.as_ref()).await? {
         None => Ok(StepOutcome::End(Requeue::JobCreated)),
         Some(cause) => {
-            let failure = LastFailure::of_delete_run(attempt, context.clock.now(), &cause, failure);
+            let failure = failed_cleanup(claim, &recipe, attempt, context.clock.now(), &cause);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
             context.emit(
                 ObjectRef::claim(claim),
                 NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message },
             );
-            Ok(context.writes.record_claim_failure(claim, &failure, None).await?.into())
+            record_failure(context, claim, observation, &failure).await
         }
     }
 }

@@ -6,7 +6,7 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
-use super::attempt::{DueDeletion, NextAttempt, stamp, start_delete, start_run};
+use super::attempt::{DueDeletion, NextAttempt, record_failure, stamp, start_delete, start_run};
 use super::observe::{Confirmed, Observation, OwnedRuns};
 use super::outcome::{RETRY_SOON, StepOutcome};
 use super::pooled::{assign, stamp_of_ready, time_since_creation};
@@ -249,13 +249,7 @@ impl Execution<'_> {
         if self.confirmed.volume.as_ref().is_some_and(is_unseen) {
             return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
         }
-        // The same failure is recorded again with the fact that the scheduler was asked for another node.
-        let before = claim.last_failure.as_ref().map(|last| (last.operation, last.attempt));
-        if before != Some((failure.operation, failure.attempt)) {
-            context.metrics.provision_failed(claim.class.as_deref().unwrap_or_default(), claim.source_kind());
-        }
-        let attempts = failed_attempts(claim, self.observation, failure);
-        Ok(context.writes.record_claim_failure(claim, failure, attempts.as_ref()).await?.into())
+        record_failure(context, claim, self.observation, failure).await
     }
 
     async fn remove_job(self, job: &ObjectName) -> Outcome {

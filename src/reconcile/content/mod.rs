@@ -464,6 +464,8 @@ async fn start_delete(
             context.metrics.snapshot_run(Operation::DeleteSnapshot, false);
             let failure =
                 LastFailure::of_deleting_run(Operation::DeleteSnapshot, attempt, context.clock.now(), &cause, last);
+            // A corrected config is tried at once.
+            let failure = failure.with_recipe(recipe);
             Ok(context.writes.record_content_failure(content, &failure).await?.into())
         }
     }

@@ -33,6 +33,7 @@ use flex_contract::names;
 
 use self::attempt::pending;
 pub use self::attempt::{no_volume_cause, refusal_text};
+pub use self::cleanup::failed_cleanup;
 pub use self::failed::{ASK_SCHEDULER, failed_start, failure_text};
 pub use self::observed::{
     Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, RemovedJob,

@@ -12,6 +12,11 @@ use crate::text::cut;
 /// The largest number of an attempt. Somebody else wrote a larger number, and nothing could be counted on from it.
 pub const MAX_ATTEMPTS: u32 = 1_000_000_000;
 
+/// Checks whether a run failed because its ServiceAccount is gone.
+pub(super) fn is_account_gone(cause: &Cause) -> bool {
+    cause.message.contains("serviceaccount") || cause.message.contains("service account")
+}
+
 /// The last failed run of a claim or volume, as an annotation stores it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct LastFailure {
@@ -78,7 +83,7 @@ impl LastFailure {
         }
     }
 
-    /// Makes the record of a failed delete run, after the last one.
+    /// Makes the record of a failed delete run, after the last failure of its object.
     pub fn of_delete_run(attempt: u32, at: i64, cause: &Cause, last: Option<&LastFailure>) -> Self {
         LastFailure::of_deleting_run(Operation::Delete, attempt, at, cause, last)
     }
@@ -102,7 +107,7 @@ impl LastFailure {
         }
     }
 
-    /// Makes the record of a failed run that deletes, after the last one.
+    /// Makes the record of a failed run that deletes, after the last failure of its object.
     pub fn of_deleting_run(
         operation: Operation,
         attempt: u32,
@@ -110,9 +115,8 @@ impl LastFailure {
         cause: &Cause,
         last: Option<&LastFailure>,
     ) -> Self {
-        let account_gone = cause.message.contains("serviceaccount") || cause.message.contains("service account");
         LastFailure {
-            without_account: account_gone || last.is_some_and(|last| last.without_account),
+            without_account: is_account_gone(cause) || last.is_some_and(|last| last.without_account),
             unstarted_attempts: last.map_or(0, |last| last.unstarted_attempts),
             empty_attempts: last.map_or(0, |last| last.empty_attempts),
             ..LastFailure::new(operation, attempt, at, cause, Reaction::Retry)

@@ -26,8 +26,7 @@ pub const JOB_TTL: Duration = Duration::from_secs(3600);
 
 /// Builds the Job of one attempt.
 pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
-    let id = target.content.as_ref().map_or(&request.volume_id, |content| &content.id);
-    let labels = labels(request, id);
+    let labels = labels(request, run_id(request, target));
     let claim = ObjectName::new(&request.claim.namespace, &request.claim.name).to_string();
     let volume = target.volume.clone().map(|volume| (names::JOB_VOLUME, volume));
     let content = target.content.clone().map(|content| (names::JOB_CONTENT, content.name));
@@ -53,9 +52,18 @@ pub fn job(recipe: &Recipe, request: &RunRequest, target: &RunTarget) -> Job {
         file: None,
         sight: mounts::sight([request]),
     };
-    let name = name(request.operation, id, request.attempt, &target.scope);
     let metadata = RunMetadata { labels, job: annotations.clone(), pod: annotations };
-    with_metadata(recipe, target, name, metadata, &input)
+    with_metadata(recipe, target, name_of(request, target), metadata, &input)
+}
+
+/// Returns the name of the Job of one attempt.
+pub fn name_of(request: &RunRequest, target: &RunTarget) -> String {
+    name(request.operation, run_id(request, target), request.attempt, &target.scope)
+}
+
+/// Returns the id by which the Jobs of an object are found.
+fn run_id<'a>(request: &'a RunRequest, target: &'a RunTarget) -> &'a str {
+    target.content.as_ref().map_or(&request.volume_id, |content| &content.id)
 }
 
 /// Returns the labels of a run's Job and pod, with an id.

@@ -12,6 +12,7 @@ use flex_contract::reason;
 use flex_contract::request::RunRequest;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
+use super::failure::is_account_gone;
 use super::request::{AttemptStart, with_attributes};
 use super::state::RunState;
 use super::view::Job;
@@ -67,6 +68,8 @@ pub enum Step {
     StartDelete {
         /// The number of the delete run, from 1.
         attempt: u32,
+        /// An earlier delete run could not start without its ServiceAccount. This one has no account.
+        without_account: bool,
     },
     /// Deletes all Jobs, those of the late runs first.
     Clear,
@@ -153,15 +156,18 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         let what = "this run or an earlier one may have stored what somebody keeps by its policy, so nothing is deleted: if nobody uses what has this id on the storage, delete it by hand";
         return Rule::MayBeKept.step(Step::Clear).with_warning(reason::FINDING_REPORTED, what);
     }
+    let lost_account = |state: &RunState| matches!(state, RunState::Failed { cause, .. } if is_account_gone(cause));
+    let without_account = o.deletes.iter().any(|(_, state)| lost_account(state));
+    let start = |attempt| Rule::DeleteRunDue.step(Step::StartDelete { attempt, without_account });
     match last {
-        None => Rule::DeleteRunDue.step(Step::StartDelete { attempt: 1 }),
+        None => start(1),
         Some((_, RunState::Succeeded)) => Rule::StorageDeleted.step(Step::Clear),
         Some((attempt, RunState::Failed { at, pods_ended: true, .. })) => {
             // No object stores the time of the failure. So a node whose clock is ahead would delay the next run.
             let due = (*at).min(now).saturating_add(delay(recipe, *attempt));
             match now < due {
                 true => Rule::DeleteRunNotDue.nothing().requeue_at(due),
-                false => Rule::DeleteRunDue.step(Step::StartDelete { attempt: attempt.saturating_add(1) }),
+                false => start(attempt.saturating_add(1)),
             }
         }
         Some((_, RunState::Stuck { cause, .. })) => {
@@ -236,7 +242,7 @@ mod tests {
     }
 
     fn start(attempt: u32) -> Decision {
-        Rule::DeleteRunDue.step(Step::StartDelete { attempt })
+        Rule::DeleteRunDue.step(Step::StartDelete { attempt, without_account: false })
     }
 
     #[test]
@@ -258,6 +264,17 @@ mod tests {
         assert_eq!(decided(true, &[(9, failed(true))], NOW + 1800), start(10));
         let deleted = decided(true, &[(2, RunState::Succeeded), (1, failed(true))], NOW);
         assert_eq!(deleted, Rule::StorageDeleted.step(Step::Clear));
+    }
+
+    #[test]
+    fn a_delete_run_has_no_account_after_that_of_an_earlier_one_was_gone() {
+        let cause =
+            Cause::new("DeadlineExceeded", "the pod did not start within 60 s: serviceaccount \"foo\" not found");
+        let lost = RunState::Failed { cause, reaction: Reaction::Retry, at: NOW - 60, pods_ended: true };
+        let without_account = |attempt| Step::StartDelete { attempt, without_account: true };
+        assert_eq!(decided(true, &[(1, lost.clone())], NOW).step, without_account(2));
+        let later = decided(true, &[(1, lost), (2, failed(true))], NOW + 20);
+        assert_eq!(later.step, without_account(3), "the second failed for another reason");
     }
 
     /// The orchestrator may have been away while somebody deleted a claim, and a volume that its policy retains.

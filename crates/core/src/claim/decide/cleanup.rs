@@ -16,7 +16,7 @@ use crate::run::decide::{Next, NodeOfRun, Outcome, Seen, SeenRun, What, decide_n
 use crate::run::failure::LastFailure;
 use crate::run::node::{unreachable_message, without};
 use crate::run::rule::{Rule as RunRule, Target};
-use crate::run::state::RunState;
+use crate::run::state::{Cause, RunState};
 
 /// Decides about the delete run that is due on one of the claim's nodes.
 pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
@@ -60,11 +60,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
             rule.step(Step::MarkNodeClean { nodes_left })
         }
         What::Failed { cause, at, .. } => {
-            let before = claim.last_failure.as_ref();
-            let unstarted_attempts = before.map_or(0, |failure| failure.unstarted_attempts);
-            let empty_attempts = before.map_or(0, |failure| failure.empty_attempts);
-            let failure = LastFailure::of_delete_run(attempt, at, cause, last).with_recipe(recipe);
-            let failure = LastFailure { unstarted_attempts, empty_attempts, ..failure };
+            let failure = failed_cleanup(claim, recipe, attempt, at, cause);
             let message = format!(
                 "deleting what an attempt left behind failed (attempt {attempt}): {}; next try in {} s",
                 cause.message,
@@ -79,6 +75,11 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
         }
         What::WaitForSlot | What::Prepare => rule.nothing(),
     }
+}
+
+/// Makes the record of a clean-up that failed, or whose Job was refused. The counts of attempts stay.
+pub fn failed_cleanup(claim: &Claim, recipe: &Recipe, attempt: u32, at: i64, cause: &Cause) -> LastFailure {
+    LastFailure::of_delete_run(attempt, at, cause, claim.last_failure.as_ref()).with_recipe(recipe)
 }
 
 /// Follows the class's `node-gone` about a node that is gone.
