@@ -4,7 +4,7 @@ use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 use crate::rules;
 
-/// For what a run is. The log and the metric of decisions say it as `for`.
+/// For what a run is. The log and the metric of decisions say it as `run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Target {
