@@ -48,7 +48,7 @@ image_root() { # DIRECTORY
 
 build() {
     local partial=$cache.partial.$$ started=$SECONDS name image
-    local -A entrypoint=([agnhost]=/agnhost [busybox]=/bin/sh [glibc]=/bin/sh)
+    local -A entrypoint=([agnhost]=/agnhost)
     command -v go >/dev/null ||
         fail "go is missing: the storage specs are built from the modules of Kubernetes" \
             "install Go 1.26 or newer (https://go.dev/dl/) so that 'go version' works, and run it again"
@@ -61,7 +61,7 @@ build() {
     go_build . "$partial/e2e-suite"
     image_root "$partial/root"
     while read -r name image; do
-        "$here/../cluster/scratch-image.sh" "$image" "$partial/$name.tar" "$partial/root" "${entrypoint[$name]}"
+        "$here/../cluster/scratch-image.sh" "$image" "$partial/$name.tar" "$partial/root" "${entrypoint[$name]:-/bin/sh}"
     done < <("$partial/e2e-suite" -images)
     rm -rf "$partial/root"
     # The script writes beside the directory's place and renames: an interrupted build leaves no half directory behind.

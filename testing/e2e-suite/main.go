@@ -72,9 +72,11 @@ func main() {
 	framework.RegisterClusterFlags(flag.CommandLine)
 	flag.Parse()
 	if *images {
-		fmt.Printf("agnhost %s\n", image.GetE2EImage(image.Agnhost))
-		fmt.Printf("busybox %s\n", image.GetE2EImage(image.BusyBox))
-		fmt.Printf("glibc %s\n", image.GetE2EImage(image.GlibcDnsTesting))
+		for name, id := range map[string]image.ImageID{
+			"agnhost": image.Agnhost, "busybox": image.BusyBox, "glibc": image.GlibcDnsTesting, "nginx": image.Nginx,
+		} {
+			fmt.Println(name, image.GetE2EImage(id))
+		}
 		return
 	}
 	text, err := os.ReadFile(*rulesFile)
