@@ -20,7 +20,7 @@ pub trait Time: Debug + Send + Sync {
     fn sleep(&self, time: Duration) -> BoxFuture<'static, ()>;
 }
 
-/// The time of a recording: it begins at the moment of the recording.
+/// The time of a recording: the clock on the wall stands still, so that each look at the recording tells the same ages.
 #[derive(Debug)]
 struct Recorded {
     at: jiff::Timestamp,
@@ -29,7 +29,7 @@ struct Recorded {
 
 impl Time for Recorded {
     fn wall(&self) -> jiff::Timestamp {
-        self.at.saturating_add(self.began.elapsed()).unwrap_or(self.at)
+        self.at
     }
 
     fn passed(&self) -> Duration {
@@ -51,7 +51,7 @@ impl Clock {
         Clock(Arc::new(time))
     }
 
-    /// Makes a clock that begins at the time of a recording.
+    /// Makes a clock that stands at the time of a recording.
     pub fn recorded(at: jiff::Timestamp) -> Self {
         Clock::new(Recorded { at, began: Instant::now() })
     }
