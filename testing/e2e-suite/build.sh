@@ -4,8 +4,8 @@
 # Progress goes to stderr; the last line on stdout is the directory with `e2e-suite` and an archive
 # of each image.
 #
-# The program says under which names the specs look for the images. All hold Debian's busybox and dd, and Kubernetes' own
-# agnhost, so no registry is needed.
+# The program says under which names the specs look for the images. All hold Debian's busybox, dash and dd, and
+# Kubernetes' own agnhost, so no registry is needed.
 #
 # FLEX_CACHE names the cache directory, as for ../cluster/setup.sh.
 set -euo pipefail
@@ -37,10 +37,12 @@ image_root() { # DIRECTORY
     while read -r program; do
         [[ $program == busybox ]] || ln -s busybox "$1/bin/$program"
     done < <(/bin/busybox --list)
-    # Some specs want flags that busybox's dd does not have.
-    rm "$1/bin/dd"
-    ldd /bin/dd | grep -o '/[^ ]*' | xargs -I '{}' install -D '{}' "$1{}"
-    install -m 0755 /bin/dd "$1/bin/dd"
+    # Some specs want flags that busybox's dd does not have, and busybox's shell would prefer its own.
+    for program in dd sh; do
+        rm "$1/bin/$program"
+        install -m 0755 "/bin/$program" "$1/bin/$program"
+        ldd "/bin/$program" | grep -o '/[^ ]*' | xargs -I '{}' install -D '{}' "$1{}"
+    done
     printf 'root:x:0:0:root:/:/bin/sh\n' >"$1/etc/passwd"
     printf 'root:x:0:\n' >"$1/etc/group"
     go_build k8s.io/kubernetes/test/images/agnhost "$1/agnhost"
