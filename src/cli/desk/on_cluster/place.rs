@@ -34,6 +34,8 @@ use crate::run::view;
 
 /// The time after which a pod that does not start ends the command.
 const STUCK: Duration = Duration::from_secs(30);
+/// How often a run begins whose container does not start.
+const STARTS: u32 = 3;
 /// The time that a run has beyond the `timeout` of its config.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -87,8 +89,23 @@ impl OnCluster {
         self.attempts.get()
     }
 
+    /// Runs a Job to its end. If its container does not start, another Job follows, as from the orchestrator: the node may be
+    /// busy, and have removed the directory that waited for the container.
+    async fn follow_job(&self, setting: &Setting, job: Job, stop: Stop<'_>) -> Result<Ended, DeskError> {
+        if !matches!(stop, Stop::Never) {
+            return self.follow_once(setting, job, stop).await;
+        }
+        for attempt in 1..STARTS {
+            let ended = self.follow_once(setting, job.clone(), Stop::Never).await?;
+            let Some(why) = &ended.not_started else { return Ok(ended) };
+            let operation = view::Job::from(&job).run_labels.operation;
+            self.repeats.note(&operation.to_string(), attempt, ended.code, why);
+        }
+        self.follow_once(setting, job, Stop::Never).await
+    }
+
     /// Creates a Job, and follows it until it ends or something stops it. Deletes it then.
-    async fn follow_job(&self, setting: &Setting, mut job: Job, stop: Stop<'_>) -> Result<Ended, DeskError> {
+    async fn follow_once(&self, setting: &Setting, mut job: Job, stop: Stop<'_>) -> Result<Ended, DeskError> {
         // The Job of a list run has a name by its time, which is the same for all of these runs.
         let name = format!("{}-{}", job.metadata.name.unwrap_or_default(), self.next());
         job.metadata.name = Some(name.clone());
