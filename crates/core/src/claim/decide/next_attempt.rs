@@ -45,7 +45,7 @@ pub(super) fn wait_to_start(o: &Observed<'_>, nodes: &[String], now: i64) -> Opt
 pub(super) fn end_older_runs(o: &Observed<'_>, now: i64) -> Option<Decision> {
     let attempt = o.attempt();
     let has_ended = matches!(o.runs.state, RunState::Failed { .. } | RunState::Succeeded);
-    let is_to_end = |job: &&Job| !job.is_over && !(has_ended && job.run_labels.attempt == attempt);
+    let is_to_end = |job: &&Job| !job.is_over && (!has_ended || job.run_labels.attempt != attempt);
     let jobs: Vec<&Job> = o.runs.jobs.iter().copied().filter(is_to_end).collect();
     // The watch may show a Job before it shows the stamp for which the Job was created.
     if !o.confirmed.fresh && jobs.iter().any(|job| job.run_labels.attempt > attempt) {
