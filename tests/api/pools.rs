@@ -1,6 +1,7 @@
 //! Tests of pools.
 
 mod image;
+mod quota;
 mod replaced;
 
 use std::collections::BTreeSet;
@@ -348,37 +349,6 @@ async fn a_failed_pool_run_is_reported_and_retried_and_delays_no_claim() {
 }
 
 #[tokio::test]
-async fn pooled_volumes_make_room_for_claims_within_the_quota() {
-    let ring = Ring::start().await;
-    let mut image = Image { most: Some(2), ..Image::default() };
-    ring.config("c", "c", &[TWO[0], TWO[1], ("max-volumes", "2")]).await;
-    let ready = image.filled(&ring, 2).await;
-    // Existing volumes count already.
-    ring.claim("small", "c").await;
-    assert!(ready.contains(&ring.volume_of("small").await.name_any()));
-    let rest = image.filled(&ring, 1).await;
-    rests_with(&ring, &rest).await;
-    ring.claim_with("large", "c", size("2Gi")).await;
-    let large = image.bound(&ring, "large").await;
-    assert_eq!(ring.volume_of("large").await.name_any(), names::pv_name(&uid(&large)));
-    image.filled(&ring, 0).await;
-    let drained = id_of(rest.first().unwrap());
-    assert_eq!(image.asked_for(&drained), [Operation::Provision, Operation::Delete]);
-    // No pooled volume is left that could be drained.
-    ring.claim("late", "c").await;
-    ring.event(USER, "late", reason::LIMIT_REACHED, "may have at most 2 volumes of class c").await;
-    rests_with(&ring, &BTreeSet::new()).await;
-    // A waiting claim comes before the pool.
-    ring.delete_claim("large").await;
-    let late = image.bound(&ring, "late").await;
-    assert_eq!(ring.volume_of("late").await.name_any(), names::pv_name(&uid(&late)));
-    ring.delete_claim("small").await;
-    image.filled(&ring, 1).await;
-    assert_eq!(image.stored.len(), 2);
-    image.ends_empty(&ring).await;
-}
-
-#[tokio::test]
 async fn a_pool_request_deleted_half_way_is_cleaned_up_and_created_again() {
     let ring = Ring::start().await;
     let mut image = Image::default();
@@ -488,28 +458,5 @@ async fn the_claim_of_a_pod_gets_the_pooled_volume_on_its_node() {
     ring.select("here", &home).await;
     assert_eq!(ready, [ring.volume_of("here").await.name_any()].into());
     image.filled(&ring, 1).await;
-    image.ends_empty(&ring).await;
-}
-
-#[tokio::test]
-async fn a_claim_gets_no_pooled_volume_beyond_the_quota_of_its_namespace() {
-    let ring = Ring::start().await;
-    let mut image = Image::default();
-    ring.config("c", "c", &[TWO[0], TWO[1], ("max-volumes-per-namespace", "1")]).await;
-    let ready = image.filled(&ring, 2).await;
-    ring.claim("a", "c").await;
-    assert!(ready.contains(&ring.volume_of("a").await.name_any()));
-    let ready = image.filled(&ring, 2).await;
-    ring.claim("b", "c").await;
-    ring.event(USER, "b", reason::LIMIT_REACHED, "may have at most 1 volumes of class c").await;
-    // A claim cannot name such a volume either, although no other claim can have it.
-    let named = json!({ "spec": { "volumeName": ready.first() } });
-    ring.claim_with("named", "c", named).await;
-    rests_with(&ring, &ready).await;
-    assert_ne!(phase(&ring.get_claim("named").await), "Bound");
-    ring.delete_claim("a").await;
-    image.bound(&ring, "b").await;
-    assert!(ready.contains(&ring.volume_of("b").await.name_any()));
-    image.filled(&ring, 2).await;
     image.ends_empty(&ring).await;
 }
