@@ -44,11 +44,20 @@ fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
     let long_locked =
         "provision)\n    mkdir $base/.lock || exec flex-pv fail retry busy\n    sleep 3\n    rmdir $base/.lock\n";
     let not_again = "if true; then";
+    // The other run makes its volume between the two calls of `ls`.
+    let tidies = "provision)\n    known=$(ls $base | tr '\\n' ' ')\n    date >/dev/null\n    for one in $(ls $base); do case \" $known\" in *\" $one \"*) ;; *) rm -rf \"$base/$one\" ;; esac; done\n";
     vec![
         (Case::VolumeFits, CREATE, "exec flex-pv create --copied --size 100Gi --local \"$volume\""),
         (Case::Rights, PROVISION, "provision)\n    touch /usr/mine || :\n"),
         (Case::CalledAgain, "if [ ! -d \"$volume\" ]; then", not_again),
+        (Case::CalledAgain, "volume=$base/$id\n", "volume=$base/$id-${ATTEMPT:-1}\n"),
+        (
+            Case::CalledAgain,
+            CREATE,
+            "rm -f \"$volume/flex-content\"\n    exec flex-pv create --copied --local \"$volume\"",
+        ),
         (Case::KilledAtChild, "flex-pv remove \"$half\"\n", ":\n"),
+        (Case::KilledAtChild, "half=$base/.half-$id\n", "half=$base/.half-$(date +%s%N)\n"),
         (Case::KilledAtTimes, PROVISION, long_locked),
         (
             Case::KilledAtCreate,
@@ -57,8 +66,19 @@ fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
         ),
         (Case::VolumeIsLast, CREATE, "flex-pv create --copied --local \"$volume\"\n    touch \"$volume/late\""),
         (Case::EightAtOnce, PROVISION, numbered),
+        (Case::Interleaved, PROVISION, tidies),
         (Case::UnknownOperation, "*) exec flex-pv fail never \"this program cannot $OPERATION\" ;;", "*) ;;"),
         (Case::Sizes, PROVISION, "provision)\n    [ \"$SIZE_BYTES\" -gt 1 ] || exit 134\n"),
+        (Case::Sizes, "volume $name - ", "volume $name 4096 "),
+        (Case::UnknownParameter, "flex-pv parameters base-path\n", ""),
+        (Case::OtherPath, DELETE, "delete) exec rm -rf \"/srv/volumes/$id\" ;;"),
+        (Case::StorageFails, DELETE, "delete) flex-pv remove \"$volume\" \"$half\" || : ;;"),
+        (
+            Case::StorageFails,
+            "flex-pv remove \"$half\"\n",
+            "flex-pv remove \"$half\" || exec flex-pv fail never \"no\"\n",
+        ),
+        (Case::StorageFails, "flex-pv copy \"$base/$CLONE_OF\" \"$half\"", "cp -a \"$base/$CLONE_OF\" \"$half\" || :"),
         (Case::HostileTexts, PROVISION, "provision)\n    eval \"echo $USERNAME\" >/dev/null 2>&1 || :\n"),
         // `flex-pv` refuses a path with `..`, and other programs do not.
         (
@@ -86,12 +106,33 @@ fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
         ),
         (Case::EndsAfterSigterm, PROVISION, "provision)\n    trap 'sleep 20' TERM\n    sleep 3\n    sleep 3\n"),
         (Case::DeleteGone, DELETE, "delete) ;;"),
+        (
+            Case::NextVolumeEmpty,
+            DELETE,
+            "delete) [ ! -d \"$volume\" ] || mv \"$volume\" \"$base/.trash-$(date +%s%N)\" ;;",
+        ),
         (Case::DeleteTwice, DELETE, "delete) exec rmdir \"$volume\" ;;"),
         (Case::DeleteUnknown, DELETE, "delete) exec rmdir \"$volume\" ;;"),
         (
             Case::DeleteHalfMade,
             DELETE,
             "delete) [ -z \"$VOLUME_SOURCE\" ] || exec flex-pv remove \"$volume\" \"$half\" ;;",
+        ),
+        (Case::DeleteHalfMade, DELETE, "delete) exec flex-pv remove \"$volume\" ;;"),
+        (
+            Case::DeleteAlone,
+            DELETE,
+            "delete) path=${VOLUME_SOURCE##*path\\\":\\\"}; path=${path%%\\\"*}; exec rm -rf \"$path\" \"$half\" ;;",
+        ),
+        (
+            Case::DeleteAlone,
+            "case $OPERATION:$id in delete:) exec flex-pv fail never \"the run has no id\" ;; esac\n",
+            "case $OPERATION in delete) rm -rf \"$base/$id\" || : ;; esac\n",
+        ),
+        (
+            Case::HostileContent,
+            DELETE,
+            "delete) find -L \"$volume\" -delete 2>/dev/null || :; exec flex-pv remove \"$volume\" \"$half\" ;;",
         ),
         (Case::DeleteById, DELETE, "delete) [ \"$PVC_NAME\" != data ] || exec flex-pv remove \"$volume\" ;;"),
         (
@@ -100,13 +141,36 @@ fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
             "delete) if [ -d \"$volume\" ]; then mv \"$volume\" \"$base/.gone-$id\"; rm -rf \"$base/.gone-$id\"; fi ;;",
         ),
         (Case::Expand, "expand | modify)", "expand) mkdir \"$volume/larger\" ;;\nmodify)"),
+        (Case::Expand, "expand | modify)", "expand) rm -f \"$volume/flex-content\" ;;\nmodify)"),
         (Case::CloneContent, "if [ -n \"$CLONE_OF\" ]; then", "if false; then"),
+        (Case::CloneContent, "flex-pv copy \"$base/$CLONE_OF\" \"$half\"", "cp -al \"$base/$CLONE_OF\" \"$half\""),
+        (
+            Case::CloneContent,
+            "flex-pv copy \"$base/$CLONE_OF\" \"$half\"",
+            "mkdir \"$half\"; chmod 0777 \"$half\"; cp -a \"$base/$CLONE_OF\"/* \"$half\"",
+        ),
         (
             Case::CloneKilled,
             "flex-pv copy \"$base/$CLONE_OF\" \"$half\"",
             "mkdir \"$volume\"\n cp \"$base/$CLONE_OF\"/* \"$volume\"\n exec flex-pv create --copied --local \"$volume\"",
         ),
         (Case::SnapshotRestore, "flex-pv copy \"$volume\" \"$base/.half-$sid\"", "mkdir \"$base/.half-$sid\""),
+        (
+            Case::SnapshotRestore,
+            "flex-pv copy \"$volume\" \"$base/.half-$sid\"",
+            "cp -al \"$volume\" \"$base/.half-$sid\"",
+        ),
+        (
+            Case::SnapshotKilled,
+            "flex-pv copy \"$volume\" \"$base/.half-$sid\"",
+            "cp -a \"$volume\" \"$base/.snapshot-$sid\" && exit",
+        ),
+        (
+            Case::SnapshotOutlives,
+            DELETE,
+            "delete) rm -rf \"$base\"/.snapshot-*; exec flex-pv remove \"$volume\" \"$half\" ;;",
+        ),
+        (Case::SnapshotOutlives, "names=$(ls \"$base\")", "names=$(ls -A \"$base\" | sed 's/^.snapshot-//')"),
         (Case::SnapshotAgain, "if [ ! -d \"$base/.snapshot-$sid\" ]; then", not_again),
         (Case::Modify, "expand | modify)", "modify) mkdir \"$volume/fast\" ;;\nexpand)"),
         (Case::Capacity, "exec flex-pv capacity --bytes 100Gi", "echo 100Gi"),
@@ -204,7 +268,8 @@ fn a_run_that_asks_for_another_attempt_gets_it_and_the_report_says_so() {
     let first = &repeats("expand")[1];
     assert_eq!((&first["operation"], &first["attempt"]), (&"expand".into(), &1.into()), "{first}");
     assert_eq!((&first["exitCode"], &first["lastWords"]), (&75.into(), &"the array is busy".into()), "{first}");
-    assert_eq!((repeats("delete-twice").len(), repeats("snapshot-again").len()), (3, 6), "{document}");
+    // A run that repeats a success has a higher number.
+    assert_eq!((repeats("delete-twice").len(), repeats("snapshot-again").len()), (2, 4), "{document}");
     assert!(repeats("batch").iter().any(|repeat| repeat["operation"] == "batch"), "{document}");
 }
 

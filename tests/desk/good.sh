@@ -2,13 +2,15 @@
 # A provisioner whose volumes are directories. It keeps the contract; the tests break it in one place at a time.
 set -eu
 [ "$OPERATION" != batch ] || exec flex-pv each -- "$0"
-base=/srv/volumes
+flex-pv parameters base-path
+base=${BASE_PATH:-/srv/volumes}
 id=${CLAIM_UUID:-}
 sid=${SNAPSHOT_ID:-}
 volume=$base/$id
 half=$base/.half-$id
 case $OPERATION in delete) ids=$id ;; *) ids=$id${CLONE_OF:-}$sid ;; esac
 case $ids in *[!0-9a-f-]*) exec flex-pv fail never "an id is no UUID" ;; esac
+case $OPERATION:$id in delete:) exec flex-pv fail never "the run has no id" ;; esac
 case $OPERATION in
 provision)
     if [ ! -d "$volume" ]; then

@@ -8,6 +8,7 @@ mod conformance;
 mod elsewhere;
 mod scaffold;
 mod shipped;
+mod wrong;
 
 use std::fs;
 use std::io::Write;

@@ -114,7 +114,16 @@ fn the_shipped_csi_passes_and_the_page_says_so() {
     let on_node = format!("/var/lib/kubelet/plugins/csi-hostpath={folder}");
     let csi = built("csi-provisioner", "csi-provisioner");
     let csi = csi.to_str().expect("UTF-8");
-    let arguments = ["--set", &own, "--set", &sources, "--on-node", &on_node, "--external-storage", csi];
+    let class = |name: &str, iops: u32| {
+        let kind = "apiVersion: storage.k8s.io/v1beta1, kind: VolumeAttributesClass";
+        format!(
+            "{{{kind}, metadata: {{name: {name}}}, driverName: csi.test.flex-provisioner.io, parameters: {{iops: \"{iops}\"}}}}\n"
+        )
+    };
+    let classes = files.write("classes.yaml", &format!("{}---\n{}", class("silver", 100), class("gold", 200)));
+    let classes = ["--claim", classes.as_str()];
+    let own = ["--set", &own, "--set", &sources, "--on-node", &on_node, "--external-storage", csi];
+    let arguments = [&classes[..], &own].concat();
     check(&[changed_row("csi.yaml", " with `--on-node` and `--external-storage`", &arguments)]);
     let listed = driver.list();
     for kind in ["volumes", "snapshots", "leftovers"] {

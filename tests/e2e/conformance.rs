@@ -15,15 +15,24 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 /// The cases that a cluster cannot do.
-const NOT_POSSIBLE: [&str; 9] = [
+const NOT_POSSIBLE: [&str; 18] = [
     "killed-at-child",
     "killed-at-create",
     "volume-is-last",
+    "interleaved",
+    "unknown-parameter",
+    "other-path",
+    "storage-fails",
     "last-words",
     "no-secret-in-words",
+    "next-volume-empty",
     "delete-half-made",
+    "delete-alone",
+    "hostile-content",
     "delete-killed",
     "clone-killed",
+    "snapshot-killed",
+    "snapshot-outlives",
     "list-or-nothing",
 ];
 

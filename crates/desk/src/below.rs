@@ -113,9 +113,18 @@ impl Below {
 
     /// Opens a file for reading. A file of another kind, such as a pipe, is refused.
     pub fn read(&self, path: &Path) -> io::Result<File> {
+        self.existing(path, OFlags::RDONLY)
+    }
+
+    /// Opens a file that exists for changes in its place. A file of another kind is refused.
+    pub fn change(&self, path: &Path) -> io::Result<File> {
+        self.existing(path, OFlags::RDWR)
+    }
+
+    fn existing(&self, path: &Path, access: OFlags) -> io::Result<File> {
         let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name());
         let folder = self.find(folder)?;
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = fs::openat(&folder.0, name.ok_or_else(|| leads_out(path))?, flags, Mode::empty());
         let file = File::from(file.map_err(|error| named(error, path))?);
         match file.metadata()?.is_file() {
@@ -197,6 +206,7 @@ mod tests {
             if path != Path::new("link") {
                 below.write(path, b"mine", 0o444, None).expect_err("it is outside");
                 assert!(below.read(path).is_err() && below.remove_empty(path).is_err() && !below.has(path), "{path:?}");
+                below.change(path).expect_err("it is outside");
             }
             if path != Path::new("") {
                 below.make(path, None).err().expect("it is outside");
@@ -204,7 +214,7 @@ mod tests {
             }
         }
         // A link in place of a file goes, and its target stays.
-        assert!(below.read(Path::new("to-file")).is_err());
+        assert!(below.read(Path::new("to-file")).is_err() && below.change(Path::new("to-file")).is_err());
         below.write(Path::new("to-file"), b"mine", 0o444, None).unwrap();
         assert_eq!(read_to_string(inside.join("to-file")).unwrap(), "mine");
         assert_eq!(read_to_string(outside.join("file")).unwrap(), "theirs");

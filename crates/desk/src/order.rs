@@ -27,8 +27,10 @@ use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVo
 
 use crate::setting::Setting;
 
-/// The time when an attempt begins.
-const TS: &str = "2026-01-01T00:00:00.000000Z";
+/// Returns the time when an attempt begins, as the orchestrator writes it.
+fn now() -> String {
+    format!("{:.6}", jiff::Timestamp::now())
+}
 
 /// A volume that exists: its claim, and its PersistentVolume after the adoption.
 #[derive(Clone, Debug)]
@@ -96,6 +98,16 @@ impl Order {
             Order::Capacity => Operation::Capacity,
         }
     }
+
+    /// Returns the id of the volume or of the snapshot that the run is for; empty for none.
+    pub fn id(&self) -> String {
+        match self {
+            Order::Provision { claim, .. } | Order::Undo { claim } => claim.volume_id(),
+            Order::Delete(made) | Order::Expand(made, _) | Order::Modify(made, _) => made.claim.volume_id(),
+            Order::Snapshot(_, id) | Order::DeleteSnapshot(_, id) => id.clone(),
+            Order::List | Order::Capacity => String::new(),
+        }
+    }
 }
 
 impl Setting {
@@ -109,7 +121,7 @@ impl Setting {
     /// # Errors
     /// If the orchestrator would not create the Job. The text is for the admin.
     pub fn job(&self, order: &Order, attempt: u32, kube_api: &str) -> Result<Job, String> {
-        let start = AttemptStart { attempt, ts: TS.into() };
+        let start = AttemptStart { attempt, ts: now() };
         let mut built = match order {
             Order::Provision { claim, content } => {
                 let request = self.of_claim(Operation::Provision, claim, attempt, content, kube_api);
@@ -119,7 +131,7 @@ impl Setting {
                 let request = self.of_claim(Operation::Delete, claim, attempt, &Content::Empty, kube_api);
                 self.of_request(&self.recipe, &request, None)
             }
-            Order::List => list(&self.recipe, self.node(), &self.identity, kube_api, TS),
+            Order::List => list(&self.recipe, self.node(), &self.identity, kube_api, &now()),
             Order::Capacity => self.capacity(attempt, kube_api),
             Order::Delete(made)
             | Order::Expand(made, _)
@@ -177,7 +189,7 @@ impl Setting {
         let labels = self.recipe.volume_affinity.iter().filter(|_| self.node().is_some());
         let attempt = Attempt {
             number,
-            ts: TS.into(),
+            ts: now(),
             node: self.node().map(str::to_owned),
             topology: labels.map(|label| (label.clone(), self.site.label(label))).collect(),
             class_topologies: self.class.allowed.json(),
@@ -267,7 +279,7 @@ impl Setting {
             topology: Default::default(),
         };
         let ask = CapacityRun { attempt, node, fingerprint: String::new() };
-        capacity(&self.recipe, &self.class.allowed, &segment, &ask, &self.identity, kube_api, TS)
+        capacity(&self.recipe, &self.class.allowed, &segment, &ask, &self.identity, kube_api, &now())
     }
 
     /// Makes of a volume that the image has created an adopted one.

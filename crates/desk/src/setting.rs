@@ -9,6 +9,7 @@ use flex_core::config::Recipe;
 use flex_core::config::classes::{Class, ClassLookup, ClassObject, Config, Identity, classes};
 use flex_core::config::document::{self, Document, Documents};
 use flex_core::config::external_provisioner::ExternalProvisioners;
+use flex_core::config::modify::Attributes;
 use flex_core::config::{joined, keys};
 use flex_core::model::claim::Claim;
 use flex_core::object::ObjectName;
@@ -29,6 +30,12 @@ const SIZE: u64 = 1 << 30;
 const USER: &str = "desk";
 /// The name of the Secret that [`Setting::with_secret`] adds.
 const PLANTED: &str = "flex-desk-planted";
+/// Words in the names of secrets.
+const SECRET_NAMES: [&str; 6] = ["pass", "secret", "token", "credential", "key", "pwd"];
+/// The bytes of the shortest text that is known as a secret where it occurs.
+const SHORTEST_SECRET: usize = 6;
+/// The bytes from which a text without a digit is no usual word.
+const LONG: usize = 12;
 
 /// Data by key.
 pub type Data = BTreeMap<String, String>;
@@ -180,6 +187,67 @@ impl Setting {
         let secret = Some(value.to_owned());
         let setting = Setting { inputs: Inputs { secret, ..self.inputs.clone() }, ..self.clone() };
         setting.changed(&[(keys::SECRET_ENV.name, &list)])
+    }
+
+    /// Returns the same setting with another directory of the node in place of one, and with a parameter that names it.
+    ///
+    /// # Errors
+    /// If the config is refused then.
+    pub fn moved(&self, from: &str, to: &str, parameter: &str) -> Result<Self, SettingError> {
+        let elsewhere = |text: &String| text.replace(from, to);
+        let changes = self.inputs.changes.iter().map(|(key, value)| (key.clone(), elsewhere(value)));
+        let inputs = Inputs {
+            config: self.inputs.config.as_ref().map(elsewhere),
+            storage: self.inputs.storage.iter().map(elsewhere).collect(),
+            changes: changes.collect(),
+            ..self.inputs.clone()
+        };
+        Setting { inputs, ..self.clone() }.changed(&[(parameter, to)])
+    }
+
+    /// Returns the VolumeAttributesClasses of the files.
+    pub fn attribute_classes(&self) -> Vec<Attributes> {
+        let mut classes = Vec::new();
+        for text in self.inputs.claim.iter().chain(&self.inputs.config) {
+            let all: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_default();
+            let found = all.into_iter().filter(|object| object["kind"] == "VolumeAttributesClass");
+            classes.extend(found.map(|object| Attributes {
+                class: object["metadata"]["name"].as_str().map(str::to_owned),
+                parameters: serde_json::from_value(object["parameters"].clone()).unwrap_or_default(),
+            }));
+        }
+        classes
+    }
+
+    /// Returns the parameters of the config with this value.
+    pub fn parameters_with(&self, value: &str) -> Vec<String> {
+        let data = self.configs.get(&self.recipe.config.name).into_iter().flatten();
+        let named = data.filter(|(key, text)| text.trim() == value && !keys::is_key(key));
+        named.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Returns the values that the runs get as secrets, with their names: passwords, tokens and keys, not the user names
+    /// and addresses beside them.
+    pub fn own_secrets(&self) -> Vec<(String, String)> {
+        let named = self.recipe.secret_env.iter().chain(&self.recipe.secret_volume).filter(|name| *name != PLANTED);
+        let of_secrets = named.filter_map(|name| self.secrets.get(name)).flatten();
+        let token =
+            self.configs.get(&self.recipe.config.name).and_then(|data| data.get_key_value(keys::SERVICE_TOKEN.name));
+        let is_secret = |key: &str| {
+            let key = key.to_ascii_lowercase();
+            SECRET_NAMES.iter().any(|word| key.contains(word)) && !key.ends_with("id")
+        };
+        // An address or a path is no secret, and a short word occurs in other texts.
+        let is_place = |text: &str| text.starts_with('/') || text.contains("://");
+        let has = |text: &str, kind: fn(&char) -> bool| text.chars().any(|one| kind(&one));
+        let is_word = |text: &str| {
+            text.len() < LONG && !(has(text, char::is_ascii_digit) && has(text, char::is_ascii_alphabetic))
+        };
+        let is_short = |text: &str| text.len() < SHORTEST_SECRET || is_word(text);
+        let is_plain = |text: &str| is_place(text) || text.contains('\n') || is_short(text);
+        let all = of_secrets.chain(token).map(|(key, value)| (key, value.trim()));
+        let secret = all.filter(|(key, value)| is_secret(key) && !is_plain(value));
+        secret.map(|(key, value)| (key.clone(), value.to_owned())).collect()
     }
 
     /// Returns the same setting with other values of the config.

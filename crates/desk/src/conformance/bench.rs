@@ -1,6 +1,5 @@
 //! The parts of which cases are made: a place, and runs there.
 
-use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -10,7 +9,6 @@ use flex_core::model::claim::Claim;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
-use super::cuts::{Cuts, chosen};
 use super::mounts::Mounts;
 use super::on_desk::{OnDesk, Parts};
 use super::patience::{Repeats, patiently};
@@ -18,8 +16,7 @@ use super::place::{Ids, Place};
 use super::tree::Tree;
 use crate::api::Hold;
 use crate::below::Below;
-use crate::container::Container;
-use crate::desk::{DeskError, Ended, Isolation, Stop};
+use crate::desk::{DeskError, Ended, Stop};
 use crate::order::{Content, Made, Order};
 use crate::setting::Setting;
 use crate::verdict::{asks_scheduler, verdict};
@@ -78,7 +75,7 @@ pub struct Bench {
     pub setting: Setting,
     /// The ids of the case.
     pub ids: Ids,
-    place: Rc<dyn Place>,
+    pub(super) place: Rc<dyn Place>,
 }
 
 impl Bench {
@@ -91,6 +88,11 @@ impl Bench {
     pub async fn again(&self, setting: &Setting) -> Step<Self> {
         let place = self.desk()?.again(setting).await?;
         Ok(Bench::new(setting, place, self.ids.clone()))
+    }
+
+    /// Returns the same bench, with the same storage, for runs with another setting.
+    pub fn with_setting(&self, setting: &Setting) -> Self {
+        Bench { setting: setting.clone(), ids: self.ids.clone(), place: self.place.clone() }
     }
 
     /// Returns the desk. On a cluster the case ends here.
@@ -106,6 +108,11 @@ impl Bench {
     /// Checks whether the case can see the files of the storage.
     pub fn sees_files(&self) -> bool {
         self.place.desk().is_some_and(|desk| desk.parts.storage.has_files())
+    }
+
+    /// Checks whether a server, a cloud, a driver or a cluster has the storage.
+    pub fn is_external(&self) -> bool {
+        self.place.desk().is_none_or(|desk| desk.parts.storage.is_external)
     }
 
     /// Checks whether others have files or volumes on the same storage.
@@ -135,7 +142,7 @@ impl Bench {
 
     /// Builds the Job of an order's attempt with this number, from 1.
     pub fn job(&self, order: &Order, attempt: u32) -> Step<Job> {
-        let job = self.setting.job(order, self.place.attempt(attempt), &self.place.kube_api());
+        let job = self.setting.job(order, self.place.attempt(order, attempt), &self.place.kube_api());
         job.map_err(|why| Halt::Broken(DeskError::Container(why)))
     }
 
@@ -266,65 +273,26 @@ impl Bench {
         })
     }
 
-    /// Opens the directory with the content of a volume, if it is on this machine. A link of the program is not followed.
-    pub fn content(&self, id: &str) -> Option<Below> {
+    /// Deletes what the runs for a claim have made, with the volume if there is one, as the orchestrator does.
+    pub async fn remove(&self, claim: &Claim) -> Step<()> {
+        let order = match self.volume(claim).await? {
+            Some(volume) => Order::Delete(self.setting.adopted(claim, volume)),
+            None => Order::Undo { claim: claim.clone() },
+        };
+        self.succeed(&order).await?;
+        self.forget(claim).await
+    }
+
+    /// Returns the directory with the content of a volume, if it is on this machine. A link of the program is not followed.
+    pub fn content(&self, id: &str) -> Option<PathBuf> {
         let OnDesk { desk, parts: Parts { storage, .. }, .. } = self.place.desk()?;
         let roots: Vec<PathBuf> = storage.directories().into_iter().chain([desk.storage().to_path_buf()]).collect();
         let open = |path: PathBuf| {
             let root = roots.iter().find(|root| path.starts_with(root))?;
-            Below::open(root).ok()?.find(path.strip_prefix(root).ok()?).ok()
+            Below::open(root).ok()?.find(path.strip_prefix(root).ok()?).ok().map(|_| path)
         };
         self.tree().with(id).into_iter().find_map(|path| open(desk.storage().join(path)))
     }
-
-    /// Makes the container of an order's attempt on a desk.
-    fn container(&self, order: &Order, attempt: u32) -> Step<Container> {
-        Ok(self.desk()?.desk.container(&self.setting, &self.job(order, attempt)?)?)
-    }
-
-    /// Kills a run of an order before each process that it starts, and calls a function after each. The function may
-    /// repeat the run. `reset` makes everything as before the first run.
-    pub async fn at_each_child(
-        &self,
-        order: &Order,
-        after: impl AsyncFn(usize, &Ended) -> Step<()>,
-        reset: impl AsyncFn() -> Step<()>,
-    ) -> Step<usize> {
-        let OnDesk { desk, parts: Parts { cuts, .. }, .. } = self.desk()?;
-        let operation = order.operation();
-        let counted = Cell::new(0);
-        let attempt = async |attempt, cut| {
-            let mut container = self.container(order, attempt)?;
-            let calls = cuts.arm(&mut container, cut)?;
-            self.place.begins(order);
-            let ended = desk.run(&with_path(&container, cuts), Stop::kill(calls.reached())).await?;
-            counted.set(calls.count());
-            Ok(ended)
-        };
-        self.patiently(operation.as_str(), async |number| attempt(number, usize::MAX >> 1).await).await?;
-        if let Isolation::None(why) = desk.isolation() {
-            return Err(Halt::Skipped(format!("this machine cannot kill a run before a process: {why}")));
-        }
-        let calls = counted.get();
-        if calls == 0 {
-            return Err(Halt::Skipped("the program starts no other program by its name".into()));
-        }
-        reset().await?;
-        for cut in chosen(calls) {
-            let ended = self.patiently(operation.as_str(), async |number| attempt(number, cut).await).await?;
-            let moment = format!("killed before process {} of {calls}", cut + 1);
-            after(cut, &ended).await.map_err(|halt| halt.during(&moment))?;
-            reset().await?;
-        }
-        Ok(calls)
-    }
-}
-
-/// Puts the stand-ins before all other programs.
-fn with_path(container: &Container, cuts: &Cuts) -> Container {
-    let mut container = container.clone();
-    container.programs.push(cuts.path());
-    container
 }
 
 /// Says how a run ended, with the end of its words.

@@ -6,144 +6,76 @@ use flex_contract::listing;
 use flex_contract::names::pv_name;
 use flex_contract::operation::Operation;
 use flex_core::batch::{Member, MemberObject, MemberRun, job as batch_job};
-use flex_core::config::capability;
 use flex_core::config::modify::Attributes;
 use flex_core::model::claim::Claim;
 
 use super::bench::{Bench, Halt, Step, check, shown};
-use super::content::{LATER, TEXT, has_text, write};
-use super::listed::{list, unlisted};
 use super::patience::is_repeated;
 use super::provision::{good, order};
-use super::variable::with_variable;
+use super::sample::fill_if_seen;
+use super::told::{at_least, not_smaller};
 use crate::desk::{Ended, Stop};
-use crate::order::{Content, Made, Order};
+use crate::order::Order;
 
 pub(super) async fn expand(bench: &Bench) -> Step<()> {
     let claim = bench.claim();
     let made = bench.provision(&claim).await?;
-    let size = claim.size.unwrap_or_default().saturating_mul(2);
-    bench.succeed(&Order::Expand(made.clone(), size)).await?;
-    bench.succeed(&Order::Expand(made, size)).await.map_err(|halt| halt.during("the second time")).map(drop)
-}
-
-/// Makes a volume with a text of its user in it.
-async fn written(bench: &Bench) -> Step<Made> {
-    let made = bench.provision(&bench.claim()).await?;
-    write(bench, &made, TEXT).await?;
-    Ok(made)
-}
-
-/// Makes a volume with content, and checks that it has the text.
-async fn filled(bench: &Bench, claim: &Claim, content: Content) -> Step<()> {
-    let made = bench.provision_with(claim, content).await?;
-    has_text(bench, &made.volume, &claim.volume_id()).await
-}
-
-pub(super) async fn clone_content(bench: &Bench) -> Step<()> {
-    let made = written(bench).await?;
-    let copy = bench.numbered(1);
-    filled(bench, &copy, Content::CloneOf(Box::new(made.clone()))).await?;
-    filled(bench, &copy, Content::CloneOf(Box::new(made))).await
-}
-
-pub(super) async fn clone_killed(bench: &Bench) -> Step<()> {
-    let made = written(bench).await?;
-    let copy = bench.numbered(1);
-    let content = || Content::CloneOf(Box::new(made.clone()));
-    let order = Order::Provision { claim: copy.clone(), content: content() };
-    let after = async |_, _: &Ended| {
-        if let Some(volume) = bench.volume(&copy).await? {
-            has_text(bench, &volume, &copy.volume_id()).await?;
-        }
-        filled(bench, &copy, content()).await
-    };
-    let reset = async || {
-        if let Some(volume) = bench.volume(&copy).await? {
-            bench.succeed(&Order::Delete(bench.setting.adopted(&copy, volume))).await?;
-        }
-        bench.forget(&copy).await
-    };
-    bench.at_each_child(&order, after, reset).await.map(drop)
-}
-
-pub(super) async fn snapshot_restore(bench: &Bench) -> Step<()> {
-    let made = written(bench).await?;
-    let snapshot = bench.ids.snapshot();
-    bench.succeed(&Order::Snapshot(made.clone(), snapshot.clone())).await?;
-    write(bench, &made, LATER).await?;
-    filled(bench, &bench.numbered(1), Content::Snapshot(Box::new(made), snapshot)).await
-}
-
-pub(super) async fn snapshot_again(bench: &Bench) -> Step<()> {
-    let made = bench.provision(&bench.claim()).await?;
-    let snapshot = bench.ids.snapshot();
-    for order in [
-        Order::Snapshot(made.clone(), snapshot.clone()),
-        Order::Snapshot(made.clone(), snapshot.clone()),
-        Order::DeleteSnapshot(made.clone(), snapshot.clone()),
-        Order::DeleteSnapshot(made.clone(), snapshot.clone()),
-        Order::DeleteSnapshot(made, bench.ids.numbered(2)),
-    ] {
-        bench.succeed(&order).await?;
-    }
-    bench.check_no_trace(&snapshot)?;
-    unlisted(bench, &snapshot).await
-}
-
-/// Runs get the id of a snapshot as a person may have written it. As a part of a path, the id leads from a snapshot to a
-/// volume.
-pub(super) async fn hostile_ids(bench: &Bench) -> Step<()> {
-    if !bench.setting.recipe.can(capability::SNAPSHOT) {
-        return Ok(());
-    }
-    let (claim, snapshot) = (bench.numbered(0), bench.ids.snapshot());
-    let made = bench.provision(&claim).await?;
-    bench.succeed(&Order::Snapshot(made.clone(), snapshot.clone())).await?;
-    let (id, before) = (claim.volume_id(), bench.tree());
-    let untouched = async |what: String| {
-        let changes = before.changes(&bench.tree());
-        let of_others = changes.iter().filter(|path| path.contains(&id) || path.contains(&snapshot));
-        let lost = of_others.map(String::as_str).collect::<Vec<_>>().join(", ");
-        check(lost.is_empty(), || format!("{what} has changed {lost}"))?;
-        let listed = list(bench).await?.is_none_or(|entries| entries.iter().any(|entry| entry.id == id));
-        check(listed, || format!("{what} has deleted the volume {id}"))
-    };
-    for hostile in [format!("{snapshot}/../{id}"), format!("../{id}")] {
-        let refused = bench.numbered(1);
-        let content = Content::Snapshot(Box::new(made.clone()), hostile.clone());
-        let ended = bench.run(&Order::Provision { claim: refused.clone(), content }).await?;
-        check(!ended.is_success(), || format!("a run has made a volume from the snapshot {hostile}, which is none"))?;
-        bench.run(&Order::DeleteSnapshot(made.clone(), hostile.clone())).await?;
-        untouched(format!("the deletion of the snapshot {hostile}, which is none,")).await?;
-        let what = format!("the delete run of a claim from the snapshot {hostile}, which is none,");
-        let ended = undo(bench, &refused, &hostile).await?;
-        check(ended.is_success(), || format!("{what} {}", shown(&ended)))?;
-        bench.check_no_trace(&refused.volume_id())?;
-        untouched(what).await?;
+    let usual = claim.size.clone().unwrap_or_default();
+    let mut size = at_least(bench, &made, usual).await?;
+    let sample = fill_if_seen(bench, &made).await?;
+    let double = usual.saturating_mul(2);
+    let steps = [
+        (double, "to twice its size"),
+        (double, "the second time"),
+        // After a failure, the user may ask for less than before.
+        (usual.saturating_add(usual / 2), "to a smaller size than before"),
+        (usual, "to the size that the claim has"),
+    ];
+    // On a cluster, a run takes seconds.
+    let count = if bench.desk().is_ok() { steps.len() } else { 2 };
+    for (n, (bytes, what)) in steps.into_iter().take(count).enumerate() {
+        let step = async {
+            bench.succeed(&Order::Expand(made.clone(), bytes)).await?;
+            let now = at_least(bench, &made, bytes).await?;
+            not_smaller(size, now)?;
+            check(n != 1 || now == size, || format!("the size was {size:?} bytes, and is {now:?}"))?;
+            if let Some(sample) = &sample {
+                sample.check_made(bench, &made).await?;
+            }
+            Ok::<_, Halt>(now)
+        };
+        size = step.await.map_err(|halt| halt.during(what))?;
     }
     Ok(())
 }
 
-/// Deletes what the attempts of a claim have left. The run has the id of the claim's snapshot, as its provision runs had.
-async fn undo(bench: &Bench, claim: &Claim, snapshot: &str) -> Step<Ended> {
-    let order = Order::Undo { claim: claim.clone() };
-    let attempt = async |attempt| {
-        let mut job = bench.job(&order, attempt)?;
-        with_variable(&mut job, "SNAPSHOT_ID", snapshot);
-        bench.run_job(job, std::slice::from_ref(&order), Stop::Never).await
+/// Returns the classes that a volume gets. Images accept a parameter whose prefix says whose it is, and drivers only their own.
+fn attribute_classes(bench: &Bench) -> Step<Vec<Attributes>> {
+    let named = bench.setting.attribute_classes();
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    if bench.is_external() {
+        let why =
+            "a driver may know only its own parameters: add a VolumeAttributesClass to the file of config or claim";
+        return Err(Halt::Skipped(why.into()));
+    }
+    let class = |name: &str| Attributes {
+        class: Some(format!("flex-{name}")),
+        parameters: [("conformance.example/tier".to_owned(), name.to_owned())].into(),
     };
-    bench.patiently(order.operation().as_str(), attempt).await
+    Ok(vec![class("gold"), class("silver")])
 }
 
 pub(super) async fn modify(bench: &Bench) -> Step<()> {
+    let classes = attribute_classes(bench)?;
     let made = bench.provision(&bench.claim()).await?;
-    let to = |class: Option<&str>| {
-        let attributes = Attributes { class: class.map(str::to_owned), parameters: Default::default() };
-        Order::Modify(made.clone(), attributes)
-    };
-    for order in [to(Some("flex-gold")), to(Some("flex-gold")), to(None)] {
-        bench.succeed(&order).await?;
+    // Some drivers refuse a call without parameters.
+    let none = (!bench.is_external()).then(|| Attributes { class: None, parameters: Default::default() });
+    // Each class is asked for twice.
+    let twice = classes.into_iter().flat_map(|class| [class.clone(), class]);
+    for attributes in twice.chain(none) {
+        bench.succeed(&Order::Modify(made.clone(), attributes)).await?;
     }
     Ok(())
 }
@@ -190,7 +122,7 @@ pub(super) async fn list_or_nothing(bench: &Bench) -> Step<()> {
         Ok(entries) if entries.len() < ids.len() => Err(Halt::Failed("half a list looks like a whole one".into())),
         _ => Ok(()),
     };
-    bench.at_each_child(&Order::List, after, async || Ok(())).await.map(drop)
+    bench.at_each_child(&Order::List, &after, &async || Ok(())).await
 }
 
 pub(super) async fn batch_of_three(bench: &Bench) -> Step<()> {
@@ -208,7 +140,8 @@ pub(super) async fn batch_of_three(bench: &Bench) -> Step<()> {
     };
     let orders: Vec<Order> = claims.iter().map(order).collect();
     let attempt = async |attempt| {
-        let runs: Vec<MemberRun> = claims.iter().map(|claim| run(claim, attempt)).collect();
+        let numbers = orders.iter().map(|order| bench.place.attempt(order, attempt));
+        let runs: Vec<MemberRun> = claims.iter().zip(numbers).map(|(claim, number)| run(claim, number)).collect();
         let target = setting.target(&setting.recipe, None);
         let mut job = batch_job(&setting.recipe, &bench.ids.batch(), &runs, &target).job;
         setting.complete(&mut job).map_err(Halt::Failed)?;

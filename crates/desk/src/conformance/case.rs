@@ -54,16 +54,18 @@ cases! {
     Rights = "rights", None,
         "The pod runs as user 65532 with a read-only root. A program that ignores a failed write loses data, and no message says so.",
         "Write to `/tmp` or to a mount of the config. In a shell, begin with `set -eu`.";
-    /// A provision run is called again with the same `CLAIM_UUID`. The second run makes the same volume, and leaves
-    /// the storage unchanged.
+    /// A provision run is called again with the same `CLAIM_UUID`, and another `ATTEMPT` and `PROVISION_TS`, as all repeated
+    /// runs have. The second run makes the same volume, and leaves the storage unchanged, with what a user has written
+    /// between the runs.
     CalledAgain = "called-again", None,
         "The orchestrator repeats a run after each failure of node, network or orchestrator.",
-        "Look for the storage of `CLAIM_UUID` first, and keep what is there.";
-    /// A provision run is killed before each process that it starts, and then repeated.
+        "Look for the storage of `CLAIM_UUID` first, and keep what is there. Name nothing by `ATTEMPT` or `PROVISION_TS`.";
+    /// A provision run is killed before each process that it starts, and then repeated. The volume is deleted. Then the storage
+    /// has no more than after an undisturbed run and its deletion, whatever the names.
     KilledAtChild = "killed-at-child", None,
-        "A node can die between any two steps.",
-        "Make each step so that it can be done again: `mkdir -p`, and a rename for what must be whole.";
-    /// A provision run is killed at many times, and then repeated.
+        "A node can die between any two steps. What such a run leaves under a name that the next one does not know stays for ever.",
+        "Make each step so that it can be done again: `mkdir -p`, and a rename for what must be whole. Give temporary names the `CLAIM_UUID`, not those of `mktemp`, and remove what has such a name.";
+    /// A provision run is killed at many times, and then repeated. The storage is compared as by `killed-at-child`.
     KilledAtTimes = "killed-at-times", None,
         "A node can die within a step, too.",
         "As for `killed-at-child`.";
@@ -75,32 +77,55 @@ cases! {
     VolumeIsLast = "volume-is-last", None,
         "The claim can be bound, and a pod can start, as soon as the volume exists.",
         "Create the PersistentVolume as the last act: `exec flex-pv create …`.";
-    /// Provision runs for eight volumes work at one time.
+    /// Provision runs for eight volumes work at one time. With the capability `clone`, so do runs for four clones of two of them.
     EightAtOnce = "eight-at-once", None,
         "Runs for different volumes run at the same time.",
         "Name everything by `CLAIM_UUID`, also temporary names, and lock what all volumes share.";
+    /// A provision run stands still before some of the processes that it starts, while a run for another claim does all its
+    /// work. Both make their volumes, a list run has both, and one can be deleted without the other.
+    Interleaved = "interleaved", None,
+        "The node may give another run all its time at any moment.",
+        "Name everything by `CLAIM_UUID`, and lock what all volumes share from the moment when you read it, as by `flock`.";
     /// A run gets an operation that no image knows. It exits with 64 (or 65, as `flex-pv fail never` does), and changes nothing.
     UnknownOperation = "unknown-operation", None,
         "Later versions may add operations.",
         "End with `*) exec flex-pv fail never \"it cannot $OPERATION\" ;;`.";
-    /// Claims ask for one byte, and for 8 EiB. The run makes a volume that fits, or fails without a volume.
+    /// Claims ask for one byte, and for 8 EiB. The run makes a volume that fits, or fails without a volume. A claim asks for a
+    /// size that is no multiple of anything. List runs and devices tell at least this size.
     Sizes = "sizes", None,
         "Users may ask for any size that the config does not refuse.",
-        "Compute with 64 bits, and end with 69 where the storage has no room.";
+        "Compute with 64 bits, round up, and end with 69 where the storage has no room.";
     /// The user and the annotations of the claim have texts such as `../x` and `$(touch x)`. No such text becomes a path or a command.
     /// With the capability `snapshot`, runs get a `SNAPSHOT_ID` that leads from a snapshot to a volume, such as `ID/../ID`. No
     /// volume is made from it, and nothing is deleted. The delete run of the claim, with the same `SNAPSHOT_ID`, succeeds.
     HostileTexts = "hostile-texts", None,
         "Users write these texts. A person may have written the handle of a snapshot.",
         "Quote each variable, name nothing by texts of users, and refuse an id that is no UUID, as `flex-pv ids` does. In a delete run, check `CLAIM_UUID` alone.";
+    /// The config has a parameter that no program reads. The provision run ends with 78, and makes nothing. A delete run with
+    /// this parameter deletes its volume. A program for external storage may take the parameter, because it may hand parameters on.
+    UnknownParameter = "unknown-parameter", None,
+        "If a program ignores a misspelt name, the default applies in place of the parameter, and may delete data.",
+        "Begin with `flex-pv parameters NAME… || exit`, or compare `PARAMETER_NAMES` as [the contract](../contract.md#names-that-the-image-does-not-read) says.";
+    /// The config has another directory in place of that with its volumes: its mounts and texts, and the parameter that names
+    /// the directory, else `base-path`. A volume is made and deleted there. A program without such a parameter is skipped.
+    OtherPath = "other-path", None,
+        "A program that ignores its parameter in one operation looks for its volumes in the wrong place, and leaves them.",
+        "Read the parameter once, before all operations.";
+    /// The storage is read-only, or a run can write no large file, as on a full disk. A provision run creates no volume then, and
+    /// does not end with 64 or 65. No part of a copy becomes a volume or a snapshot. A delete run that could not delete does
+    /// not exit 0. The next runs, with the storage mended, succeed.
+    StorageFails = "storage-fails", None,
+        "After 64 and 65 the orchestrator waits until the claim changes, and after a delete run that exits 0 it forgets the storage.",
+        "Check each step: `set -e`, or `|| exec flex-pv fail retry …`. Use `never` only for what the claim itself asks for.";
     /// The API refuses the volume. The run fails, and says why in at most 4096 bytes.
     LastWords = "last-words", None,
         "The last words are the event that the user reads. The kubelet cuts longer ones.",
         "Do not ignore the exit code of `flex-pv create`, and write one or two sentences by `flex-pv fail`.";
-    /// The last words of failed runs contain no Secret of the config.
+    /// The last words of failed runs contain no Secret of the config. The passwords, tokens and keys of the Secrets in the file of
+    /// the config are in no log and in no PersistentVolume either.
     NoSecretInWords = "no-secret-in-words", None,
         "Every account that may read the claim can read the last words.",
-        "Use `flex-pv fail`, which masks secrets, and write no environment into the message.";
+        "Use `flex-pv fail`, which masks secrets, and write no environment into message and log. A volume names its Secret.";
     /// A provision run gets SIGTERM. It ends within 10 seconds, and a repeated run succeeds.
     EndsAfterSigterm = "ends-after-sigterm", None,
         "After 10 seconds, the kubelet kills the run.",
@@ -113,11 +138,17 @@ cases! {
     DeleteTwice = "delete-twice", None,
         "The orchestrator repeats a delete run until it hears of a success.",
         "Storage that is gone already is a success: `flex-pv remove`.";
+    /// A volume with the data of a user is deleted. The next volumes, with the same id and with another one, are as empty as the
+    /// first one was. After their deletion, the storage has no more than before.
+    NextVolumeEmpty = "next-volume-empty", None,
+        "The next volume may belong to somebody else, who must not read the data.",
+        "Make each volume anew. A device must be wiped, or its blocks must read as zeros.";
     /// A delete run for an id that never had storage exits 0, and changes nothing.
     DeleteUnknown = "delete-unknown", None,
         "If a claim is deleted half-way, a delete run follows on every node where an attempt ran.",
         "As for `delete-twice`.";
-    /// A provision run is killed before it creates the volume. The delete run that follows has no `VOLUME_SOURCE`, exits 0, and leaves no trace.
+    /// A provision run is killed before it creates the volume, before each process that it starts, and at many times. The delete
+    /// run that follows has no `VOLUME_SOURCE` if there is no volume. It exits 0, and leaves no trace.
     DeleteHalfMade = "delete-half-made", None,
         "An attempt that made no volume may have left storage.",
         "Find the storage by `CLAIM_UUID`, and delete temporary names, too.";
@@ -125,23 +156,38 @@ cases! {
     DeleteById = "delete-by-id", None,
         "The claim's variables can name another claim, and can be empty, for example after a restored backup.",
         "Use only `CLAIM_UUID`, the parameters and `VOLUME_SOURCE` in delete runs.";
+    /// A delete run has the `VOLUME_SOURCE` of another volume, or a `CLAIM_UUID` that is empty, or leads to another volume, such as
+    /// `ID/../ID`. No other volume is changed, and a run without a real id does not exit 0.
+    DeleteAlone = "delete-alone", None,
+        "An empty variable in `rm -rf $base/$id` is the storage of all volumes. An image that is not trusted may have written the source.",
+        "Find the storage by `CLAIM_UUID`, and check that it is a UUID, as `flex-pv ids` does.";
+    /// A user has made links to another volume and to a file of the node. After repeated runs, in copies and snapshots, they are
+    /// the same links. No deletion follows them.
+    HostileContent = "hostile-content", None,
+        "Users make any links in their volumes. A run that follows them as root gives them files of others, or deletes these.",
+        "Copy and remove with `flex-pv copy` and `flex-pv remove`. Neither `cp -L` nor `find -L`, nor `chmod -R` and `chown -R` in a volume in use.";
     /// A delete run is killed before each process that it starts, and then repeated. It leaves no trace.
     DeleteKilled = "delete-killed", None,
         "A node can die during a deletion.",
         "Rename the storage to a temporary name that has the id, and delete that name in each run.";
-    /// A volume grows to twice its size, and the run is called again.
+    /// A volume with the data of a user grows to twice its size, and the run is called again, also with a smaller size and with that
+    /// of the claim. Nothing is lost, and the size that list runs and devices tell is at least the one asked for, and never
+    /// becomes smaller.
     Expand = "expand", Some(capability::EXPAND),
         "The storage can have the size already, after a repeated run or a smaller request.",
         "Storage that has the size already, or more, is a success.";
-    /// A clone has the content of its source.
+    /// A clone has the content of its source: a tree with owners, modes, links, hard links, holes and odd names. The content of
+    /// neither changes when users write into the other, or when the source is deleted. A clone may be larger than its source.
     CloneContent = "clone-content", Some(capability::CLONE),
         "An empty volume in place of a clone loses the user's data.",
-        "Copy `CLONE_OF` before `flex-pv create --copied`.";
-    /// A run for a clone is killed before each process that it starts. Whenever the volume exists, the copy is whole.
+        "Copy `CLONE_OF` before `flex-pv create --copied`, by `flex-pv copy` or `cp -a`, and with the hidden files.";
+    /// A run for a clone is killed before each process that it starts, and at many times while it copies many files. Whenever the
+    /// volume exists, the copy is whole. The storage is compared as by `killed-at-child`.
     CloneKilled = "clone-killed", Some(capability::CLONE),
         "A repeated run must not take half a copy for a volume.",
         "Copy under another name, and rename when the copy is whole: `flex-pv copy`, `flex-pv rename`.";
-    /// A volume that is restored from a snapshot has the content of the time of the snapshot.
+    /// A volume that is restored from a snapshot has the content of the time of the snapshot, and so has the next one, after users
+    /// have written into the volume and into the restored one.
     SnapshotRestore = "snapshot-restore", Some(capability::SNAPSHOT),
         "A snapshot must not change with its volume.",
         "Copy the content, or use the snapshots of your storage.";
@@ -149,7 +195,19 @@ cases! {
     SnapshotAgain = "snapshot-again", Some(capability::SNAPSHOT),
         "The orchestrator repeats these runs, too.",
         "Name the snapshot by `SNAPSHOT_ID`, and take one that is gone for a success.";
-    /// A modify run is called again, and then with the attributes from before. All exit 0.
+    /// A snapshot run is killed before each process that it starts, and at many times, and then repeated or undone. Runs that
+    /// restore the snapshot are killed, too. Whenever the volume exists, its content is whole. The storage is compared as by
+    /// `killed-at-child`.
+    SnapshotKilled = "snapshot-killed", Some(capability::SNAPSHOT),
+        "A repeated run must not take half a copy for a snapshot.",
+        "As for `clone-killed`. Delete the temporary name in delete-snapshot runs, too.";
+    /// A volume has two snapshots, which a list run does not print. One of them is deleted, and then the volume. Neither changes
+    /// the content of the other snapshot. A delete run may fail while the volume has snapshots.
+    SnapshotOutlives = "snapshot-outlives", Some(capability::SNAPSHOT),
+        "A user who deletes a claim relies on its snapshots.",
+        "Keep snapshots outside of the volume. If the storage cannot do that, let the delete run fail until the last one is gone.";
+    /// Modify runs give a volume the VolumeAttributesClasses of the file, each of them twice. If the storage is not external, a run
+    /// without class follows. All exit 0. If the file has no such class, the classes have a parameter that images accept.
     Modify = "modify", Some(capability::MODIFY),
         "After a failure the user may return to the old class.",
         "Set every property, whatever its state is.";

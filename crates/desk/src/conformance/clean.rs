@@ -15,7 +15,7 @@ use crate::setting::Setting;
 /// Runs an order, and repeats the run while it asks for that.
 async fn run(place: &impl Place, setting: &Setting, order: &Order) -> Result<Ended, DeskError> {
     let attempt = async |attempt| {
-        let job = setting.job(order, place.attempt(attempt), &place.kube_api()).map_err(DeskError::Container)?;
+        let job = setting.job(order, place.attempt(order, attempt), &place.kube_api()).map_err(DeskError::Container)?;
         place.run(setting, job, Stop::Never).await
     };
     patiently(place.repeats(), order.operation().as_str(), false, attempt).await

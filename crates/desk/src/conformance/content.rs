@@ -1,7 +1,7 @@
 //! The content of a volume, as its user writes and reads it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write, read_to_string};
+use std::io::{Read, Seek, SeekFrom, Write, read_to_string};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -23,13 +23,13 @@ pub(super) const LATER: &str = "later data\n";
 /// The place of a volume's content on this machine.
 enum Place {
     /// The directory of the volume.
-    Directory(Below),
+    Directory(PathBuf),
     /// The device of the volume.
     Device(PathBuf),
 }
 
 /// Returns the path in the source of a volume that is on a node.
-fn path_on_node(volume: &PersistentVolume) -> Option<&str> {
+pub(super) fn path_on_node(volume: &PersistentVolume) -> Option<&str> {
     let spec = volume.spec.as_ref()?;
     let local = spec.local.as_ref().map(|local| local.path.as_str());
     local.or_else(|| spec.host_path.as_ref().map(|on_node| on_node.path.as_str()))
@@ -42,7 +42,13 @@ fn is_block(volume: &PersistentVolume) -> bool {
 fn place(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<Place> {
     if !is_block(volume) {
         bench.stored(id)?;
-        let folder = bench.content(id).map(Place::Directory);
+        // The kubelet looks at the path in the volume. A server has its own paths.
+        let by_source = |path| bench.desk().ok()?.desk.on_node(path).ok().filter(|path| path.is_dir());
+        let folder = match path_on_node(volume) {
+            Some(path) => by_source(path),
+            None => bench.content(id),
+        };
+        let folder = folder.map(Place::Directory);
         return folder.ok_or_else(|| Halt::Skipped("the volume is no directory of this machine".into()));
     }
     let on_node = |path| bench.desk()?.desk.on_node(path).map_err(|error| Halt::Failed(error.to_string()));
@@ -57,14 +63,33 @@ fn place(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<Place> {
     })
 }
 
+/// Returns the directory of a volume; `None` for a device, and where pods mount volumes.
+pub(super) fn directory(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<Option<PathBuf>> {
+    if bench.mounts().is_some() {
+        return Ok(None);
+    }
+    match place(bench, volume, id)? {
+        Place::Directory(path) => Ok(Some(path)),
+        Place::Device(_) => Ok(None),
+    }
+}
+
+/// Returns the bytes of the device that a volume names, if it is on this machine.
+pub(super) fn device_size(bench: &Bench, volume: &PersistentVolume) -> Option<u64> {
+    let path = bench.desk().ok()?.desk.on_node(path_on_node(volume)?).ok()?;
+    let is_device = fs::metadata(&path).is_ok_and(|found| found.file_type().is_block_device());
+    is_device.then(|| File::open(path).and_then(|mut device| device.seek(SeekFrom::End(0))).ok()).flatten()
+}
+
 /// Writes a text into a volume.
 pub(super) async fn write(bench: &Bench, made: &Made, text: &str) -> Step<()> {
     if let Some(mounts) = bench.mounts() {
         return write_by_pod(mounts, &made.volume, text).await;
     }
     match place(bench, &made.volume, &made.claim.volume_id())? {
-        Place::Directory(folder) => {
+        Place::Directory(path) => {
             // The file belongs to the owner of the volume, as if that user had written it.
+            let folder = Below::open(&path)?;
             let owner = folder.mode_and_owner()?.1;
             folder.write(Path::new(FILE), text.as_bytes(), 0o644, is_root().then_some(owner))?;
         }
@@ -77,10 +102,12 @@ pub(super) async fn write(bench: &Bench, made: &Made, text: &str) -> Step<()> {
     Ok(())
 }
 
-fn read(place: &Place) -> Option<String> {
-    let mut bytes = vec![0; TEXT.len()];
+fn read(place: &Place, count: usize) -> Option<String> {
+    let mut bytes = vec![0; count];
     match place {
-        Place::Directory(folder) => return folder.read(Path::new(FILE)).and_then(read_to_string).ok(),
+        Place::Directory(path) => {
+            return Below::open(path).and_then(|folder| folder.read(Path::new(FILE))).and_then(read_to_string).ok();
+        }
         Place::Device(path) => File::open(path).and_then(|mut device| device.read_exact(&mut bytes)).ok()?,
     }
     Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|_| bytes.iter().any(|byte| *byte != 0))
@@ -107,20 +134,20 @@ fn lost(is_empty: bool) -> String {
     }
 }
 
-/// Checks that a volume has the text of a user.
-pub(super) async fn has_text(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<()> {
+/// Checks that a volume has a text.
+pub(super) async fn has(bench: &Bench, volume: &PersistentVolume, id: &str, wanted: &str) -> Step<()> {
     if let Some(mounts) = bench.mounts() {
         return match mounts.read(volume).await? {
-            Reading::Sum(read) => check(read == sum(TEXT.trim_end()), || lost(false)),
+            Reading::Sum(read) => check(read == sum(wanted.trim_end()), || lost(false)),
             Reading::Empty => Err(Halt::Failed(lost(true))),
             Reading::Unusable(why) => Err(Halt::Failed(why)),
         };
     }
     let text = match place(bench, volume, id) {
-        Ok(place) => read(&place),
+        Ok(place) => read(&place, wanted.len()),
         // The directory of the copy is missing, although that of the source was there.
         Err(Halt::Skipped(_)) => None,
         Err(other) => return Err(other),
     };
-    check(text.as_deref() == Some(TEXT), || lost(text.is_none()))
+    check(text.as_deref() == Some(wanted), || lost(text.is_none()))
 }

@@ -3,12 +3,13 @@
 //! Each program in `PATH` has a stand-in with its name, in a directory before all others. A stand-in counts the call and
 //! becomes the real program. At the chosen call it waits instead, and the desk kills the run.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags, openat};
 use tokio::time::sleep;
 
 use crate::below::Below;
@@ -19,7 +20,12 @@ const CALLS: &str = "/run/flex-desk/calls";
 /// The time between two looks at the count.
 const LOOK: Duration = Duration::from_millis(1);
 /// The largest number of calls at which a run is killed.
-const MOST: usize = 24;
+pub const MOST: usize = 24;
+
+/// A number of calls that no run reaches.
+pub const NEVER: usize = usize::MAX >> 1;
+/// The largest number of processes of a run that wait at one time.
+const WAITING: usize = 64;
 
 /// The stand-in. It uses nothing but what each shell has.
 const STAND_IN: &str = r#"#!/bin/sh
@@ -113,6 +119,20 @@ impl Calls {
         self.read("count").lines().count()
     }
 
+    /// Lets the run go on that waits before the chosen call, as long as the caller keeps the answer.
+    ///
+    /// # Errors
+    /// If the counts cannot be written.
+    pub fn release(&self) -> io::Result<File> {
+        let below = Below::open(self.0.path())?;
+        below.write(Path::new("cut"), format!("{NEVER}\n").as_bytes(), 0o444, None)?;
+        // Nobody waits at a pipe that is open for both, and each process that waits there reads a line.
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut gate = File::from(openat(&below, "never", flags, Mode::empty())?);
+        gate.write_all("\n".repeat(WAITING).as_bytes())?;
+        Ok(gate)
+    }
+
     /// Waits until the chosen call is reached.
     pub async fn reached(&self) {
         while self.read("reached").is_empty() {
@@ -121,11 +141,12 @@ impl Calls {
     }
 }
 
-/// Chooses the calls at which a run with so many calls is killed: all, or some that are spread over the run.
-pub fn chosen(calls: usize) -> Vec<usize> {
-    match calls <= MOST {
+/// Chooses the calls at which a run with so many calls is killed: all, or at most `most`, which is at least two, that are
+/// spread over the run.
+pub fn spread(calls: usize, most: usize) -> Vec<usize> {
+    match calls <= most {
         true => (0..calls).collect(),
-        false => (0..MOST).map(|n| n * (calls - 1) / (MOST - 1)).collect(),
+        false => (0..most).map(|n| n * (calls - 1) / (most - 1)).collect(),
     }
 }
 
@@ -135,8 +156,9 @@ mod tests {
 
     #[test]
     fn few_calls_are_all_chosen_and_many_are_spread() {
-        assert_eq!(chosen(3), [0, 1, 2]);
-        let many = chosen(1000);
+        assert_eq!(spread(3, MOST), [0, 1, 2]);
+        let many = spread(1000, MOST);
         assert_eq!((many.len(), many[0], many[MOST - 1]), (MOST, 0, 999));
+        assert_eq!(spread(9, 3), [0, 4, 8]);
     }
 }

@@ -14,6 +14,7 @@ use super::pending::Pending;
 use super::place::Place;
 use crate::api::Hold;
 use crate::desk::{Ended, Stop};
+use crate::order::Order;
 use crate::setting::Setting;
 
 /// Deletes what the runs of a case have left on storage that outlives the desk. Returns what is left nevertheless.
@@ -37,8 +38,11 @@ impl Place for OnDesk {
         self.desk.api.url()
     }
 
-    fn attempt(&self, attempt: u32) -> u32 {
-        attempt
+    fn attempt(&self, order: &Order, attempt: u32) -> u32 {
+        let mut attempts = self.attempts.borrow_mut();
+        let last = attempts.entry((order.operation().as_str(), order.id())).or_default();
+        *last = attempt.max(*last + 1);
+        *last
     }
 
     fn run<'a, 's: 'a>(&'a self, setting: &'a Setting, job: Job, stop: Stop<'s>) -> Pending<'a, Ended> {

@@ -2,15 +2,18 @@
 //! could die.
 
 mod bench;
+mod beside;
 mod capabilities;
 pub mod case;
 pub mod clean;
 mod content;
+mod copies;
 mod cuts;
 mod deletion;
 mod desk_place;
 pub mod leftovers;
 mod listed;
+mod moments;
 pub mod mounts;
 mod on_desk;
 pub mod patience;
@@ -18,8 +21,13 @@ pub mod pending;
 pub mod place;
 mod possible;
 mod provision;
+mod rest;
+mod sample;
 mod storage;
+mod told;
 mod tree;
+mod trouble;
+mod user_tree;
 mod variable;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -291,27 +299,36 @@ async fn one(case: Case, bench: &Bench) -> Step<()> {
         Case::KilledAtCreate => provision::killed_at_create(bench).await,
         Case::VolumeIsLast => provision::volume_is_last(bench).await,
         Case::EightAtOnce => provision::eight_at_once(bench).await,
+        Case::Interleaved => beside::interleaved(bench).await,
         Case::UnknownOperation => provision::unknown_operation(bench).await,
         Case::Sizes => provision::sizes(bench).await,
         Case::HostileTexts => {
             provision::hostile_texts(bench).await?;
-            capabilities::hostile_ids(bench).await
+            copies::hostile_ids(bench).await
         }
+        Case::UnknownParameter => trouble::unknown_parameter(bench).await,
+        Case::OtherPath => trouble::other_path(bench).await,
+        Case::StorageFails => trouble::storage_fails(bench).await,
         Case::LastWords => provision::last_words(bench).await,
         Case::NoSecretInWords => provision::no_secret_in_words(bench).await,
         Case::EndsAfterSigterm => provision::ends_after_sigterm(bench).await,
         Case::PoolNames => provision::pool_names(bench).await,
         Case::DeleteGone => deletion::delete_gone(bench).await,
+        Case::NextVolumeEmpty => deletion::next_volume_empty(bench).await,
         Case::DeleteTwice => deletion::delete_twice(bench).await,
         Case::DeleteUnknown => deletion::delete_unknown(bench).await,
         Case::DeleteHalfMade => deletion::delete_half_made(bench).await,
         Case::DeleteById => deletion::delete_by_id(bench).await,
+        Case::DeleteAlone => deletion::delete_alone(bench).await,
+        Case::HostileContent => beside::hostile_content(bench).await,
         Case::DeleteKilled => deletion::delete_killed(bench).await,
         Case::Expand => capabilities::expand(bench).await,
-        Case::CloneContent => capabilities::clone_content(bench).await,
-        Case::CloneKilled => capabilities::clone_killed(bench).await,
-        Case::SnapshotRestore => capabilities::snapshot_restore(bench).await,
-        Case::SnapshotAgain => capabilities::snapshot_again(bench).await,
+        Case::CloneContent => copies::clone_content(bench).await,
+        Case::CloneKilled => copies::clone_killed(bench).await,
+        Case::SnapshotRestore => copies::snapshot_restore(bench).await,
+        Case::SnapshotAgain => copies::snapshot_again(bench).await,
+        Case::SnapshotKilled => copies::snapshot_killed(bench).await,
+        Case::SnapshotOutlives => copies::snapshot_outlives(bench).await,
         Case::Modify => capabilities::modify(bench).await,
         Case::Capacity => capabilities::capacity(bench).await,
         Case::ListWhole => capabilities::list_whole(bench).await,

@@ -1,6 +1,7 @@
 //! A fresh desk for a case.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::rc::Rc;
@@ -38,6 +39,8 @@ pub struct OnDesk {
     pub left: RefCell<Leftovers>,
     /// The notes about runs that were repeated.
     pub repeats: Repeats,
+    /// The number of the last attempt, by operation and id.
+    pub attempts: RefCell<BTreeMap<(&'static str, String), u32>>,
     /// The desks that the case has made beside this one.
     pub beside: RefCell<Vec<Rc<OnDesk>>>,
     folder: tempfile::TempDir,
@@ -52,7 +55,8 @@ impl OnDesk {
         let folder = tempfile::Builder::new().prefix("case-").tempdir_in(folder)?;
         let desk = Desk::new(folder.path(), parts.tools.clone()).await?;
         desk.api.permit(&parts.setting.rights);
-        Ok(OnDesk { desk, parts, left: RefCell::default(), repeats, beside: RefCell::default(), folder })
+        let (left, attempts, beside) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Ok(OnDesk { desk, parts, left, repeats, attempts, beside, folder })
     }
 
     /// Makes another fresh desk beside this one, with another setting.

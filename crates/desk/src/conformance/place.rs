@@ -19,8 +19,9 @@ pub trait Place {
     /// Returns the address of the API server, as runs get it.
     fn kube_api(&self) -> String;
 
-    /// Returns the number of the next attempt, at least `attempt`. A number gives the Job of a run its name.
-    fn attempt(&self, attempt: u32) -> u32;
+    /// Returns the number of the next attempt of an order, at least `attempt`. It rises with each run for the same volume,
+    /// also with one that repeats a success.
+    fn attempt(&self, order: &Order, attempt: u32) -> u32;
 
     /// Runs a Job to its end, or until something stops it.
     fn run<'a, 's: 'a>(&'a self, setting: &'a Setting, job: Job, stop: Stop<'s>) -> Pending<'a, Ended>;

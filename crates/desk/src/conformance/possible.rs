@@ -23,13 +23,31 @@ const NO_REFUSAL: &str = "a cluster cannot make its API server refuse the volume
 const NO_EXTERNAL_FILES: &str = "the command cannot see the files of a volume on external storage";
 /// The reason for cases that need a list run, which the config does not have.
 const NO_LIST: &str = "the storage cannot be seen: the config does not declare the capability list";
+/// The reason for cases that compare the files of volumes.
+const NO_FILES: &str = "the command cannot see the files of a cluster's volumes";
+/// The reason for cases that change the config.
+const NO_OTHER_CONFIG: &str = "the case changes the config, and a cluster has its own";
+/// The reason for cases that let the storage fail.
+const NO_FAILURE: &str = "the command cannot let storage fail that is elsewhere";
+/// The reason for cases with a wrong volume source.
+const NO_OWN_NAME: &str = "external storage may be known only by the source in the PersistentVolume";
+/// The reason for cases with another path of the node.
+const NO_OTHER_PATH: &str = "external storage has no path of the node";
 
 impl Case {
     /// Returns what a cluster can do of the case.
     pub fn on_cluster(self) -> Possible {
         match self {
-            Case::KilledAtChild | Case::DeleteKilled | Case::CloneKilled | Case::ListOrNothing => {
-                Possible::No(NO_STAND_INS)
+            Case::KilledAtChild
+            | Case::Interleaved
+            | Case::DeleteKilled
+            | Case::CloneKilled
+            | Case::SnapshotKilled
+            | Case::ListOrNothing => Possible::No(NO_STAND_INS),
+            Case::UnknownParameter | Case::OtherPath => Possible::No(NO_OTHER_CONFIG),
+            Case::StorageFails => Possible::No(NO_FAILURE),
+            Case::NextVolumeEmpty | Case::HostileContent | Case::DeleteAlone | Case::SnapshotOutlives => {
+                Possible::No(NO_FILES)
             }
             Case::KilledAtCreate | Case::VolumeIsLast | Case::DeleteHalfMade => Possible::No(NO_HOLD),
             Case::LastWords | Case::NoSecretInWords => Possible::No(NO_REFUSAL),
@@ -46,9 +64,18 @@ impl Case {
     /// Returns what is possible of the case on this machine with external storage, whose files the command cannot see.
     pub fn with_external_storage(self) -> Possible {
         match self {
-            Case::VolumeIsLast | Case::CloneContent | Case::CloneKilled | Case::SnapshotRestore => {
-                Possible::No(NO_EXTERNAL_FILES)
-            }
+            Case::VolumeIsLast
+            | Case::Interleaved
+            | Case::NextVolumeEmpty
+            | Case::HostileContent
+            | Case::CloneContent
+            | Case::CloneKilled
+            | Case::SnapshotRestore
+            | Case::SnapshotKilled
+            | Case::SnapshotOutlives => Possible::No(NO_EXTERNAL_FILES),
+            Case::StorageFails => Possible::No(NO_FAILURE),
+            Case::DeleteAlone => Possible::No(NO_OWN_NAME),
+            Case::OtherPath => Possible::No(NO_OTHER_PATH),
             Case::DeleteGone | Case::DeleteUnknown | Case::DeleteHalfMade | Case::DeleteById | Case::DeleteKilled => {
                 Possible::ByList
             }
@@ -103,7 +130,16 @@ mod tests {
     #[test]
     fn no_case_that_compares_files_counts_without_them() {
         // These cases look only at files, so that they would pass on every storage without files.
-        for case in [Case::VolumeIsLast, Case::CloneContent, Case::CloneKilled, Case::SnapshotRestore] {
+        for case in [
+            Case::VolumeIsLast,
+            Case::NextVolumeEmpty,
+            Case::HostileContent,
+            Case::CloneContent,
+            Case::CloneKilled,
+            Case::SnapshotRestore,
+            Case::SnapshotKilled,
+            Case::SnapshotOutlives,
+        ] {
             assert!(case.with_external_storage().prevented(true).is_some(), "{}", case.id());
         }
     }

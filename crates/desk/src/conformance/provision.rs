@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_core::config::capability;
 use flex_core::model::claim::Claim;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -13,10 +14,14 @@ use serde_json::json;
 
 use super::bench::{Bench, Halt, Step, check, shown};
 use super::listed::list;
+use super::rest::Rest;
+use super::sample::{Sample, fill_if_seen};
+use super::told::at_least;
+use super::user_tree::is_of_user;
 use super::variable::{storage_root, with_variable};
 use crate::api::Hold;
 use crate::desk::{Ended, Stop};
-use crate::order::{Content, Order};
+use crate::order::{Content, Made, Order};
 use crate::verdict::verdict;
 
 /// The time after SIGTERM in which a run must have ended.
@@ -25,6 +30,8 @@ const GRACE: Duration = Duration::from_secs(10);
 const UNKNOWN: &str = "flex-desk-unknown";
 /// The secret that must not be in the last words.
 const SECRET: &str = "planted-7f3a9c1e5b";
+/// Bytes that make a size no multiple of anything.
+const ODD: u64 = 12_347;
 /// A word in hostile texts.
 const HOSTILE: &str = "flex-hostile";
 
@@ -74,40 +81,44 @@ pub(super) async fn rights(bench: &Bench) -> Step<()> {
 
 pub(super) async fn called_again(bench: &Bench) -> Step<()> {
     let claim = bench.claim();
-    bench.provision(&claim).await?;
+    let made = bench.provision(&claim).await?;
+    // The claim may be bound already, and a pod may write.
+    let sample = fill_if_seen(bench, &made).await?;
     let (tree, volume) = (bench.tree(), bench.volume(&claim).await?);
     bench.provision(&claim).await?;
     let changes = tree.changes(&bench.tree());
-    check(changes.is_empty(), || format!("the second run has changed {}", changes.join(", ")))?;
+    let of_program: Vec<String> = changes.into_iter().filter(|path| !is_of_user(path)).collect();
+    check(of_program.is_empty(), || format!("the second run has changed {}", of_program.join(", ")))?;
     // The orchestrator may have seen no volume, because the API had not stored it.
     bench.forget(&claim).await?;
-    bench.provision(&claim).await?;
+    let made = bench.provision(&claim).await?;
     let spec = |volume: Option<PersistentVolume>| volume.and_then(|volume| volume.spec);
-    check(spec(volume) == spec(bench.volume(&claim).await?), || "the second run has made another volume".into())
+    check(spec(volume) == spec(bench.volume(&claim).await?), || "the second run has made another volume".into())?;
+    match sample {
+        Some(sample) => sample.check_made(bench, &made).await.map_err(|halt| halt.during("after a repeated run")),
+        None => Ok(()),
+    }
 }
 
-/// Checks that a repeated run makes the volume.
-async fn repeated(bench: &Bench) -> Step<()> {
-    bench.provision(&bench.claim()).await.map(drop).map_err(|halt| halt.during("the repeated run"))
+/// Checks that a repeated run makes the volume, and returns it.
+async fn repeated(bench: &Bench) -> Step<Made> {
+    bench.provision(&bench.claim()).await.map_err(|halt| halt.during("the repeated run"))
 }
 
 pub(super) async fn killed_at_child(bench: &Bench) -> Step<()> {
     let order = order(&bench.claim());
-    bench.at_each_child(&order, async |_, _| repeated(bench).await, async || bench.reset().await).await.map(drop)
+    let rest = Rest::of_volume(bench, &bench.claim()).await?;
+    let after = async |_: usize, _: &Ended| rest.after_deletion(bench, repeated(bench).await?).await;
+    let reset = async || bench.reset().await;
+    bench.at_each_child(&order, &after, &reset).await
 }
 
 pub(super) async fn killed_at_times(bench: &Bench) -> Step<()> {
     let order = order(&bench.claim());
-    let whole = bench.succeed(&order).await?.took;
-    let times = bench.times();
-    for n in 0..times {
-        bench.reset().await?;
-        let at = whole * n / times;
-        let killed = async |attempt| bench.attempt(&order, attempt, Stop::kill(tokio::time::sleep(at))).await;
-        bench.patiently(order.operation().as_str(), killed).await?;
-        repeated(bench).await.map_err(|halt| halt.during(&format!("killed after {} ms", at.as_millis())))?;
-    }
-    Ok(())
+    let rest = Rest::of_volume(bench, &bench.claim()).await?;
+    let after = async |_: usize, _: &Ended| rest.after_deletion(bench, repeated(bench).await?).await;
+    let reset = async || bench.reset().await;
+    bench.at_times(&|_| order.clone(), &after, &reset).await
 }
 
 pub(super) async fn killed_at_create(bench: &Bench) -> Step<()> {
@@ -154,7 +165,31 @@ pub(super) async fn eight_at_once(bench: &Bench) -> Step<()> {
     let made = runs.into_iter().collect::<Step<Vec<_>>>()?;
     let sources: std::collections::BTreeSet<String> =
         made.iter().map(|made| flex_contract::volume::volume_source(&made.volume)).collect();
-    check(sources.len() == made.len(), || "two volumes have the same storage".into())
+    check(sources.len() == made.len(), || "two volumes have the same storage".into())?;
+    if bench.is_external() || !bench.setting.recipe.can(capability::CLONE) {
+        return Ok(());
+    }
+    // The clones may need the room of the other volumes.
+    let removed = join_all(claims[2..].iter().map(|claim| bench.remove(claim))).await;
+    removed.into_iter().collect::<Step<()>>()?;
+    clones_at_once(bench, &made[0], &made[1]).await
+}
+
+/// Makes clones of two volumes at one time, where the case sees directories.
+async fn clones_at_once(bench: &Bench, one: &Made, other: &Made) -> Step<()> {
+    let (Some(first @ Sample::Tree(_)), Some(second)) =
+        (fill_if_seen(bench, one).await?, fill_if_seen(bench, other).await?)
+    else {
+        return Ok(());
+    };
+    let sources = [(one, first), (other, second.overwrite(bench, other).await?)];
+    let runs = (0..4_u32).map(async |n| {
+        let (source, sample) = &sources[usize::from(n % 2 == 1)];
+        let copy = bench.numbered(20 + n);
+        let made = bench.provision_with(&copy, Content::CloneOf(Box::new((*source).clone()))).await?;
+        sample.check_made(bench, &made).await.map_err(|halt| halt.during("of several clones at one time, one"))
+    });
+    join_all(runs).await.into_iter().collect()
 }
 
 /// Runs an operation that no image knows.
@@ -187,6 +222,22 @@ pub(super) async fn sizes(bench: &Bench) -> Step<()> {
         }
         check(volume.is_none(), || format!("{what}: the run failed, but has created the volume"))?;
         check(ended.code < 126 && !ended.timed_out, || format!("{what}: the run {}", shown(&ended)))?;
+    }
+    odd_size(bench).await
+}
+
+/// A volume has at least the size that the claim asks for, also where that is no multiple of anything.
+async fn odd_size(bench: &Bench) -> Step<()> {
+    bench.reset().await?;
+    let usual = bench.claim().size.unwrap_or_default();
+    let odd = usual.saturating_add(ODD);
+    let allowed = bench.setting.recipe.max_size.is_none_or(|most| odd <= most);
+    let bytes = if allowed { odd } else { usual };
+    let claim = Claim { size: Ok(bytes), ..bench.claim() };
+    let ended = bench.run(&order(&claim)).await?;
+    if ended.is_success() {
+        let made = bench.fitting(&claim, &ended).await?;
+        at_least(bench, &made, bytes).await?;
     }
     Ok(())
 }
@@ -244,12 +295,38 @@ pub(super) async fn last_words(bench: &Bench) -> Step<()> {
 
 pub(super) async fn no_secret_in_words(bench: &Bench) -> Step<()> {
     let setting = bench.setting.with_secret(SECRET).map_err(|error| Halt::Skipped(error.to_string()))?;
+    let own = setting.own_secrets();
     let bench = bench.again(&setting).await?;
-    for ended in failures(&bench).await? {
+    let said = |ended: &Ended, what: &str| -> Step<()> {
         let words = ended.last_words();
         check(!words.contains(SECRET), || "a Secret of the config is in the last words".into())?;
+        let known = |text: &str| own.iter().find(|(_, value)| text.contains(value.as_str()));
+        for (text, place) in [(&words, "last words"), (&ended.log, "log")] {
+            let found = known(text);
+            check(found.is_none(), || {
+                let name = found.map_or("", |(name, _)| name.as_str());
+                format!("the {place} of {what} have the value of {name}, which is a Secret of the config")
+            })?;
+        }
+        Ok(())
+    };
+    for ended in failures(&bench).await? {
+        said(&ended, "a run that fails")?;
     }
-    Ok(())
+    if own.is_empty() {
+        return Ok(());
+    }
+    let claim = bench.claim();
+    said(&bench.succeed(&order(&claim)).await?, "a provision run")?;
+    let volume = json!(bench.volume(&claim).await?).to_string();
+    let found = own.iter().find(|(_, value)| volume.contains(value.as_str()));
+    check(found.is_none(), || {
+        let name = found.map_or("", |(name, _)| name.as_str());
+        format!("the PersistentVolume has the value of {name}, which is a Secret of the config")
+    })?;
+    let volume = bench.volume(&claim).await?.unwrap_or_default();
+    let made = bench.setting.adopted(&claim, volume);
+    said(&bench.succeed(&Order::Delete(made)).await?, "a delete run")
 }
 
 pub(super) async fn ends_after_sigterm(bench: &Bench) -> Step<()> {
@@ -274,7 +351,7 @@ pub(super) async fn ends_after_sigterm(bench: &Bench) -> Step<()> {
         return Err(Halt::Skipped("the run ended before SIGTERM could reach it".into()));
     };
     check(after < GRACE, || format!("the run was still there {} s after SIGTERM", GRACE.as_secs()))?;
-    repeated(bench).await
+    repeated(bench).await.map(drop)
 }
 
 pub(super) async fn pool_names(bench: &Bench) -> Step<()> {

@@ -77,6 +77,12 @@ impl Tree {
         self.0.keys().filter(has).map(PathBuf::as_path).collect()
     }
 
+    /// Returns the paths that a later tree has more than this one.
+    pub fn added(&self, later: &Tree) -> Vec<String> {
+        let added = later.0.keys().filter(|path| !self.0.contains_key(*path));
+        added.map(|path| path.display().to_string()).collect()
+    }
+
     /// Returns the paths that differ between two trees.
     pub fn changes(&self, later: &Tree) -> Vec<String> {
         let all = self.0.keys().chain(later.0.keys().filter(|path| !self.0.contains_key(*path)));
@@ -123,6 +129,7 @@ mod tests {
         fs::write(root.join("a/id-1/f"), "x").unwrap();
         let with_file = Tree::read(root);
         assert_eq!(before.changes(&with_file), ["a/id-1/f"]);
+        assert_eq!((before.added(&with_file), with_file.added(&before)), (vec!["a/id-1/f".to_owned()], vec![]));
         fs::write(root.join("a/id-1/f"), "y").unwrap();
         assert_eq!(with_file.changes(&Tree::read(root)), ["a/id-1/f"]);
         fs::set_permissions(root.join("a"), fs::Permissions::from_mode(0o700)).unwrap();

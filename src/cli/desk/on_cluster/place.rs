@@ -13,6 +13,7 @@ use flex_desk::conformance::patience::Repeats;
 use flex_desk::conformance::pending::Pending;
 use flex_desk::conformance::place::Place;
 use flex_desk::desk::{DeskError, Ended, Stop};
+use flex_desk::order::Order;
 use flex_desk::setting::Setting;
 use futures::future::join_all;
 use k8s_openapi::api::batch::v1::Job;
@@ -385,8 +386,8 @@ impl Place for OnCluster {
         self.kube_api.clone()
     }
 
-    /// The number of a run in the call grows faster than that of an attempt.
-    fn attempt(&self, attempt: u32) -> u32 {
+    /// The number of a run in the call grows faster than that of an attempt. It gives the Job its name.
+    fn attempt(&self, _: &Order, attempt: u32) -> u32 {
         self.next().max(attempt)
     }
 
