@@ -24,6 +24,9 @@ fn is_storage(path: &str) -> bool {
     !NO_STORAGE.iter().any(|other| path == *other || path.strip_prefix(other).is_some_and(|rest| rest.starts_with('/')))
 }
 
+/// A change of a run's container.
+type Change = fn(&mut Container);
+
 /// Makes the storage of a run read-only.
 fn read_only(container: &mut Container) {
     for mount in &mut container.mounts {
@@ -107,7 +110,7 @@ async fn copies_fail(bench: &Bench, made: &Made) -> Step<()> {
     let id = bench.ids.snapshot();
     let snapshot = Order::Snapshot(made.clone(), id.clone());
     let restored = || Content::Snapshot(Box::new(made.clone()), id.clone());
-    let changes: [(&str, fn(&mut Container)); 2] = [("read-only", read_only), ("full", without_room)];
+    let changes: [(&str, Change); 2] = [("read-only", read_only), ("full", without_room)];
     for (what, change) in changes {
         let ended = bench.run_changed(&snapshot, change).await?;
         if ended.is_success() {
