@@ -37,6 +37,7 @@ const CHECK: &str = "case $ids in *[!0-9a-f-]*) exec flex-pv fail never \"an id 
 const PROVISION: &str = "provision)\n";
 
 /// For each case, a place in the program and the mistake that takes its place.
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
     // Each run takes the next number, and two that run at the same time take the same.
     let numbered = "provision)\n    n=$(cat $base/.next 2>/dev/null || echo 0)\n    sleep 1\n    echo $((n + 1)) >$base/.next\n    mkdir -p \"$base/$n\"\n    exec flex-pv create --copied --local \"$base/$n\"\n";
