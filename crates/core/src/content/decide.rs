@@ -256,7 +256,7 @@ fn stopping(o: &Observed<'_>, now: i64) -> Option<Decision> {
 /// Returns the observation for the decision about these runs.
 fn seen<'a>(o: &Observed<'a>, runs: &'a [SeenRun<'a>]) -> Seen<'a> {
     let unreachable = o.node_states.first_not_reachable(o.nodes_with_pods).map(String::as_str);
-    Seen { runs, is_starting: false, has_pods: false, others_have_pods: false, unreachable }
+    Seen::of(runs, unreachable)
 }
 
 /// Waits for a run. Emits an event if a pod for which it waits is on a node that does not answer.

@@ -64,6 +64,13 @@ pub struct Seen<'a> {
     pub unreachable: Option<&'a str>,
 }
 
+impl<'a> Seen<'a> {
+    /// Describes these runs, where nothing else is seen but them.
+    pub fn of(runs: &'a [SeenRun<'a>], unreachable: Option<&'a str>) -> Self {
+        Seen { runs, is_starting: false, has_pods: false, others_have_pods: false, unreachable }
+    }
+}
+
 /// One run.
 #[derive(Clone, Copy, Debug)]
 pub struct SeenRun<'a> {

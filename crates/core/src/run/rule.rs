@@ -30,123 +30,35 @@ impl Target {
         self.into()
     }
 
-    /// Returns the rules that can apply to runs for this target.
-    pub fn rules(self) -> &'static [Rule] {
-        match self {
-            Target::Volume => &MAKING,
-            Target::Leftover => &DELETING,
-            Target::Storage => &DELETING_STORAGE,
-            Target::StoredSnapshot => &DELETING_STORED,
-            Target::Size | Target::Attributes => &CHANGING,
-            Target::Snapshot => &STORING,
+    /// Returns the rules that can apply to runs for this target, in their order.
+    pub fn rules(self) -> impl Iterator<Item = Rule> {
+        Rule::VARIANTS.iter().copied().filter(move |rule| self.has(*rule))
+    }
+
+    /// Checks whether a rule can apply to runs for this target. Some owners have rules of their own for a success.
+    fn has(self, rule: Rule) -> bool {
+        use Target::{Attributes, Leftover, Size, Snapshot, Storage, StoredSnapshot, Volume};
+        match rule {
+            Rule::RunStuck
+            | Rule::RunUnreachable
+            | Rule::RunInProgress
+            | Rule::RunEnding
+            | Rule::RunFailed
+            | Rule::RunNotDue
+            | Rule::RunDue => true,
+            Rule::RunNotWanted | Rule::AttemptDue => matches!(self, Volume | Size | Attributes | Snapshot),
+            Rule::RunStarting => matches!(self, Size | Attributes),
+            Rule::RunStopping => !matches!(self, Volume | StoredSnapshot),
+            Rule::RunOutdated => !matches!(self, Snapshot | StoredSnapshot),
+            Rule::RunSucceeded => !matches!(self, Volume | Storage),
+            Rule::JobNotNeeded | Rule::OtherRunEnding => matches!(self, Size | Attributes | Snapshot),
+            Rule::NoFreeSlot | Rule::RunRefused => matches!(self, Volume | Snapshot),
+            Rule::ConfirmNodeGone | Rule::NodeGoneRunElsewhere | Rule::NodeGoneForget | Rule::NodeGoneHold => {
+                matches!(self, Leftover | Storage | StoredSnapshot)
+            }
         }
     }
 }
-
-/// The rules of runs that make a volume. What follows from their success has rules of the claim.
-const MAKING: [Rule; 12] = [
-    Rule::RunNotWanted,
-    Rule::RunOutdated,
-    Rule::RunStuck,
-    Rule::RunUnreachable,
-    Rule::RunInProgress,
-    Rule::RunEnding,
-    Rule::RunFailed,
-    Rule::RunNotDue,
-    Rule::NoFreeSlot,
-    Rule::AttemptDue,
-    Rule::RunDue,
-    Rule::RunRefused,
-];
-
-/// The rules of runs that delete something. Their nodes may be gone.
-const DELETING: [Rule; 14] = [
-    Rule::RunStopping,
-    Rule::RunOutdated,
-    Rule::RunStuck,
-    Rule::RunUnreachable,
-    Rule::RunInProgress,
-    Rule::RunSucceeded,
-    Rule::RunEnding,
-    Rule::RunFailed,
-    Rule::RunNotDue,
-    Rule::ConfirmNodeGone,
-    Rule::NodeGoneRunElsewhere,
-    Rule::NodeGoneForget,
-    Rule::NodeGoneHold,
-    Rule::RunDue,
-];
-
-/// The rules of runs that delete the storage of a volume. What follows from their success has rules of the volume.
-const DELETING_STORAGE: [Rule; 13] = [
-    Rule::RunStopping,
-    Rule::RunOutdated,
-    Rule::RunStuck,
-    Rule::RunUnreachable,
-    Rule::RunInProgress,
-    Rule::RunEnding,
-    Rule::RunFailed,
-    Rule::RunNotDue,
-    Rule::ConfirmNodeGone,
-    Rule::NodeGoneRunElsewhere,
-    Rule::NodeGoneForget,
-    Rule::NodeGoneHold,
-    Rule::RunDue,
-];
-
-/// The rules of runs that delete a stored snapshot. The decision does not see their Jobs.
-const DELETING_STORED: [Rule; 12] = [
-    Rule::RunStuck,
-    Rule::RunUnreachable,
-    Rule::RunInProgress,
-    Rule::RunSucceeded,
-    Rule::RunEnding,
-    Rule::RunFailed,
-    Rule::RunNotDue,
-    Rule::ConfirmNodeGone,
-    Rule::NodeGoneRunElsewhere,
-    Rule::NodeGoneForget,
-    Rule::NodeGoneHold,
-    Rule::RunDue,
-];
-
-/// The rules of runs that change a volume in use.
-const CHANGING: [Rule; 15] = [
-    Rule::RunNotWanted,
-    Rule::RunStarting,
-    Rule::RunStopping,
-    Rule::RunOutdated,
-    Rule::RunStuck,
-    Rule::RunUnreachable,
-    Rule::RunInProgress,
-    Rule::RunSucceeded,
-    Rule::JobNotNeeded,
-    Rule::RunEnding,
-    Rule::RunFailed,
-    Rule::RunNotDue,
-    Rule::OtherRunEnding,
-    Rule::AttemptDue,
-    Rule::RunDue,
-];
-
-/// The rules of runs that store a snapshot.
-const STORING: [Rule; 15] = [
-    Rule::RunNotWanted,
-    Rule::RunStopping,
-    Rule::RunStuck,
-    Rule::RunUnreachable,
-    Rule::RunInProgress,
-    Rule::RunSucceeded,
-    Rule::JobNotNeeded,
-    Rule::RunEnding,
-    Rule::RunFailed,
-    Rule::RunNotDue,
-    Rule::OtherRunEnding,
-    Rule::NoFreeSlot,
-    Rule::AttemptDue,
-    Rule::RunDue,
-    Rule::RunRefused,
-];
 
 /// The rules of a run's life, in their order: the first that holds applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumMessage, IntoStaticStr, VariantArray)]
@@ -207,7 +119,7 @@ macro_rules! table_with_runs {
 
             fn all() -> Vec<Self> {
                 let runs = [$($crate::run::rule::Target::$target),+].into_iter();
-                let runs = runs.flat_map(|target| target.rules().iter().map(move |rule| Self::Run(target, *rule)));
+                let runs = runs.flat_map(|target| target.rules().map(move |rule| Self::Run(target, rule)));
                 <Self as strum::IntoEnumIterator>::iter().chain(runs).collect()
             }
 
@@ -247,7 +159,10 @@ mod tests {
             assert!(target.rules().is_sorted_by(|a, b| a < b), "{target:?}");
         }
         for rule in Rule::VARIANTS {
-            assert!(Target::VARIANTS.iter().any(|target| target.rules().contains(rule)), "{rule:?}");
+            assert!(
+                Target::VARIANTS.iter().any(|target| target.rules().any(|of_target| of_target == *rule)),
+                "{rule:?}"
+            );
         }
     }
 }

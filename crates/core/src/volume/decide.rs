@@ -305,8 +305,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
     };
     let is_outdated = o.delete_job.is_some_and(|job| job.batch.is_none() && job.recipe_version != recipe.version());
     let runs = [SeenRun { is_outdated, ..SeenRun::of_deletion(o.delete_job, &o.delete_run_state) }];
-    let unreachable = not_reachable(o);
-    let seen = Seen { runs: &runs, is_starting: false, has_pods: false, others_have_pods: false, unreachable };
+    let seen = Seen::of(&runs, not_reachable(o));
     of_run(o, recipe, node.as_deref(), decide_next(&next, &seen, now), now)
 }
 

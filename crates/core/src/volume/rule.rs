@@ -179,7 +179,7 @@ impl rules::Rule for Rule {
     const OBJECT: &'static str = "volume";
 
     fn all() -> Vec<Self> {
-        let runs = Target::Storage.rules().iter().map(|rule| Rule::Run(Target::Storage, *rule));
+        let runs = Target::Storage.rules().map(|rule| Rule::Run(Target::Storage, rule));
         let changes = expand::Rule::all().into_iter().map(Rule::Expand);
         let changes = changes.chain(modify::Rule::all().into_iter().map(Rule::Modify));
         Rule::iter().chain(runs).chain(changes).collect()

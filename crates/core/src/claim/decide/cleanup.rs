@@ -39,8 +39,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     let is_outdated = o.deletion.job.is_some_and(|job| job.recipe_version != recipe.version());
     let runs = [SeenRun { is_outdated, ..SeenRun::of_deletion(o.deletion.job, &o.deletion.state) }];
     let unreachable = o.nodes.states.first_not_reachable(o.nodes.with_pods).map(String::as_str);
-    let seen = Seen { runs: &runs, is_starting: false, has_pods: false, others_have_pods: false, unreachable };
-    let Outcome { rule, what, requeue_at } = decide_next(&next, &seen, now);
+    let Outcome { rule, what, requeue_at } = decide_next(&next, &Seen::of(&runs, unreachable), now);
     let rule = Rule::Run(Target::Leftover, rule);
     match what {
         What::Wait { run: Some(run), unreachable: Some(node) } if !matches!(run.state, RunState::Stuck { .. }) => {

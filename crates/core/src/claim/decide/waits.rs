@@ -20,7 +20,7 @@ pub(super) fn end_runs(o: &Observed<'_>, jobs: &[&Job], now: i64) -> Option<Deci
     // The watch may not show a new Job yet.
     let is_starting = o.runs.is_in_progress();
     let has_pods = o.runs.has_running_pods || o.runs.jobs.iter().any(|job| !job.is_over);
-    let seen = Seen { runs: &runs, is_starting, has_pods, others_have_pods: false, unreachable: None };
+    let seen = Seen { is_starting, has_pods, ..Seen::of(&runs, None) };
     let Outcome { rule, what, .. } = decide(&Goal::End, &seen, now)?;
     Some(match what {
         What::Remove(job) => run(rule).step(Step::RemoveJob { job: job.name.clone() }),
