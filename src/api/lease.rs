@@ -82,6 +82,19 @@ pub enum LeaseStep {
     Wait,
 }
 
+/// What a candidate has written.
+enum Written {
+    /// The Lease, which it holds.
+    Lease {
+        /// It did not hold the Lease before.
+        takes: bool,
+    },
+    /// Nothing, because another replica leads.
+    Nothing,
+    /// Nothing, because somebody else has written the Lease meanwhile.
+    Conflict,
+}
+
 /// Decides the next step of a candidate: a pure function.
 pub fn decide(observed: Option<&ObservedLease>, me: &str) -> LeaseStep {
     match observed {
@@ -146,13 +159,17 @@ impl LeaderElector {
             // The term counts from before the write, because from then on others may see the Lease unchanged.
             let began = Instant::now();
             match tokio::time::timeout(remaining(renewed, LEASE_POLL * 2), self.poll(&mut observed)).await {
-                Ok(Ok(true)) => {
+                Ok(Ok(Some(takes))) => {
+                    // If another replica has led meanwhile, this is another term.
+                    if takes {
+                        self.lead(false);
+                    }
                     renewed = Some(began);
                     self.fence.open(began + RENEW_BY);
                     self.renewed.begin(began);
                     self.lead(true);
                 }
-                Ok(Ok(false)) => {
+                Ok(Ok(None)) => {
                     renewed = None;
                     self.renewed.forget();
                     self.lead(false);
@@ -190,18 +207,22 @@ impl LeaderElector {
         }
     }
 
-    /// Reads the Lease, and takes one step. Returns whether this candidate leads.
-    async fn poll(&self, observed: &mut Option<(String, Instant)>) -> Result<bool, kube::Error> {
+    /// Reads the Lease, and takes one step. If this candidate leads, returns whether it has just taken the Lease.
+    async fn poll(&self, observed: &mut Option<(String, Instant)>) -> Result<Option<bool>, kube::Error> {
         match self.step(observed).await? {
-            Some(leads) => Ok(leads),
-            // Somebody else wrote first: another replica, or an admin who annotates the Lease. The holder says which.
-            None => Ok(self.step(observed).await?.unwrap_or(false)),
+            Written::Conflict => {}
+            Written::Lease { takes } => return Ok(Some(takes)),
+            Written::Nothing => return Ok(None),
+        }
+        // Somebody else wrote first: another replica, or an admin who annotates the Lease. The holder says which.
+        match self.step(observed).await? {
+            Written::Lease { takes } => Ok(Some(takes)),
+            Written::Nothing | Written::Conflict => Ok(None),
         }
     }
 
-    /// Reads the Lease once, and takes one step. Returns whether this candidate leads; `None` if somebody else has
-    /// written the Lease meanwhile.
-    async fn step(&self, observed: &mut Option<(String, Instant)>) -> Result<Option<bool>, kube::Error> {
+    /// Reads the Lease once, and takes one step.
+    async fn step(&self, observed: &mut Option<(String, Instant)>) -> Result<Written, kube::Error> {
         let lease = self.api.get_opt(&self.name).await?;
         let annotations = lease.as_ref().and_then(|lease| lease.metadata.annotations.as_ref());
         let log_filter = annotations.and_then(|annotations| annotations.get(LOG_FILTER).cloned());
@@ -233,15 +254,16 @@ impl LeaderElector {
                 }),
             }
         };
-        let written = match decide(view.as_ref(), &self.me) {
-            LeaseStep::Wait => return Ok(Some(false)),
+        let step = decide(view.as_ref(), &self.me);
+        let written = match step {
+            LeaseStep::Wait => return Ok(Written::Nothing),
             LeaseStep::Create => self.api.create(&PostParams::default(), &wanted(None, true)).await,
             LeaseStep::Renew => self.api.replace(&self.name, &PostParams::default(), &wanted(lease, false)).await,
             LeaseStep::Take => self.api.replace(&self.name, &PostParams::default(), &wanted(lease, true)).await,
         };
         match written {
-            Ok(_) => Ok(Some(true)),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+            Ok(_) => Ok(Written::Lease { takes: step != LeaseStep::Renew }),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Written::Conflict),
             Err(error) => Err(error),
         }
     }
