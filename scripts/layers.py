@@ -45,7 +45,7 @@ LAYERS = {
         cli
     """,
     "src/state": """
-        compact id queue unstarted words watch_change
+        answers compact id queue unstarted words watch_change
         work_item
         cache configs expectations fair_queue slot_request
         facts kept_scripts members open_batch removed_jobs revisions unmarked unseen_writes
@@ -58,7 +58,7 @@ LAYERS = {
         memory
         context
         failing kept_script
-        batch capacity config data_source delete_run drive pool sync_probe
+        batch capacity config data_source delete_run drive gate pool sync_probe
         late_runs
         claim snapshot volume
         content findings

@@ -1,15 +1,27 @@
-//! Writes whose answers nobody reads. The returned object is not built, which would take longer than all other work on
-//! a request. Only its form as JSON is checked.
+//! Writes of whose answers nobody reads more than a UID. The returned object is not built, which would take longer than all
+//! other work on a request. Only its form as JSON is checked.
 
 use std::result;
 
-use http::Request;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::{self, request};
 use kube::{Api, Client, Resource, Result};
-use serde::Serialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+/// A created object, of which nobody reads the rest.
+#[derive(Deserialize)]
+struct Created {
+    metadata: CreatedMetadata,
+}
+
+#[derive(Deserialize)]
+struct CreatedMetadata {
+    uid: String,
+}
 
 /// Writes to objects of a kind.
 pub(super) struct DiscardReply<K>(pub Api<K>);
@@ -22,6 +34,26 @@ impl<K: Resource> DiscardReply<K> {
     {
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
         let request = self.requests().create(params, body);
+        sent(self.0.into_client(), request).await
+    }
+
+    /// Creates an object, and returns its UID.
+    pub async fn create_with_uid(self, params: &PostParams, object: &K) -> Result<String>
+    where
+        K: Serialize,
+    {
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let request = self.requests().create(params, body).map_err(kube::Error::BuildRequest)?;
+        let created: Created = self.0.into_client().request(request).await?;
+        Ok(created.metadata.uid)
+    }
+
+    /// Applies a JSON patch to an object.
+    pub async fn patch_json(self, name: &str, params: &PatchParams, operations: Value) -> Result<()> {
+        let request = self.requests().patch(name, params, &Patch::Merge(operations)).map(|mut request| {
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json-patch+json"));
+            request
+        });
         sent(self.0.into_client(), request).await
     }
 

@@ -113,13 +113,19 @@ impl Context {
         noted.map(Some)
     }
 
-    /// Deletes the Job of a run for a claim or volume. The Job of a batch is deleted when no member wants it any more.
-    /// Until then this member sees it as terminating.
+    /// Deletes the Job of a run for a claim or volume. The Job of a batch is deleted when no member wants it any more, and a
+    /// deletion that has not begun when one does not: an admin may have set this volume to Retain. Until then this member
+    /// sees it as terminating.
     pub(super) async fn remove_run(&self, job: &Job) -> Result<(), WriteError> {
+        let (is_unopened, is_left) = {
+            let mut index = self.cluster.index_mut();
+            let may_withdraw = job.batch.is_none() || job.run_labels.operation == Operation::Delete;
+            (may_withdraw && index.withdraw(job), job.batch.is_none() || index.detach_member(job))
+        };
         if job.batch.is_none() {
             return self.writes.remove_job(&job.name, &job.uid).await;
         }
-        if !self.cluster.index_mut().detach_member(job) {
+        if !is_left && !is_unopened {
             let key = job.volume.clone().map(WorkItem::Volume).or(job.claim.clone().map(WorkItem::Claim));
             self.cluster.queue.add_all(key);
             return Ok(());

@@ -20,9 +20,11 @@ use crate::config::effective_config::hash_of;
 use crate::last_hour::LastHour;
 use crate::metrics::Metrics;
 use crate::model::object_ref::ObjectRef;
+use crate::object::ObjectName;
 use crate::reconcile::memory::{RateLimit, Sweep};
 use crate::rules::Rule;
 use crate::run::script::{Texts, complete};
+use crate::run::start_gate;
 use crate::run::state::{Cause, JobRefusal, RunState, state};
 use crate::run::stuck::StuckReason;
 use crate::run::times;
@@ -91,12 +93,12 @@ pub enum Requeue {
 /// The creation of a Job. It is in progress until this value is dropped, also if the reconcile is abandoned.
 struct Creation<'a> {
     context: &'a Context,
-    job: &'a str,
+    job: &'a ObjectName,
 }
 
 impl Drop for Creation<'_> {
     fn drop(&mut self) {
-        self.context.cluster.index_mut().end_creation(self.job);
+        self.context.cluster.update(|index| index.end_creation(self.job));
     }
 }
 
@@ -189,9 +191,34 @@ impl Context {
         }
     }
 
-    /// Creates the Job of a run, with the text of its script, the time of the request and the cluster. Until the watch
-    /// shows the Job, the run counts as one that may be running.
-    pub(super) async fn create_job(&self, recipe: &Recipe, mut job: api::Job) -> Result<(), WriteError> {
+    /// Creates the Job of a run, with the text of its script, the time of the request, the cluster and the gate of its pods. Until
+    /// the watch shows the Job, the run counts as one that may be running.
+    pub(super) async fn create_job(&self, recipe: &Recipe, job: api::Job) -> Result<(), WriteError> {
+        let name = ObjectName::of(&job.metadata);
+        // The expectation begins before the Job exists, because the watch may be faster than the answer.
+        let term = {
+            let mut index = self.cluster.index_mut();
+            index.begin_creation(&name.name);
+            index.term()
+        };
+        let _creation = Creation { context: self, job: &name };
+        let created = match self.completed(recipe, job) {
+            Ok(job) => self.writes.create_job(&job).await,
+            Err(error) => Err(error),
+        };
+        // After any other error the Job may exist.
+        use WriteError::{Foreign, Incomplete, NotFound, Refused};
+        if matches!(created, Err(Refused { .. } | NotFound { .. } | Foreign(_) | Incomplete { .. })) {
+            self.cluster.update(|index| index.cancel_expectation(&name.name));
+        }
+        if let Some(uid) = created? {
+            self.cluster.index_mut().record_answer(uid, term);
+        }
+        Ok(())
+    }
+
+    /// Adds to the Job of a run what its recipe does not say.
+    fn completed(&self, recipe: &Recipe, mut job: api::Job) -> Result<api::Job, WriteError> {
         let script = recipe.script.as_deref().and_then(|hash| self.cluster.index().script(hash));
         let texts = Texts { script: script.as_deref(), shell_image: self.identity.shell_image.as_deref() };
         complete(&mut job, recipe, texts).map_err(|message| {
@@ -203,16 +230,8 @@ impl Context {
         if !self.identity.cluster.is_empty() {
             annotations.insert(names::CLUSTER.to_owned(), self.identity.cluster.clone());
         }
-        let name = job.metadata.name.as_deref().unwrap_or_default();
-        // The expectation begins before the Job exists, because the watch may be faster than the answer.
-        self.cluster.index_mut().begin_creation(name);
-        let _creation = Creation { context: self, job: name };
-        let created = self.writes.create_job(&job).await;
-        // After any other error the Job may exist.
-        if matches!(created, Err(WriteError::Refused { .. } | WriteError::NotFound { .. } | WriteError::Foreign(_))) {
-            self.cluster.update(|index| index.cancel_expectation(name));
-        }
-        created
+        start_gate::add(&mut job);
+        Ok(job)
     }
 
     /// Checks whether the API has a Job or pod of an id's run that the watches have not shown yet. It looks in a config

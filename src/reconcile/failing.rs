@@ -55,8 +55,13 @@ fn message(error: Option<&WriteError>, failing_for: impl FnOnce(&str) -> Duratio
     }
 }
 
-/// Returns the objects of a work item, with the reason of an event there. A batch has those of its members.
+/// Returns the objects of a work item, with the reason of an event there. A batch has those of its members, a gate those of its
+/// run.
 fn readers(context: &Context, item: &WorkItem) -> Vec<Reader> {
+    if let WorkItem::Gate(job) = item {
+        let items = context.cluster.index().items_of_job(job);
+        return items.iter().flat_map(|item| readers(context, item)).collect();
+    }
     let recipe = if let WorkItem::Pool(class) = item { context.class_recipe(class) } else { None };
     let index = context.cluster.index();
     let claim =
@@ -92,7 +97,7 @@ fn readers(context: &Context, item: &WorkItem) -> Vec<Reader> {
             let configs = configs_with_capacity(&index.classes());
             configs.iter().filter_map(|name| config(name, reason::CAPACITY_FAILED)).collect()
         }
-        WorkItem::Configs | WorkItem::SyncProbe | WorkItem::Findings => Vec::new(),
+        WorkItem::Configs | WorkItem::Gate(_) | WorkItem::SyncProbe | WorkItem::Findings => Vec::new(),
     }
 }
 

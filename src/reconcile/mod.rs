@@ -14,6 +14,7 @@ mod delete_run;
 mod drive;
 mod failing;
 pub mod findings;
+pub mod gate;
 mod kept_script;
 mod late_runs;
 mod memory;
@@ -59,6 +60,7 @@ pub fn reconcile<'a>(context: &'a Context, item: &'a WorkItem) -> BoxFuture<'a, 
         WorkItem::Claim(name) => claim::reconcile(context, name).boxed(),
         WorkItem::Volume(name) => volume::reconcile(context, name).boxed(),
         WorkItem::Batch(name) => batch::reconcile(context, name).boxed(),
+        WorkItem::Gate(job) => gate::reconcile(context, job).boxed(),
         WorkItem::Snapshot(name) => snapshot::reconcile(context, name).boxed(),
         WorkItem::Content(name) => content::reconcile(context, name).boxed(),
         WorkItem::SyncProbe => sync_probe::reconcile(context).boxed(),

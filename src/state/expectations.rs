@@ -73,6 +73,11 @@ impl Expectations {
         (expected.since, expected.created) = (now, true);
     }
 
+    /// Checks whether a Job, of a batch too, is being created, and no answer has arrived yet.
+    pub fn is_being_created(&self, job: &str) -> bool {
+        self.creating.contains(job)
+    }
+
     /// Removes the expectation for a Job that is visible, or was not created. Returns the label value of its class.
     pub fn remove(&mut self, job: &str) -> Option<String> {
         self.jobs.remove(job).map(|expected| expected.class_label)

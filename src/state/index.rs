@@ -5,11 +5,13 @@
 //! unless it owns it or gets it as an argument.
 //!
 //! - `index/objects.rs`, `index/runs.rs`, `index/others.rs`, `index/classes.rs`: the changes that watches report.
+//! - `index/gates.rs`: the scheduling gates of runs.
 //! - `index/wake.rs`: the items that each change wakes. `index/related.rs`: the items that are related to an object.
 //! - `index/read.rs`: the data that reconcilers observe. Nothing in it can change the state.
 //! - `index/writes.rs`: the records that reconcilers make of their own steps.
 
 mod classes;
+mod gates;
 mod objects;
 mod others;
 mod read;
@@ -20,6 +22,7 @@ mod wake;
 mod writes;
 
 pub use self::classes::{ObservedScript, UsedScript};
+pub use self::gates::GateView;
 pub use self::read::CachedRun;
 pub use self::term::TermItems;
 pub use crate::state::batches::{AttemptToBatch, BatchEntry, ClosedBatch, DeletionToBatch};
@@ -36,6 +39,7 @@ use std::collections::BTreeSet;
 use crate::clock::Clock;
 use crate::config::classes::Identity;
 use crate::object::ObjectName;
+use crate::state::answers::Answers;
 use crate::state::batches::Batches;
 use crate::state::facts::Facts;
 use crate::state::kept_scripts::KeptScripts;
@@ -77,6 +81,8 @@ pub struct Index {
     unmarked: Unmarked,
     /// The writes that no watch has shown yet.
     unseen_writes: UnseenWrites,
+    /// The Jobs whose creation was answered in this term.
+    answers: Answers,
     /// The runs of which no container has started.
     unstarted: UnstartedRuns,
     /// The Jobs that somebody deleted while they were in progress.
@@ -101,6 +107,7 @@ impl Index {
             sync_probes: SyncProbes::default(),
             unmarked: Unmarked::default(),
             unseen_writes: UnseenWrites::default(),
+            answers: Answers::default(),
             unstarted: UnstartedRuns::default(),
             removed_jobs: RemovedJobs::default(),
             absent_snapshot_kinds: BTreeSet::new(),

@@ -1,6 +1,7 @@
 //! The state of one process: a cache of the cluster with ledgers of the process's own steps ([`index`]), and the queue of
 //! work items ([`queue`]).
 
+mod answers;
 mod batches;
 mod cache;
 mod compact;

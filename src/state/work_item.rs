@@ -16,6 +16,8 @@ pub enum WorkItem {
     Volume(String),
     /// The Job of a batch that is about to begin, by the name of the Job.
     Batch(String),
+    /// The scheduling gate of a Job's pods, by the name of the Job.
+    Gate(ObjectName),
     /// A VolumeSnapshot.
     Snapshot(ObjectName),
     /// A VolumeSnapshotContent.
@@ -47,6 +49,7 @@ impl InLane for WorkItem {
             WorkItem::Configs
             | WorkItem::Claim(_)
             | WorkItem::Batch(_)
+            | WorkItem::Gate(_)
             | WorkItem::Snapshot(_)
             | WorkItem::SyncProbe
             | WorkItem::Pool(_)

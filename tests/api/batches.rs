@@ -24,7 +24,7 @@ fn is_batch(job: &Job) -> bool {
     job.name_any().contains("-batch-")
 }
 
-/// Waits for the Job of a batch with this many claims.
+/// Waits for the run of a batch with this many claims, until it has begun. Returns its Job.
 async fn batch_of(ring: &Ring, count: usize) -> Job {
     let found = until(format!("a batch of {count}"), || async {
         let jobs = ring.all_jobs().await;
@@ -32,7 +32,9 @@ async fn batch_of(ring: &Ring, count: usize) -> Job {
         let wanted = |job: &Job| is_batch(job) && requests(job).len() == count;
         jobs.into_iter().find(wanted).ok_or_else(|| format!("{names:?}"))
     });
-    ring.explained(found).await
+    let job = ring.explained(found).await;
+    ring.begins(&job).await;
+    job
 }
 
 /// Creates a claim whose run does not end, so that the next claims are collected, and returns both Jobs. The
@@ -136,6 +138,7 @@ async fn play_until_done(ring: &Ring, waiting: impl AsyncFn() -> usize) -> Vec<u
                 if !jobs.insert(job.name_any()) {
                     continue;
                 }
+                ring.begins(&job).await;
                 let requests = requests(&job);
                 sizes.push(requests.len());
                 for request in requests {

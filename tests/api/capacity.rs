@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::failures::refuses;
-use orchestrator::kubelet::request;
+use orchestrator::kubelet::{gates, request};
 use orchestrator::nodes::local_volume;
 use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, program, uid};
 use orchestrator::wait::{stays, unexpected, until};
@@ -52,13 +52,16 @@ async fn capacity_jobs(ring: &Ring) -> Vec<Job> {
     ring.api::<Job>(ADMIN).list(&list).await.unwrap().items
 }
 
-/// Waits for an unanswered capacity run on a node, or anywhere.
+/// Waits for an unanswered capacity run on a node, or anywhere, until it has begun.
 async fn capacity_run(ring: &Ring, class: &str, node: &str) -> Job {
     let job = until(format!("class {class} has a capacity run on {node:?}"), || async {
         let jobs = capacity_jobs(ring).await;
         let list = ListParams::default().labels(&format!("{}=capacity", names::LABEL_OPERATION));
         let pods = ring.api::<Pod>(ADMIN).list(&list).await.map_err(|error| error.to_string())?.items;
-        let waits = |pod: &&Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending");
+        let waits = |pod: &&Pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            phase == Some("Pending") && gates(pod.spec.as_ref()).is_empty()
+        };
         let owners = |pod: &Pod| pod.metadata.owner_references.clone().unwrap_or_default();
         let waiting: Vec<_> = pods.iter().filter(waits).flat_map(owners).map(|owner| owner.uid).collect();
         let open = |job: &&Job| {

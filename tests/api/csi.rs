@@ -29,7 +29,7 @@ pub struct Scene {
     pub ring: Ring,
     pub driver: Driver,
     pub endpoint: String,
-    kubelet: Kubelet,
+    pub kubelet: Kubelet,
     _directory: tempfile::TempDir,
 }
 
@@ -45,7 +45,7 @@ impl Scene {
         Scene { ring, driver, endpoint, kubelet, _directory: directory }
     }
 
-    async fn config(&self, more: &[(&str, &str)]) {
+    pub async fn config(&self, more: &[(&str, &str)]) {
         let usual = [
             ("volume-sources", "csi"),
             ("csi-endpoint", &self.endpoint),

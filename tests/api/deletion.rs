@@ -97,7 +97,7 @@ async fn a_released_volume_is_deleted_by_its_record() {
     ring.api::<ConfigMap>(ADMIN).delete("c", &DeleteParams::default()).await.unwrap();
     ring.delete_claim("a").await;
     ring.claim_gone("a").await;
-    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    let job = ring.job_alone(ADMIN, "delete", &id, 1).await;
     let asked = request(&job);
     assert_eq!((asked.volume_id.as_str(), asked.pv_name.as_str()), (id.as_str(), names::pv_name(&id).as_str()));
     assert!(asked.volume_source.contains(&format!("\"path\":\"/{id}\"")), "{}", asked.volume_source);

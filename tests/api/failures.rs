@@ -6,10 +6,11 @@ use flex_contract::names;
 use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
+use orchestrator::kubelet::gates;
 use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, uid};
 use orchestrator::wait::{stays, unexpected, until};
 
@@ -46,20 +47,17 @@ fn waits(reason: &str, message: &str) -> Value {
     json!({ "phase": "Pending", "containerStatuses": [container] })
 }
 
-/// Writes a status on the pod of each attempt for a volume id, as the kubelet does, until `reached` ends. The deadline
-/// may end an attempt before the test has seen its pod.
+/// Writes a status on the pod of each attempt for a volume id, as the kubelet does once the pod has no gate, until `reached`
+/// ends. The deadline may end an attempt before the test has seen its pod.
 async fn with_pods<T>(ring: &Ring, id: &str, status: Value, reached: impl Future<Output = T>) -> T {
     let pods = ring.api::<Pod>(ADMIN);
     let labels = format!("{}=provision,{}={id}", names::LABEL_OPERATION, names::LABEL_VOLUME_ID);
     let pending = ListParams::default().labels(&labels).fields("status.phase=Pending");
-    let status = Patch::Merge(json!({ "status": status }));
     let kubelet = async {
         loop {
-            for pod in pods.list(&pending).await.unwrap() {
-                match pods.patch_status(&pod.name_any(), &PatchParams::default(), &status).await {
-                    Err(kube::Error::Api(status)) if status.is_not_found() => (),
-                    written => drop(written.unwrap()),
-                }
+            let all = pods.list(&pending).await.unwrap().items;
+            for pod in all.iter().filter(|pod| gates(pod.spec.as_ref()).is_empty()) {
+                ring.pod_status_if_there(pod, status.clone()).await;
             }
             tokio::time::sleep(WHILE / 20).await;
         }

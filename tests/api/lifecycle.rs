@@ -130,6 +130,7 @@ async fn runs_in_flight_are_limited_and_all_claims_are_provisioned() {
         for job in &open {
             let volume = nfs_volume(job);
             if ring.volumes().get_opt(volume.metadata.name.as_deref().unwrap()).await.unwrap().is_none() {
+                ring.begins(job).await;
                 ring.create_volume(&volume).await;
                 ring.pod_ends(job, 0, "").await;
             }

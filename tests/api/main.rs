@@ -24,6 +24,7 @@ mod external_provisioner;
 mod failures;
 mod fat;
 mod findings;
+mod gate;
 mod hostile;
 mod lifecycle;
 mod limits;

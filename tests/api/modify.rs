@@ -73,15 +73,17 @@ async fn forgotten(ring: &Ring, volume: &str) {
     .await;
 }
 
-/// Waits for the modify run of an attempt to a class. The Job of a failed attempt to another class may have the same
-/// number.
+/// Waits for the modify run of an attempt to a class, until it has begun. The Job of a failed attempt to another class may
+/// have the same number.
 async fn modify_job(ring: &Ring, id: &str, attempt: u32, class: &str) -> Job {
     let found = until(format!("modify Job {attempt} of {id} to `{class}`"), || async {
         let jobs = ring.jobs(ADMIN, "modify", id).await;
         let is = |job: &&Job| request(job).attempt == attempt && request(job).attributes_class == class;
         jobs.iter().find(is).cloned().ok_or_else(|| format!("{} others", jobs.len()))
     });
-    ring.explained(found).await
+    let job = ring.explained(found).await;
+    ring.begins(&job).await;
+    job
 }
 
 /// Builds a CSI volume: the only kind whose spec can name the class.

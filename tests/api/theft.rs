@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
 use kube::api::PostParams;
 use serde_json::json;
 
-use orchestrator::backup::own_request;
+use orchestrator::backup::{created_again, own_request, without_gate};
 use orchestrator::commands::doctor;
 use orchestrator::kubelet::{nfs_volume, request};
 use orchestrator::ring::{ADMIN, Ring, WHILE, annotation, uid};
@@ -103,24 +103,6 @@ async fn a_volume_that_appears_after_its_claim_was_deleted_is_deleted() {
     assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
 }
 
-/// Returns a Job as somebody creates it again.
-fn created_again(job: &Job) -> Job {
-    let mut again = job.clone();
-    again.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-        name: job.metadata.name.clone(),
-        namespace: job.metadata.namespace.clone(),
-        labels: job.metadata.labels.clone(),
-        annotations: job.metadata.annotations.clone(),
-        ..Default::default()
-    };
-    again.status = None;
-    let spec = again.spec.as_mut().unwrap();
-    spec.selector = None;
-    let labels = spec.template.metadata.as_mut().unwrap().labels.as_mut().unwrap();
-    labels.retain(|key, _| !key.contains("controller-uid") && !key.contains("job-name"));
-    again
-}
-
 /// Returns the volume of a run as a script makes it that names only the claim.
 fn anonymous(job: &Job, id: &str) -> PersistentVolume {
     let mut volume = nfs_volume(job);
@@ -142,12 +124,13 @@ async fn makes_its_volume_unobserved(ring: &mut Ring, again: &Job) -> String {
     volume.metadata.name.unwrap()
 }
 
-/// A backup tool copies Jobs, too. The id of such a Job may be that of storage that somebody keeps.
+/// A backup tool copies Jobs, too. The id of such a Job may be that of storage that somebody keeps. Kubernetes runs the Job if
+/// it has no gate.
 #[tokio::test]
 async fn a_restored_run_deletes_nothing() {
     let (mut ring, id, job) = all_gone().await;
     // The restore follows within seconds, by a tool that leaves no label of its own.
-    let restored = created_again(&job);
+    let restored = without_gate(created_again(&job));
     let name = restored.metadata.name.clone().unwrap();
     // A delete run would wait for the end of its pod, and the volume for the run.
     let volume = makes_its_volume_unobserved(&mut ring, &restored).await;
@@ -163,11 +146,11 @@ async fn a_restored_run_deletes_nothing() {
     assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
 }
 
-/// The objects of another cluster, with their records and runs, are copied into this one.
+/// The objects of another cluster, with their records and runs, are copied into this one. The runs have no gate.
 #[tokio::test]
 async fn a_copied_run_of_another_cluster_counts_for_nothing() {
     let (mut ring, id, job) = all_gone().await;
-    let mut copy = created_again(&job);
+    let mut copy = without_gate(created_again(&job));
     let annotations = copy.metadata.annotations.as_mut().unwrap();
     assert!(
         annotations.insert(names::CLUSTER.into(), "another-cluster".into()).is_some(),
@@ -205,8 +188,8 @@ async fn a_copied_run_of_another_cluster_counts_for_nothing() {
 async fn a_late_run_leaves_nothing() {
     let (ring, id, job) = all_gone().await;
 
-    // The request of a killed process reaches the API server late.
-    let late = created_again(&job);
+    // The request of a killed process reaches the API server late. The process was of a version without the gate.
+    let late = without_gate(created_again(&job));
     let jobs = ring.api::<Job>(ADMIN);
     let late = jobs.create(&own_request(), &late).await.unwrap();
     ring.pod_of(&late).await;

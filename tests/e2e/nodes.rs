@@ -12,6 +12,7 @@ use cluster::{Cluster, ClusterNode};
 use flex_contract::names;
 use flex_contract::reason;
 use flex_contract::storage::CAPACITY_DIR;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, PersistentVolume, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -303,6 +304,21 @@ impl Both {
         println!("          {message}");
     }
 
+    /// Waits until the scheduler has decided about the pod of a Job. Returns whether it has found a node.
+    async fn is_placed(&self, job: &Job) -> bool {
+        until("the scheduler has decided", || async {
+            let pod = self.ring.pod_of(job).await;
+            let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            let reasons: Vec<_> = conditions.filter_map(|condition| condition.reason.clone()).collect();
+            match pod.spec.is_some_and(|spec| spec.node_name.is_some()) {
+                true => Ok(true),
+                false if reasons.iter().any(|reason| reason == "Unschedulable") => Ok(false),
+                false => unexpected(reasons),
+            }
+        })
+        .await
+    }
+
     /// Checks that deletions which are due before and after Kubernetes notices an outage wait, say why, and are done once
     /// the node is back.
     async fn keep_a_deletion_while_one_is_down(&self) {
@@ -318,8 +334,7 @@ impl Both {
         self.ready(false).await;
         self.ring.delete_claim("late").await;
         // On a busy machine the scheduler may be too late to put the pod on a node that counts as ready.
-        let early = self.ring.pod_of(&self.ring.job(OWN, "delete", &ids[0], 1).await).await;
-        let is_placed = early.spec.is_some_and(|spec| spec.node_name.is_some());
+        let is_placed = self.is_placed(&self.ring.job(OWN, "delete", &ids[0], 1).await).await;
         let began = Instant::now();
         let silent = format!("a pod of the provisioner is on node {}, which does not answer", self.second.name());
         let waits = format!("delete run: it must run on node {}, which does not answer", self.second.name());

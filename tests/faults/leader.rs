@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::process::Child;
 
-use crate::proxy::{Fault, Kind, Point, Proxy, Write};
+use crate::proxy::{Fault, Kind, Point, Proxy, Write, Written};
 use crate::site::Site;
 use crate::world::{Finding, World};
 use orchestrator::ring::phase;
@@ -175,9 +175,39 @@ async fn a_leader_cut_off_during_a_reconciliation_writes_nothing_after_its_term(
 
     slow.heal();
     tokio::time::sleep(WHILE).await;
-    let late: Vec<_> = slow.writes().into_iter().filter(|written| written.write.kind.resource == "jobs").collect();
+    let of_runs = |written: &Written| matches!(written.write.kind.resource.as_str(), "jobs" | "pods");
+    let late: Vec<_> = slow.writes().into_iter().filter(of_runs).collect();
     assert!(late.is_empty(), "written after its term: {late:?}\n{}", site.log_end("one"));
     expect_ok(&site, "two", site.comes_to_rest(&[]).await);
+}
+
+/// The answer to the creation of a Job arrives when another replica leads, which has made that Job again.
+#[tokio::test]
+async fn a_leader_opens_no_pod_after_its_term() {
+    let world = World::start().await;
+    let site = world.site("answer".into(), "direct").await;
+    expect_ok(&site, "one", site.is_ready().await);
+    let slow = Proxy::start(world.client.clone(), None).await;
+    slow.delay_answers("POST", "jobs");
+    slow.arm();
+    let _one = site.run(&slow.kubeconfig(&world.file("answer.kubeconfig"), json!({})), "one", "one");
+    site.config(&[]).await;
+    site.claim("a").await;
+    let created =
+        site.until("the Job is created", || async { (slow.waiting() == 1).then_some(()).ok_or_else(String::new) });
+    expect_ok(&site, "one", created.await);
+    tokio::time::sleep(WHILE).await;
+    assert_eq!(site.storage(), [""; 0], "a run has begun, and its leader does not know yet that the Job is its own");
+    slow.refuse("GET", "leases");
+    let _two = site.replica("two");
+    site.led_by("two").await;
+    expect_ok(&site, "two", site.bound("a").await);
+
+    slow.heal();
+    tokio::time::sleep(WHILE).await;
+    let opened: Vec<_> = slow.writes().into_iter().filter(|written| written.write.kind.resource == "pods").collect();
+    assert!(opened.is_empty(), "opened after its term: {opened:?}\n{}", site.log_end("one"));
+    expect_ok(&site, "two", site.comes_to_rest(&["a"]).await);
 }
 
 /// Creates a burst of claims, and stops the leader when some of their volumes are made. Returns the names of the claims,

@@ -1,7 +1,7 @@
 //! A simulated node: its kubelet runs an image whose storage can be counted.
 //!
-//! The test plays the kubelet as far as the API shows it. Pods are bound to a node, run and end, and are deleted only
-//! when their process is dead. The image's storage is the [`Backend`].
+//! The test plays scheduler and kubelet as far as the API shows it. Pods without a gate are bound to a node, run and end,
+//! and are deleted only when their process is dead. The image's storage is the [`Backend`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use flex_provisioner::model::snapshot::api::VolumeSnapshot;
 
 use crate::backend::{Backend, lock};
-use orchestrator::kubelet::{list, nfs_volume_of};
+use orchestrator::kubelet::{gates, list, nfs_volume_of};
 
 /// All nodes; runs without a node are on the first.
 const NAMES: [&str; 2] = ["simulated", "second"];
@@ -116,7 +116,7 @@ impl Node {
     }
 }
 
-/// Runs each pod once, and ends it when it is deleted.
+/// Runs each pod once, as soon as it has no gate, and ends it when it is deleted.
 async fn kubelet(shared: Arc<Shared>) {
     let pods: Api<Pod> = Api::all(shared.client.clone());
     let config = watcher::Config::default().labels(names::LABEL_OPERATION);
@@ -132,7 +132,7 @@ async fn kubelet(shared: Arc<Shared>) {
                     killed.send_replace(true);
                 }
             }
-            None if terminating => {}
+            None if terminating || !gates(pod.spec.as_ref()).is_empty() => {}
             None => {
                 let (kill, killed) = watch::channel(false);
                 known.insert(uid, kill);

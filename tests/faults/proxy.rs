@@ -418,6 +418,7 @@ fn requests_are_distinguished_by_resource() {
     assert_eq!(of("/api/v1/namespaces/a/persistentvolumeclaims/b/status"), "persistentvolumeclaims/status");
     assert_eq!(of("/api/v1/persistentvolumes/b/status"), "persistentvolumes/status");
     assert_eq!(of("/apis/batch/v1/namespaces/a/jobs"), "jobs");
+    assert_eq!(of("/api/v1/namespaces/a/pods/b"), "pods");
     assert_eq!(of("/api/v1/namespaces/a"), "namespaces");
     let method = |path| kind(&Method::GET, path).method;
     assert_eq!((method("/api/v1/pods").as_str(), method("/api/v1/namespaces/a/pods/b").as_str()), ("LIST", "GET"));

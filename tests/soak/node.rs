@@ -1,5 +1,5 @@
-//! A simulated node: it takes each pod, plays its image, and reports to the API as a kubelet does. A running pod
-//! disappears only when this node reports its end.
+//! A simulated node: it takes each pod that has no gate, plays its image, and reports to the API as a kubelet does. A
+//! running pod disappears only when this node reports its end.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::until_answered;
 use orchestrator::dice::Dice;
+use orchestrator::kubelet::gates;
 
 /// The course of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -175,6 +176,10 @@ impl SimulatedNode {
                     continue;
                 }
             };
+            // Neither scheduler nor kubelet knows it.
+            if !gates(pod.spec.as_ref()).is_empty() {
+                continue;
+            }
             let uid = pod.uid().unwrap_or_default();
             let over = matches!(phase(&pod), "Succeeded" | "Failed");
             if over {

@@ -99,6 +99,9 @@ pub const VERDICT: &str = "flex-provisioner.io/verdict";
 pub const JOB_CLAIM: &str = "flex-provisioner.io/claim";
 /// On Jobs: the UID of the cluster whose orchestrator created the Job. A Job of another cluster is a copy.
 pub const CLUSTER: &str = "flex-provisioner.io/cluster";
+/// The scheduling gate with which the pod of each run is born. The orchestrator removes it from pods of Jobs that it has created
+/// itself; a copy stays closed.
+pub const START_GATE: &str = "flex-provisioner.io/start";
 /// On Jobs: the time at which the orchestrator asked the API server for the Job, RFC 3339. A Job that is much younger was
 /// created by somebody else, such as a backup tool.
 pub const JOB_REQUESTED: &str = "flex-provisioner.io/requested-at";

@@ -304,7 +304,7 @@ mod tests {
     }
 
     /// Names of the contract that claims and volumes do not bear, and those that each user of a claim may write.
-    const ELSEWHERE: [&str; 24] = [
+    const ELSEWHERE: [&str; 25] = [
         "capacity",
         "capacity-fingerprint",
         "claim",
@@ -326,6 +326,7 @@ mod tests {
         "snapshot-",
         "snapshot-content",
         "source-namespace",
+        "start",
         "verdict",
         "version",
         "volume",

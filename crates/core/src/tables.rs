@@ -81,6 +81,7 @@ fn owners() -> Vec<Table> {
         Table::of::<volume::rule::Rule>("Volumes"),
         Table::of::<snapshot::decide::Rule>("VolumeSnapshots"),
         Table::of::<content::decide::Rule>("VolumeSnapshotContents"),
+        Table::of::<run::gate::Rule>("Scheduling gates"),
         Table::of::<late_runs::Rule>("Late runs"),
         Table::of::<batch::decide::Rule>("Batches"),
         Table::of::<pool::Rule>("Pools"),

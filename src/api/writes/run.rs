@@ -13,12 +13,16 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
-use super::{Result, WriteError, Writes, deleted, each_page, guarded, post};
+use super::{Result, WriteError, Writes, deleted, each_page, guarded, params, post};
 use crate::api::discard_reply::DiscardReply;
 use crate::api::pages;
 use crate::object::ObjectName;
 use crate::run::{member, view};
+
+/// The label with which Kubernetes names the UID of a pod's Job.
+const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
 
 /// The answer of the API to the question whether a StorageClass exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,13 +142,14 @@ impl Writes {
         Ok(FoundClassObject::Absent { at: found.metadata.resource_version })
     }
 
-    /// Creates a Job. An existing Job of the same name is accepted if it is the orchestrator's and for the same volume.
-    pub async fn create_job(&self, job: &Job) -> Result<()> {
+    /// Creates a Job, and returns its UID. An existing Job of the same name is accepted if it is the orchestrator's and for the
+    /// same volume, but has no UID here: it may be a copy.
+    pub async fn create_job(&self, job: &Job) -> Result<Option<String>> {
         let name = ObjectName::of(&job.metadata);
         let what = || format!("Job {name}");
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
-        let error = match DiscardReply(jobs).create(&post(), job).await {
-            Ok(()) => return Ok(()),
+        let error = match DiscardReply(jobs).create_with_uid(&post(), job).await {
+            Ok(uid) => return Ok(Some(uid)),
             Err(error) => WriteError::of(what())(error),
         };
         // Admission comes first. So a Job that a quota refuses may have been created before, and not be visible yet.
@@ -166,7 +171,7 @@ impl Writes {
         let is_copy = cluster(&there).is_some() && cluster(job).is_some() && cluster(&there) != cluster(job);
         match same && !is_copy {
             true if there.metadata.deletion_timestamp.is_some() => Err(WriteError::Conflict(what())),
-            true => Ok(()),
+            true => Ok(None),
             false => Err(WriteError::Foreign(what())),
         }
     }
@@ -185,6 +190,27 @@ impl Writes {
         let of_run = ListParams::default().labels(&selector(&marks));
         let found = pages::all(&pods, of_run, |pod: Pod| view::Pod::from(&pod)).await;
         found.map_err(WriteError::of(format!("pods in {namespace}")))
+    }
+
+    /// Reads the pods of a Job from the API.
+    pub async fn pods_of_job(&self, namespace: &str, job_uid: &str) -> Result<Vec<view::Pod>> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let of_job = ListParams::default().labels(&selector(&[(JOB_UID, job_uid)]));
+        let found = pages::all(&pods, of_job, |pod: Pod| view::Pod::from(&pod)).await;
+        found.map_err(WriteError::of(format!("pods in {namespace}")))
+    }
+
+    /// Opens a pod: removes the orchestrator's scheduling gate, which is at this position among all gates.
+    pub async fn open_pod(&self, pod: &ObjectName, uid: &str, position: usize) -> Result<()> {
+        let gate = format!("/spec/schedulingGates/{position}");
+        let operations = json!([
+            { "op": "test", "path": "/metadata/uid", "value": uid },
+            { "op": "test", "path": format!("{gate}/name"), "value": names::START_GATE },
+            { "op": "remove", "path": gate },
+        ]);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let patched = DiscardReply(pods).patch_json(&pod.name, &params(), operations).await;
+        patched.map_err(WriteError::of(format!("pod {pod}")))
     }
 
     /// Deletes a Job after its pods.

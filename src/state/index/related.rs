@@ -6,8 +6,22 @@ use crate::model::data_source::DataSource;
 use crate::model::snapshot::Content;
 use crate::model::snapshot::Snapshot;
 use crate::object::ObjectName;
+use crate::run::view::{Job, Pod};
 
 impl Index {
+    /// Returns the item of a Job's gate, if a pod of it waits.
+    pub(super) fn gate_of(&self, job: &Job) -> Option<WorkItem> {
+        let mut pods = self.facts.cache.runs.pods_named(&job.run_labels.id);
+        let waits = pods.any(|pod| pod.gate.is_some() && pod.job == job.name.name);
+        waits.then(|| WorkItem::Gate(job.name.clone()))
+    }
+
+    /// Returns the item of the gate that a change of a pod concerns: its own, or that of another pod of its Job.
+    pub(super) fn gate_of_pod(&self, pod: &Pod) -> Option<WorkItem> {
+        let own = || pod.gate.map(|_| WorkItem::Gate(ObjectName::new(&pod.name.namespace, &pod.job)));
+        own().or_else(|| self.gate_of(self.facts.cache.runs.job_of(pod)?))
+    }
+
     /// Returns the claim with a UID, or with a volume id of its runs.
     pub(super) fn claim_of_id(&self, id: &str) -> Option<WorkItem> {
         self.facts.cache.claims.name_of(id).cloned().map(WorkItem::Claim)

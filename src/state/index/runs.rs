@@ -2,7 +2,9 @@
 
 use flex_contract::operation::Operation;
 
+use super::wake::of_job;
 use super::{Index, WatchChange, WorkItem, within};
+use crate::object::ObjectName;
 use crate::run::view::{Job, Pod, WarningEvent};
 use crate::state::watch_change::Changed;
 
@@ -29,7 +31,10 @@ impl Index {
                 self.facts.cache.runs.remove_copied_job(&name);
                 let Some(changed) = self.facts.cache.runs.remove_job(&name) else { return Vec::new() };
                 let (job, cache) = (changed.last(), &self.facts.cache);
-                self.removed_jobs.on_deleted_job(job, &cache.claims, self.facts.clock.now());
+                if !self.answers.is_closed(&job.uid) {
+                    self.removed_jobs.on_deleted_job(job, &cache.claims, self.facts.clock.now());
+                }
+                self.answers.forget(&job.uid);
                 self.members.forget(&job.uid);
                 self.on_job(&changed)
             }
@@ -69,7 +74,11 @@ impl Index {
         let quota = self.quota.on_job(changed, &self.facts);
         match &changed.now {
             Some(now) => {
-                self.woken_by_job(changed.before.as_deref(), now, dissolved.unwrap_or_default(), quota.as_deref())
+                let gate = self.gate_of(now);
+                let mut items =
+                    self.woken_by_job(changed.before.as_deref(), now, dissolved.unwrap_or_default(), quota.as_deref());
+                items.extend(gate);
+                items
             }
             None => self.woken_by_gone_job(changed.last(), quota.as_deref()),
         }
@@ -90,6 +99,7 @@ impl Index {
             WatchChange::Apply(pod) if runs.pod(&pod.name).is_some_and(|before| **before == pod) => Vec::new(),
             WatchChange::Apply(pod) => {
                 self.unstarted.see(&pod);
+                self.answers.see(&pod);
                 let changed = self.facts.cache.runs.apply_pod(pod);
                 self.woken_by_pod(changed.last())
             }
@@ -106,6 +116,11 @@ impl Index {
                 self.remove_missing(missing, |index, name| index.change_pod(WatchChange::Delete(name.clone())))
             }
         }
+    }
+
+    /// Returns the items of a Job's run; none if there is no such Job.
+    pub fn items_of_job(&self, name: &ObjectName) -> Vec<WorkItem> {
+        self.facts.cache.runs.job(name).map(|job| of_job(job)).unwrap_or_default()
     }
 
     /// Records a warning of Kubernetes about a Job or pod.

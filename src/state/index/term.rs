@@ -14,11 +14,12 @@ pub struct TermItems {
 
 impl Index {
     /// Begins a term as leader, and returns all work items. Forgets the state of an earlier term: open batches,
-    /// the current sync probe, assignments that are not yet visible, and answers of the API about claims.
+    /// the current sync probe, assignments that are not yet visible, and answers of the API about Jobs and claims.
     pub fn begin_term(&mut self) -> TermItems {
         self.batches.forget_open(self.slots.expectations_mut());
         self.sync_probes.give_up();
         self.unstarted.begin_term();
+        self.answers.begin_term();
         self.pools.forget_writes(&self.facts.cache);
         self.unseen_writes.clear();
         self.unmarked.clear();

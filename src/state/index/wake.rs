@@ -10,6 +10,7 @@
 //! | a volume | itself; the claims that it names, with their copies and snapshots; its pool; sync probes; capacity |
 //! | a sync probe | the sync probes; the claims of the volumes that are synced by it |
 //! | a Job, a pod, a warning about one | the items of the run |
+//! | a Job or a pod, while a pod of the Job has our scheduling gate | the gate |
 //! | the end of a run | the items whose turn is next, and open batches of its kind |
 //! | a node | the items that depend on it or may wait for it; who gets the slots of lost runs; capacity; pools |
 //! | a VolumeSnapshot or content | itself and the other of the two; the claims restored from it; its source |
@@ -207,7 +208,7 @@ impl Index {
     /// Returns the items for a pod: the items of its Job, its claim, volumes and content.
     pub(super) fn woken_by_pod(&self, pod: &Pod) -> Vec<WorkItem> {
         if pod.run_labels.operation == Operation::Capacity {
-            return vec![WorkItem::Capacity];
+            return [WorkItem::Capacity].into_iter().chain(self.gate_of_pod(pod)).collect();
         }
         let cache = &self.facts.cache;
         let mut items: Vec<WorkItem> = cache.runs.job_of(pod).map(|job| of_job(job)).unwrap_or_default();
@@ -217,6 +218,7 @@ impl Index {
         }
         let content = cache.snapshots.content_of_run(&pod.run_labels);
         items.extend(content.map(|content| WorkItem::Content(content.name.clone())));
+        items.extend(self.gate_of_pod(pod));
         items.sort();
         items.dedup();
         items
@@ -386,7 +388,8 @@ impl Index {
         let cache = &self.facts.cache;
         let claims = cache.claims.unsettled().map(|claim| WorkItem::Claim(claim.name.clone()));
         let volumes = cache.volumes.unsettled().map(|volume| WorkItem::Volume(volume.name.clone()));
-        let jobs = cache.runs.jobs().flat_map(|job| of_job(job));
+        let gates = cache.runs.pods().filter_map(|pod| self.gate_of_pod(pod));
+        let jobs = cache.runs.jobs().flat_map(|job| of_job(job)).chain(gates);
         let snapshots = cache.snapshots.snapshots().map(|snapshot| WorkItem::Snapshot(snapshot.name.clone()));
         let contents = cache.snapshots.contents().map(|content| WorkItem::Content(content.name.clone()));
         let items = claims.chain(volumes).chain(jobs).chain(snapshots).chain(contents).chain(self.all_pools());
@@ -483,7 +486,7 @@ fn found_no_capacity(claim: &Claim) -> bool {
 }
 
 /// Returns the items of a Job's run.
-fn of_job(job: &Job) -> Vec<WorkItem> {
+pub(super) fn of_job(job: &Job) -> Vec<WorkItem> {
     if !job.members.is_empty() {
         return job.members.iter().map(WorkItem::of_member).collect();
     }

@@ -69,9 +69,11 @@ impl Index {
     }
 
     /// Records that the creation of a Job, of a batch too, was answered, or will never be. The time of its expectation
-    /// begins now.
-    pub fn end_creation(&mut self, job: &str) {
-        self.slots.expectations_mut().end_creation(job, self.facts.now());
+    /// begins now. Returns the item of its gate, if a watch has shown a pod of
+    /// the Job already.
+    pub fn end_creation(&mut self, job: &ObjectName) -> Option<WorkItem> {
+        self.slots.expectations_mut().end_creation(&job.name, self.facts.now());
+        self.facts.cache.runs.job(job).and_then(|job| self.gate_of(job))
     }
 
     /// Records that a Job exists. Until the watch shows the Job, it does not count as absent.

@@ -1,10 +1,12 @@
-//! A claim and its volume that are saved, lost and restored as backup tools do it.
+//! A claim and its volume that are saved, lost and restored as backup tools do it, and Jobs that are created again.
 
 use std::process::Output;
 use std::time::Duration;
 
 use flex_contract::names;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::PostParams;
 use serde_json::Value;
@@ -21,6 +23,30 @@ pub struct Backup {
 /// Returns the parameters of a request that the orchestrator sends. A Job of any other client counts as created again.
 pub fn own_request() -> PostParams {
     PostParams { field_manager: Some(names::FIELD_MANAGER.into()), ..PostParams::default() }
+}
+
+/// Returns a Job as somebody creates it again.
+pub fn created_again(job: &Job) -> Job {
+    let mut again = job.clone();
+    again.metadata = ObjectMeta {
+        name: job.metadata.name.clone(),
+        namespace: job.metadata.namespace.clone(),
+        labels: job.metadata.labels.clone(),
+        annotations: job.metadata.annotations.clone(),
+        ..ObjectMeta::default()
+    };
+    again.status = None;
+    let spec = again.spec.as_mut().unwrap();
+    spec.selector = None;
+    let labels = spec.template.metadata.as_mut().unwrap().labels.as_mut().unwrap();
+    labels.retain(|key, _| !key.contains("controller-uid") && !key.contains("job-name"));
+    again
+}
+
+/// Removes the gates from a Job, as Jobs of versions before the gate have none: Kubernetes runs it at once.
+pub fn without_gate(mut job: Job) -> Job {
+    job.spec.as_mut().unwrap().template.spec.as_mut().unwrap().scheduling_gates = None;
+    job
 }
 
 /// Returns an object as a backup tool saves it.

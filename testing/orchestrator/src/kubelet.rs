@@ -1,4 +1,4 @@
-//! The actions of kubelet and image, played by the test.
+//! The actions of scheduler, kubelet and image, played by the test.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{NFSVolumeSource, PersistentVolume, PersistentVolumeSpec, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::ring::{ADMIN, Ring, uid};
@@ -47,6 +48,25 @@ pub fn list(spec: &PodSpec, metadata: &ObjectMeta) -> Option<String> {
     let field = items.find(|item| item.path == batch::FILE)?.field_ref.as_ref()?;
     let key = field.field_path.strip_prefix("metadata.annotations['")?.strip_suffix("']")?;
     metadata.annotations.as_ref()?.get(key).cloned()
+}
+
+/// Returns the scheduling gates of a pod, or of a Job's template. While a pod has one, the scheduler gives it no node, and
+/// no kubelet knows it.
+pub fn gates(spec: Option<&PodSpec>) -> Vec<&str> {
+    let all = spec.into_iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    all.map(|gate| gate.name.as_str()).collect()
+}
+
+/// Says of a pod without a gate that it has its place, as the scheduler does. Until then the API server says that it waits
+/// for its gates, and its end would show that it never ran.
+pub async fn place(pods: &Api<Pod>, pod: &Pod) -> kube::Result<()> {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    if !conditions.any(|condition| condition.reason.as_deref() == Some("SchedulingGated")) {
+        return Ok(());
+    }
+    let placed = json!({ "type": "PodScheduled", "status": "True", "lastTransitionTime": now() });
+    let status = Patch::Merge(json!({ "status": { "conditions": [placed] } }));
+    pods.patch_status(&pod.name_any(), &PatchParams::default(), &status).await.map(drop)
 }
 
 /// Builds the volume that an image with flex-pv makes: a directory of an NFS server.
@@ -95,23 +115,29 @@ impl Ring {
         self.pod_status(job, ended(code, texts)).await;
     }
 
-    /// Ends the pod of a run that is being stopped: it may be deleted before it ends.
+    /// Ends the pod of a run that is being stopped: it may be deleted before it ends. A pod with a gate has no process
+    /// that could end.
     pub async fn pod_ends_or_is_deleted(&self, job: &Job, code: i32, texts: &str) {
         let name = job.metadata.name.as_deref().unwrap();
         let pods = self.api::<Pod>(job.metadata.namespace.as_deref().unwrap());
         let of_job = ListParams::default().labels(&format!("job-name={name}"));
-        for pod in pods.list(&of_job).await.unwrap().items {
-            match pods
-                .patch_status(
-                    &pod.metadata.name.unwrap(),
-                    &PatchParams::default(),
-                    &Patch::Merge(json!({ "status": ended(code, texts) })),
-                )
-                .await
-            {
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                patched => drop(patched.unwrap()),
-            }
+        let all = pods.list(&of_job).await.unwrap().items;
+        for pod in all.iter().filter(|pod| gates(pod.spec.as_ref()).is_empty()) {
+            self.pod_status_if_there(pod, ended(code, texts)).await;
+        }
+    }
+
+    /// Writes the status of a pod without a gate, as the kubelet does, unless the pod is deleted before.
+    pub async fn pod_status_if_there(&self, pod: &Pod, status: Value) {
+        let (name, pods) = (pod.name_any(), self.api::<Pod>(pod.metadata.namespace.as_deref().unwrap()));
+        let status = Patch::Merge(json!({ "status": status }));
+        let written = match place(&pods, pod).await {
+            Ok(()) => pods.patch_status(&name, &PatchParams::default(), &status).await.map(drop),
+            error => error,
+        };
+        match written {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            written => written.unwrap(),
         }
     }
 
@@ -121,7 +147,7 @@ impl Ring {
         self.pod_status(job, json!({ "phase": "Pending", "containerStatuses": [container(state)] })).await;
     }
 
-    /// Writes the status of the pod of a Job, as the kubelet does.
+    /// Writes the status of the pod of a Job, as the kubelet does once the pod has no gate.
     pub async fn pod_status(&self, job: &Job, status: Value) {
         let pod = self.pod_of(job).await;
         let name = pod.metadata.name.unwrap();

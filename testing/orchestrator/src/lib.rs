@@ -2,7 +2,7 @@
 //!
 //! - [`ring`]: the orchestrator's real binary on a real etcd and API server with the controller manager, without nodes.
 //! - [`deployed`]: the orchestrator on the whole cluster with pods, installed as the README says.
-//! - [`kubelet`]: the actions of kubelet and image, played by the test. [`processes`]: images as processes.
+//! - [`kubelet`]: the actions of scheduler, kubelet and image, played by the test. [`processes`]: images as processes.
 //! - [`nodes`], [`expand`], [`capacity`], [`pools`], [`batches`], [`snapshots`], [`conditions`]: steps that tests of several subjects share.
 //! - [`page`]: the status page, and the way to it through the API server. [`browser`]: a real browser for it.
 //! - [`commands`]: `check` and `doctor`. [`cinder`], [`csi_driver`]: storage.

@@ -1,11 +1,10 @@
 //! Images as processes of this machine, in place of pods, for tests on a control plane without nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flex_contract::batch;
@@ -17,7 +16,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::deployed::root;
-use crate::kubelet::list;
+use crate::kubelet::{gates, list, place};
 use crate::ring::{ADMIN, OWN, Ring};
 
 /// Returns the path of an image's program.
@@ -28,12 +27,13 @@ pub fn program(name: &str) -> PathBuf {
     program
 }
 
-/// Runs an image's program for each Job, with the environment of its pod, and reports how it ended. The pods have no
-/// node, so that the API server does not keep a deleted pod until its program has ended. Instead, a program is killed
-/// when its Job is over or terminating, before any other begins.
+/// Runs an image's program for each Job once its pod has no gate, with the environment of the pod, and reports how it ended.
+/// The pods have no node, so that the API server does not keep a deleted pod until its program has ended. Instead, a program
+/// is killed when its Job is over or terminating, before any other begins.
 pub struct Kubelet {
     task: JoinHandle<()>,
-    begun: Arc<AtomicUsize>,
+    /// The UIDs of the Jobs whose runs have begun.
+    begun: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Drop for Kubelet {
@@ -47,23 +47,27 @@ impl Kubelet {
     pub fn start(ring: &Ring, name: &str) -> Self {
         let program = program(name);
         let (client, kubeconfig) = (ring.client.clone(), ring.cluster().kubeconfig());
-        let count = Arc::new(AtomicUsize::new(0));
-        let begun = count.clone();
+        let begun = Arc::new(Mutex::new(BTreeSet::new()));
+        let begins = begun.clone();
         let task = tokio::spawn(async move {
-            let mut runs: BTreeMap<Option<String>, JoinHandle<()>> = BTreeMap::new();
+            let mut runs: BTreeMap<String, JoinHandle<()>> = BTreeMap::new();
             loop {
-                if let Ok(jobs) = jobs_in_progress(&client).await {
+                if let (Ok(jobs), Ok(pods)) = (jobs_in_progress(&client).await, open_pods(&client).await) {
                     for (uid, run) in &mut runs {
-                        if !run.is_finished() && !jobs.iter().any(|job| job.uid() == *uid) {
+                        if !run.is_finished() && !jobs.iter().any(|job| job.metadata.uid.as_ref() == Some(uid)) {
                             run.abort();
                             let _ = run.await;
                         }
                     }
                     for job in jobs {
-                        runs.entry(job.uid()).or_insert_with(|| {
-                            count.fetch_add(1, Ordering::SeqCst);
-                            tokio::spawn(run(program.clone(), client.clone(), kubeconfig.clone(), job))
-                        });
+                        let uid = job.uid().unwrap();
+                        let Some(pod) = pods.get(&uid).filter(|_| !runs.contains_key(&uid)) else { continue };
+                        let namespaced = Api::namespaced(client.clone(), &job.namespace().unwrap());
+                        if place(&namespaced, pod).await.is_ok() {
+                            begins.lock().unwrap().insert(uid.clone());
+                            let process = run(program.clone(), client.clone(), kubeconfig.clone(), job);
+                            runs.insert(uid, tokio::spawn(process));
+                        }
                     }
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -74,8 +78,27 @@ impl Kubelet {
 
     /// Returns how many runs have begun.
     pub fn runs(&self) -> usize {
-        self.begun.load(Ordering::SeqCst)
+        self.begun.lock().unwrap().len()
     }
+
+    /// Returns whether the run of a Job has begun.
+    pub fn has_run(&self, job: &Job) -> bool {
+        self.begun.lock().unwrap().contains(job.metadata.uid.as_deref().unwrap())
+    }
+}
+
+/// Returns the pods without a gate, by the UIDs of their Jobs.
+async fn open_pods(client: &Client) -> kube::Result<BTreeMap<String, Pod>> {
+    let mut open = BTreeMap::new();
+    for namespace in [ADMIN, OWN] {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let is_open = |pod: &Pod| pod.metadata.deletion_timestamp.is_none() && gates(pod.spec.as_ref()).is_empty();
+        for pod in pods.list(&ListParams::default()).await?.items.into_iter().filter(is_open) {
+            let owner = pod.owner_references().first().map(|owner| owner.uid.clone());
+            open.extend(owner.map(|owner| (owner, pod)));
+        }
+    }
+    Ok(open)
 }
 
 async fn jobs_in_progress(client: &Client) -> kube::Result<Vec<Job>> {

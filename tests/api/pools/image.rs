@@ -7,7 +7,7 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use super::CAN;
 use orchestrator::kubelet::{nfs_volume_of, request};
 use orchestrator::nodes::local_volume;
 use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, phase, uid};
-use orchestrator::wait::{GUARD, pause, stays, unexpected, until};
+use orchestrator::wait::{GUARD, pause, stays, unexpected};
 
 /// Checks that exactly these volumes stay ready for a while, and that nothing runs.
 pub async fn rests_with(ring: &Ring, ready: &BTreeSet<String>) {
@@ -61,10 +61,13 @@ pub struct Image {
 }
 
 impl Image {
-    /// Does the work of a Job.
+    /// Does the work of a Job, unless it is stopped before.
     pub async fn run(&mut self, ring: &Ring, job: &Job) {
         let asked = request(job);
         self.over.insert(job.uid().unwrap());
+        if !ring.begins(job).await {
+            return;
+        }
         let mut end = (0, "");
         match asked.operation {
             Operation::Provision => {
@@ -81,7 +84,6 @@ impl Image {
             other => panic!("{other} was not expected"),
         }
         self.asked.push(asked);
-        has_pod(ring, job).await;
         ring.pod_ends_or_is_deleted(job, end.0, end.1).await;
     }
 
@@ -158,17 +160,4 @@ impl Image {
 
 pub fn is_failed(job: &Job) -> bool {
     job.status.as_ref().is_some_and(|status| status.failed.unwrap_or(0) > 0)
-}
-
-/// Waits until a Job has its pod, or is stopped before.
-pub async fn has_pod(ring: &Ring, job: &Job) {
-    let name = job.name_any();
-    until(format!("the pod of {name}, or its end"), || async {
-        let of_job = ListParams::default().labels(&format!("job-name={name}"));
-        let pods = ring.api::<Pod>(ADMIN).list(&of_job).await.unwrap().items;
-        let now = ring.api::<Job>(ADMIN).get_opt(&name).await.unwrap();
-        let is_stopped = now.is_none_or(|job| job.metadata.deletion_timestamp.is_some());
-        if is_stopped || !pods.is_empty() { Ok(()) } else { unexpected(pods.len()) }
-    })
-    .await;
 }

@@ -393,6 +393,7 @@ fn a_pod_template_leaves_the_contract_alone() {
         ("spec: {containers: [{name: side, image: other}]}", "under `initContainers` with `restartPolicy: Always`"),
         ("spec: {restartPolicy: OnFailure}", "the provisioner retries runs"),
         ("spec: {nodeName: node-1}", "use the key `node-selector`"),
+        ("spec: {schedulingGates: [{name: flex-provisioner.io/start}]}", "the provisioner's own"),
     ] {
         refused("pod-template", template, says);
     }

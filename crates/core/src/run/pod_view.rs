@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1 as core;
 use super::member::Member;
 use super::phase::PodPhase;
 use super::run_labels::{RunLabels, is_first, members, run_labels, seconds};
+use super::start_gate;
 use crate::object::ObjectName;
 use crate::status_reason::{StatusReason, message_of};
 use crate::text::{name, name_of};
@@ -52,6 +53,8 @@ pub struct Pod {
     pub disruption: Option<StatusReason>,
     /// The pod is terminating.
     pub terminating: bool,
+    /// The position of our scheduling gate among those of the pod; `None` if the pod has it no longer.
+    pub gate: Option<usize>,
     /// What Kubernetes says of a pod that does not start.
     pub stuck: Option<StatusReason>,
     /// The time since when the pod does not start, in seconds since 1970.
@@ -107,6 +110,9 @@ pub(super) const START_ERRORS: &[&str] = &["StartError", "ContainerCannotRun"];
 /// The policy with which the kubelet reads the end of a failed container's log, if the container left no message.
 pub(super) const READS_LOG: &str = "FallbackToLogsOnError";
 
+/// The reason of Kubernetes for a pod that has scheduling gates.
+const SCHEDULING_GATED: &str = "SchedulingGated";
+
 /// The label with which Kubernetes names the Job of a pod.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
@@ -130,6 +136,7 @@ impl From<&core::Pod> for Pod {
             reason: name_of(status.and_then(|s| s.reason.as_deref())),
             message: message_of(status.and_then(|s| s.message.as_deref()).unwrap_or_default()),
             terminating: pod.metadata.deletion_timestamp.is_some(),
+            gate: pod.spec.as_ref().and_then(start_gate::position),
             reads_log: reads_log(pod),
             created: seconds(pod.metadata.creation_timestamp.as_ref()),
             ..Pod::default()
@@ -139,16 +146,12 @@ impl From<&core::Pod> for Pod {
             status.conditions.iter().flatten().find(move |c| c.type_ == "PodScheduled" && c.status == status_of)
         };
         let text = |text: &Option<String>| name_of(text.as_deref());
-        let said =
-            |c: &core::PodCondition| StatusReason::new(text(&c.reason), c.message.as_deref().unwrap_or_default());
         let disrupted = |c: &&core::PodCondition| c.type_ == "DisruptionTarget" && c.status == "True";
         let disruption = status.conditions.iter().flatten().find(disrupted);
         view.disruption = disruption.map(said);
         view.scheduled_at = scheduling("True").map(|condition| seconds(condition.last_transition_time.as_ref()));
         let scheduled = scheduling("False");
-        if let Some(condition) = scheduled {
-            view.stuck = Some(said(condition));
-        }
+        view.stuck = scheduled.and_then(|condition| unscheduled(pod, condition));
         let init = status.init_container_statuses.iter().flatten();
         let all: Vec<_> = init.chain(status.container_statuses.iter().flatten()).collect();
         for container in all.iter().copied() {
@@ -181,10 +184,33 @@ impl From<&core::Pod> for Pod {
         }
         let nothing_started =
             all.iter().any(|container| container.name == CONTAINER) && all.into_iter().all(has_not_started);
+        // A pod that was not opened says nothing about another pod of its run.
+        let is_open = view.gate.is_none();
         let placeless = scheduled.is_some() && view.node.is_none() && (view.terminating || view.is_over());
-        view.never_started = placeless || (view.phase == PodPhase::Failed && nothing_started);
+        view.never_started = is_open && (placeless || (view.phase == PodPhase::Failed && nothing_started));
         view
     }
+}
+
+/// Says why a pod has no node; `None` if it waits for our gate alone.
+fn unscheduled(pod: &core::Pod, condition: &core::PodCondition) -> Option<StatusReason> {
+    match condition.reason.as_deref() {
+        Some(SCHEDULING_GATED) => pod.spec.as_ref().and_then(held),
+        _ => Some(said(condition)),
+    }
+}
+
+/// Returns what a condition says.
+fn said(condition: &core::PodCondition) -> StatusReason {
+    let message = condition.message.as_deref().unwrap_or_default();
+    StatusReason::new(name_of(condition.reason.as_deref()), message)
+}
+
+/// Says which gates of others keep the scheduler from choosing a node; `None` if there are none.
+fn held(pod: &core::PodSpec) -> Option<StatusReason> {
+    let gates = start_gate::foreign(pod);
+    let message = format!("whoever set the scheduling gate of the pod must remove it: {}", gates.join(", "));
+    (!gates.is_empty()).then(|| StatusReason::new(SCHEDULING_GATED, &message))
 }
 
 /// Checks whether the end of the image's log counts as last words.

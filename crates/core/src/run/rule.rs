@@ -46,7 +46,8 @@ impl Target {
             | Rule::RunFailed
             | Rule::RunNotDue
             | Rule::RunDue => true,
-            Rule::RunNotWanted | Rule::AttemptDue => matches!(self, Volume | Size | Attributes | Snapshot),
+            Rule::RunNotWanted => matches!(self, Volume | Storage | Size | Attributes | Snapshot),
+            Rule::AttemptDue => matches!(self, Volume | Size | Attributes | Snapshot),
             Rule::RunStarting => matches!(self, Size | Attributes),
             Rule::RunStopping => !matches!(self, Volume | StoredSnapshot),
             Rule::RunOutdated => !matches!(self, Snapshot | StoredSnapshot),

@@ -14,6 +14,7 @@ use super::pod::required_node;
 pub use super::pod_view::{ContainerEnd, Pod};
 pub use super::run_labels::{LabelledOperation, RunLabels, seconds};
 use super::run_labels::{is_first, members, run_labels};
+use super::start_gate;
 use crate::config::classes::Identity;
 use crate::config::modify::Attributes;
 use crate::limits;
@@ -84,6 +85,8 @@ pub struct Job {
     pub resumed: i64,
     /// The time after which Kubernetes ends the Job, in seconds; `None` for never.
     pub deadline: Option<i64>,
+    /// Its pods are born with our scheduling gate.
+    pub has_gate: bool,
     /// The node to which the pod is bound.
     pub node: Option<String>,
     /// The Job is certainly the first of its attempt.
@@ -149,6 +152,7 @@ impl From<&batch::Job> for Job {
             created: seconds(job.metadata.creation_timestamp.as_ref()),
             created_by_other: was_created_by_other(&job.metadata),
             suspended: suspension(job),
+            has_gate: start_gate::has_gate(job),
             deadline: job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds),
             node: job.spec.as_ref().and_then(|spec| required_node(&spec.template)).map(|node| name(node)),
             members: members(

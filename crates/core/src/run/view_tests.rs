@@ -34,6 +34,40 @@ fn a_job_that_is_much_younger_than_its_request_may_be_restored() {
     assert!(!may_be_restored("2026-02-01T00:00:00Z", None), "a Job of an earlier version");
 }
 
+/// Kubernetes says that a pod with gates has no node, and says so until the scheduler has looked at the opened pod.
+#[test]
+fn a_closed_pod_proves_nothing_and_only_gates_of_others_hold_a_run() {
+    let pod = |gates: &[&str], reason: &str, container: bool| {
+        let gates: Vec<_> = gates.iter().map(|name| serde_json::json!({ "name": name })).collect();
+        let never = serde_json::json!({
+            "name": CONTAINER, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            "state": { "terminated": { "exitCode": 137, "reason": "ContainerStatusUnknown" } },
+        });
+        let condition =
+            serde_json::json!({ "type": "PodScheduled", "status": "False", "reason": reason, "message": "words" });
+        let pod = serde_json::json!({
+            "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "containers": [], "schedulingGates": gates },
+            "status": {
+                "phase": if container { "Failed" } else { "Pending" },
+                "conditions": [condition],
+                "containerStatuses": if container { vec![never] } else { vec![] },
+            },
+        });
+        Pod::from(&serde_json::from_value::<core::Pod>(pod).unwrap())
+    };
+    for container in [false, true] {
+        assert!(!pod(&[names::START_GATE], "SchedulingGated", container).never_started);
+        assert!(pod(&["example.org/hold"], "SchedulingGated", container).never_started);
+        assert!(pod(&[], "Unschedulable", container).never_started);
+    }
+    let held = |gates: &[&str], reason| pod(gates, reason, false).stuck.map(|stuck| stuck.message);
+    assert_eq!(held(&[names::START_GATE], "SchedulingGated"), None);
+    assert_eq!(held(&[], "SchedulingGated"), None, "the scheduler has not looked at it since its opening");
+    assert!(held(&[names::START_GATE, "example.org/hold"], "SchedulingGated").unwrap().ends_with(": example.org/hold"));
+    assert_eq!(held(&[], "Unschedulable").as_deref(), Some("words"));
+}
+
 /// These are the statuses of Kubernetes 1.36 for deleted pods, by the reason why they had not started.
 #[test]
 fn the_statuses_of_kubernetes_show_whether_a_container_has_run() {

@@ -15,8 +15,9 @@ use crate::limits;
 use crate::model::foreign_metadata::PV_PROTECTION;
 use crate::model::volume::{Volume, is_run_id};
 use crate::rules::Rule as _;
+use crate::run;
 use crate::run::backoff::delay;
-use crate::run::decide::{Next, NodeOfRun, Outcome, Seen, SeenRun, What, decide_next};
+use crate::run::decide::{Goal, Next, NodeOfRun, Outcome, Seen, SeenRun, What, decide_next};
 use crate::run::failure::LastFailure;
 use crate::run::job::JOB_TTL;
 use crate::run::node::{NodeState, NodeStates, unreachable_message, without};
@@ -157,11 +158,25 @@ fn released(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> D
     }
     if !deletes && !has_leftovers_on_other_nodes {
         return match volume.has_finalizer() {
-            true => Rule::RetainedWithFinalizer.step(Step::RemoveFinalizer),
+            true => end_deletion(o, now).unwrap_or_else(|| Rule::RetainedWithFinalizer.step(Step::RemoveFinalizer)),
             false => Rule::Retained.nothing(),
         };
     }
     delete_storage(o, now)
+}
+
+/// Ends the delete run of a volume that an admin has set to Retain; `None` if none is left.
+fn end_deletion(o: &Observed<'_>, now: i64) -> Option<Decision> {
+    if o.delete_job.is_none() && o.delete_run_state == RunState::NotCached {
+        return None;
+    }
+    let runs = [SeenRun::of_deletion(o.delete_job, &o.delete_run_state)];
+    let outcome = run::decide::decide(&Goal::End, &Seen::of(&runs, not_reachable(o)), now)?;
+    let rule = Rule::Run(Target::Storage, outcome.rule);
+    Some(match outcome.what {
+        What::Remove(job) => rule.step(Step::RemoveJob { job: job.name.clone() }),
+        _ => waiting(rule, not_reachable(o)).requeue_at(now + POD_END_POLL),
+    })
 }
 
 /// Ends the runs that change a volume; `None` if none is left.

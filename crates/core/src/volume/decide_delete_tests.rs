@@ -194,6 +194,24 @@ fn a_stuck_delete_run_of_another_config_is_stopped() {
     with(batch).waits(run(RunRule::RunStuck), "no such image");
 }
 
+/// The pod of the delete run may still be opened: a request on its way could delete what the admin wants to keep.
+#[test]
+fn a_volume_that_is_set_to_retain_is_let_go_when_its_delete_run_has_ended() {
+    let job = Job { name: ObjectName::new("admin", "delete-1"), ..Job::default() };
+    let retained = |delete_job, delete_run_state| World {
+        delete_job,
+        delete_run_state,
+        ..world(volume("Retain"), ClaimState::NotFound)
+    };
+    let stopped = retained(Some(job.clone()), RunState::MayBeRunning).step(run(RunRule::RunNotWanted));
+    assert_eq!(stopped, Step::RemoveJob { job: job.name.clone() });
+    for ending in [Some(Job { terminating: true, ..job }), None] {
+        let waits = retained(ending, RunState::MayBeRunning).decide(NOW);
+        assert_eq!(waits, run(RunRule::RunEnding).nothing().requeue_at(NOW + 5));
+    }
+    assert_eq!(retained(None, RunState::NotCached).step(Rule::RetainedWithFinalizer), Step::RemoveFinalizer);
+}
+
 #[test]
 fn a_node_that_does_not_answer_is_named_while_a_pod_may_run_there() {
     let says = "a pod of the provisioner is on node a, which does not answer";

@@ -228,7 +228,7 @@ fn members_wait_for_the_creation_of_their_job_however_long_it_takes() {
         index.add_entry(&batch, entry("c", &recipe)) && collected(&mut index, &batch).0 == Step::Forget,
         "nor is there another"
     );
-    index.end_creation(&batch);
+    index.end_creation(&ObjectName::new("own", &batch));
     hands.pass(EXPECTATION_TIMEOUT / 2);
     assert!(index.is_expected(&job_name("b")), "its watch has time from the answer on");
     hands.pass(EXPECTATION_TIMEOUT);

@@ -1,5 +1,5 @@
-//! A simulated node: it takes each pod of the config namespace, does the work of the image, and reports its end at
-//! once. A benchmark can pause the node, so that runs stay in progress.
+//! A simulated node: it takes each pod of the config namespace that has no gate, does the work of the image, and reports
+//! its end at once. A benchmark can pause the node, so that runs stay in progress.
 
 use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
@@ -90,8 +90,10 @@ async fn follow(work: Arc<Work>, namespace: String) {
     loop {
         match stream.try_next().await {
             Ok(Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => {
+                let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
+                let waits = gates.is_some_and(|gates| !gates.is_empty());
                 let ends = pod.metadata.deletion_timestamp.is_some();
-                if !ends && begun.insert(pod.uid().unwrap_or_default()) {
+                if !waits && !ends && begun.insert(pod.uid().unwrap_or_default()) {
                     let work = work.clone();
                     tokio::spawn(async move {
                         // A pod that could not be run is not repeated: the burst then does not end, and reports that.

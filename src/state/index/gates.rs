@@ -1,0 +1,114 @@
+//! The scheduling gates of runs: what the decision about a gate observes, and what its reconciler records.
+
+use std::sync::Arc;
+
+use flex_contract::operation::Operation;
+
+use super::Index;
+use crate::object::ObjectName;
+use crate::run::gate::{self, Answer, Decision, Observed};
+use crate::run::view::{Job, Pod};
+
+/// A Job with its pods, and what this leader knows of it.
+#[derive(Debug)]
+pub struct GateView {
+    /// The Job.
+    pub job: Option<Arc<Job>>,
+    /// The pods of the Job.
+    pub pods: Vec<Arc<Pod>>,
+    /// The pods that name the Job and are not of it.
+    pub strays: Vec<Arc<Pod>>,
+    is_requested: bool,
+    answer: Option<Answer>,
+    is_evidence: bool,
+    closes: u32,
+}
+
+impl GateView {
+    /// Decides the next step. `is_confirmed` says that Job and pods come from the API itself, and `now` is in seconds since 1970.
+    pub fn decide(&self, is_confirmed: bool, now: i64) -> Decision {
+        gate::decide(
+            &Observed {
+                job: self.job.as_deref(),
+                pods: &self.pods.iter().map(Arc::as_ref).collect::<Vec<_>>(),
+                strays: &self.strays.iter().map(Arc::as_ref).collect::<Vec<_>>(),
+                is_requested: self.is_requested,
+                answer: self.answer.as_ref(),
+                is_evidence: self.is_evidence,
+                closes: self.closes,
+                is_confirmed,
+            },
+            now,
+        )
+    }
+
+    /// Returns the pod with a UID.
+    pub fn pod(&self, uid: &str) -> Option<&Pod> {
+        self.pods.iter().chain(&self.strays).map(Arc::as_ref).find(|pod| pod.uid == uid)
+    }
+}
+
+impl Index {
+    /// Returns a Job with its pods, as the cache has them, and what this leader knows of it.
+    pub fn observe_gate(&self, name: &ObjectName) -> GateView {
+        let runs = &self.facts.cache.runs;
+        let job = runs.job(name).cloned();
+        let names_it = |pod: &&Arc<Pod>| pod.job == name.name && pod.name.namespace == name.namespace;
+        let named = match &job {
+            Some(job) => runs.pods_named(&job.run_labels.id).filter(names_it).cloned().collect(),
+            None => runs.pods().filter(names_it).cloned().collect(),
+        };
+        self.view_gate(name, job, named)
+    }
+
+    /// Adds what this leader knows to a Job and the pods that name it.
+    pub fn view_gate(&self, name: &ObjectName, job: Option<Arc<Job>>, named: Vec<Arc<Pod>>) -> GateView {
+        let is_of_it = |pod: &Arc<Pod>| job.as_ref().is_some_and(|job| job.uid == pod.job_uid);
+        let (pods, strays) = named.into_iter().partition(is_of_it);
+        GateView {
+            answer: job.as_ref().and_then(|job| self.answers.get(&job.uid)).cloned(),
+            is_evidence: job.as_ref().is_some_and(|job| self.is_evidence(job)),
+            closes: self.answers.closes(&name.name),
+            is_requested: self.slots.expectations().is_being_created(&name.name),
+            job,
+            pods,
+            strays,
+        }
+    }
+
+    /// Checks whether a Job must stay, because somebody created it again and a run of its id may make a volume, or has made
+    /// one: the Job is the evidence that this storage must stay.
+    fn is_evidence(&self, job: &Job) -> bool {
+        let cache = &self.facts.cache;
+        let is_running = |id: &String| cache.runs.pods_named(id).any(|pod| pod.gate.is_none() && !pod.is_over());
+        let is_needed = |id: &String| {
+            let mut volumes = cache.volumes.names_of(id).filter_map(|name| cache.volumes.get(name));
+            volumes.any(|volume| volume.needs_evidence())
+        };
+        job.run_labels.operation == Operation::Provision
+            && job.was_created_again(&self.facts.identity)
+            && job.ids().any(|id| is_running(id) || is_needed(id))
+    }
+
+    /// Records the answer to the creation of a Job, whose request was made in a term. It counts in no other.
+    pub fn record_answer(&mut self, job_uid: String, term: u64) {
+        if term == self.unstarted.term() {
+            self.answers.record(job_uid);
+        }
+    }
+
+    /// Records that a pod is about to be opened. Returns whether the Job is still one that this leader may open.
+    pub fn begin_opening(&mut self, job_uid: &str, pod_uid: &str) -> bool {
+        self.answers.begin_opening(job_uid, pod_uid)
+    }
+
+    /// Records that the run of a Job is not wanted any more. Returns whether no pod of it was opened: none will be.
+    pub fn withdraw(&mut self, job: &Job) -> bool {
+        self.answers.withdraw(&job.uid)
+    }
+
+    /// Records that a Job is about to be deleted because it will never be opened.
+    pub fn close_job(&mut self, job: &Job) {
+        self.answers.close(&job.uid, &job.name.name);
+    }
+}

@@ -1,0 +1,285 @@
+//! Tests of the gate: a pod waits until the orchestrator opens it, and the orchestrator opens only pods of Jobs that it has
+//! created itself since it leads.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use flex_contract::names;
+use flex_contract::reason;
+use futures::stream::StreamExt;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use scripted_csi::{Act, Options};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::configs::verdict;
+use crate::csi::Scene;
+use crate::failures::refuses;
+use orchestrator::backup::{created_again, own_request};
+use orchestrator::kubelet::{gates, nfs_volume};
+use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, uid};
+use orchestrator::wait::{stays, unexpected, until};
+
+/// A gate of somebody else, such as a queue.
+const FOREIGN: &str = "example.org/hold";
+
+/// Sees each pod that is without the gate.
+struct Watch {
+    /// The UIDs of the Jobs of such pods.
+    opened: Arc<Mutex<BTreeSet<String>>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Watch {
+    fn start(ring: &Ring) -> Self {
+        let opened = Arc::new(Mutex::new(BTreeSet::new()));
+        let (sees, pods) = (opened.clone(), ring.api::<Pod>(ADMIN));
+        let task = tokio::spawn(async move {
+            let mut all = watcher(pods, watcher::Config::default()).default_backoff().applied_objects().boxed();
+            // A watch that fails begins again.
+            while let Some(pod) = all.next().await {
+                let Ok(pod) = pod else { continue };
+                if !gates(pod.spec.as_ref()).contains(&names::START_GATE) {
+                    sees.lock().unwrap().extend(pod.owner_references().iter().map(|owner| owner.uid.clone()));
+                }
+            }
+        });
+        Watch { opened, task }
+    }
+
+    fn saw(&self, job: &Job) -> bool {
+        self.opened.lock().unwrap().contains(job.metadata.uid.as_deref().unwrap())
+    }
+
+    /// Waits until a pod of a Job was seen without the gate. What happened before was seen, too.
+    async fn sees(&self, job: &Job) {
+        until(format!("a pod of {} is opened", job.name_any()), || async {
+            if self.saw(job) { Ok(()) } else { unexpected(self.opened.lock().unwrap()) }
+        })
+        .await;
+    }
+}
+
+/// Returns the gates of the pods of a Job.
+async fn gates_of(ring: &Ring, job: &Job) -> Result<Vec<String>, String> {
+    let pods = ring.pods_of(job).await?;
+    Ok(pods.iter().flat_map(|pod| gates(pod.spec.as_ref())).map(str::to_owned).collect())
+}
+
+/// Waits until no Job and no pod is left.
+async fn no_runs(ring: &Ring) {
+    let gone = until("no run is left", || async {
+        let jobs: Vec<_> = ring.all_jobs().await.iter().map(ResourceExt::name_any).collect();
+        let pods = ring.api::<Pod>(ADMIN).list(&Default::default()).await.map_err(|error| error.to_string())?;
+        if jobs.is_empty() && pods.items.is_empty() { Ok(()) } else { unexpected((jobs, pods.items.len())) }
+    });
+    ring.explained(gone).await;
+}
+
+/// Creates a Job, and waits until the orchestrator has deleted it with its pod. Returns the created Job.
+async fn closed(ring: &Ring, copy: &Job, by: &PostParams) -> Job {
+    assert_eq!(gates(copy.spec.as_ref().unwrap().template.spec.as_ref()), [names::START_GATE], "a copy has the gate");
+    let began = Instant::now();
+    let copy = ring.api::<Job>(ADMIN).create(by, copy).await.unwrap();
+    no_runs(ring).await;
+    println!("{} is gone after {:?}", copy.name_any(), began.elapsed());
+    copy
+}
+
+/// Gives a Job another name.
+fn renamed(job: &Job) -> Job {
+    let mut job = job.clone();
+    job.metadata.name = Some(format!("{}-copy", job.name_any()));
+    job
+}
+
+/// A backup tool, or an orchestrator that has died, may create the Job again, and so may a second cluster on the same
+/// storage: there its volume can be in use.
+#[tokio::test]
+async fn a_copied_delete_job_never_runs() {
+    let scene = Scene::start(Options::default()).await;
+    let (ring, watch) = (&scene.ring, Watch::start(&scene.ring));
+    scene.config(&[]).await;
+    let mut ids = Vec::new();
+    for claim in ["gone", "used"] {
+        ring.claim(claim, "csi").await;
+        ids.push(uid(&ring.bound(claim).await));
+    }
+    let [gone, used] = ids.try_into().unwrap();
+    let handle = |id: &str| scene.driver.volumes()[&names::pv_name(id)].volume.volume_id.clone();
+    let handles = [handle(&gone), handle(&used)];
+    no_runs(ring).await;
+    scene.driver.acts("DeleteVolume", [Act::Slow(Duration::from_secs(3))]);
+    ring.delete_claim("gone").await;
+    let job = ring.job(ADMIN, "delete", &gone, 1).await;
+    ring.volume_gone(&names::pv_name(&gone)).await;
+    no_runs(ring).await;
+    watch.sees(&job).await;
+    assert!(scene.kubelet.has_run(&job), "the orchestrator opens the pods of its own Jobs");
+
+    let (again, begun) = (created_again(&job), scene.kubelet.runs());
+    let of_used = serde_json::to_string(&again).unwrap().replace(&gone, &used).replace(&handles[0], &handles[1]);
+    let of_used: Job = serde_json::from_str(&of_used).unwrap();
+    scene.driver.calls();
+    let mut copies = Vec::new();
+    for copy in [&again, &renamed(&again), &of_used, &renamed(&of_used)] {
+        for by in [PostParams::default(), own_request()] {
+            copies.push(closed(ring, copy, &by).await);
+        }
+    }
+    assert_eq!(scene.kubelet.runs(), begun, "no process has begun");
+    let calls = scene.driver.calls();
+    assert!(calls.iter().all(|(call, _)| *call != "DeleteVolume"), "{calls:?}");
+    assert_eq!(scene.driver.volumes().into_keys().collect::<Vec<_>>(), [names::pv_name(&used)]);
+
+    // The orchestrator's own run of that name works.
+    scene.driver.acts("DeleteVolume", [Act::Slow(Duration::from_secs(3))]);
+    ring.delete_claim("used").await;
+    let job = ring.job(ADMIN, "delete", &used, 1).await;
+    watch.sees(&job).await;
+    let opened: Vec<_> = copies.iter().filter(|copy| watch.saw(copy)).map(ResourceExt::name_any).collect();
+    assert!(opened.is_empty(), "the pods of {opened:?} were opened");
+    ring.volume_gone(&names::pv_name(&used)).await;
+    scene.no_volumes().await;
+    scene.end().await;
+}
+
+/// The request of an orchestrator that has died arrives after the claim is deleted, or a backup tool restores the Job.
+#[tokio::test]
+async fn a_provision_job_whose_claim_is_gone_stores_nothing() {
+    let scene = Scene::start(Options::default()).await;
+    let (ring, watch) = (&scene.ring, Watch::start(&scene.ring));
+    scene.config(&[]).await;
+    scene.driver.acts("CreateVolume", [Act::Slow(Duration::from_secs(3))]);
+    let id = uid(&ring.claim("a", "csi").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.bound("a").await;
+    ring.delete_claim("a").await;
+    ring.volume_gone(&names::pv_name(&id)).await;
+    ring.nothing_left().await;
+    watch.sees(&job).await;
+
+    scene.driver.calls();
+    let again = created_again(&job);
+    for copy in [&again, &renamed(&again)] {
+        for by in [PostParams::default(), own_request()] {
+            let copy = closed(ring, copy, &by).await;
+            assert!(!scene.kubelet.has_run(&copy) && !watch.saw(&copy), "{} has run", copy.name_any());
+        }
+    }
+    stays("nothing is stored", WHILE, || async {
+        let volumes = scene.driver.volumes();
+        if volumes.is_empty() { Ok(()) } else { unexpected(volumes) }
+    })
+    .await;
+    let calls = scene.driver.calls();
+    assert!(calls.iter().all(|(call, _)| *call != "CreateVolume"), "{calls:?}");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_job_that_a_former_leader_has_not_opened_is_made_again() {
+    let mut ring = Ring::start().await;
+    ring.config("c", "c", &[("reclaim-policy", "Delete")]).await;
+    // The Job gets its pod when its orchestrator is dead.
+    let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
+    let quotas = ring.api::<ResourceQuota>(ADMIN);
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }] });
+    refuses::<Pod>(&ring.api(ADMIN), json!({ "metadata": { "name": "probe" }, "spec": pod })).await;
+    let id = uid(&ring.claim("a", "c").await);
+    let former = ring.job_alone(ADMIN, "provision", &id, 1).await;
+    ring.kill().await;
+    quotas.delete("none", &DeleteParams::default()).await.unwrap();
+    until("the Job has a pod", || async {
+        let pods = ring.pods_of(&former).await?;
+        if pods.is_empty() { unexpected(pods) } else { Ok(()) }
+    })
+    .await;
+    stays("nobody opens it", WHILE, || async {
+        let gates = gates_of(&ring, &former).await?;
+        if gates == [names::START_GATE] { Ok(()) } else { unexpected(gates) }
+    })
+    .await;
+
+    let watch = Watch::start(&ring);
+    ring.run().await;
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    assert_eq!(job.metadata.name, former.metadata.name);
+    assert_ne!(job.metadata.uid, former.metadata.uid, "the next leader cannot know who has created the first");
+    ring.create_volume(&nfs_volume(&job)).await;
+    let bound = ring.bound("a").await;
+    assert_eq!(annotation(&bound, names::ATTEMPT).as_deref(), Some("1"), "nothing has failed");
+    assert_eq!(annotation(&bound, names::FAILURE), None);
+    ring.pod_ends(&job, 0, "").await;
+    watch.sees(&job).await;
+    assert!(!watch.saw(&former), "its pod was opened");
+    ring.deleted_with_volume("a").await;
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_run_that_a_former_leader_has_opened_goes_on() {
+    let mut ring = Ring::start().await;
+    ring.config("c", "c", &[]).await;
+    let id = uid(&ring.claim("a", "c").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.restart().await;
+    ring.logged("leadership changed").await;
+    stays("the Job stays", WHILE, || async {
+        let jobs = ring.jobs(ADMIN, "provision", &id).await;
+        let same = |now: &Job| now.metadata.uid == job.metadata.uid && now.metadata.deletion_timestamp.is_none();
+        if jobs.len() == 1 && same(&jobs[0]) { Ok(()) } else { unexpected(jobs) }
+    })
+    .await;
+    ring.create_volume(&nfs_volume(&job)).await;
+    ring.bound("a").await;
+    ring.pod_ends(&job, 0, "").await;
+    no_runs(&ring).await;
+}
+
+#[tokio::test]
+async fn a_foreign_gate_is_named_and_the_run_begins_without_it() {
+    let ring = Ring::start().await;
+    let template = format!("spec: {{schedulingGates: [{{name: {FOREIGN}}}]}}");
+    ring.config("c", "c", &[("pod-template", &template)]).await;
+    let id = uid(&ring.claim("a", "c").await);
+    let told = ring.event(USER, "a", reason::PROVISIONING_FAILED, FOREIGN).await;
+    assert!(!told.contains(names::START_GATE), "{told}");
+    let job = ring.job_alone(ADMIN, "provision", &id, 1).await;
+    let ours_is_gone = until("the orchestrator removes its own gate", || async {
+        let gates = gates_of(&ring, &job).await?;
+        if gates == [FOREIGN] { Ok(()) } else { unexpected(gates) }
+    });
+    ring.explained(ours_is_gone).await;
+    let pod = ring.pods_of(&job).await.unwrap().remove(0).name_any();
+    let remove = json!([{ "op": "remove", "path": "/spec/schedulingGates/0" }]);
+    let remove = Patch::Json::<()>(serde_json::from_value(remove).unwrap());
+    ring.api::<Pod>(ADMIN).patch(&pod, &PatchParams::default(), &remove).await.unwrap();
+    let begun = ring.job(ADMIN, "provision", &id, 1).await;
+    assert_eq!(begun.metadata.uid, job.metadata.uid, "it is still the same run");
+    ring.create_volume(&nfs_volume(&job)).await;
+    ring.bound("a").await;
+    ring.pod_ends(&job, 0, "").await;
+    no_runs(&ring).await;
+}
+
+#[tokio::test]
+async fn a_pod_template_cannot_have_the_gate_of_the_orchestrator() {
+    let ring = Ring::start().await;
+    let template = format!("spec: {{schedulingGates: [{{name: {}}}]}}", names::START_GATE);
+    ring.config("c", "c", &[("pod-template", &template)]).await;
+    let refused = verdict(&ring, "c", "refused").await;
+    assert!(refused.contains("pod-template") && refused.contains(names::START_GATE), "{refused}");
+}
