@@ -4,6 +4,7 @@ mod backup;
 mod configs;
 mod in_place;
 mod repairs;
+mod runs;
 mod snapshots;
 
 use std::collections::BTreeMap;
@@ -225,6 +226,8 @@ impl Actors {
             if profile.vendor { 3 } else { 0 },
             if profile.snapshots { 14 } else { 0 },
             if profile.restores { 30 } else { 0 },
+            if profile.second_pods { 12 } else { 0 },
+            if profile.copies { 12 } else { 0 },
         ];
         match rng.weighted(&weights) {
             Some(0) => {
@@ -268,6 +271,8 @@ impl Actors {
                 false => Actors::close(store),
             },
             Some(11) => self.lose(store, world, rng),
+            Some(12) => Actors::remove_by_force(store, world, rng),
+            Some(13) => Actors::copy_job(store, world, rng),
             Some(10) => self.touch_snapshot(store, world, rng, profile),
             _ => {}
         }

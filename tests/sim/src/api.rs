@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::store::{self, Kind, Store};
 use crate::wire::{Answer, Request, Verb};
+use crate::world::{has_start_gate, owner_uid};
 
 /// Carries a request out.
 pub fn handle(store: &mut Store, request: &Request) -> Answer {
@@ -18,7 +19,7 @@ pub fn handle(store: &mut Store, request: &Request) -> Answer {
         Verb::List if store.is_closed(&name.namespace) && is_gone(store, &name.namespace) => {
             Answer::error(403, "Forbidden", format!("cannot list resource in the namespace \"{}\"", name.namespace))
         }
-        Verb::List => list(store, *kind, name),
+        Verb::List => list(store, request),
         Verb::Create if is_gone(store, &name.namespace) => {
             Answer::error(404, "NotFound", format!("namespaces \"{}\" not found", name.namespace))
         }
@@ -28,6 +29,7 @@ pub fn handle(store: &mut Store, request: &Request) -> Answer {
             format!("unable to create new content in namespace {} because it is being terminated", name.namespace),
         ),
         Verb::Create => create(store, request),
+        Verb::Patch if request.body.is_array() => json_patch(store, request),
         Verb::Patch => patch(store, request),
         Verb::Delete => delete(store, request),
     }
@@ -56,12 +58,19 @@ fn invalid(name: &ObjectName, why: &str) -> Answer {
     Answer::error(422, "Invalid", format!("\"{}\" is invalid: {why}", name.name))
 }
 
-fn list(store: &Store, kind: Kind, name: &ObjectName) -> Answer {
+fn list(store: &Store, request: &Request) -> Answer {
+    let Request { kind, name, labels, is_whole, .. } = request;
     let same = |selected: &str, of: &str| selected.is_empty() || of == selected;
     let within = |of: &ObjectName| same(&name.namespace, &of.namespace) && same(&name.name, &of.name);
-    let items: Vec<Value> = store
-        .all(kind)
-        .filter(|(of, _)| within(of))
+    let has = |object: &Value| labels.iter().all(|(key, value)| store::label(object, key) == value);
+    let selected = store.all(*kind).filter(|(of, object)| within(of) && has(object));
+    // Of other kinds the orchestrator reads only the metadata, whatever it asks for.
+    if *is_whole && *kind == Kind::Pod {
+        let items: Vec<&Value> = selected.map(|(_, object)| &**object).collect();
+        let metadata = json!({ "resourceVersion": store.version().to_string() });
+        return Answer::ok(&json!({ "apiVersion": "v1", "kind": "PodList", "metadata": metadata, "items": items }));
+    }
+    let items: Vec<Value> = selected
         .map(|(_, object)| {
             json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"] })
         })
@@ -170,6 +179,50 @@ fn patch(store: &mut Store, request: &Request) -> Answer {
     let volume_name = store::text(&before, "/spec/volumeName");
     if *kind == Kind::Claim && !volume_name.is_empty() && volume_name != store::text(&after, "/spec/volumeName") {
         return invalid(name, "spec: Forbidden: spec is immutable after creation");
+    }
+    match store.replace(*kind, name, after) {
+        Some(object) => Answer::ok(&object),
+        None => not_found(*kind, name),
+    }
+}
+
+/// Removes the value at a path; returns whether there was one.
+fn remove(object: &mut Value, path: &str) -> bool {
+    let Some((within, key)) = path.rsplit_once('/') else { return false };
+    match object.pointer_mut(within) {
+        Some(Value::Object(fields)) => fields.remove(key).is_some(),
+        Some(Value::Array(items)) => {
+            let at = key.parse::<usize>().ok().filter(|at| *at < items.len());
+            at.map(|at| items.remove(at)).is_some()
+        }
+        _ => false,
+    }
+}
+
+/// Applies an operation of a JSON patch by RFC 6902; returns whether it is possible.
+fn operate(object: &mut Value, operation: &Value) -> bool {
+    let path = store::text(operation, "/path");
+    match store::text(operation, "/op") {
+        "test" => object.pointer(path) == Some(&operation["value"]),
+        "remove" => remove(object, path),
+        other => panic!("the simulation knows nothing of {other} in a JSON patch"),
+    }
+}
+
+/// Applies a JSON patch, as a whole or not at all.
+fn json_patch(store: &mut Store, request: &Request) -> Answer {
+    let Request { kind, name, body, .. } = request;
+    let Some(before) = store.get(*kind, name).cloned() else { return not_found(*kind, name) };
+    let mut after = (*before).clone();
+    if !body.as_array().into_iter().flatten().all(|operation| operate(&mut after, operation)) {
+        return Answer::error(422, "Invalid", "the server rejected our request due to an error in our request");
+    }
+    // The API server writes no empty list.
+    if after["spec"]["schedulingGates"].as_array().is_some_and(Vec::is_empty) {
+        remove(&mut after, "/spec/schedulingGates");
+    }
+    if has_start_gate(&before["spec"]) && !has_start_gate(&after["spec"]) {
+        store.opened.insert(store::uid(&before).to_owned(), owner_uid(&before).to_owned());
     }
     match store.replace(*kind, name, after) {
         Some(object) => Answer::ok(&object),

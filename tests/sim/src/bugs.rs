@@ -16,6 +16,10 @@ use crate::history::Action;
 use crate::profile::{ACTIONS, Profile};
 use crate::store::{KINDS, Kind, Store};
 use crate::wire::{Answer, Request, Verb};
+use crate::world::{has_condition, has_start_gate, owner_uid};
+
+/// So many seconds that a Job ends in no history.
+const NO_DEADLINE: i64 = 10_000_000;
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -72,6 +76,12 @@ pub enum Bug {
     RemovedForOne,
     /// A second adoption gives a volume the policy of its class, although an admin has set it to Retain.
     RetainLost,
+    /// All pods are opened, whoever has created their Jobs.
+    OpenedUnanswered,
+    /// All pods of a Job are opened once one of them was opened.
+    OpenedTwice,
+    /// A leader does not close the Jobs that it inherits, and Jobs have no deadline. The deadline alone would end them.
+    InheritedNotClosed,
 }
 
 impl Bug {
@@ -136,6 +146,21 @@ impl Bug {
                 *classes = vec!["shared", "script"];
                 profile.volumes = true;
             }
+            Bug::OpenedUnanswered => {
+                *classes = vec!["shared"];
+                (profile.copies, profile.restores) = (true, false);
+            }
+            // A process outlives its pod until after the Job controller has made the second.
+            Bug::OpenedTwice => {
+                *classes = vec!["shared"];
+                (profile.second_pods, profile.restores, profile.nodes) = (true, false, false);
+                (profile.bad_image, profile.kill, profile.dying) = (0, 0, 30);
+            }
+            Bug::InheritedNotClosed => {
+                *classes = vec!["shared"];
+                (profile.replicas, profile.crashes, profile.handovers) = (2, 3, 3);
+                (profile.bad_image, profile.kill, profile.typos, profile.nodes) = (0, 0, false, false);
+            }
             Bug::NoClaimUid => profile.policies = false,
             Bug::Silence => (profile.crashes, profile.refused, profile.lost_answer, profile.late) = (0, 0, 0, 0),
             _ => {}
@@ -146,7 +171,11 @@ impl Bug {
     /// that does not come to rest. For other bugs such a history proves nothing.
     pub fn is_shown_by(self, broken: Guarantee) -> bool {
         match self {
-            Bug::NoClaimFinalizer | Bug::NoVolumeFinalizer | Bug::NewJobNames | Bug::Silence => true,
+            Bug::NoClaimFinalizer
+            | Bug::NoVolumeFinalizer
+            | Bug::NewJobNames
+            | Bug::Silence
+            | Bug::InheritedNotClosed => true,
             _ => broken != Guarantee::Stuck,
         }
     }
@@ -164,7 +193,7 @@ impl Bug {
             (Bug::NoClaimFinalizer, Verb::Patch, Kind::Claim) => drop(body, names::CLAIM_FINALIZER),
             (Bug::NoVolumeFinalizer, Verb::Patch, Kind::Volume) => drop(body, names::VOLUME_FINALIZER),
             (Bug::UnguardedWrites, Verb::Patch, _) => {
-                if let Some(metadata) = body["metadata"].as_object_mut() {
+                if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
                     metadata.remove("resourceVersion");
                     metadata.remove("uid");
                 }
@@ -248,6 +277,10 @@ impl Bug {
             (Bug::TwoJobs, Verb::Create, Kind::Job) if is_batch(body) => {
                 let mut other = body.clone();
                 other["metadata"]["name"] = json!(format!("{}-two", name.name));
+                // Nobody would open its pod.
+                if let Some(spec) = other.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut) {
+                    spec.remove("schedulingGates");
+                }
                 store.create(Kind::Job, other);
             }
             (Bug::RestoredAsHalfMade, ..) => {
@@ -277,6 +310,13 @@ impl Bug {
             {
                 body["spec"]["persistentVolumeReclaimPolicy"] = json!("Delete");
             }
+            (Bug::OpenedUnanswered, ..) => open_pod(store, |_, _| true),
+            (Bug::OpenedTwice, ..) => {
+                open_pod(store, |store, pod| store.opened.values().any(|job| job == owner_uid(pod)));
+            }
+            (Bug::InheritedNotClosed, Verb::Create, Kind::Job) => {
+                body["spec"]["activeDeadlineSeconds"] = json!(NO_DEADLINE);
+            }
             (Bug::IdleDelete, Verb::Create, Kind::Job) if is_delete(body) => {
                 body["metadata"]["annotations"]["idle"] = json!("yes");
             }
@@ -285,8 +325,8 @@ impl Bug {
     }
 
     /// Returns the bug's answer in place of the API server's, if any. `observed` is the progress of the sender's watch
-    /// of the kind.
-    pub fn answer(self, store: &Store, request: &Request, observed: usize) -> Option<Answer> {
+    /// of the kind; `is_own` says that the request is for a Job whose creation was answered to the sender.
+    pub fn answer(self, store: &Store, request: &Request, observed: usize, is_own: bool) -> Option<Answer> {
         match (self, request.verb, request.kind) {
             (Bug::StaleReads, Verb::Get, kind) if KINDS.contains(&kind) => {
                 let known = store.log(kind)[..observed].iter().rev().find(|change| change.name == request.name);
@@ -299,6 +339,12 @@ impl Bug {
                 Some(Answer::ok(&json!({
                     "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": [],
                 })))
+            }
+            (Bug::InheritedNotClosed, Verb::Delete, Kind::Job) if !is_own => {
+                let job = store.get(Kind::Job, &request.name)?;
+                let is_opened = store.opened.values().any(|of| of == crate::store::uid(job));
+                let is_over = has_condition(job, "Complete") || has_condition(job, "Failed");
+                (!is_opened && !is_over).then(|| Answer::ok(job))
             }
             (Bug::Silence, Verb::Create, Kind::Event) => Some(Answer::created(&request.body)),
             _ => None,
@@ -314,6 +360,18 @@ fn job_left_by_one_member(store: &Store) -> Option<ObjectName> {
     };
     let mut jobs = store.all(Kind::Job).filter(|(_, job)| is_batch(job) && !crate::store::is_deleting(job));
     jobs.find(|(_, job)| members(job).iter().any(|member| has_left(&member.id))).map(|(name, _)| name.clone())
+}
+
+/// Opens a pod for which this holds, as the orchestrator does it.
+fn open_pod(store: &mut Store, is_wanted: impl Fn(&Store, &Value) -> bool) {
+    let found = store.all(Kind::Pod).find(|(_, pod)| has_start_gate(&pod["spec"]) && is_wanted(store, pod));
+    let Some((name, pod)) = found.map(|(name, pod)| (name.clone(), pod.clone())) else { return };
+    store.opened.insert(crate::store::uid(&pod).to_owned(), owner_uid(&pod).to_owned());
+    store.update(Kind::Pod, &name, |pod| {
+        if let Some(gates) = pod["spec"]["schedulingGates"].as_array_mut() {
+            gates.retain(|gate| gate["name"] != names::START_GATE);
+        }
+    });
 }
 
 fn is_batch(job: &Value) -> bool {

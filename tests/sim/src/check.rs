@@ -1,6 +1,7 @@
 //! The invariants at all times, and the expected state at the end.
 
 pub mod batches;
+pub mod gates;
 pub mod late;
 pub mod pools;
 pub mod snapshots;

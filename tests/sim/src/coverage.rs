@@ -167,6 +167,8 @@ pub const UNREACHED: &[Unreached] = &[
     rare("content", "Restored", "a ready content must be lost and restored from a backup"),
     rare("content", "DeletedButRetained", "an admin must delete the content of a retained snapshot"),
     rare("content", "Unbound", "a content must be restored without the UID of its VolumeSnapshot, and not be ready"),
+    // Scheduling gates.
+    impossible("gate", "JobIsEvidence", "the simulated API server does not say who wrote a Job"),
     // Late runs.
     rare(
         "late-run",

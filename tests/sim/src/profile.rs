@@ -94,6 +94,10 @@ pub struct Profile {
     pub typos: bool,
     /// Whether claims and their volumes are lost and restored from backups.
     pub restores: bool,
+    /// Whether people remove pods by force, and the Job controller makes second pods of Jobs.
+    pub second_pods: bool,
+    /// Whether people copy Jobs.
+    pub copies: bool,
 }
 
 /// All classes.
@@ -156,6 +160,8 @@ impl Profile {
             pool: None,
             restores: false,
             typos: false,
+            second_pods: false,
+            copies: false,
         }
         .with_classes(rng)
     }
@@ -217,6 +223,11 @@ impl Profile {
             (self.typos, self.configs) = (true, true);
             self.actor_actions += 4;
         }
+        self.second_pods = rng.permille(150) && !self.nodes && !self.restores;
+        self.copies = rng.permille(150) && !self.restores;
+        if self.second_pods || self.copies {
+            self.actor_actions += 4;
+        }
         self
     }
 
@@ -267,6 +278,6 @@ impl Profile {
         (self.kill, self.bad_image, self.refused, self.lost_answer, self.late) = (0, 0, 0, 0, 0);
         (self.relist, self.twice, self.crashes, self.handovers, self.jumps, self.actor_actions) = (0, 0, 0, 0, 0, 0);
         self.stalls = 0;
-        self.old_leader_continues = false;
+        (self.old_leader_continues, self.second_pods, self.copies) = (false, false, false);
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use flex_contract::names;
 use flex_provisioner::object::ObjectName;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::time::SimTime;
 use crate::view::View;
@@ -82,6 +82,8 @@ pub struct Store {
     version: u64,
     uids: u64,
     pod_specs: BTreeMap<String, Value>,
+    /// The pods from which the orchestrator has removed its gate, by UID, with the UIDs of their Jobs.
+    pub opened: BTreeMap<String, String>,
     /// The objects changed since this was last taken.
     pub touched: BTreeSet<(Kind, ObjectName)>,
     /// The time.
@@ -162,13 +164,15 @@ pub fn name_of(object: &Value) -> ObjectName {
     ObjectName::new(text(object, "/metadata/namespace"), text(object, "/metadata/name"))
 }
 
-/// Removes the large and constant parts from a new Job, so that they are not in each of its states. The node of its
-/// pods and the members of a batch stay, because checks read them in all states.
+/// Removes the large and constant parts from a new Job, so that they are not in each of its states. The node and the
+/// gates of its pods and the members of a batch stay, because they are read in all states.
 fn without_pod_spec(job: &mut Value) -> Value {
     let spec = job.pointer_mut("/spec/template/spec").map(Value::take).unwrap_or_default();
     let template = &mut job["spec"]["template"];
-    if let Some(affinity) = spec.get("affinity") {
-        template["spec"] = json!({ "affinity": affinity });
+    let kept = |key: &str| Some((key.to_owned(), spec.get(key)?.clone()));
+    let kept: Map<String, Value> = ["affinity", "schedulingGates"].into_iter().filter_map(kept).collect();
+    if !kept.is_empty() {
+        template["spec"] = Value::Object(kept);
     }
     if annotation(template, names::BATCH).is_empty() {
         template["metadata"]["annotations"] = Value::Null;
@@ -185,6 +189,7 @@ impl Store {
             version: 0,
             uids: 0,
             pod_specs: BTreeMap::new(),
+            opened: BTreeMap::new(),
             touched: BTreeSet::new(),
             time,
         }

@@ -12,7 +12,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::store::Kind;
+use crate::store::{self, Kind};
 
 /// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Verb {
     List,
     /// A new object.
     Create,
-    /// A merge patch.
+    /// A merge patch, or a JSON patch, whose body is a list.
     Patch,
     /// A deletion.
     Delete,
@@ -40,6 +40,10 @@ pub struct Request {
     pub name: ObjectName,
     /// Whether it concerns only the status.
     pub status: bool,
+    /// The labels of the objects that a list selects.
+    pub labels: Vec<(String, String)>,
+    /// Whether a list is of whole objects, and not of their metadata.
+    pub is_whole: bool,
     /// The body.
     pub body: Arc<Value>,
 }
@@ -90,6 +94,12 @@ impl Answer {
             "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "code": code, "reason": reason, "message": message,
         });
         Answer::new(code, &body)
+    }
+
+    /// Returns the UID of the object in the answer; empty if there is none.
+    pub fn uid(&self) -> String {
+        let body = serde_json::from_slice::<Value>(&self.body).unwrap_or_default();
+        store::uid(&body).to_owned()
     }
 
     /// Returns the message of an error.
@@ -176,6 +186,23 @@ impl Wire {
 
 /// The selection of one object by its name, as a query has it.
 const NAMED: &str = "fieldSelector=metadata.name%3D";
+/// The selection by labels, as a query has it.
+const LABELLED: &str = "labelSelector=";
+/// The form of a JSON patch.
+const JSON_PATCH: &str = "application/json-patch+json";
+/// The form of a list of metadata.
+const METADATA: &str = "as=PartialObjectMetadataList";
+
+fn header<'p>(parts: &'p http::request::Parts, name: &str) -> &'p str {
+    parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// Returns the labels that a query selects. The orchestrator selects only by equality.
+fn labels(query: &str) -> Vec<(String, String)> {
+    let selected = query.split('&').find_map(|part| part.strip_prefix(LABELLED)).unwrap_or_default();
+    let pairs = selected.split("%2C").filter_map(|label| label.split_once("%3D"));
+    pairs.map(|(key, value)| (key.replace("%2F", "/"), value.to_owned())).collect()
+}
 
 fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
     let path = parts.uri.path();
@@ -214,14 +241,19 @@ fn parse(parts: &http::request::Parts, body: Value) -> Result<Request, String> {
         ("DELETE", false) => Verb::Delete,
         _ => return Err(unknown()),
     };
+    let query = parts.uri.query().unwrap_or_default();
     if verb == Verb::List {
-        // Every other selection of a list is one of labels, which the orchestrator checks again.
-        let named = parts.uri.query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix(NAMED)));
+        let named = query.split('&').find_map(|part| part.strip_prefix(NAMED));
         name = named.unwrap_or_default().to_owned();
     }
+    if verb == Verb::Patch && body.is_array() != (header(parts, "content-type") == JSON_PATCH) {
+        return Err(unknown());
+    }
+    let labels = labels(query);
+    let is_whole = !header(parts, "accept").contains(METADATA);
     if verb == Verb::Create {
         name = body["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     }
     let status = texts.get(2) == Some(&"status");
-    Ok(Request { verb, kind, name: ObjectName { namespace, name }, status, body: Arc::new(body) })
+    Ok(Request { verb, kind, name: ObjectName { namespace, name }, status, labels, is_whole, body: Arc::new(body) })
 }

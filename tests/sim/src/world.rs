@@ -2,6 +2,7 @@
 //! processes ([`image`]), and the storage backend. Each reconciles one object at a time and takes one step.
 
 mod image;
+mod pods;
 mod snapshots;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,7 @@ pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
 pub use image::{Container, Process};
+pub use pods::has_start_gate;
 
 /// The key of storage: the id that the image got, and the node; empty for storage in the network.
 pub type StorageKey = (String, String);
@@ -62,8 +64,12 @@ pub struct World {
     pub retained: BTreeSet<String>,
     /// The ids of snapshots whose contents looked restored, and that an admin has let go.
     pub let_go: BTreeSet<String>,
+    /// The Jobs that somebody has made as copies of the orchestrator's, by UID.
+    pub copies: BTreeSet<String>,
     /// The Jobs that have had their pod, by UID.
     created: BTreeSet<String>,
+    /// The processes whose pods were removed by force, by the names of the pods, with the UIDs of their Jobs.
+    ghosts: BTreeMap<ObjectName, String>,
     /// The violations found.
     pub wrong: Vec<String>,
     /// Whether storage was made or removed.
@@ -107,7 +113,7 @@ impl World {
     /// Reconciles an object in the role of its controller.
     pub fn reconcile(&mut self, store: &mut Store, rng: &mut Rng, profile: &Profile, kind: Kind, name: &ObjectName) {
         let again = match kind {
-            Kind::Job => self.job(store, name),
+            Kind::Job => self.job(store, rng, profile, name),
             Kind::Pod => self.pod(store, rng, profile, name),
             Kind::Claim => self.claim(store, rng, profile, name),
             Kind::Volume => volume(store, name),
@@ -166,7 +172,7 @@ impl World {
         true
     }
 
-    fn job(&mut self, store: &mut Store, name: &ObjectName) -> bool {
+    fn job(&mut self, store: &mut Store, rng: &mut Rng, profile: &Profile, name: &ObjectName) -> bool {
         let Some(job) = store.get(Kind::Job, name).cloned() else { return false };
         let now = store.time.text();
         let pods: Vec<(ObjectName, Rc<Value>)> = store
@@ -209,25 +215,19 @@ impl World {
                 store.time.millis() + 1000 * store::number(&job, "/spec/activeDeadlineSeconds").unsigned_abs();
             self.timers.insert((deadline, Kind::Job, name.clone()));
             store.update(Kind::Job, name, |job| job["status"]["deadline"] = json!(deadline));
-            let template = &job["spec"]["template"];
-            let pod_name = format!("{}-{}", name.name, store.new_uid("r"));
-            let pod = json!({
-                "metadata": {
-                    "name": pod_name, "namespace": name.namespace,
-                    "labels": template["metadata"]["labels"],
-                    "annotations": annotations_for_checks(template),
-                    "finalizers": [TRACKING],
-                    "ownerReferences": [{ "apiVersion": "batch/v1", "kind": "Job", "name": name.name, "uid": uid(&job), "controller": true, "blockOwnerDeletion": true }],
-                },
-                "spec": { "wants": wanted_node(&job) },
-                "status": { "phase": "Pending" },
-            });
-            store.create(Kind::Pod, pod);
+            pods::make(store, name, &job);
+            // A Job controller that takes over may not know of the pod that its predecessor has just made.
+            if profile.second_pods && rng.permille(150) {
+                count("pods made twice");
+                pods::make(store, name, &job);
+            }
             return true;
         }
+        // A terminating pod that somebody removed by force had been counted.
+        let uncounted = usize::from(pods.is_empty() && self.created.contains(uid(&job)));
         let over = |store: &mut Store, kind: &str, reason: &str| {
             let millis = store.time.millis();
-            let counted = pods.iter().filter(|(_, pod)| ended(pod)).count();
+            let counted = pods.iter().filter(|(_, pod)| ended(pod)).count() + uncounted;
             store.update(Kind::Job, name, |job| {
                 condition(job, kind, reason, &now);
                 if counted > 0 {
@@ -239,9 +239,15 @@ impl World {
             });
         };
         let target = has_condition(&job, "FailureTarget");
-        if let Some((_, pod)) = pods.iter().find(|(_, pod)| ended(pod)) {
-            let failed = target || text(pod, "/status/phase") == "Failed";
+        if pods.iter().any(|(_, pod)| ended(pod)) {
             let met = has_condition(&job, "SuccessCriteriaMet");
+            if (target || met)
+                && let Some(again) = pods::end_others(store, &pods)
+            {
+                return again;
+            }
+            let has_failed = pods.iter().any(|(_, pod)| text(pod, "/status/phase") == "Failed");
+            let failed = target || (has_failed && !met);
             let reason = if target { "DeadlineExceeded" } else { "BackoffLimitExceeded" };
             match (failed, target, met) {
                 (true, true, _) => over(store, "Failed", reason),
@@ -251,8 +257,17 @@ impl World {
             }
             return true;
         }
+        if pods.is_empty() && !target && !store.is_closed(&name.namespace) {
+            count("second pods of a Job");
+            pods::make(store, name, &job);
+            return true;
+        }
         if pods.is_empty() {
             over(store, "Failed", "BackoffLimitExceeded");
+            return true;
+        }
+        if let Some(surplus) = pods::surplus(&pods) {
+            store.delete(Kind::Pod, &surplus);
             return true;
         }
         let deadline = job["status"]["deadline"].as_u64().unwrap_or(u64::MAX);
@@ -269,7 +284,7 @@ impl World {
     }
 
     fn pod(&mut self, store: &mut Store, rng: &mut Rng, profile: &Profile, name: &ObjectName) -> bool {
-        let Some(pod) = store.get(Kind::Pod, name).cloned() else { return false };
+        let Some(pod) = store.get(Kind::Pod, name).cloned() else { return self.ghost(rng, profile, name) };
         let job = store.get(Kind::Job, &ObjectName::new(&name.namespace, owner(&pod)));
         let job = job.filter(|job| uid(job) == owner_uid(&pod)).cloned();
         if job.is_none() && !is_deleting(&pod) {
@@ -300,7 +315,7 @@ impl World {
                 end_unstarted(store, name);
                 return true;
             }
-            return self.schedule(store, rng, name, &pod);
+            return !pods::is_gated(&pod["spec"]) && self.schedule(store, rng, name, &pod);
         }
         if text(&pod, "/status/phase") == "Pending" {
             if is_deleting(&pod) {
@@ -315,6 +330,7 @@ impl World {
                 store.update(Kind::Pod, name, |pod| pod["status"]["containerStatuses"] = waiting);
                 return false;
             }
+            self.check_start(store, name, &pod, &job);
             self.start(store, rng, profile, name, &pod, &job);
             return true;
         }
@@ -421,7 +437,8 @@ fn owner(pod: &Value) -> &str {
     text(pod, "/metadata/ownerReferences/0/name")
 }
 
-fn owner_uid(pod: &Value) -> &str {
+/// Returns the UID of a pod's Job.
+pub fn owner_uid(pod: &Value) -> &str {
     text(pod, "/metadata/ownerReferences/0/uid")
 }
 

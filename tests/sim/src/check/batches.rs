@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{Guarantee, Violation};
 use crate::store::{Change, Kind, Store, annotation, document, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
+use crate::world::World;
 
 /// A member of a Job, with the number of its attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -34,14 +35,17 @@ fn provisions(job: &Value) -> bool {
     label(job, names::LABEL_OPERATION) == "provision" && label(job, names::LABEL_INSTANCE) == crate::INSTANCE
 }
 
-/// Checks that no member of a new Job is, or was, in another Job by the same stamp.
-pub fn second_job(store: &Store, request: &Request) -> Option<Violation> {
+/// Checks that no member of a new Job is, or was, in another Job by the same stamp. Jobs that somebody else has made as
+/// copies do not count.
+pub fn second_job(store: &Store, world: &World, request: &Request) -> Option<Violation> {
     let Request { verb: Verb::Create, kind: Kind::Job, name, body, .. } = request else { return None };
     if !provisions(body) {
         return None;
     }
     let wanted = members(body);
-    let others = store.log(Kind::Job).iter().filter(|change| change.name != *name && provisions(&change.object));
+    let is_copy = |job: &Value| world.copies.contains(uid(job));
+    let is_other = |change: &&Change| change.name != *name && provisions(&change.object) && !is_copy(&change.object);
+    let others = store.log(Kind::Job).iter().filter(is_other);
     let both = |other: &Change| members(&other.object).into_iter().find(|member| wanted.contains(member));
     let (other, member) = others.filter_map(|other| Some((&other.name, both(other)?))).next()?;
     let what = format!("attempt {} of {} is in two Jobs: {other} and {name}", member.attempt, member.id);

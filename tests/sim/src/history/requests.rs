@@ -3,7 +3,7 @@
 use super::{History, StepResult};
 use crate::bugs::Bug;
 use crate::check::Violation;
-use crate::store::Kind;
+use crate::store::{self, Kind};
 use crate::trace::{count, line};
 use crate::wire::{Answer, Pending, Request, Verb};
 use crate::{api, check};
@@ -140,17 +140,20 @@ impl History {
             bug.distort(&mut self.store, &mut request);
             let replica = self.replicas.iter().find(|replica| replica.number == from);
             let observed = replica.map_or(0, |replica| replica.cache(request.kind));
-            if let Some(answer) = bug.answer(&self.store, &request, observed) {
+            let job = self.store.get(Kind::Job, &request.name).filter(|_| request.kind == Kind::Job);
+            let is_own = job.is_some_and(|job| self.answered.contains(&(from, store::uid(job).to_owned())));
+            if let Some(answer) = bug.answer(&self.store, &request, observed, is_own) {
                 return Ok(answer);
             }
         }
         // Removing a Job removes the record of its attempt: the next attempt may have its number.
         if !self.profile.manual_removals
-            && let Some(wrong) = check::batches::second_job(&self.store, &request)
+            && let Some(wrong) = check::batches::second_job(&self.store, &self.world, &request)
         {
             return Err(vec![wrong]);
         }
-        if let Some(wrong) = check::request(&self.store, &self.world, &request) {
+        let opens = check::gates::request(&self.store, &self.answered, from, &request);
+        if let Some(wrong) = check::request(&self.store, &self.world, &request).or(opens) {
             return Err(vec![wrong]);
         }
         let answer = api::handle(&mut self.store, &request);
@@ -169,7 +172,11 @@ impl History {
         if let Some(pending) = waiting.requests.remove(&number)
             && let (Some(back), Some(answer)) = (pending.back, pending.answer)
         {
-            let _ = back.send(answer);
+            let Request { verb, kind, .. } = pending.request;
+            let created = (verb == Verb::Create && kind == Kind::Job && answer.code == 201).then(|| answer.uid());
+            if back.send(answer).is_ok() {
+                self.answered.extend(created.map(|uid| (pending.from, uid)));
+            }
         }
     }
 }
