@@ -34,6 +34,7 @@ LIST
     [[ $scope != push && $scope != test ]] || echo 'skopeo skopeo'
     [[ $scope == test ]] || return 0
     cat <<'LIST'
+curl curl
 docker-registry docker-registry
 c++ g++
 ganesha.nfsd nfs-ganesha

@@ -88,7 +88,7 @@ enum Command {
     /// Needs no cluster, unless --cluster is given. Prints a line for each case; `--explain ID` says what a case does, why,
     /// and how to mend the program. Exits 0 if no case fails, 1 if a case fails, and 2 if the cases could not be run, or if
     /// something that they made could not be removed.
-    Conformance(desk::conformance::ConformanceArgs),
+    Conformance(Box<desk::conformance::ConformanceArgs>),
     /// Check whether the cluster is ready for the orchestrator (--pre), or whether the installation works.
     ///
     /// Prints a line for each check with ✓, ‼ or ✗, and what to do. Exits 0 if all is well, 1 if there are warnings, and
@@ -214,7 +214,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Render(args) => render::render(args),
         Command::New(args) => new::new(args),
         Command::Try(args) => desk::attempt::attempt(args),
-        Command::Conformance(args) => desk::conformance::conformance(args),
+        Command::Conformance(args) => desk::conformance::conformance(*args),
         Command::Check(args) => check::check(args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Vouch(args) => vouch::vouch(args),

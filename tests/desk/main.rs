@@ -2,10 +2,12 @@
 
 #![cfg(target_os = "linux")]
 
+mod array;
 mod attempt;
 mod confined;
 mod conformance;
 mod elsewhere;
+mod front;
 mod scaffold;
 mod shipped;
 mod wrong;
@@ -16,6 +18,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
+
+use flex_desk::conformance::Case;
 
 /// The directory with `flex-pv`: that of the command, where a build of the whole workspace leaves it.
 static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -42,6 +46,11 @@ fn built(package: &str, program: &str) -> PathBuf {
         assert!(build.status().expect("cargo starts").success(), "{program} cannot be built");
     }
     path
+}
+
+/// Returns the cases that need no front before a server.
+fn without_front() -> Vec<Case> {
+    Case::ALL.iter().filter(|case| !case.needs_front()).copied().collect()
 }
 
 /// A directory with the files of a test.

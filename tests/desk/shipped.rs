@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use conformance_report::{Outcomes, Row};
+use flex_desk::conformance::Case;
 use ganesha::{Ganesha, Options};
 use orchestrator::csi_driver::RealDriver;
 
@@ -43,6 +44,14 @@ fn outcomes(config: &str, file: &str, arguments: &[&str]) -> (Outcomes, String) 
     assert_eq!(answer.code, Some(0), "{config}: {}", answer.err);
     let ids = answer.err.split("begin with ").nth(1).and_then(|rest| rest.split_whitespace().next());
     (outcomes, ids.unwrap_or_default().to_owned())
+}
+
+/// Runs the cases with a front before the server on a shipped config, which passes them all.
+fn passes_behind_a_front(config: &str, file: &str, arguments: &[&str]) {
+    let cases: Vec<&Case> = Case::ALL.iter().filter(|case| case.needs_front()).collect();
+    let only: Vec<&str> = cases.iter().flat_map(|case| ["--only", case.id()]).collect();
+    let (outcomes, _) = outcomes(config, file, &[&only[..], arguments].concat());
+    assert_eq!(outcomes.passed(), cases.len(), "{outcomes:?}");
 }
 
 /// Writes a claim for a block volume of a class, and returns its path. The volume is small: a case makes eight of them.
@@ -83,6 +92,19 @@ fn the_shipped_nfs_passes_and_the_page_says_so() {
 
 #[test]
 #[ignore = "takes a minute: a stage of its own runs it"]
+fn the_shipped_nfs_passes_behind_a_front() {
+    let server = Ganesha::start(Options::default());
+    let (port, nfs) = (format!("port={}", server.port()), built("nfs-provisioner", "nfs-provisioner"));
+    let of_server = ["--set", "server=127.0.0.1", "--set", &port, "--set", "on-delete=delete"];
+    let export = format!("export={}", Ganesha::EXPORT);
+    let files = format!("--external-storage={}", server.directory().display());
+    let nfs = nfs.to_str().expect("UTF-8");
+    let front = ["--set", &export, "--front", "server,port", &files, nfs];
+    passes_behind_a_front("nfs.yaml", "configmaps/nfs.yaml", &[&of_server[..], &front].concat());
+}
+
+#[test]
+#[ignore = "takes a minute: a stage of its own runs it"]
 fn the_shipped_block_devices_pass_and_the_page_says_so() {
     if !Path::new("/dev/loop-control").exists() {
         eprintln!("NOT RUN: this machine has no loop devices");
@@ -98,17 +120,46 @@ fn the_shipped_block_devices_pass_and_the_page_says_so() {
     check(&[outcomes.row("hostpath-block.yaml", " with `--on-node /dev=/dev` and a claim for a block volume")]);
 }
 
+/// Starts the CSI driver of the tests in a directory, and waits until it serves.
+fn csi_driver(folder: &str) -> RealDriver {
+    fs::create_dir(folder).unwrap();
+    let driver = RealDriver::start(Path::new(folder));
+    let began = Instant::now();
+    while !Path::new(folder).join("csi.sock").exists() {
+        assert!(began.elapsed() < Duration::from_secs(120), "the driver does not serve");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    driver
+}
+
+/// Checks that the driver has nothing.
+fn is_empty(driver: &RealDriver) {
+    let listed = driver.list();
+    for kind in ["volumes", "snapshots", "leftovers"] {
+        assert_eq!(listed[kind].as_array().map(Vec::len), Some(0), "{listed}");
+    }
+}
+
+#[test]
+#[ignore = "takes a minute: a stage of its own runs it"]
+fn the_shipped_csi_passes_behind_a_front() {
+    let files = Files::new();
+    let folder = files.path("driver");
+    let driver = csi_driver(&folder);
+    let (own, sources) = ("csi-driver=csi.test.flex-provisioner.io", "volume-sources=csi:csi.test.flex-provisioner.io");
+    let on_node = format!("/var/lib/kubelet/plugins/csi-hostpath={folder}");
+    let csi = built("csi-provisioner", "csi-provisioner");
+    let csi = csi.to_str().expect("UTF-8");
+    let arguments = ["--set", own, "--set", sources, "--on-node", &on_node, "--front", "csi-endpoint", csi];
+    passes_behind_a_front("csi.yaml", "configmaps/csi.yaml", &arguments);
+    is_empty(&driver);
+}
+
 #[test]
 fn the_shipped_csi_passes_and_the_page_says_so() {
     let files = Files::new();
     let folder = files.path("driver");
-    fs::create_dir(&folder).unwrap();
-    let driver = RealDriver::start(Path::new(&folder));
-    let began = Instant::now();
-    while !Path::new(&folder).join("csi.sock").exists() {
-        assert!(began.elapsed() < Duration::from_secs(120), "the driver does not serve");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let driver = csi_driver(&folder);
     let name = "csi.test.flex-provisioner.io";
     let (own, sources) = (format!("csi-driver={name}"), format!("volume-sources=csi:{name}"));
     let on_node = format!("/var/lib/kubelet/plugins/csi-hostpath={folder}");
@@ -125,22 +176,24 @@ fn the_shipped_csi_passes_and_the_page_says_so() {
     let own = ["--set", &own, "--set", &sources, "--on-node", &on_node, "--external-storage", csi];
     let arguments = [&classes[..], &own].concat();
     check(&[changed_row("csi.yaml", " with `--on-node` and `--external-storage`", &arguments)]);
-    let listed = driver.list();
-    for kind in ["volumes", "snapshots", "leftovers"] {
-        assert_eq!(listed[kind].as_array().map(Vec::len), Some(0), "{listed}");
-    }
+    is_empty(&driver);
 }
 
-/// Runs all cases on a shipped config of the image `cinder`, with values of the test in place of those of an example.
-fn cinder_row(config: &str, cinder: &openstack::Cinder, project: &str, replace: &[(&str, &str)]) -> Row {
+/// Writes a shipped config with values of the test in place of those of an example, and returns its path.
+fn with_values(files: &Files, config: &str, replace: &[(&str, &str)]) -> String {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("configmaps").join(config);
     let mut text = fs::read_to_string(shipped).unwrap();
     for (example, own) in replace {
         assert!(text.contains(example), "{config} has no {example}");
         text = text.replace(example, own);
     }
+    files.write(config, &text)
+}
+
+/// Runs all cases on a shipped config of the image `cinder`, with values of the test in place of those of an example.
+fn cinder_row(config: &str, cinder: &openstack::Cinder, project: &str, replace: &[(&str, &str)]) -> Row {
     let files = Files::new();
-    let file = files.write(config, &text);
+    let file = with_values(&files, config, replace);
     let program = built("cinder-provisioner", "cinder-provisioner");
     let program = program.to_str().expect("UTF-8");
     // The kubelet makes no file system on such a volume larger, so the image expands only block volumes.
@@ -160,6 +213,22 @@ fn the_shipped_cinder_passes_and_the_page_says_so() {
     let own = format!("http://127.0.0.1:{}/v3", cinder.port());
     let replace = [("http://cinder.example:8776/v3", own.as_str())];
     check(&[cinder_row("cinder-standalone.yaml", &cinder, "kubernetes", &replace)]);
+}
+
+#[test]
+#[ignore = "takes minutes: a stage of its own runs it"]
+fn the_shipped_cinder_passes_behind_a_front() {
+    let _one = CINDER.lock().unwrap_or_else(PoisonError::into_inner);
+    let cinder = openstack::Cinder::start(openstack::Options::default());
+    let (files, own) = (Files::new(), format!("http://127.0.0.1:{}/v3", cinder.port()));
+    let file = with_values(&files, "cinder-standalone.yaml", &[("http://cinder.example:8776/v3", own.as_str())]);
+    let program = built("cinder-provisioner", "cinder-provisioner");
+    let program = program.to_str().expect("UTF-8");
+    let claim = block_claim(&files, "cinder-standalone");
+    let arguments = ["--claim", &claim, "--front", "OS_CINDER_ENDPOINT", program];
+    passes_behind_a_front("cinder-standalone.yaml", &file, &arguments);
+    let project = cinder.project("kubernetes");
+    assert_eq!((project.volumes().len(), project.snapshots().len()), (0, 0));
 }
 
 #[test]

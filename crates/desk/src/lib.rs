@@ -11,6 +11,7 @@
 //! - [`desk`]: runs a container, with the API beside it, and returns how it ended
 //! - [`verdict`]: what the orchestrator makes of that
 //! - [`conformance`]: the cases that prove that a program keeps the contract
+//! - [`front`]: a proxy between a program and the server of its storage, which fails as planned
 //! - [`api`]: the API server
 //! - [`sandbox`]: how a process gets the mounts and the user of a container
 
@@ -19,6 +20,7 @@ mod below;
 pub mod conformance;
 pub mod container;
 pub mod desk;
+pub mod front;
 pub mod on_node;
 pub mod order;
 pub mod rights;

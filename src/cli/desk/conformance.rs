@@ -7,8 +7,9 @@ use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use flex_desk::conformance::patience::Repeat;
-use flex_desk::conformance::{self, Case, Done, Outcome, Possible, Report, Storage, run};
+use flex_desk::conformance::{self, Case, Commands, Done, Outcome, Possible, Report, Storage, run};
 use flex_desk::desk::{Isolation, Tools};
+use flex_desk::front::Wanted;
 use quick_junit::{NonSuccessKind, Report as Junit, TestCase, TestCaseStatus, TestSuite};
 use serde_json::{Value, json};
 
@@ -47,6 +48,15 @@ pub(in crate::cli) struct ConformanceArgs {
     /// The storage is neither in directories of the node nor on this machine: a server, a cloud or a driver has it. Cases then look at list runs in place of files, and delete what they have made by delete runs. With a DIRECTORY of this machine that has the storage's files, cases look there.
     #[arg(long, value_name = "DIRECTORY", num_args = 0..=1, require_equals = true)]
     external_storage: Option<Option<PathBuf>>,
+    /// The parameter with the address of the storage's server, or ADDRESS,PORT for two parameters. The command stands between program and server then: it loses answers, cuts the line, answers 500 and is slow. Implies `--external-storage`.
+    #[arg(long, value_name = "PARAMETER", value_parser = Wanted::parse)]
+    front: Option<Wanted>,
+    /// A command of the shell that prints the content of a volume, which the variables VOLUME_ID, VOLUME_SOURCE and PV_FILE describe.
+    #[arg(long, value_name = "COMMAND", requires = "write_with")]
+    read_with: Option<String>,
+    /// A command of the shell that makes its standard input the content of such a volume.
+    #[arg(long, value_name = "COMMAND", requires = "read_with")]
+    write_with: Option<String>,
     #[command(flatten)]
     subject: Subject,
     #[command(flatten)]
@@ -77,6 +87,9 @@ fn explain(case: Case) {
     if let Some(capability) = case.needs() {
         say!("It runs only if the config declares the capability {capability}.");
     }
+    if case.needs_front() {
+        say!("It runs only with --front.");
+    }
     for (place, possible) in
         [("On a cluster", case.on_cluster()), ("With external storage", case.with_external_storage())]
     {
@@ -86,11 +99,17 @@ fn explain(case: Case) {
             Possible::No(why) => say!("{place} it is not possible: {why}."),
         }
     }
+    if case.with_commands() {
+        say!("With --read-with and --write-with it is possible with external storage, too.");
+    }
     say!("\nWhy: {}\nTo mend the program: {}", plain(case.why()), plain(case.mend()));
 }
 
 fn prove(args: &ConformanceArgs) -> anyhow::Result<Report> {
-    let chosen = |case: &&Case| args.only.is_empty() || args.only.iter().any(|id| id == case.id());
+    let chosen = |case: &&Case| match args.only.is_empty() {
+        true => args.front.is_some() || !case.needs_front(),
+        false => args.only.iter().any(|id| id == case.id()),
+    };
     let cases: Vec<Case> = Case::ALL.iter().filter(chosen).copied().collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let shows = args.output == Output::Table;
@@ -136,7 +155,8 @@ fn on_desk(
     if storage.is_shared() {
         remark!("the ids of all volumes and snapshots of this call begin with {call}-");
     }
-    let subject = conformance::Subject { setting: &setting, tools: &tools, storage: &storage, call: &call };
+    let front = args.front.as_ref();
+    let subject = conformance::Subject { setting: &setting, tools: &tools, storage: &storage, call: &call, front };
     let proof = runtime.block_on(async {
         let mut signals = Signals::new()?;
         let stopped = async || {
@@ -148,6 +168,10 @@ fn on_desk(
         Ok::<_, std::io::Error>(run(subject, cases, stopped, after).await)
     })?;
     name_left(&proof.left);
+    proof.notes.iter().for_each(|note| remark!("{note}"));
+    if storage.is_external && front.is_none() && args.only.is_empty() {
+        remark!("no case has let the server fail: --front PARAMETER adds cases that do");
+    }
     Ok((Report { done: proof.done?, isolation: proof.isolation }, proof.left))
 }
 
@@ -155,10 +179,12 @@ fn on_desk(
 fn storage(args: &ConformanceArgs, tools: &Tools) -> anyhow::Result<Storage> {
     let files = args.external_storage.iter().flatten().next();
     let named = |path: &PathBuf| directory(path, &format!("--external-storage={}", path.display()));
+    let commands = args.read_with.clone().zip(args.write_with.clone());
     Ok(Storage {
         on_node: tools.on_node.clone(),
-        is_external: args.external_storage.is_some(),
+        is_external: args.external_storage.is_some() || args.front.is_some(),
         files: files.map(named).transpose()?,
+        commands: commands.map(|(read, write)| Commands { read, write }),
     })
 }
 

@@ -9,6 +9,8 @@ use flex_core::model::claim::Claim;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 
+use super::commands::Commands;
+use super::fronted::Fronted;
 use super::mounts::Mounts;
 use super::on_desk::{OnDesk, Parts};
 use super::patience::{Repeats, patiently};
@@ -25,6 +27,10 @@ use crate::verdict::{asks_scheduler, verdict};
 const TIMES: u32 = 8;
 /// The number of times at which a run is killed on a cluster or with external storage, where each takes seconds.
 const TIMES_ELSEWHERE: u32 = 4;
+
+/// The reason for cases that need a front.
+const NO_FRONT: &str =
+    "nothing is between program and server: name the parameter with the server's address by --front PARAMETER";
 
 /// The reason why a case ends before its end.
 #[derive(Debug)]
@@ -103,6 +109,17 @@ impl Bench {
     /// Returns the pods that mount volumes; none on a desk, where the case looks at files.
     pub fn mounts(&self) -> Option<&dyn Mounts> {
         self.place.mounts()
+    }
+
+    /// Returns the commands of a person that write and read the content of volumes.
+    pub fn commands(&self) -> Option<&Commands> {
+        self.place.desk()?.parts.storage.commands.as_ref()
+    }
+
+    /// Returns the front before the server of the storage. Without one the case ends here.
+    pub(super) fn fronted(&self) -> Step<Rc<Fronted>> {
+        let front = self.desk()?.parts.front.clone();
+        front.ok_or_else(|| Halt::NotPossible(NO_FRONT.into()))
     }
 
     /// Checks whether the case can see the files of the storage.

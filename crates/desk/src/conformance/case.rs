@@ -73,7 +73,8 @@ cases! {
     KilledAtCreate = "killed-at-create", None,
         "The answer of the API can be lost.",
         "Take a volume that exists with the same storage for a success, as `flex-pv create` does.";
-    /// The storage is compared at the moment when the volume exists, and at the end of the run.
+    /// The storage is compared at the moment when the volume exists, and at the end of the run. With `--read-with` and
+    /// `--write-with`, the volume is written and read at that moment, and a clone or a restored volume is whole.
     VolumeIsLast = "volume-is-last", None,
         "The claim can be bound, and a pod can start, as soon as the volume exists.",
         "Create the PersistentVolume as the last act: `exec flex-pv create …`.";
@@ -117,6 +118,33 @@ cases! {
     StorageFails = "storage-fails", None,
         "After 64 and 65 the orchestrator waits until the claim changes, and after a delete run that exits 0 it forgets the storage.",
         "Check each step: `set -e`, or `|| exec flex-pv fail retry …`. Use `never` only for what the claim itself asks for.";
+    /// With `--front`: the server of the storage acts, and its answer is lost, one request of each run after the other. The runs
+    /// make, repeat, copy, list, grow and delete a volume. Each is repeated as on a cluster. Then every volume is there once,
+    /// with its content, and after the deletion the server has nothing of it.
+    AnswerLost = "answer-lost", None,
+        "A network can fail when the server has done its work. A client that then asks again for a new volume gets a second one, which nobody deletes.",
+        "Give the object on the server a name with `CLAIM_UUID`. Before you make one, look for that name, also before you try again. Take \"it exists already\" at a creation and \"not found\" at a deletion for a success. Delete all that has the name.";
+    /// With `--front`: the server answers 500 or 503 to one request of each run after the other, and then to all requests for
+    /// 8 seconds. No run ends with 64, 65 or 78 for that, or exits 0 without its work. The rest is as for `answer-lost`. If the
+    /// client does not speak HTTP/1 without TLS, its line is closed in place of the answer.
+    ServerFails = "server-fails", None,
+        "A server that restarts answers so for a while. After 64, 65 or 78 the orchestrator waits until the claim changes, and after a delete run that exits 0 it forgets the storage.",
+        "Check the status of each answer: `curl --fail` and `set -e`, or `raise_for_status()`. End with 75, by `flex-pv fail retry`. Only 404 says that something is not there. Keep passwords out of the message.";
+    /// With `--front`: the line breaks in the middle of an answer, one request of each run after the other. The rest is as for
+    /// `answer-lost`, and half a list is no list.
+    LineCut = "line-cut", None,
+        "Half an answer can look like a whole one to a program that reads lines.",
+        "Read the whole answer, and check that it is whole, before you use any of it. `curl` says so by its exit code, which a pipe hides.";
+    /// With `--front`: a run is killed when the server has acted on one of its requests, one after the other, and then repeated.
+    /// The rest is as for `answer-lost`. What the server has made for a run is deleted at the end, whatever its name.
+    KilledAtAnswer = "killed-at-answer", None,
+        "A node can die between two requests. What the server has made under a name that no other run knows stays for ever.",
+        "Give everything on the server a name with `CLAIM_UUID` or `SNAPSHOT_ID`, also what is there only for a while, and look for it first.";
+    /// With `--front`: the first three answers to a run are two seconds late. The runs that make, list and delete a volume
+    /// succeed within the `timeout` of the config, perhaps after further attempts. The rest is as for `answer-lost`.
+    ServerSlow = "server-slow", None,
+        "Busy servers are slow, and a request that seems lost may still be done.",
+        "Wait for at least 30 seconds, and after that look for what the server has done.";
     /// The API refuses the volume. The run fails, and says why in at most 4096 bytes.
     LastWords = "last-words", None,
         "The last words are the event that the user reads. The kubelet cuts longer ones.",

@@ -63,9 +63,9 @@ fn place(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<Place> {
     })
 }
 
-/// Returns the directory of a volume; `None` for a device, and where pods mount volumes.
+/// Returns the directory of a volume; `None` for a device, and where pods or commands write and read volumes.
 pub(super) fn directory(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<Option<PathBuf>> {
-    if bench.mounts().is_some() {
+    if bench.mounts().is_some() || bench.commands().is_some() {
         return Ok(None);
     }
     match place(bench, volume, id)? {
@@ -85,6 +85,9 @@ pub(super) fn device_size(bench: &Bench, volume: &PersistentVolume) -> Option<u6
 pub(super) async fn write(bench: &Bench, made: &Made, text: &str) -> Step<()> {
     if let Some(mounts) = bench.mounts() {
         return write_by_pod(mounts, &made.volume, text).await;
+    }
+    if let Some(commands) = bench.commands() {
+        return commands.write(bench, &made.volume, &made.claim.volume_id(), text).await;
     }
     match place(bench, &made.volume, &made.claim.volume_id())? {
         Place::Directory(path) => {
@@ -143,6 +146,9 @@ pub(super) async fn has(bench: &Bench, volume: &PersistentVolume, id: &str, want
             Reading::Unusable(why) => Err(Halt::Failed(why)),
         };
     }
+    if let Some(commands) = bench.commands() {
+        return commands.has(bench, volume, id, wanted).await;
+    }
     let text = match place(bench, volume, id) {
         Ok(place) => read(&place, wanted.len()),
         // The directory of the copy is missing, although that of the source was there.
@@ -150,4 +156,13 @@ pub(super) async fn has(bench: &Bench, volume: &PersistentVolume, id: &str, want
         Err(other) => return Err(other),
     };
     check(text.as_deref() == Some(wanted), || lost(text.is_none()))
+}
+
+/// Checks whether a new volume has a text that a user has written into another one.
+pub(super) async fn shows(bench: &Bench, made: &Made, text: &str) -> Step<bool> {
+    let id = made.claim.volume_id();
+    match bench.commands() {
+        Some(commands) => commands.shows(bench, &made.volume, &id, text).await,
+        None => Ok(has(bench, &made.volume, &id, text).await.is_ok()),
+    }
 }

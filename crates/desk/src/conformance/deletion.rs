@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use flex_core::object::ObjectName;
 
 use super::bench::{Bench, Halt, Step, check};
-use super::content::{TEXT, directory, has};
+use super::content::{TEXT, directory, shows};
 use super::listed::{list, shown_by_storage, unlisted};
 use super::provision::order;
 use super::rest::Rest;
@@ -131,7 +131,7 @@ pub(super) async fn next_volume_empty(bench: &Bench) -> Step<()> {
             };
             format!("a volume was deleted with the data of its user, and the next new volume {has}")
         })?;
-        let has_text = has(bench, &made.volume, &next.volume_id(), TEXT).await.is_ok();
+        let has_text = shows(bench, &made, TEXT).await?;
         check(!has_text, || "a volume was deleted, and the next new volume has the data of its user".into())?;
         bench.succeed(&Order::Delete(made)).await?;
         bench.forget(&next).await?;

@@ -6,12 +6,16 @@ mod beside;
 mod capabilities;
 pub mod case;
 pub mod clean;
+mod commanded;
+mod commands;
 mod content;
 mod copies;
 mod cuts;
 mod deletion;
 mod desk_place;
+mod fronted;
 pub mod leftovers;
+mod life;
 mod listed;
 mod moments;
 pub mod mounts;
@@ -21,8 +25,10 @@ pub mod pending;
 pub mod place;
 mod possible;
 mod provision;
+mod ready;
 mod rest;
 mod sample;
+mod server;
 mod storage;
 mod told;
 mod tree;
@@ -40,8 +46,10 @@ use flex_core::config::capability;
 use self::bench::{Bench, Halt, Step};
 pub use self::case::Case;
 use self::clean::listed;
+pub use self::commands::Commands;
 use self::cuts::Cuts;
 use self::desk_place::clean;
+use self::fronted::Fronted;
 pub use self::on_desk::OnDesk;
 use self::on_desk::Parts;
 use self::patience::{Repeat, Repeats};
@@ -49,6 +57,7 @@ use self::place::{Ids, Place};
 pub use self::possible::Possible;
 pub use self::storage::Storage;
 use crate::desk::{DeskError, Isolation, Temporary, Tools};
+use crate::front::{Front, Wanted};
 use crate::setting::Setting;
 
 /// The result of a case.
@@ -113,6 +122,8 @@ pub struct Proof {
     pub isolation: Isolation,
     /// The storage that the command could not delete.
     pub left: Vec<String>,
+    /// What the cases could not do, though they ran.
+    pub notes: Vec<String>,
 }
 
 /// The program that a proof is about, and its storage.
@@ -126,6 +137,8 @@ pub struct Subject<'a> {
     pub storage: &'a Storage,
     /// Eight hexadecimal digits that differ for each call of the command.
     pub call: &'a str,
+    /// The parameters with the address of the storage's server, if a front is to stand before it.
+    pub front: Option<&'a Wanted>,
 }
 
 /// Runs cases on a program of this machine, and calls a function after each. When `stopped` returns, the cases end and their
@@ -136,7 +149,7 @@ pub async fn run(
     mut stopped: impl AsyncFnMut(),
     mut after: impl FnMut(&Done),
 ) -> Proof {
-    let mut proof = Proof { done: Ok(Vec::new()), isolation: Isolation::Root, left: Vec::new() };
+    let mut proof = Proof { done: Ok(Vec::new()), isolation: Isolation::Root, left: Vec::new(), notes: Vec::new() };
     let done = run_into(&mut proof, &subject, cases, &mut stopped, &mut after).await;
     if done.is_ok() && subject.storage.is_shared() && proof.left.is_empty() {
         // A delete run may have exited 0 and deleted nothing.
@@ -157,11 +170,13 @@ async fn run_into(
 ) -> Result<Vec<Done>, DeskError> {
     let Subject { setting, storage, call, .. } = subject;
     let folder = Temporary::new()?;
-    let parts = subject.parts(folder.path())?;
+    let front = subject.front().await?;
+    let parts = Parts { front: front.clone(), ..subject.parts(folder.path())? };
     let mut all = Vec::new();
     for (n, case) in cases.iter().enumerate() {
         let (began, repeats) = (Instant::now(), Repeats::default());
-        let without_files = (!storage.has_files()).then_some(case.with_external_storage());
+        let by_commands = storage.commands.is_some() && case.with_commands();
+        let without_files = (!storage.has_files() && !by_commands).then_some(case.with_external_storage());
         let prevented = without_files.and_then(|possible| not_possible(setting, possible));
         let outcome = match undeclared(setting, *case).or(prevented) {
             Some(outcome) => outcome,
@@ -191,6 +206,7 @@ async fn run_into(
         after(&done);
         all.push(done);
     }
+    proof.notes.extend(front.and_then(|front| front.front.limits()).map(str::to_owned));
     Ok(all)
 }
 
@@ -213,7 +229,15 @@ impl Subject<'_> {
             storage: self.storage.clone(),
             cuts: Cuts::new(folder, &programs)?,
             prefix: self.call.to_owned(),
+            front: None,
         })
+    }
+
+    /// Starts the front before the server of the storage, if there is to be one.
+    async fn front(&self) -> Result<Option<Rc<Fronted>>, DeskError> {
+        let Some(wanted) = self.front else { return Ok(None) };
+        let front = Front::start(wanted, self.setting, self.tools).await.map_err(DeskError::Machine)?;
+        Ok(Some(Rc::new(Fronted::new(front))))
     }
 }
 
@@ -297,6 +321,7 @@ async fn one(case: Case, bench: &Bench) -> Step<()> {
         Case::KilledAtChild => provision::killed_at_child(bench).await,
         Case::KilledAtTimes => provision::killed_at_times(bench).await,
         Case::KilledAtCreate => provision::killed_at_create(bench).await,
+        Case::VolumeIsLast if bench.commands().is_some() => ready::volume_is_ready(bench).await,
         Case::VolumeIsLast => provision::volume_is_last(bench).await,
         Case::EightAtOnce => provision::eight_at_once(bench).await,
         Case::Interleaved => beside::interleaved(bench).await,
@@ -309,6 +334,11 @@ async fn one(case: Case, bench: &Bench) -> Step<()> {
         Case::UnknownParameter => trouble::unknown_parameter(bench).await,
         Case::OtherPath => trouble::other_path(bench).await,
         Case::StorageFails => trouble::storage_fails(bench).await,
+        Case::AnswerLost => server::answer_lost(bench).await,
+        Case::ServerFails => server::server_fails(bench).await,
+        Case::LineCut => server::line_cut(bench).await,
+        Case::KilledAtAnswer => server::killed_at_answer(bench).await,
+        Case::ServerSlow => server::server_slow(bench).await,
         Case::LastWords => provision::last_words(bench).await,
         Case::NoSecretInWords => provision::no_secret_in_words(bench).await,
         Case::EndsAfterSigterm => provision::ends_after_sigterm(bench).await,

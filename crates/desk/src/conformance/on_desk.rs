@@ -7,6 +7,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::cuts::Cuts;
+use super::fronted::Fronted;
 use super::leftovers::Leftovers;
 use super::patience::Repeats;
 use super::storage::Storage;
@@ -27,6 +28,8 @@ pub struct Parts {
     pub cuts: Cuts,
     /// The beginning of the ids of the case.
     pub prefix: String,
+    /// The front before the server of the storage, if there is one.
+    pub front: Option<Rc<Fronted>>,
 }
 
 /// A fresh desk, with the stand-ins of programs.

@@ -31,6 +31,8 @@ const NO_OTHER_CONFIG: &str = "the case changes the config, and a cluster has it
 const NO_FAILURE: &str = "the command cannot let storage fail that is elsewhere";
 /// The reason for cases with a wrong volume source.
 const NO_OWN_NAME: &str = "external storage may be known only by the source in the PersistentVolume";
+/// The reason for cases with a front before the server of the storage.
+const NO_FRONT: &str = "the command cannot stand between a cluster and its storage";
 /// The reason for cases with another path of the node.
 const NO_OTHER_PATH: &str = "external storage has no path of the node";
 
@@ -46,6 +48,9 @@ impl Case {
             | Case::ListOrNothing => Possible::No(NO_STAND_INS),
             Case::UnknownParameter | Case::OtherPath => Possible::No(NO_OTHER_CONFIG),
             Case::StorageFails => Possible::No(NO_FAILURE),
+            Case::AnswerLost | Case::ServerFails | Case::LineCut | Case::KilledAtAnswer | Case::ServerSlow => {
+                Possible::No(NO_FRONT)
+            }
             Case::NextVolumeEmpty | Case::HostileContent | Case::DeleteAlone | Case::SnapshotOutlives => {
                 Possible::No(NO_FILES)
             }
@@ -59,6 +64,26 @@ impl Case {
     /// Checks whether pods mount the volumes of the case on a cluster.
     pub fn mounts_on_cluster(self) -> bool {
         matches!(self, Case::CloneContent | Case::SnapshotRestore)
+    }
+
+    /// Checks whether the case needs a front before the server of the storage.
+    pub fn needs_front(self) -> bool {
+        matches!(self, Case::AnswerLost | Case::ServerFails | Case::LineCut | Case::KilledAtAnswer | Case::ServerSlow)
+    }
+
+    /// Checks whether the case is possible without files, if commands of a person write and read the content of volumes.
+    pub fn with_commands(self) -> bool {
+        matches!(
+            self,
+            Case::VolumeIsLast
+                | Case::Interleaved
+                | Case::NextVolumeEmpty
+                | Case::CloneContent
+                | Case::CloneKilled
+                | Case::SnapshotRestore
+                | Case::SnapshotKilled
+                | Case::SnapshotOutlives
+        )
     }
 
     /// Returns what is possible of the case on this machine with external storage, whose files the command cannot see.
@@ -124,6 +149,15 @@ mod tests {
             (Case::SnapshotRestore, cluster, false, None),
         ] {
             assert_eq!(place(case).prevented(has_list), expected, "{}", case.id());
+        }
+    }
+
+    #[test]
+    fn commands_make_only_cases_possible_that_are_not_without_them() {
+        for case in Case::ALL {
+            let is_prevented = case.with_external_storage().prevented(true).is_some();
+            assert!(is_prevented || !case.with_commands(), "{}", case.id());
+            assert!(case.on_cluster() == Possible::No(NO_FRONT) || !case.needs_front(), "{}", case.id());
         }
     }
 

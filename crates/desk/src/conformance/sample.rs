@@ -71,7 +71,8 @@ fn read(root: &Path) -> Step<UserTree> {
 
 /// Writes content into a volume for a case that can do without it.
 pub(super) async fn fill_if_seen(bench: &Bench, made: &Made) -> Step<Option<Sample>> {
-    if bench.mounts().is_some() || !bench.sees_files() {
+    let is_seen = bench.sees_files() || bench.commands().is_some();
+    if bench.mounts().is_some() || !is_seen {
         return Ok(None);
     }
     match fill(bench, made).await {

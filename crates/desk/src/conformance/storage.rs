@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::commands::Commands;
 use crate::on_node::OnNode;
 
 /// The storage of the runs on a desk.
@@ -13,6 +14,8 @@ pub struct Storage {
     pub is_external: bool,
     /// The directory of this machine with the files of external storage, where it is known.
     pub files: Option<PathBuf>,
+    /// The commands of a person that write and read the content of volumes.
+    pub commands: Option<Commands>,
 }
 
 impl Storage {
@@ -44,8 +47,20 @@ mod tests {
             ("of the desk", Storage::default(), false, true, 0),
             ("of this machine", Storage { on_node: on_node.clone(), ..Storage::default() }, true, true, 1),
             ("external", Storage { is_external: true, ..Storage::default() }, true, false, 0),
-            ("of a driver", Storage { on_node: on_node.clone(), is_external: true, files: None }, true, false, 1),
-            ("external and here", Storage { is_external: true, files: Some("/s".into()), on_node }, true, true, 2),
+            (
+                "of a driver",
+                Storage { on_node: on_node.clone(), is_external: true, ..Storage::default() },
+                true,
+                false,
+                1,
+            ),
+            (
+                "external and here",
+                Storage { is_external: true, files: Some("/s".into()), on_node, commands: None },
+                true,
+                true,
+                2,
+            ),
         ] {
             let found = (storage.is_shared(), storage.has_files(), storage.directories().len());
             assert_eq!(found, (is_shared, has_files, directories), "{what}");

@@ -14,7 +14,7 @@ use crate::object::ObjectName;
 #[derive(Clone, Debug, Args)]
 pub(in crate::cli::desk) struct OnClusterArgs {
     /// Run the cases as Jobs on a cluster, with the config's own image, account, Secrets and storage.
-    #[arg(long, conflicts_with_all = ["program", "storage", "path", "unconfined", "on_node", "external_storage"], help_heading = "Cluster")]
+    #[arg(long, conflicts_with_all = ["program", "storage", "path", "unconfined", "on_node", "external_storage", "front", "read_with", "write_with"], help_heading = "Cluster")]
     pub(in crate::cli::desk) cluster: bool,
     /// The provisioner ConfigMap on the cluster, in place of a file.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = config_name, requires = "cluster", conflicts_with = "config", help_heading = "Cluster")]
