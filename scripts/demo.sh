@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Shows the whole story on a real Kubernetes, step by step with times. Fails unless it sees every step. Builds what is
-# missing. The cluster stays up, and `make cluster-down` ends it.
+# missing, by the profile of the tests. The cluster stays up, and `make cluster-down` ends it.
 #
 #   demo.sh [NAME]     the cluster's name, `demo` by default
+export FLEX_PROFILE=${FLEX_PROFILE:-quick}
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
