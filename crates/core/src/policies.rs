@@ -1,5 +1,4 @@
-//! The check whether the admission policies are installed as shipped: a pure comparison with the policies of the
-//! cluster.
+//! The check whether the admission policies are installed as shipped: a pure comparison with those of the cluster.
 
 use flex_contract::names;
 use serde_json::{Value, json};

@@ -393,7 +393,10 @@ fn pod_template(text: &str) -> Result<k8s_openapi::api::core::v1::PodTemplateSpe
             return Err("sets nodeName; use the key `node-selector`".into());
         }
         if spec.scheduling_gates.iter().flatten().any(|gate| gate.name == names::START_GATE) {
-            return Err(format!("has the scheduling gate {}, which is the provisioner's own; remove it", names::START_GATE));
+            return Err(format!(
+                "has the scheduling gate {}, which is the provisioner's own; remove it",
+                names::START_GATE
+            ));
         }
         if let Some(problem) = spec.volumes.iter().flatten().find_map(volume_problem) {
             return Err(problem);
