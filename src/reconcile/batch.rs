@@ -122,9 +122,6 @@ impl Context {
             let may_withdraw = job.batch.is_none() || job.run_labels.operation == Operation::Delete;
             (may_withdraw && index.withdraw(job), job.batch.is_none() || index.detach_member(job))
         };
-        if job.batch.is_none() {
-            return self.writes.remove_job(&job.name, &job.uid).await;
-        }
         if !is_left && !is_unopened {
             let key = job.volume.clone().map(WorkItem::Volume).or(job.claim.clone().map(WorkItem::Claim));
             self.cluster.queue.add_all(key);
@@ -133,6 +130,8 @@ impl Context {
         let removed = self.writes.remove_job(job.real_name(), &job.uid).await;
         if removed.is_err() {
             self.cluster.index_mut().attach_member(job);
+            // A Job whose answer is forgotten is deleted there.
+            self.cluster.queue.add(WorkItem::Gate(job.real_name().clone()));
         }
         removed
     }

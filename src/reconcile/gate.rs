@@ -63,7 +63,11 @@ async fn open(context: &Context, pod: &Pod) -> Result<(), WriteError> {
         return Ok(());
     }
     let error = match context.writes.open_pod(&pod.name, &pod.uid, position).await {
-        Ok(()) | Err(WriteError::NotFound { .. }) => return Ok(()),
+        Ok(()) => {
+            context.cluster.index_mut().record_opening(&pod.job_uid, &pod.uid);
+            return Ok(());
+        }
+        Err(WriteError::NotFound { .. }) => return Ok(()),
         Err(error) => error,
     };
     // A test of the patch has failed: somebody else has removed a gate, or an earlier request has arrived after all. A watch

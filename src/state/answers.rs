@@ -11,14 +11,18 @@ pub struct Answers {
     answered: HashMap<String, Answer>,
     /// Jobs that this process deletes because it will never open them.
     closed: HashSet<String>,
-    /// How often it has done so, by the names of the Jobs.
+    /// Jobs whose runs were withdrawn before their creation was answered.
+    withdrawn: HashSet<String>,
+    /// How often it has closed a Job, by the names of the Jobs.
     closes: HashMap<String, u32>,
 }
 
 impl Answers {
     /// Records that the API server has answered the creation of a Job.
     pub fn record(&mut self, job_uid: String) {
-        self.answered.insert(job_uid, Answer::default());
+        if !self.withdrawn.contains(&job_uid) {
+            self.answered.insert(job_uid, Answer::default());
+        }
     }
 
     /// Returns what is known about a Job; `None` if its creation was not answered in this term.
@@ -30,14 +34,26 @@ impl Answers {
     pub fn begin_opening(&mut self, job_uid: &str, pod_uid: &str) -> bool {
         let Some(answer) = self.answered.get_mut(job_uid) else { return false };
         if answer.opened.as_deref() != Some(pod_uid) {
-            *answer = Answer { opened: Some(pod_uid.to_owned()), has_ended: false };
+            *answer = Answer { opened: Some(pod_uid.to_owned()), ..Answer::default() };
         }
         true
     }
 
+    /// Records that a pod is open.
+    pub fn opened(&mut self, job_uid: &str, pod_uid: &str) {
+        let answer = self.answered.get_mut(job_uid).filter(|answer| answer.opened.as_deref() == Some(pod_uid));
+        answer.into_iter().for_each(|answer| answer.is_open = true);
+    }
+
     /// Forgets the answer to a Job whose run is not wanted any more. Returns whether no pod of it was opened: none will be.
-    pub fn withdraw(&mut self, job_uid: &str) -> bool {
-        self.answered.remove(job_uid).is_some_and(|answer| answer.opened.is_none())
+    /// `is_requested` says that the answer has not arrived yet.
+    pub fn withdraw(&mut self, job_uid: &str, is_requested: bool) -> bool {
+        let answer = self.answered.remove(job_uid);
+        if is_requested && answer.is_none() {
+            self.withdrawn.insert(job_uid.to_owned());
+            return true;
+        }
+        answer.is_some_and(|answer| answer.opened.is_none())
     }
 
     /// Records what a watch shows of a pod.
@@ -72,11 +88,13 @@ impl Answers {
     pub fn forget(&mut self, job_uid: &str) {
         self.answered.remove(job_uid);
         self.closed.remove(job_uid);
+        self.withdrawn.remove(job_uid);
     }
 
     /// Forgets all answers, because another term begins: another leader may have led in between.
     pub fn begin_term(&mut self) {
         self.answered.clear();
+        self.withdrawn.clear();
         self.closes.clear();
     }
 }
@@ -99,13 +117,22 @@ mod tests {
         };
         answers.see(&pod("a", "Running"));
         answers.see(&pod("b", "Failed"));
-        assert_eq!(answers.get("job"), Some(&Answer { opened: Some("a".into()), has_ended: false }));
+        let opened = Answer { opened: Some("a".into()), ..Answer::default() };
+        assert_eq!(answers.get("job"), Some(&opened));
+        answers.opened("job", "b");
+        assert_eq!(answers.get("job"), Some(&opened), "another pod");
+        answers.opened("job", "a");
+        assert_eq!(answers.get("job"), Some(&Answer { is_open: true, ..opened }));
         answers.see(&pod("a", "Failed"));
         assert!(answers.begin_opening("job", "a") && answers.get("job").is_some_and(|answer| answer.has_ended));
         assert!(answers.begin_opening("job", "b") && answers.get("job").is_some_and(|answer| !answer.has_ended));
-        assert!(!answers.withdraw("job"), "a pod was opened");
+        assert!(!answers.withdraw("job", false), "a pod was opened");
         answers.record("job".into());
-        assert!(answers.withdraw("job") && !answers.begin_opening("job", "b"), "its run is not wanted");
+        assert!(answers.withdraw("job", false) && !answers.begin_opening("job", "b"), "its run is not wanted");
+        assert!(!answers.withdraw("job", false) && answers.withdraw("job", true));
+        answers.record("job".into());
+        assert!(!answers.begin_opening("job", "b"), "the answer arrives afterwards");
+        answers.forget("job");
         answers.record("job".into());
         answers.begin_term();
         assert_eq!(answers.get("job"), None);

@@ -98,7 +98,13 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         leads_elsewhere(volume, index.node(origin).as_deref(), index.nodes().map(Arc::as_ref)).map(str::to_owned)
     });
     let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
-    let delete_job_name = job_name(volume, origin_node.as_deref(), node.as_deref());
+    // Nothing of a retained volume is to be deleted, so its node gives the run no name.
+    let is_kept = node.is_none() && volume.reclaim_policy != ReclaimPolicy::Delete;
+    let is_left = |job: &&Arc<Job>| is_kept && job.run_labels.operation == Operation::Delete && !job.is_over;
+    let delete_job_name = match jobs.iter().find(is_left) {
+        Some(job) => job.name.name.clone(),
+        None => job_name(volume, origin_node.as_deref(), node.as_deref()),
+    };
     let objects = RunObjects { jobs: &jobs, pods: &pods };
     let basis = RunBasis { recipe: &recipe, origin_node: origin_node.as_deref() };
     let expand = expand::observe(context, volume, basis, objects, &confirmed.expand);

@@ -53,9 +53,9 @@ impl RunCache {
         before.is_none()
     }
 
-    /// Forgets a copy. Returns whether there was one.
-    pub fn remove_copied_job(&mut self, name: &ObjectName) -> bool {
-        self.copied_jobs.remove(name).is_some()
+    /// Forgets a copy, and returns it.
+    pub fn remove_copied_job(&mut self, name: &ObjectName) -> Option<Arc<Job>> {
+        self.copied_jobs.remove(name)
     }
 
     /// Records that somebody created the Job of a provision run again.

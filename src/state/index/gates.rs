@@ -104,7 +104,13 @@ impl Index {
 
     /// Records that the run of a Job is not wanted any more. Returns whether no pod of it was opened: none will be.
     pub fn withdraw(&mut self, job: &Job) -> bool {
-        self.answers.withdraw(&job.uid)
+        let is_requested = self.slots.expectations().is_being_created(&job.real_name().name);
+        self.answers.withdraw(&job.uid, is_requested)
+    }
+
+    /// Records that a pod is open.
+    pub fn record_opening(&mut self, job_uid: &str, pod_uid: &str) {
+        self.answers.opened(job_uid, pod_uid);
     }
 
     /// Records that a Job is about to be deleted because it will never be opened.

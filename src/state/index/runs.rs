@@ -28,7 +28,9 @@ impl Index {
                 self.on_job(&changed)
             }
             WatchChange::Delete(name) => {
-                self.facts.cache.runs.remove_copied_job(&name);
+                if let Some(copy) = self.facts.cache.runs.remove_copied_job(&name) {
+                    self.answers.forget(&copy.uid);
+                }
                 let Some(changed) = self.facts.cache.runs.remove_job(&name) else { return Vec::new() };
                 let (job, cache) = (changed.last(), &self.facts.cache);
                 if !self.answers.is_closed(&job.uid) {

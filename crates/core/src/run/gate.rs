@@ -11,11 +11,13 @@ use strum::{EnumMessage, IntoStaticStr, VariantArray};
 use super::view::{Job, Pod};
 use crate::rules::{self, Rule as _};
 
-/// What a leader knows about a Job whose creation was answered to it in this term.
+/// A Job that the API server has created at the request of this leader, in this term.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The UID of the pod that it opened last, or asked to open.
     pub opened: Option<String>,
+    /// The API server has answered that request.
+    pub is_open: bool,
     /// A watch has shown that this pod has ended, or never gets a node.
     pub has_ended: bool,
 }
@@ -31,7 +33,7 @@ pub struct Observed<'a> {
     pub strays: &'a [&'a Pod],
     /// The request that creates the Job has no answer yet.
     pub is_requested: bool,
-    /// What is known about a Job whose creation was answered in this term.
+    /// The answer to the creation of the Job; `None` if none has reached this leader in this term.
     pub answer: Option<&'a Answer>,
     /// The Job is the evidence that a volume's storage must stay.
     pub is_evidence: bool,
@@ -111,7 +113,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     let may_run =
         o.pods.iter().any(|pod| pod.gate.is_none() && !pod.is_over() && !(pod.terminating && pod.node.is_none()));
     let Some(pod) = o.pods.iter().find(is_closed).filter(|_| !may_run) else { return Rule::NoPodWaits.nothing() };
-    let Some(Answer { opened, has_ended }) = o.answer else {
+    let Some(Answer { opened, is_open, has_ended }) = o.answer else {
         if o.is_evidence {
             return Rule::JobIsEvidence.nothing();
         }
@@ -122,7 +124,10 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
         };
     };
     // The request to open it may have been lost.
-    let again = opened.as_ref().and_then(|uid| o.pods.iter().filter(is_closed).find(|pod| pod.uid == *uid));
+    let again = opened
+        .as_ref()
+        .filter(|_| !is_open)
+        .and_then(|uid| o.pods.iter().filter(is_closed).find(|pod| pod.uid == *uid));
     match opened {
         Some(uid) if again.is_none() && !has_ended && o.pods.iter().all(|pod| pod.uid != *uid) => {
             Rule::PodLost.step(Step::RemovePod(pod.uid.clone()))

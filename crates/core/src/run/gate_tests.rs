@@ -36,7 +36,7 @@ fn decided(answer: Option<&Answer>, pods: &[Pod]) -> (Rule, Step) {
 }
 
 fn opened(uid: &str) -> Answer {
-    Answer { opened: Some(uid.into()), has_ended: false }
+    Answer { opened: Some(uid.into()), ..Answer::default() }
 }
 
 #[test]
@@ -73,6 +73,8 @@ fn a_second_pod_is_opened_only_after_the_end_of_the_first() {
     let answer = opened("a");
     let lost = [pod("a", Some(0))];
     assert_eq!(decided(Some(&answer), &lost), (Rule::PodReady, Step::Open("a".into())), "the request was lost");
+    let told = Answer { is_open: true, ..answer.clone() };
+    assert_eq!(decided(Some(&told), &lost), (Rule::NoPodWaits, Step::Nothing), "no watch has shown it yet");
     let alone = [pod("b", Some(0))];
     assert_eq!(decided(Some(&answer), &[pod("a", None), alone[0].clone()]), (Rule::NoPodWaits, Step::Nothing));
     assert_eq!(decided(Some(&answer), &alone), (Rule::PodLost, Step::RemovePod("b".into())));
@@ -120,12 +122,12 @@ proptest! {
     /// Whatever is seen: nothing opens without an answer, only a pod that waits, and none beside one that may run.
     #[test]
     fn nothing_opens_without_an_answer(
-        answer in prop::option::of((prop::option::of("[ab]"), any::<bool>())),
+        answer in prop::option::of((prop::option::of("[ab]"), any::<bool>(), any::<bool>())),
         pods in prop::collection::vec(any_pod(), 0..3),
         is_requested: bool,
         is_confirmed: bool,
     ) {
-        let (job, answer) = (job(), answer.map(|(opened, has_ended)| Answer { opened, has_ended }));
+        let (job, answer) = (job(), answer.map(|(opened, is_open, has_ended)| Answer { opened, is_open, has_ended }));
         let pods: Vec<&Pod> = pods.iter().collect();
         let observed = Observed { is_requested, is_confirmed, ..observed(&job, answer.as_ref(), &pods) };
         if let Step::Open(uid) = decide(&observed, NOW).step {
