@@ -92,6 +92,19 @@ fn the_shipped_nfs_passes_and_the_page_says_so() {
 
 #[test]
 #[ignore = "takes a minute: a stage of its own runs it"]
+fn the_shipped_nfs_passes_behind_a_front() {
+    let server = Ganesha::start(Options::default());
+    let (port, nfs) = (format!("port={}", server.port()), built("nfs-provisioner", "nfs-provisioner"));
+    let of_server = ["--set", "server=127.0.0.1", "--set", &port, "--set", "on-delete=delete"];
+    let export = format!("export={}", Ganesha::EXPORT);
+    let files = format!("--external-storage={}", server.directory().display());
+    let nfs = nfs.to_str().expect("UTF-8");
+    let front = ["--set", &export, "--front", "server,port", &files, nfs];
+    passes_behind_a_front("nfs.yaml", "configmaps/nfs.yaml", &[&of_server[..], &front].concat());
+}
+
+#[test]
+#[ignore = "takes a minute: a stage of its own runs it"]
 fn the_shipped_block_devices_pass_and_the_page_says_so() {
     if !Path::new("/dev/loop-control").exists() {
         eprintln!("NOT RUN: this machine has no loop devices");
@@ -200,6 +213,24 @@ fn the_shipped_cinder_passes_and_the_page_says_so() {
     let own = format!("http://127.0.0.1:{}/v3", cinder.port());
     let replace = [("http://cinder.example:8776/v3", own.as_str())];
     check(&[cinder_row("cinder-standalone.yaml", &cinder, "kubernetes", &replace)]);
+}
+
+#[test]
+#[ignore = "takes minutes: a stage of its own runs it"]
+fn the_shipped_cinder_passes_behind_a_front() {
+    let _one = CINDER.lock().unwrap_or_else(PoisonError::into_inner);
+    let cinder = openstack::Cinder::start(openstack::Options::default());
+    let (files, own) = (Files::new(), format!("http://127.0.0.1:{}/v3", cinder.port()));
+    let file = with_values(&files, "cinder-standalone.yaml", &[("http://cinder.example:8776/v3", own.as_str())]);
+    let program = built("cinder-provisioner", "cinder-provisioner");
+    let program = program.to_str().expect("UTF-8");
+    let claim = block_claim(&files, "cinder-standalone");
+    // Without this parameter, the class makes no clones.
+    let clones = ["--set", "smartclone=true"];
+    let arguments = [&clones[..], &["--claim", &claim, "--front", "OS_CINDER_ENDPOINT", program]].concat();
+    passes_behind_a_front("cinder-standalone.yaml", &file, &arguments);
+    let project = cinder.project("kubernetes");
+    assert_eq!((project.volumes().len(), project.snapshots().len()), (0, 0));
 }
 
 #[test]
