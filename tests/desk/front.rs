@@ -2,10 +2,9 @@
 //! mistake of a vendor and the case that must find it.
 
 use flex_desk::conformance::Case;
-use serde_json::Value;
 
 use crate::array::Array;
-use crate::{Answer, Files, call};
+use crate::{Answer, Files, call, judged};
 
 /// Programs that keep the contract.
 const PYTHON: &str = include_str!("http_array.py");
@@ -167,17 +166,8 @@ impl Stand {
     fn judged(&self, name: &str, program: &str, cases: &[Case]) -> (Answer, Vec<[String; 3]>) {
         let program = self.files.write(&name.replace([' ', ','], "-"), program);
         let write = CONTENT.replace("curl", "curl -X PUT --data-binary @-");
-        let mut words: Vec<&str> = vec!["conformance", "-o", "json", "--config", self.config.as_str()];
-        words.extend(["--front", "array-url", "--read-with", CONTENT, "--write-with", write.as_str()]);
-        words.extend(cases.iter().flat_map(|case| ["--only", case.id()]));
-        words.push(&program);
-        let answer: Answer = call(&words);
-        let document: Value =
-            serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{name}: {error}: {answer:?}"));
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let cases = document["cases"].as_array().expect("cases");
-        let all = cases.iter().map(|case| [&case["id"], &case["outcome"], &case["why"]].map(text)).collect();
-        (answer, all)
+        let more = ["--front", "array-url", "--read-with", CONTENT, "--write-with", write.as_str()];
+        judged(&self.config, &program, cases, &more)
     }
 
     /// Checks that a program passes cases, but for those with these outcomes, and leaves nothing.

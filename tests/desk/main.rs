@@ -20,6 +20,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
 use flex_desk::conformance::Case;
+use serde_json::Value;
 
 /// The directory with `flex-pv`: that of the command, where a build of the whole workspace leaves it.
 static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -105,4 +106,17 @@ impl From<Output> for Answer {
 
 fn call(arguments: &[&str]) -> Answer {
     command(arguments).output().expect("the command starts").into()
+}
+
+/// Runs cases on a program, with further arguments. Returns the answer, and the id of each case with its outcome and reason.
+fn judged(config: &str, program: &str, cases: &[Case], more: &[&str]) -> (Answer, Vec<[String; 3]>) {
+    let only = cases.iter().flat_map(|case| ["--only", case.id()]);
+    let words = ["conformance", "-o", "json", "--config", config].into_iter().chain(more.iter().copied()).chain(only);
+    let answer = call(&words.chain([program]).collect::<Vec<_>>());
+    let document: Value =
+        serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{program}: {error}: {answer:?}"));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = document["cases"].as_array().expect("cases");
+    let all = all.iter().map(|case| [&case["id"], &case["outcome"], &case["why"]].map(text)).collect();
+    (answer, all)
 }

@@ -4,10 +4,9 @@
 use std::fs;
 
 use flex_desk::conformance::Case;
-use serde_json::Value;
 
 use crate::scaffold::written;
-use crate::{Answer, Files, call};
+use crate::{Files, judged};
 
 /// The lines of the script that mistakes replace.
 const CREATE: &str = "    exec flex-pv create --copied --local \"$volume\"\n";
@@ -264,14 +263,8 @@ impl Written {
         });
         let program = self.files.write(&name.replace(' ', "-"), &edited);
         let config = format!("{}/config.yaml", self.folder);
-        let mut words: Vec<&str> = vec!["conformance", "-o", "json", "--config", config.as_str()];
-        words.extend(cases.iter().flat_map(|case| ["--only", case.id()]));
-        words.push(&program);
-        let answer: Answer = call(&words);
-        let document: Value =
-            serde_json::from_str(&answer.out).unwrap_or_else(|error| panic!("{name}: {error}: {answer:?}"));
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        document["cases"].as_array().unwrap().iter().map(|case| (text(&case["outcome"]), text(&case["why"]))).collect()
+        let (_, outcomes) = judged(&config, &program, cases, &[]);
+        outcomes.into_iter().map(|[_, outcome, why]| (outcome, why)).collect()
     }
 }
 

@@ -1,7 +1,5 @@
 //! Cases of provision runs.
 
-use std::cell::RefCell;
-use std::convert::Infallible;
 use std::time::Duration;
 
 use flex_contract::names;
@@ -14,6 +12,7 @@ use serde_json::json;
 
 use super::bench::{Bench, Halt, Step, check, shown};
 use super::listed::list;
+use super::ready::at_volume;
 use super::rest::Rest;
 use super::sample::{Sample, fill_if_seen};
 use super::told::at_least;
@@ -132,28 +131,9 @@ pub(super) async fn killed_at_create(bench: &Bench) -> Step<()> {
 }
 
 pub(super) async fn volume_is_last(bench: &Bench) -> Step<()> {
-    let (claim, api) = (bench.claim(), &bench.desk()?.desk.api);
-    let (order, tree) = (order(&claim), RefCell::new(None));
-    let attempt = async |attempt| {
-        api.hold(Hold::AfterCreate);
-        let at_volume = async {
-            api.reached().await;
-            let _ = tree.borrow_mut().insert(bench.tree());
-            api.release();
-            std::future::pending::<Infallible>().await
-        };
-        let ended = tokio::select! {
-            never = at_volume => match never {},
-            ended = bench.attempt(&order, attempt, Stop::Never) => ended,
-        };
-        api.hold(Hold::Never);
-        ended
-    };
-    let ended = bench.patiently(order.operation().as_str(), attempt).await?;
-    let Some(tree) = tree.take() else {
-        return Err(Halt::Failed(format!("the run created no volume: it {}", shown(&ended))));
-    };
-    check(ended.is_success(), || format!("the run {}", shown(&ended)))?;
+    let claim = bench.claim();
+    let seen = async |_: &Made| Ok(bench.tree());
+    let (_, tree) = at_volume(bench, &claim, Content::Empty, &seen).await?;
     bench.stored(&claim.volume_id())?;
     let changes = tree.changes(&bench.tree());
     check(changes.is_empty(), || format!("after the volume, the run has changed {}", changes.join(", ")))

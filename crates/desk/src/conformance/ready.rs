@@ -41,7 +41,7 @@ async fn copied(bench: &Bench, claim: &Claim, content: Content, sample: &Sample)
 }
 
 /// Makes a volume. Before the run hears that the API has stored it, a function looks at it. Returns what that has found, too.
-async fn at_volume<T>(
+pub(super) async fn at_volume<T>(
     bench: &Bench,
     claim: &Claim,
     content: Content,
