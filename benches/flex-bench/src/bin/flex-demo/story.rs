@@ -48,7 +48,7 @@ pub async fn show(cluster: &Cluster, name: &str, root: &Path) -> Result<()> {
     story.failure().await?;
     story.deletion(&[hostpath, scratch], &before).await?;
     story.orchestrator().await?;
-    story.look_around(name);
+    story.look_around(name)?;
     Ok(())
 }
 
@@ -363,7 +363,9 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn look_around(&self, cluster: &str) {
+    fn look_around(&self, cluster: &str) -> Result<()> {
+        let status = std::env::current_exe()?.with_file_name("flex-provisioner");
+        ensure!(status.exists(), "the program for people is missing beside this one: {}", status.display());
         let arguments = if cluster == "demo" { String::new() } else { format!(" CLUSTER={cluster}") };
         println!(
             "\nLook around; the cluster stays up until `make cluster-down{arguments}`:\n
@@ -373,12 +375,14 @@ impl Story<'_> {
      kubectl apply -f examples/hostpath/pure.yaml; kubectl get persistentvolumeclaims --watch
      kubectl describe persistentvolumeclaim scratch-example
      kubectl -n {NAMESPACE} logs deployment/flex-provisioner --follow
-     target/x86_64-unknown-linux-gnu/release/flex-provisioner status
+     {} status
      ls {}        # all components' logs, and the audit log of the API",
             self.cluster.kubeconfig().display(),
             self.cluster.kubectl().get_program().to_string_lossy(),
+            status.display(),
             self.cluster.log_dir().display(),
         );
+        Ok(())
     }
 }
 
