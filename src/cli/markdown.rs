@@ -11,7 +11,7 @@ pub(super) fn unlinked(markdown: &str) -> String {
 
 /// Writes the words of Markdown without its marks, and links without their targets.
 pub(super) fn plain(markdown: &str) -> String {
-    let text = markdown.replace(['`', '*'], "");
+    let text = markdown.replace("**", "").replace('`', "");
     let mut parts = text.split('[');
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -30,6 +30,7 @@ mod tests {
     #[test]
     fn markdown_is_readable_on_a_terminal() {
         assert_eq!(plain("**required**, or `x` with [a link](#y) and [1]"), "required, or x with a link and [1]");
+        assert_eq!(plain("end with `*) exit`"), "end with *) exit");
         assert_eq!(
             unlinked("see [this](#there), and [that](x.md)"),
             "see this (docs/troubleshooting.md#there), and that (docs/x.md)"

@@ -7,7 +7,7 @@ use std::fs;
 use flex_desk::conformance::Case;
 use serde_json::Value;
 
-use crate::{Answer, Files, call, without_front};
+use crate::{Answer, Files, call, judged, without_front};
 
 /// A program that keeps the contract.
 const GOOD: &str = include_str!("good.sh");
@@ -49,6 +49,11 @@ fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
     let tidies = "provision)\n    known=$(ls $base | tr '\\n' ' ')\n    date >/dev/null\n    for one in $(ls $base); do case \" $known\" in *\" $one \"*) ;; *) rm -rf \"$base/$one\" ;; esac; done\n";
     vec![
         (Case::VolumeFits, CREATE, "exec flex-pv create --copied --size 100Gi --local \"$volume\""),
+        (
+            Case::VolumeFits,
+            CREATE,
+            "exec flex-pv create --copied --on-this-node=false --affinity kubernetes.io/hostname=elsewhere --local \"$volume\"",
+        ),
         (Case::Rights, PROVISION, "provision)\n    touch /usr/mine || :\n"),
         (Case::CalledAgain, "if [ ! -d \"$volume\" ]; then", not_again),
         (Case::CalledAgain, "volume=$base/$id\n", "volume=$base/$id-${ATTEMPT:-1}\n"),
@@ -79,7 +84,18 @@ fn mistakes() -> Vec<(Case, &'static str, &'static str)> {
             "flex-pv remove \"$half\"\n",
             "flex-pv remove \"$half\" || exec flex-pv fail never \"no\"\n",
         ),
+        // The first attempt asks for another one.
+        (
+            Case::StorageFails,
+            "flex-pv remove \"$half\"\n",
+            "flex-pv remove \"$half\" || case $ATTEMPT in 1) exit 75 ;; *) exec flex-pv fail never \"no\" ;; esac\n",
+        ),
         (Case::StorageFails, "flex-pv copy \"$base/$CLONE_OF\" \"$half\"", "cp -a \"$base/$CLONE_OF\" \"$half\" || :"),
+        (
+            Case::StorageFails,
+            "flex-pv copy \"$base/$CLONE_OF\" \"$half\"",
+            "flex-pv copy \"$base/$CLONE_OF\" \"$half\" || exec flex-pv fail never \"no\"",
+        ),
         (Case::HostileTexts, PROVISION, "provision)\n    eval \"echo $USERNAME\" >/dev/null 2>&1 || :\n"),
         // `flex-pv` refuses a path with `..`, and other programs do not.
         (
@@ -211,6 +227,27 @@ fn a_program_that_keeps_the_contract_passes_every_case() {
         assert_eq!(outcome, "passed", "{id}: {why}");
     }
     assert_eq!(answer.code, Some(0), "{answer:?}");
+    let document: Value = serde_json::from_str(&answer.out).unwrap();
+    assert_eq!(document["summary"], format!("contract 1: {0} of {0}", cases.len()));
+}
+
+#[test]
+fn a_volume_for_the_node_of_the_pod_is_refused_where_the_scheduler_selects_another() {
+    let files = Files::new();
+    let class = "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: nas}\nprovisioner: flex-provisioner.io\nvolumeBindingMode: WaitForFirstConsumer\n";
+    let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nas, namespace: flex-provisioner, labels: {type: provisioner-config, storage-class: nas}}\ndata: {plugin-name: kubernetes.io/flex-provisioner, image: i, service-account-name: s, placement: any}\n";
+    let config = files.write("config.yaml", &format!("{config}---\n{class}"));
+    for (node, is_right) in [("NODE_NAME", true), ("POD_NODE", false)] {
+        let create = "exec flex-pv create --nfs \"nas:/$CLAIM_UUID\" --affinity";
+        let text = format!("#!/bin/sh\n{create} \"kubernetes.io/hostname=${node}\"\n");
+        let program = files.write(node, &text);
+        let words = "its node affinity excludes the selected node desk";
+        let answer = call(&["try", "--config", &config, &program]);
+        assert_eq!(answer.code, Some(if is_right { 0 } else { 2 }), "{node}: {answer:?}");
+        assert_eq!(answer.out.contains("VolumeRefused") && answer.out.contains(words), !is_right, "{node}: {answer:?}");
+        let (answer, outcomes) = judged(&config, &program, &[Case::VolumeFits], &[]);
+        assert_eq!(outcomes[0][1] == "failed" && outcomes[0][2].contains(words), !is_right, "{node}: {answer:?}");
+    }
 }
 
 #[test]
@@ -300,6 +337,50 @@ fn a_program_that_asks_for_another_attempt_for_ever_fails() {
     let (outcome, why) = &outcomes["volume-fits"];
     let words = "the provision run ended with 75: the array is busy (attempt 5; each attempt before it asked for another one, too)";
     assert_eq!((outcome.as_str(), why.as_str(), answer.code), ("failed", words, Some(1)), "{answer:?}");
+    let document: Value = serde_json::from_str(&answer.out).unwrap();
+    let case = &document["cases"][0];
+    assert_eq!((&document["summary"], &case["done"]), (&"contract 1: 0 of 1".into(), &FIRST.into()), "{document}");
+    let repeat = case["repeat"].as_str().unwrap();
+    assert!(repeat.starts_with("flex-provisioner conformance --only volume-fits -o json --storage"), "{repeat}");
+}
+
+/// The work of the first case.
+const FIRST: &str = "A provision run makes a volume. Where the scheduler selects a node, and the run may be on any, its pod is on another one.";
+
+#[test]
+fn a_report_says_of_each_failure_what_was_done_and_expected_and_how_to_mend_and_repeat_it() {
+    let files = Files::new();
+    let program = files.write("program", "#!/bin/sh\nexec flex-pv fail never 'not today'\n");
+    let report = files.path("report.xml");
+    let own = ["conformance", "--storage", "/srv/volumes", "--set", "region=the north", "--junit", &report, &program];
+    let answer = call(&own);
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    let lines: Vec<&str> = answer.out.lines().collect();
+    let first = lines.iter().position(|line| line.starts_with("FAIL  volume-fits")).expect("the first case fails");
+    assert!(lines[first].ends_with("ms  the provision run ended with 65: not today"), "{answer:?}");
+    let command = format!(
+        "flex-provisioner conformance --only volume-fits --storage /srv/volumes --set 'region=the north' {program}"
+    );
+    let expected = [
+        format!("done: {FIRST}"),
+        "expected: It exits 0, and its PersistentVolume has every field of the contract.".into(),
+        "mend: flex-pv create writes all fields.".into(),
+        format!("repeat: {command}"),
+    ];
+    for (line, words) in lines[first + 1..].iter().zip(&expected) {
+        assert!(line.trim_start().starts_with(words), "{words}: {line}");
+    }
+    let count = |word: &str| lines.iter().filter(|line| line.starts_with(word)).count();
+    let (passed, failed) = (count("pass"), count("FAIL"));
+    assert_eq!(lines.last(), Some(&format!("contract 1: {passed} of {}", passed + failed).as_str()), "{answer:?}");
+    let unjudged = lines.iter().filter(|line| line.starts_with("skip") || line.starts_with("n/a"));
+    assert!(unjudged.clone().count() > 0 && unjudged.clone().all(|line| line.contains(" ms  ")), "{answer:?}");
+    let report = fs::read_to_string(report).unwrap();
+    let summary = format!("<property name=\"summary\" value=\"contract 1: {passed} of {}\"", passed + failed);
+    for words in [summary.as_str(), "done: A provision run makes a volume.", "mend: flex-pv create writes all fields."]
+    {
+        assert!(report.contains(words), "{words}: {report}");
+    }
 }
 
 #[test]

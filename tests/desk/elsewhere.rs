@@ -240,6 +240,23 @@ fn files_of_external_storage_make_all_cases_possible() {
 }
 
 #[test]
+fn a_directory_beside_a_volume_on_a_server_is_not_taken_for_the_volume() {
+    // A run that died may leave the directory of its copy, which comes before the volume in the order of names.
+    let program = GOOD.replace("--local \"$volume\"", "--nfs \"nas.example:$volume\"");
+    let right = "flex-pv rename \"$half\" \"$volume\"\n";
+    assert!(program.contains("--nfs") && program.contains(right));
+    let shared = Shared::new(&program.replace(right, &format!("{right}        mkdir \"$half\"\n")));
+    let files = format!("--external-storage={}", shared.files.path("volumes"));
+    let cases = [Case::CalledAgain, Case::CloneContent, Case::SnapshotRestore, Case::DeleteGone];
+    let (answer, outcomes) = shared.conformance(&["--set", ALL, &files], &cases);
+    for (id, (outcome, why)) in &outcomes {
+        assert_eq!(outcome, "passed", "{id}: {why}");
+    }
+    assert_eq!((answer.code, outcomes.len()), (Some(0), cases.len()), "{answer:?}");
+    shared.is_clean();
+}
+
+#[test]
 fn after_a_signal_the_storage_of_the_case_is_deleted() {
     // Nobody writes the file for which the run waits.
     let waits = "    until [ -e /tmp/go ]; do sleep 1; done\n    exec flex-pv create";

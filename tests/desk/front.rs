@@ -60,6 +60,14 @@ const WRONG: &[(&str, Case, Edits)] = &[
         &[(FAILS, "        fail(\"never\", f\"no {path}\")")],
     ),
     (
+        "gives up a snapshot if the server fails in the second attempt, too",
+        Case::ServerFails,
+        &[(
+            FAILS,
+            "        is_last = operation == \"snapshot\" and env[\"ATTEMPT\"] != \"1\"\n        fail(\"never\" if is_last else \"retry\", f\"no {path}\")",
+        )],
+    ),
+    (
         "takes a failure at a deletion for gone",
         Case::ServerFails,
         &[(

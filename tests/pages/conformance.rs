@@ -23,7 +23,7 @@ fn cases() -> String {
         vec![link(case), needs, word(case.on_cluster()), word(case.with_external_storage())]
     });
     let section = |case: &Case| {
-        let what: Vec<&str> = case.what().iter().map(|line| line.trim()).collect();
+        let what: Vec<&str> = case.what().iter().map(|line| line.trim()).chain([case.expected()]).collect();
         let sentences = |text: &str| text.replace(". ", ".\n");
         format!(
             "\n## {}\n\n{}\n\n- **Why**: {}\n- **To mend a program**: {}\n",

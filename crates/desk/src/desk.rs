@@ -28,7 +28,7 @@ use crate::api::Api;
 use crate::below::Below;
 use crate::container::{Container, PodFacts, container};
 use crate::sandbox::spec::Trouble;
-use crate::setting::{NODE, Setting};
+use crate::setting::Setting;
 
 /// The name of the pod of each run.
 const POD: &str = "desk-run";
@@ -83,7 +83,8 @@ impl Desk {
     /// # Errors
     /// If the kubelet would not start it.
     pub fn container(&self, setting: &Setting, job: &Job) -> Result<Container, DeskError> {
-        let facts = PodFacts { name: POD, node: NODE, secrets: &setting.secrets, configs: &setting.configs };
+        let node = setting.pod_node();
+        let facts = PodFacts { name: POD, node, secrets: &setting.secrets, configs: &setting.configs };
         let mut made = container(job, facts).map_err(|missing| DeskError::Container(missing.join("; ")))?;
         if made.command.is_empty() {
             let Some(program) = &self.tools.program else {

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::json;
 
 use super::*;
+use crate::setting::NODE;
 
 /// Writes a program, and returns its path.
 fn program(folder: &Path, text: &str) -> PathBuf {

@@ -25,7 +25,10 @@ use flex_core::volume::request as of_volume;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeStatus};
 
-use crate::setting::Setting;
+use crate::setting::{NODE, Setting};
+
+/// A node that is never selected.
+const OTHER_NODE: &str = "desk-other";
 
 /// Returns the time when an attempt begins, as the orchestrator writes it.
 fn now() -> String {
@@ -161,6 +164,13 @@ impl Setting {
     pub fn node(&self) -> Option<&str> {
         let waits = self.class.binding == BindingMode::WaitForFirstConsumer;
         (waits || self.recipe.is_local()).then_some(self.site.node.as_str())
+    }
+
+    /// Returns the node of the pods on a desk. Where the scheduler selects a node, and a run may be on any, the pod is on
+    /// another one.
+    pub fn pod_node(&self) -> &'static str {
+        let waits = self.class.binding == BindingMode::WaitForFirstConsumer;
+        if waits && self.recipe.required_node(Some(NODE)).is_none() { OTHER_NODE } else { NODE }
     }
 
     fn of_request(&self, recipe: &Recipe, request: &RunRequest, volume: Option<String>) -> Job {

@@ -10,6 +10,7 @@ use flex_core::config::classes::{Class, ClassLookup, ClassObject, Config, Identi
 use flex_core::config::document::{self, Document, Documents};
 use flex_core::config::external_provisioner::ExternalProvisioners;
 use flex_core::config::modify::Attributes;
+use flex_core::config::topology::Topologies;
 use flex_core::config::{joined, keys};
 use flex_core::model::claim::Claim;
 use flex_core::object::ObjectName;
@@ -69,7 +70,8 @@ pub struct SettingError(String);
 pub struct Site {
     /// The name of the node.
     pub node: String,
-    /// The labels of the node. The desk has one for each topology that a config asks for, with its name as the value.
+    /// The labels of the node. That of the desk has those of `volume-affinity`, with its name as the value, and those of the
+    /// first of `allowedTopologies`.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -80,6 +82,18 @@ impl Default for Site {
 }
 
 impl Site {
+    /// Returns the node of the desk for a class: in the first topology that the class allows.
+    fn of_desk(recipe: &Recipe, allowed: &Topologies) -> Self {
+        let mut site = Site::default();
+        let term = allowed.node_terms().into_iter().next().and_then(|term| term.match_expressions);
+        let values = term.into_iter().flatten().map(|label| (label.key, label.values.into_iter().flatten().next()));
+        let wanted = recipe.volume_affinity.iter().map(|label| (label.clone(), None));
+        for (label, value) in values.chain(wanted) {
+            site.labels.entry(label).or_insert_with(|| value.unwrap_or_else(|| NODE.into()));
+        }
+        site
+    }
+
     /// Returns the value of a label.
     pub fn label(&self, label: &str) -> String {
         self.labels.get(label).unwrap_or(&self.node).clone()
@@ -164,7 +178,7 @@ impl Setting {
         let all = configs.iter().map(|config| (config.name.name.clone(), config.data.clone())).collect();
         Ok(Setting {
             claim: Claim::from(&completed(claim)),
-            site: Site::default(),
+            site: Site::of_desk(&recipe, &class.allowed),
             class: class.clone(),
             identity,
             recipe,

@@ -49,6 +49,8 @@ fn a_volume_for_another_node_is_refused_where_the_scheduler_selects_one() {
         );
         let text = config("a", &format!("image: i, service-account-name: s, {keys}")) + &class;
         let setting = read(&text, None).unwrap();
+        let is_elsewhere = setting.node().is_some_and(|node| node != setting.pod_node());
+        assert_eq!(is_elsewhere, binding == "WaitForFirstConsumer" && keys == "placement: any", "{binding}, {keys}");
         let mut volume = volume(&setting);
         let affinity = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [
             { "key": names::HOSTNAME, "operator": "In", "values": ["elsewhere"] },
@@ -59,11 +61,34 @@ fn a_volume_for_another_node_is_refused_where_the_scheduler_selects_one() {
     let excluded = "its node affinity excludes the selected node";
     for (binding, keys, judged) in [
         ("WaitForFirstConsumer", "placement: any", true),
+        ("WaitForFirstConsumer", "placement: selected-node", true),
         ("Immediate", "placement: any", false),
         ("Immediate", "placement: selected-node", true),
     ] {
         let said = says(binding, keys);
         assert_eq!(said.contains(excluded), judged, "{binding}, {keys}: {said}");
+    }
+}
+
+#[test]
+fn a_volume_in_the_zone_of_the_selected_node_fits() {
+    let zone = "topology.kubernetes.io/zone";
+    let class = format!(
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {{name: a}}\nprovisioner: {}\nvolumeBindingMode: WaitForFirstConsumer\nallowedTopologies: [{{matchLabelExpressions: [{{key: {zone}, values: [b, c]}}]}}]\n",
+        names::DEFAULT_PROVISIONER
+    );
+    let keys = format!("image: i, service-account-name: s, placement: any, volume-affinity: {zone}");
+    let setting = read(&(config("a", &keys) + &class), None).unwrap();
+    let asked = setting.request(&setting.claim, 1, "");
+    assert_eq!(asked.topology.get(zone).map(String::as_str), Some("b"));
+    for (value, fits) in [("b", true), ("c", false)] {
+        let mut volume = volume(&setting);
+        let affinity = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [
+            { "key": zone, "operator": "In", "values": [value] },
+        ] }] } });
+        volume.spec.as_mut().unwrap().node_affinity = serde_json::from_value(affinity).unwrap();
+        let (good, events) = judged(&setting, Some(&volume), &ended(0, ""));
+        assert_eq!(good, fits, "{value}: {events:?}");
     }
 }
 

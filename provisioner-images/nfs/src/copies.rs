@@ -111,6 +111,10 @@ async fn owned(server: &Server, id: &str) -> Result<Option<String>, Failure> {
 /// is new.
 pub async fn make(server: &Server, parameters: &Parameters, from: &str, to: &str, id: &str) -> Result<bool, Failure> {
     if server.has_directory(to).await? {
+        // A run that died right after it gave the copy its place has left the directory around the copy.
+        if let Err(failure) = remove_half(server, to, id).await {
+            note_left(&half(to, id), &failure);
+        }
         return Ok(false);
     }
     let folder = record::split(to).folder;
@@ -139,9 +143,14 @@ pub async fn make(server: &Server, parameters: &Parameters, from: &str, to: &str
         server.remove_empty(&half).await
     };
     if let Err(failure) = cleaned.await {
-        eprintln!("the unfinished copy {half} stays until the next run, or until the deletion: {failure}");
+        note_left(&half, &failure);
     }
     made.map(|()| true)
+}
+
+/// Writes into the log that a directory of unfinished copies stays.
+fn note_left(half: &str, failure: &Failure) {
+    eprintln!("the unfinished copy {half} stays until the next run, or until the deletion: {failure}");
 }
 
 /// Checks that a snapshot was not deleted. A volume has records instead, which its delete run removes.

@@ -18,6 +18,7 @@ use super::super::markdown::plain;
 use super::super::name::name;
 use super::super::out::{colours, remark, say};
 use super::super::table::Tone;
+use super::again::again;
 use super::args::{Subject, directory};
 use super::call::{Signals, random_id};
 use super::on_cluster::{self, OnClusterArgs, Proof};
@@ -81,9 +82,13 @@ pub(in crate::cli) fn conformance(args: ConformanceArgs) -> anyhow::Result<ExitC
     }
 }
 
+/// Says what a case does.
+fn done_by(case: Case) -> String {
+    plain(&case.what().iter().map(|line| line.trim()).collect::<Vec<_>>().join(" "))
+}
+
 fn explain(case: Case) {
-    let what: Vec<_> = case.what().iter().map(|line| line.trim()).collect();
-    say!("{}\n\n{}", case.id(), plain(&what.join(" ")));
+    say!("{}\n\n{}\n{}", case.id(), done_by(case), plain(case.expected()));
     if let Some(capability) = case.needs() {
         say!("It runs only if the config declares the capability {capability}.");
     }
@@ -115,7 +120,7 @@ fn prove(args: &ConformanceArgs) -> anyhow::Result<Report> {
     let shows = args.output == Output::Table;
     let after = |done: &Done| {
         if shows {
-            line(done);
+            line(done, args.program.len());
         }
     };
     let (report, left) = match args.on_cluster.cluster {
@@ -192,16 +197,37 @@ fn storage(args: &ConformanceArgs, tools: &Tools) -> anyhow::Result<Storage> {
 fn show(args: &ConformanceArgs, report: &Report) -> anyhow::Result<()> {
     if let Some(path) = &args.junit {
         let file = std::fs::File::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
-        junit(report).serialize(file).with_context(|| format!("{} cannot be written", path.display()))?;
+        junit(report, args.program.len())
+            .serialize(file)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
     }
-    match args.output.document(|| document(report))? {
+    match args.output.document(|| document(report, args.program.len()))? {
         Some(document) => say!("{document}"),
-        None => summary(report),
+        None => summary(report, args.only.is_empty()),
     }
     Ok(())
 }
 
-fn line(done: &Done) {
+/// Returns what a person needs to know about a case that has failed, beside what was seen. The last words of the call, so
+/// many, are the program.
+fn advice(case: Case, program: usize) -> [(&'static str, String); 4] {
+    [
+        ("done", done_by(case)),
+        ("expected", plain(case.expected())),
+        ("mend", plain(case.mend())),
+        ("repeat", again(case, program)),
+    ]
+}
+
+/// Returns the same as lines; none for a case that has not failed.
+fn advice_of(done: &Done, program: usize) -> Vec<String> {
+    match done.outcome {
+        Outcome::Failed(_) => advice(done.case, program).map(|(name, text)| format!("{name}: {text}")).into(),
+        _ => Vec::new(),
+    }
+}
+
+fn line(done: &Done, program: usize) {
     let (tone, word, why) = match &done.outcome {
         Outcome::Passed => (Tone::Good, "pass", ""),
         Outcome::Failed(why) => (Tone::Bad, "FAIL", why.as_str()),
@@ -211,7 +237,8 @@ fn line(done: &Done) {
     let word = if colours() { format!("{0}{word}{0:#}", tone.style()) } else { word.to_owned() };
     let why = if why.is_empty() { String::new() } else { format!("  {}", crate::text::line(why, usize::MAX)) };
     say!("{word}  {:<20}{:>5} ms{why}", done.case.id(), done.took.as_millis());
-    done.repeats.iter().for_each(|repeat| say!("      {}", crate::text::line(&repeated(repeat), usize::MAX)));
+    let more = done.repeats.iter().map(repeated).chain(advice_of(done, program));
+    more.for_each(|text| say!("      {}", crate::text::line(&text, usize::MAX)));
 }
 
 /// Says that a run was repeated, and why.
@@ -219,7 +246,8 @@ fn repeated(repeat: &Repeat) -> String {
     format!("repeated: {repeat}")
 }
 
-fn summary(report: &Report) {
+/// Prints the counts. A call for all cases ends with the words for a README.
+fn summary(report: &Report, is_whole: bool) {
     let [passed, failed, skipped, not_possible] = report.counts();
     let not_possible = match not_possible {
         0 => String::new(),
@@ -233,13 +261,12 @@ fn summary(report: &Report) {
     if let Isolation::None(why) = &report.isolation {
         say!("The program ran without the mounts and the user of a pod: {why}");
     }
-    let first = report.done.iter().find(|done| matches!(done.outcome, Outcome::Failed(_)));
-    if let Some(done) = first {
-        say!("`{} conformance --explain {}` says how to mend the program.", name(), done.case.id());
+    if is_whole {
+        say!("{}", report.summary());
     }
 }
 
-fn document(report: &Report) -> Value {
+fn document(report: &Report, program: usize) -> Value {
     let one = |done: &Done| {
         let (outcome, why) = match &done.outcome {
             Outcome::Passed => ("passed", None),
@@ -250,21 +277,33 @@ fn document(report: &Report) -> Value {
         let milliseconds = u64::try_from(done.took.as_millis()).unwrap_or(u64::MAX);
         let repeats = |Repeat { operation, attempt, code, words }: &Repeat| json!({ "operation": operation, "attempt": attempt, "exitCode": code, "lastWords": words });
         let repeats: Vec<Value> = done.repeats.iter().map(repeats).collect();
-        json!({ "id": done.case.id(), "outcome": outcome, "why": why, "milliseconds": milliseconds, "repeats": repeats })
+        let mut case = json!({ "id": done.case.id(), "outcome": outcome, "why": why, "milliseconds": milliseconds, "repeats": repeats });
+        if let Outcome::Failed(_) = done.outcome {
+            advice(done.case, program).into_iter().for_each(|(name, text)| case[name] = text.into());
+        }
+        case
     };
     let [passed, failed, skipped, not_possible] = report.counts();
     let cases: Vec<Value> = report.done.iter().map(one).collect();
-    json!({ "passed": passed, "failed": failed, "skipped": skipped, "notPossible": not_possible, "cases": cases })
+    json!({
+        "summary": report.summary(),
+        "passed": passed,
+        "failed": failed,
+        "skipped": skipped,
+        "notPossible": not_possible,
+        "cases": cases,
+    })
 }
 
-fn junit(report: &Report) -> Junit {
+fn junit(report: &Report, program: usize) -> Junit {
     let mut suite = TestSuite::new("conformance");
+    suite.add_property(("summary", report.summary().as_str()));
     for done in &report.done {
         let status = match &done.outcome {
             Outcome::Passed => TestCaseStatus::success(),
             Outcome::Failed(why) => {
                 let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
-                status.set_message(why.as_str());
+                status.set_message(why.as_str()).set_description(advice_of(done, program).join("\n"));
                 status
             }
             Outcome::Skipped(why) | Outcome::NotPossible(why) => {

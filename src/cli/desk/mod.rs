@@ -1,5 +1,6 @@
 //! The commands that run a vendor's program on this machine: `try` and `conformance`.
 
+mod again;
 pub(super) mod args;
 pub(super) mod attempt;
 mod call;

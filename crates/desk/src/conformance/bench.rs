@@ -1,6 +1,5 @@
 //! The parts of which cases are made: a place, and runs there.
 
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use flex_contract::names::pv_name;
@@ -12,12 +11,11 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use super::commands::Commands;
 use super::fronted::Fronted;
 use super::mounts::Mounts;
-use super::on_desk::{OnDesk, Parts};
+use super::on_desk::OnDesk;
 use super::patience::{Repeats, patiently};
 use super::place::{Ids, Place};
 use super::tree::Tree;
 use crate::api::Hold;
-use crate::below::Below;
 use crate::desk::{DeskError, Ended, Stop};
 use crate::order::{Content, Made, Order};
 use crate::setting::Setting;
@@ -298,17 +296,6 @@ impl Bench {
         };
         self.succeed(&order).await?;
         self.forget(claim).await
-    }
-
-    /// Returns the directory with the content of a volume, if it is on this machine. A link of the program is not followed.
-    pub fn content(&self, id: &str) -> Option<PathBuf> {
-        let OnDesk { desk, parts: Parts { storage, .. }, .. } = self.place.desk()?;
-        let roots: Vec<PathBuf> = storage.directories().into_iter().chain([desk.storage().to_path_buf()]).collect();
-        let open = |path: PathBuf| {
-            let root = roots.iter().find(|root| path.starts_with(root))?;
-            Below::open(root).ok()?.find(path.strip_prefix(root).ok()?).ok().map(|_| path)
-        };
-        self.tree().with(id).into_iter().find_map(|path| open(desk.storage().join(path)))
     }
 }
 

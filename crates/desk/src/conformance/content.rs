@@ -1,11 +1,14 @@
 //! The content of a volume, as its user writes and reads it.
 
+use std::cmp::Reverse;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write, read_to_string};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use flex_contract::volume::volume_source;
 use k8s_openapi::api::core::v1::PersistentVolume;
+use serde_json::Value;
 
 use super::bench::{Bench, Halt, Step, check};
 use super::mounts::{Mounts, Reading, sum};
@@ -39,6 +42,46 @@ fn is_block(volume: &PersistentVolume) -> bool {
     volume.spec.as_ref().is_some_and(|spec| spec.volume_mode.as_deref() == Some("Block"))
 }
 
+/// Returns the directory of a volume whose source has the path of a server. A link of the program is not followed.
+fn on_server(bench: &Bench, volume: &PersistentVolume, id: &str) -> Option<PathBuf> {
+    let place = bench.desk().ok()?;
+    let own = place.desk.storage();
+    let roots: Vec<PathBuf> = place.parts.storage.directories().into_iter().chain([own.to_path_buf()]).collect();
+    let is_directory = |path: &PathBuf| {
+        let within = roots.iter().find_map(|root| Some((root, path.strip_prefix(root).ok()?)));
+        within.is_some_and(|(root, within)| Below::open(root).and_then(|below| below.find(within)).is_ok())
+    };
+    let tree = bench.tree();
+    let directories = tree.with(id).into_iter().map(|path| own.join(path)).filter(is_directory).collect();
+    let source = serde_json::from_str(&volume_source(volume)).unwrap_or_default();
+    nearest(directories, &source, id)
+}
+
+/// Chooses the directory of a volume among those with its id in their paths: the one whose path ends most like a text in
+/// the source of the volume. A program may keep others beside it, such as one for an unfinished copy.
+fn nearest(directories: Vec<PathBuf>, source: &Value, id: &str) -> Option<PathBuf> {
+    let texts = texts(source);
+    let alike = |path: &PathBuf| texts.iter().map(|text| common_end(path, Path::new(text), id)).max().unwrap_or(0);
+    directories.into_iter().min_by_key(|path| Reverse(alike(path)))
+}
+
+/// Counts the last names that two paths have in common; 0 if none of these has the id.
+fn common_end(one: &Path, other: &Path, id: &str) -> usize {
+    let names = one.iter().rev().zip(other.iter().rev()).map_while(|(one, other)| (one == other).then_some(one));
+    let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+    if names.iter().any(|name| name.contains(id)) { names.len() } else { 0 }
+}
+
+/// Returns all texts in a value.
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(values) => values.iter().flat_map(texts).collect(),
+        Value::Object(fields) => fields.values().flat_map(texts).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
+    }
+}
+
 fn place(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<Place> {
     if !is_block(volume) {
         bench.stored(id)?;
@@ -46,7 +89,7 @@ fn place(bench: &Bench, volume: &PersistentVolume, id: &str) -> Step<Place> {
         let by_source = |path| bench.desk().ok()?.desk.on_node(path).ok().filter(|path| path.is_dir());
         let folder = match path_on_node(volume) {
             Some(path) => by_source(path),
-            None => bench.content(id),
+            None => on_server(bench, volume, id),
         };
         let folder = folder.map(Place::Directory);
         return folder.ok_or_else(|| Halt::Skipped("the volume is no directory of this machine".into()));
@@ -164,5 +207,35 @@ pub(super) async fn shows(bench: &Bench, made: &Made, text: &str) -> Step<bool> 
     match bench.commands() {
         Some(commands) => commands.shows(bench, &made.volume, &id, text).await,
         None => Ok(has(bench, &made.volume, &id, text).await.is_ok()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_directory_of_a_volume_is_not_one_beside_it() {
+        for (directories, source, expected) in [
+            // The directory of an unfinished copy comes first.
+            (
+                vec!["/e/.copying-7", "/e/t-pvc-7"],
+                json!({ "nfs": { "server": "s", "path": "/x/t-pvc-7" } }),
+                "/e/t-pvc-7",
+            ),
+            (vec!["/e/7", "/e/7/data"], json!({ "nfs": { "server": "s", "path": "/x/7/data" } }), "/e/7/data"),
+            (
+                vec!["/e/.half-7", "/e/7", "/e/7/0"],
+                json!({ "csi": { "volumeAttributes": { "a": "7", "b": "0" } } }),
+                "/e/7",
+            ),
+            (vec!["/e/.half-7", "/e/7"], json!({ "csi": { "volumeHandle": "other" } }), "/e/.half-7"),
+        ] {
+            let all = directories.iter().map(PathBuf::from).collect();
+            assert_eq!(nearest(all, &source, "7"), Some(PathBuf::from(expected)), "{source}");
+        }
+        assert_eq!(nearest(Vec::new(), &Value::Null, "7"), None);
     }
 }

@@ -144,8 +144,13 @@ impl Life<'_> {
 
     /// Runs an order with the fault of the act, and repeats the run as the orchestrator does.
     async fn disturbed(&self, act: Act, order: &Order) -> Step<Ended> {
-        let (first, armed) = self.first(act, order).await?;
-        // A fault is for one attempt. Without a fault, the requests of all attempts count.
+        let (mut first, armed) = self.first(act, order).await?;
+        // A server that is away for a while may still be away for the next attempt.
+        if matches!(self.fault, Fault::Outage(_)) && armed.struck().is_some() && !self.is_over(order, &first).await? {
+            first = self.bench.attempt(order, 1, Stop::Never).await?;
+            self.after(self.judged(act, &first, true))?;
+        }
+        // Other faults are for one attempt. Without a fault, the requests of all attempts count.
         let armed = Some(armed).filter(|_| self.is_clean());
         let ended = match self.is_over(order, &first).await? {
             true => first,

@@ -101,6 +101,12 @@ impl Report {
         !self.done.iter().any(|done| matches!(done.outcome, Outcome::Failed(_)))
     }
 
+    /// Says how many cases passed, of those that say something about the program.
+    pub fn summary(&self) -> String {
+        let [passed, failed, ..] = self.counts();
+        format!("contract {}: {passed} of {}", flex_contract::VERSION, passed + failed)
+    }
+
     /// Counts the cases that passed, failed, were skipped, and were not possible.
     pub fn counts(&self) -> [usize; 4] {
         let count = |is: fn(&Outcome) -> bool| self.done.iter().filter(|done| is(&done.outcome)).count();

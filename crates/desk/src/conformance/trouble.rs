@@ -7,7 +7,7 @@ use super::content::path_on_node;
 use super::provision::order;
 use super::sample::{Sample, fill};
 use crate::container::{Container, Content as Source};
-use crate::desk::Isolation;
+use crate::desk::{Ended, Isolation};
 use crate::on_node::host_paths;
 use crate::order::{Content, Made, Order};
 
@@ -17,6 +17,8 @@ const UNREAD: &str = "unread-by-conformance";
 const BASE_PATH: &str = "base-path";
 /// Directories of a node that store nothing, though pods mount them.
 const NO_STORAGE: [&str; 4] = ["/dev", "/run", "/sys", "/proc"];
+/// The number of attempts of a run that finds its storage read-only.
+const ATTEMPTS: usize = 3;
 /// The blocks of 512 bytes of the largest file that a run can write. That of a user is larger.
 const LARGEST_FILE: u32 = 2048;
 
@@ -71,22 +73,29 @@ pub(super) async fn storage_fails(bench: &Bench) -> Step<()> {
 
 async fn provision_fails(bench: &Bench) -> Step<Made> {
     let claim = bench.claim();
-    let ended = bench.run_changed(&order(&claim), read_only).await?;
-    let volume = bench.volume(&claim).await?;
-    if ended.is_success() || volume.is_some() {
-        check(volume.is_some() && bench.shows(&claim.volume_id()), || {
-            "the storage was read-only, and the provision run has created a volume without storage, or exits 0".into()
-        })?;
-    } else {
-        let is_never = [exit::USAGE, exit::DATAERR].contains(&ended.code);
-        check(!is_never, || {
-            format!(
-                "the storage was read-only, and the provision run {}: that is for requests that can never succeed",
-                shown(&ended)
-            )
-        })?;
+    // A program may ask for another attempt first, and give up in that one.
+    for _ in 0..ATTEMPTS {
+        let ended = bench.run_changed(&order(&claim), read_only).await?;
+        let volume = bench.volume(&claim).await?;
+        if ended.is_success() || volume.is_some() {
+            check(volume.is_some() && bench.shows(&claim.volume_id()), || {
+                "the storage was read-only, and the provision run has created a volume without storage, or exits 0"
+                    .into()
+            })?;
+            break;
+        }
+        check_not_given_up(&order(&claim), &ended, "read-only")?;
     }
     bench.provision(&claim).await.map_err(|halt| halt.during("after the storage was read-only"))
+}
+
+/// Checks that a run does not end with the words that it can never succeed, for which only its claim may be the reason.
+fn check_not_given_up(order: &Order, ended: &Ended, state: &str) -> Step<()> {
+    let is_never = [exit::USAGE, exit::DATAERR].contains(&ended.code);
+    check(!is_never, || {
+        let (operation, shown) = (order.operation(), shown(ended));
+        format!("the storage was {state}, and the {operation} run {shown}: that is for requests that can never succeed")
+    })
 }
 
 /// Copies cannot be written, or only in part. None of them becomes a volume or a snapshot.
@@ -113,6 +122,7 @@ async fn copies_fail(bench: &Bench, made: &Made) -> Step<()> {
     let changes: [(&str, Change); 2] = [("read-only", read_only), ("full", without_room)];
     for (what, change) in changes {
         let ended = bench.run_changed(&snapshot, change).await?;
+        check_not_given_up(&snapshot, &ended, what)?;
         if ended.is_success() {
             let whole = restore(bench, restored(), &sample).await;
             let what = format!("the storage was {what}, and the snapshot run exits 0");
@@ -136,7 +146,8 @@ async fn restore(bench: &Bench, content: Content, sample: &Sample) -> Step<()> {
 async fn copy_fails(bench: &Bench, content: Content, sample: &Sample, what: &str) -> Step<()> {
     let claim = bench.numbered(1);
     let order = Order::Provision { claim: claim.clone(), content };
-    bench.run_changed(&order, without_room).await?;
+    let ended = bench.run_changed(&order, without_room).await?;
+    check_not_given_up(&order, &ended, "full")?;
     if let Some(volume) = bench.volume(&claim).await? {
         let whole = sample.check(bench, &volume, &claim.volume_id()).await;
         let when = format!("the storage became full, and the run has created {what}");

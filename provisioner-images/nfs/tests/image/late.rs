@@ -85,6 +85,21 @@ fn no_copy_is_published_while_another_run_removes_it() {
     });
 }
 
+/// The first run has given the copy its place, and dies before it removes the directory around the copy.
+#[test]
+fn a_repeated_run_removes_what_a_finished_copy_has_left() {
+    let site = filled(5);
+    let (_front, mut dying) = held(&site.server, &site.copy, "provision", Operation::Remove);
+    dying.kill().unwrap();
+    dying.wait().unwrap();
+    let half = format!(".copying-{TWO}");
+    assert!(site.copy().exists() && site.names().contains(&half), "{:?}", site.names());
+    site.copy.patiently("provision").well();
+    assert_eq!(names(&site.copy()).len(), 5);
+    assert!(!site.names().contains(&half), "{:?}", site.names());
+    site.copy.delete_patiently().well();
+}
+
 #[test]
 fn a_run_that_wakes_after_the_deletion_makes_no_volume() {
     let site = filled(20);
