@@ -50,7 +50,9 @@ budget=1400 stage 'tests' cargo test --workspace --no-fail-fast
 budget=100 stage 'with pods, the rest' joined 'with pods'
 unset RUST_TEST_THREADS
 # The demonstration waits for its pods.
-beside 'conformance of slow images' cargo test --workspace --test desk -- --ignored shipped::
+# Programs of clouds and drivers with a front before their server take minutes: `make test-cinder` runs them.
+beside 'conformance of slow images' cargo test --workspace --test desk -- --ignored shipped:: \
+    --skip fronted::the_shipped_c --skip fronted::the_shipped_s
 budget=120 stage 'the demonstration' demonstrate
 budget=60 stage 'conformance of slow images, its rest' joined 'conformance of slow images'
 budget=30 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
