@@ -98,6 +98,8 @@ pub struct Profile {
     pub second_pods: bool,
     /// Whether people copy Jobs.
     pub copies: bool,
+    /// Whether the API server may carry out requests of a former leader in a later term.
+    pub late_over_terms: bool,
 }
 
 /// All classes.
@@ -162,6 +164,7 @@ impl Profile {
             typos: false,
             second_pods: false,
             copies: false,
+            late_over_terms: false,
         }
         .with_classes(rng)
     }
@@ -228,6 +231,7 @@ impl Profile {
         if self.second_pods || self.copies {
             self.actor_actions += 4;
         }
+        self.late_over_terms = rng.permille(250) && self.handovers + self.crashes > 0;
         self
     }
 
@@ -269,7 +273,7 @@ impl Profile {
 
     /// Returns whether requests or their answers are lost.
     pub fn is_lossy(&self) -> bool {
-        self.refused + self.lost_answer + self.late > 0
+        self.refused + self.lost_answer + self.late > 0 || self.late_over_terms
     }
 
     /// Ends the faults.

@@ -37,9 +37,9 @@ impl History {
         self.late_requests.retain(|late| late.since + MINUTE >= now);
     }
 
-    /// Begins a term. The former leader stopped writing 5 seconds earlier: its requests were carried out by then, or
-    /// never are. A restarted process may have the name of a dead one: the term then continues, and requests of the
-    /// dead process may still be on their way.
+    /// Begins a term. The former leader stopped writing 5 seconds earlier: its requests were carried out by then, or never
+    /// are, but in histories whose API server may be slower. A restarted process may have the name of a dead one: the term
+    /// then continues, and requests of the dead process may still be on their way.
     pub(super) fn hand_over(&mut self, to: usize) -> StepResult {
         if self.term == Some(to) {
             return Ok(());
@@ -60,12 +60,20 @@ impl History {
                 if let Some(pending) = self.wire.waiting().requests.get_mut(&number) {
                     pending.answer = Some(answer);
                 }
+            } else if Some(late.from) == before && self.profile.late_over_terms {
+                line(|| format!("{} → {} is late", late.from, late.request));
+                if let Some(pending) = self.wire.waiting().requests.get_mut(&number) {
+                    pending.answer = Some(Answer::broken());
+                }
+                self.late_requests.push(late);
             }
         }
         for late in std::mem::take(&mut self.late_requests) {
             if self.rng.permille(500) {
                 line(|| format!("late, from {}: {}", late.from, late.request));
                 self.carry_out(late.from, late.request)?;
+            } else if self.profile.late_over_terms {
+                self.late_requests.push(late);
             }
         }
         self.term = Some(to);
