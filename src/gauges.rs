@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::claim::progress::{Progress, progress};
-use crate::config::classes::ClassLookup;
+use flex_core::claim::progress::{Progress, progress};
+use flex_core::config::classes::ClassLookup;
+
 use crate::metrics::{ProcessUse, Waiting};
 use crate::reconcile::Context;
 

@@ -17,8 +17,3 @@ mod overview;
 pub mod page;
 pub mod reconcile;
 pub mod state;
-
-pub use flex_core::{
-    batch, capacity, claim, config, content, findings, kept_script, limits, model, object, policies, pool, preflight,
-    rules, run, snapshot, status_reason, sync_probe, tables, text, uninstall, volume,
-};

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use flex_core::text::{Escape, Lines, line};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tracing_subscriber::EnvFilter;
 
 use crate::clock::Clock;
-use crate::text::{Escape, Lines, line};
 
 /// The longest time for which a request changes the filter.
 pub const LONGEST: Duration = Duration::from_hours(24);

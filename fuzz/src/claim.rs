@@ -5,23 +5,21 @@ use std::sync::{Arc, LazyLock};
 use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::operation::Operation;
-use flex_provisioner::api::events::event_note;
-use flex_provisioner::claim::admit::admit;
-use flex_provisioner::claim::decide::{
+use flex_core::claim::admit::admit;
+use flex_core::claim::decide::{
     ClassCertainty, ConfirmedFacts, Decision, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs,
     ServedClass, SourceRelation, Step, Volumes, decide,
 };
-use flex_provisioner::claim::nodes::NodeChoice;
-use flex_provisioner::claim::request::{Attempt, request};
-use flex_provisioner::config::classes::{BindingMode, Class};
-use flex_provisioner::config::{Placement, Recipe};
-use flex_provisioner::model::claim::Binding;
-use flex_provisioner::model::claim::Claim;
-use flex_provisioner::model::claim::Stamp;
-use flex_provisioner::object::is_dns_name;
-use flex_provisioner::run::job::{RunTarget, job};
-use flex_provisioner::run::node::{NodeState, NodeStates};
-use flex_provisioner::run::state::{Cause, RunState};
+use flex_core::claim::nodes::NodeChoice;
+use flex_core::claim::request::{Attempt, request};
+use flex_core::config::classes::{BindingMode, Class};
+use flex_core::config::{Placement, Recipe};
+use flex_core::model::claim::{Binding, Claim, Stamp};
+use flex_core::object::is_dns_name;
+use flex_core::run::job::{RunTarget, job};
+use flex_core::run::node::{NodeState, NodeStates};
+use flex_core::run::state::{Cause, RunState};
+use flex_provisioner::api::events::event_note;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Map, Value, json};
 
@@ -135,7 +133,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
     let mut claim = Claim::from(&claim);
     // The API server makes and checks these.
     claim.uid = UID.into();
-    claim.name = flex_provisioner::object::ObjectName::new("team", "data");
+    claim.name = flex_core::object::ObjectName::new("team", "data");
     let recipe = draw.pick(&[0, 1, 2, 3]);
     let recipe = RECIPES[recipe].clone();
     for node in claim.nodes_with_storage.iter().chain(&claim.selected_node) {
@@ -266,7 +264,7 @@ fn apply(claim: &mut Claim, recipe: &Recipe, step: Step) {
         Step::RecordFailure { failure } => {
             let text = json!(failure).to_string();
             assert!(text.len() <= ANNOTATION, "a failure is noted in {} bytes", text.len());
-            assert_eq!(flex_provisioner::run::failure::LastFailure::read(&text).as_ref(), Some(&failure));
+            assert_eq!(flex_core::run::failure::LastFailure::read(&text).as_ref(), Some(&failure));
             claim.last_failure = Some(failure);
         }
         Step::MarkNodeClean { nodes_left } => {

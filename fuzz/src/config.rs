@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use flex_contract::operation::Operation;
+use flex_core::claim::request::{Attempt, request};
+use flex_core::config::classes::{BindingMode, ClassLookup, ClassObject, Config, classes};
+use flex_core::config::document::{self, Document};
+use flex_core::config::external_provisioner::ExternalProvisioners;
+use flex_core::config::{Recipe, keys};
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Provenance;
+use flex_core::object::ObjectName;
+use flex_core::run::job::{RunTarget, job};
 use flex_provisioner::api::events::event_note;
-use flex_provisioner::claim::request::{Attempt, request};
-use flex_provisioner::config::classes::{BindingMode, ClassLookup, ClassObject, Config, classes};
-use flex_provisioner::config::document::{self, Document};
-use flex_provisioner::config::external_provisioner::ExternalProvisioners;
-use flex_provisioner::config::{Recipe, keys};
-use flex_provisioner::model::claim::Claim;
-use flex_provisioner::model::volume::Provenance;
-use flex_provisioner::object::ObjectName;
 use flex_provisioner::reconcile::config::annotation;
-use flex_provisioner::run::job::{RunTarget, job};
 use serde_json::json;
 
 use crate::draw::{Draw, MARKER};
@@ -166,7 +166,7 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
 /// Checks that a recipe equals that of its effective config, and fits on a volume.
 fn check_record(recipe: &Recipe) {
     let text = json!(recipe.effective_config).to_string();
-    let effective_config: flex_provisioner::config::effective_config::EffectiveConfig =
+    let effective_config: flex_core::config::effective_config::EffectiveConfig =
         serde_json::from_str(&text).expect("the effective config was written");
     assert_eq!(effective_config.recipe().as_ref(), Ok(recipe));
     assert_eq!(effective_config.version(), recipe.version());

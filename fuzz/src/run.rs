@@ -1,10 +1,10 @@
 //! The data of nodes and images: statuses of pods and Jobs, exit codes, termination messages, warnings.
 
 use flex_contract::exit::{self, Reaction};
+use flex_core::run::failure::LastFailure;
+use flex_core::run::state::{Cause, RunState, state};
+use flex_core::run::view::{Job, Pod, WarningEvent};
 use flex_provisioner::api::events::event_note;
-use flex_provisioner::run::failure::LastFailure;
-use flex_provisioner::run::state::{Cause, RunState, state};
-use flex_provisioner::run::view::{Job, Pod, WarningEvent};
 use k8s_openapi::api::{batch, core};
 use serde_json::{Value, json};
 

@@ -1,11 +1,11 @@
 //! Pod templates of admins, merged under the generated pod.
 
 use flex_contract::operation::Operation;
-use flex_provisioner::claim::request::{Attempt, request};
-use flex_provisioner::config::effective_config::EffectiveConfig;
-use flex_provisioner::model::claim::Claim;
-use flex_provisioner::object::ObjectName;
-use flex_provisioner::run::job::{RunTarget, job};
+use flex_core::claim::request::{Attempt, request};
+use flex_core::config::effective_config::EffectiveConfig;
+use flex_core::model::claim::Claim;
+use flex_core::object::ObjectName;
+use flex_core::run::job::{RunTarget, job};
 use serde_json::{Map, Value, json};
 
 use crate::draw::Draw;
@@ -182,11 +182,7 @@ fn template(text: &str) {
 }
 
 /// Checks the parts of the pod that no template may change.
-fn keeps_own_parts(
-    job: &k8s_openapi::api::batch::v1::Job,
-    recipe: &flex_provisioner::config::Recipe,
-    node: Option<&str>,
-) {
+fn keeps_own_parts(job: &k8s_openapi::api::batch::v1::Job, recipe: &flex_core::config::Recipe, node: Option<&str>) {
     let spec = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()).expect("the pod has a spec");
     let volumes: Vec<_> = spec.volumes.iter().flatten().filter(|volume| volume.name.starts_with("flex-")).collect();
     assert_eq!(volumes.iter().filter(|volume| volume.name == "flex-properties").count(), 1);

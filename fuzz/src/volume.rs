@@ -5,31 +5,25 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use flex_contract::names;
-use flex_provisioner::api::events::event_note;
-use flex_provisioner::claim::decide::{
+use flex_core::claim::decide::{
     self, Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions,
     ServedClass, SourceRelation, Step, Volumes,
 };
-use flex_provisioner::claim::nodes::NodeChoice;
-use flex_provisioner::claim::verify::mismatches;
-use flex_provisioner::config::classes::{BindingMode, Class};
-use flex_provisioner::config::{NodeGone, Recipe};
-use flex_provisioner::model::claim::Binding;
-use flex_provisioner::model::claim::Claim;
-use flex_provisioner::model::claim::Stamp;
-use flex_provisioner::model::volume::Provenance;
-use flex_provisioner::model::volume::Volume;
-use flex_provisioner::run::job::{RunTarget, job};
-use flex_provisioner::run::node::{NodeLabels, NodeState, NodeStates};
-use flex_provisioner::run::request::AttemptStart;
-use flex_provisioner::run::state::RunState;
-use flex_provisioner::volume::decide as of_volume;
-use flex_provisioner::volume::expand;
-use flex_provisioner::volume::in_place_run::InPlaceRuns;
-use flex_provisioner::volume::modify;
-use flex_provisioner::volume::observed::{self, ClaimState, ProvisionRuns};
-use flex_provisioner::volume::request::request;
-use flex_provisioner::volume::rule;
+use flex_core::claim::nodes::NodeChoice;
+use flex_core::claim::verify::mismatches;
+use flex_core::config::classes::{BindingMode, Class};
+use flex_core::config::{NodeGone, Recipe};
+use flex_core::model::claim::{Binding, Claim, Stamp};
+use flex_core::model::volume::{Provenance, Volume};
+use flex_core::run::job::{RunTarget, job};
+use flex_core::run::node::{NodeLabels, NodeState, NodeStates};
+use flex_core::run::request::AttemptStart;
+use flex_core::run::state::RunState;
+use flex_core::volume::in_place_run::InPlaceRuns;
+use flex_core::volume::observed::{self, ClaimState, ProvisionRuns};
+use flex_core::volume::request::request;
+use flex_core::volume::{decide as of_volume, expand, modify, rule};
+use flex_provisioner::api::events::event_note;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
@@ -296,7 +290,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
     let forged = draw.chance();
     if !forged {
         let text = json!(provenance).to_string();
-        volume.adoption_mark = Some(flex_provisioner::model::volume::adoption_mark(&text, &volume.uid));
+        volume.adoption_mark = Some(flex_core::model::volume::adoption_mark(&text, &volume.uid));
         volume.provenance = Some(text);
     }
     let known =

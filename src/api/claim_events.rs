@@ -2,15 +2,15 @@
 
 use std::ops::ControlFlow;
 
+use flex_core::model::claim::Claim;
+use flex_core::status_reason::message_of;
+use flex_core::text::name;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::pages;
-use crate::model::claim::Claim;
-use crate::status_reason::message_of;
-use crate::text::name;
 
 /// An event of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]

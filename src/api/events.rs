@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use flex_contract::reason::Reason;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::object::hash;
+use flex_core::text;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{PatchParams, PostParams};
@@ -16,9 +19,6 @@ use tokio::sync::mpsc;
 use super::discard_reply::DiscardReply;
 use super::says;
 use crate::clock::Clock;
-use crate::model::object_ref::ObjectRef;
-use crate::object::hash;
-use crate::text;
 
 /// The time within which the same text on the same object is not repeated.
 const REPEAT_AFTER: Duration = Duration::from_secs(600);
@@ -148,7 +148,7 @@ fn api_version(kind: &str) -> &'static str {
         "StorageClass" => "storage.k8s.io/v1",
         "Job" => "batch/v1",
         "ControllerRevision" => "apps/v1",
-        "VolumeSnapshot" | "VolumeSnapshotContent" => crate::model::snapshot::api::API_VERSION,
+        "VolumeSnapshot" | "VolumeSnapshotContent" => flex_core::model::snapshot::api::API_VERSION,
         _ => "v1",
     }
 }
@@ -298,7 +298,11 @@ mod tests {
     }
 
     fn claim() -> ObjectRef {
-        ObjectRef { kind: "PersistentVolumeClaim", name: crate::object::ObjectName::new("team", "c"), uid: "u".into() }
+        ObjectRef {
+            kind: "PersistentVolumeClaim",
+            name: flex_core::object::ObjectName::new("team", "c"),
+            uid: "u".into(),
+        }
     }
 
     #[tokio::test]

@@ -6,6 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use flex_core::config::external_provisioner::{
+    self, Drivers, ExternalProvisioner, ExternalProvisioners, LeaseCheck, LeaseWatch, Whereabouts, by_deployments,
+    lease_name,
+};
+use flex_core::config::former_deployment;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -16,11 +21,6 @@ use super::pages;
 use super::reviews::has_right;
 use super::says;
 use crate::clock::Clock;
-use crate::config::external_provisioner::{
-    self, Drivers, ExternalProvisioner, ExternalProvisioners, LeaseCheck, LeaseWatch, Whereabouts, by_deployments,
-    lease_name,
-};
-use crate::config::former_deployment;
 use crate::state::ClusterState;
 
 /// The time between two lists of the Leases.

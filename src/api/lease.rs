@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use flex_contract::names::{LEADER_VERSION, LOG_FILTER};
+use flex_core::object::ObjectName;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
@@ -16,7 +17,6 @@ use tokio::sync::watch;
 
 use super::fence::Fence;
 use crate::metrics::Age;
-use crate::object::ObjectName;
 
 /// The time without a renewal after which a term ends.
 pub const TERM: Duration = Duration::from_secs(15);

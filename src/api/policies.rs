@@ -1,5 +1,6 @@
-//! Reads the admission policies of the cluster, for the comparison in [`crate::policies`].
+//! Reads the admission policies of the cluster, for the comparison in [`flex_core::policies`].
 
+use flex_core::policies::PolicyKind;
 use kube::api::{DynamicObject, ListParams};
 use kube::discovery::ApiResource;
 use kube::{Api, Client};
@@ -7,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::pages;
 use super::says;
-use crate::policies::PolicyKind;
 
 /// Returns all admission policies and bindings of the cluster. A kind that the cluster does not serve has none.
 ///

@@ -1,21 +1,19 @@
 //! Reads objects from JSON text as the watches do, for callers that get them elsewhere. The functions are not generic,
 //! so that the code of each kind is compiled here only.
 
+use flex_core::config::classes::{ClassObject, Config, Stored};
+use flex_core::model::claim::Claim;
+use flex_core::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+use flex_core::model::snapshot::{Content, Snapshot};
+use flex_core::model::volume::Volume;
+use flex_core::run::node::Node;
+use flex_core::run::view::{Job, Pod};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1::{self as core, ConfigMap, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde::de::DeserializeOwned;
 use serde_json::Result;
-
-use crate::config::classes::{ClassObject, Config, Stored};
-use crate::model::claim::Claim;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::Snapshot;
-use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
-use crate::model::volume::Volume;
-use crate::run::node::Node;
-use crate::run::view::{Job, Pod};
 
 fn read<K: DeserializeOwned, V: for<'a> From<&'a K>>(json: &str) -> Result<V> {
     serde_json::from_str(json).map(|object: K| V::from(&object))

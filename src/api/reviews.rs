@@ -1,10 +1,9 @@
 //! Questions to the API server about the rights of other accounts.
 
+use flex_core::object::ObjectName;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
-
-use crate::object::ObjectName;
 
 /// Asks whether a ServiceAccount has a right.
 ///

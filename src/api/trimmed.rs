@@ -82,6 +82,7 @@ fn cut(text: &str) -> serde_json::Result<Cow<'_, str>> {
 
 #[cfg(test)]
 mod tests {
+    use flex_core::model::snapshot::api::VolumeSnapshot;
     use k8s_openapi::api::batch::v1::Job;
     use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
     use kube::ResourceExt;
@@ -89,7 +90,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::snapshot::api::VolumeSnapshot;
 
     fn managed() -> serde_json::Value {
         json!([{ "manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",

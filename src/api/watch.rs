@@ -5,6 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::names;
+use flex_core::config::classes::{Identity, KeptScript, Revision, Stored};
+use flex_core::config::effective_config::{EffectiveConfig, revision_name};
+use flex_core::config::modify::{self, VolumeAttributesClass};
+use flex_core::config::script;
+use flex_core::model::grant::{self, ReferenceGrant};
+use flex_core::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+use flex_core::object::ObjectName;
+use flex_core::run::view::{WarningEvent, seconds};
+use flex_core::status_reason::message_of;
+use flex_core::text::name;
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -21,19 +31,9 @@ use serde::de::DeserializeOwned;
 use super::claim_events::last_occurrence;
 use super::pages::PAGE;
 use super::trimmed::Trimmed;
-use crate::config::classes::{Identity, KeptScript, Revision, Stored};
-use crate::config::effective_config::{EffectiveConfig, revision_name};
-use crate::config::modify::{self, VolumeAttributesClass};
-use crate::config::script;
 use crate::metrics::Metrics;
-use crate::model::grant::{self, ReferenceGrant};
-use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
-use crate::object::ObjectName;
-use crate::run::view::{WarningEvent, seconds};
 use crate::state::ClusterState;
 use crate::state::index::{Index, Listed, WatchChange, WorkItem};
-use crate::status_reason::message_of;
-use crate::text::name;
 
 /// The duration of a watch. Some load balancers cut idle connections after four minutes.
 const WATCH_SECONDS: u32 = 200;

@@ -1,16 +1,16 @@
+use flex_core::capacity::{Driver, Published};
+use flex_core::config::accounts::Account;
+use flex_core::model::claim::Claim;
+use flex_core::model::grant::Grant;
+use flex_core::model::snapshot::{Content, Snapshot};
+use flex_core::model::volume::Volume;
+use flex_core::run::node::Node as CachedNode;
+use flex_core::run::view;
 use k8s_openapi::api::core::v1::NodeStatus;
 use serde_json::json;
 
 use super::super::filled::{LONG, filled};
 use super::*;
-use crate::capacity::{Driver, Published};
-use crate::config::accounts::Account;
-use crate::model::claim::Claim;
-use crate::model::grant::Grant;
-use crate::model::snapshot::{Content, Snapshot};
-use crate::model::volume::Volume;
-use crate::run::node::Node as CachedNode;
-use crate::run::view;
 
 /// The largest weight of an object in the cache. Each text of a filled object is longer.
 const BOUND: usize = 90_000;

@@ -15,6 +15,10 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use flex_contract::names;
+use flex_core::config::classes::Identity;
+use flex_core::config::effective_config::{EffectiveConfig, revision_name};
+pub use flex_core::model::claim::Binding;
+use flex_core::object::{ObjectName, hash};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -32,11 +36,7 @@ use crate::api::discard_reply::DiscardReply;
 use crate::api::pages;
 use crate::api::says;
 use crate::api::trimmed::Trimmed;
-use crate::config::classes::Identity;
-use crate::config::effective_config::{EffectiveConfig, revision_name};
 use crate::metrics::ErrorCategory;
-pub use crate::model::claim::Binding;
-use crate::object::{ObjectName, hash};
 use crate::state::ClusterState;
 use crate::state::index::WorkItem;
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
+use flex_core::config::classes::{Class, Classes};
+use flex_core::model::phase::VolumePhase;
+use flex_core::model::volume::Volume;
+use flex_core::text::line;
 use serde::{Deserialize, Serialize};
 
 use super::row::{ClaimState, Failing, MAX_FAILURE_TEXT, Row, failing};
-use crate::config::classes::{Class, Classes};
-use crate::model::phase::VolumePhase;
-use crate::model::volume::Volume;
-use crate::text::line;
 
 /// The note on a class that uses an older version of its config.
 const LAST_GOOD: &str = "the config has errors; its last good version is in use";
@@ -135,7 +135,7 @@ mod tests {
     fn the_state_of_a_class_refers_to_the_warnings_of_its_config() {
         let mut table = one_class(json!({ "service-account-name": "c" }));
         table.verdicts.values_mut().for_each(|verdict| {
-            verdict.warnings.push(crate::config::Problem::new("service-account-name", "does not exist"));
+            verdict.warnings.push(flex_core::config::Problem::new("service-account-name", "does not exist"));
         });
         let class = table.iter().next().expect("the config names a class");
         assert_eq!(Health::of("c", &table, &[], &[]).verdict(class), "ok; see the warnings below");

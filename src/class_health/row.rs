@@ -4,18 +4,17 @@ use std::sync::Arc;
 
 use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
+use flex_core::claim::admit::refusal;
+use flex_core::claim::data_source::left_to_populator;
+use flex_core::claim::progress::{Progress, progress};
+use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
+use flex_core::model::claim::{Claim, Stamp};
+use flex_core::model::volume::Volume;
+use flex_core::run::backoff::next_try_at;
+use flex_core::run::failure::LastFailure;
+use flex_core::text::line;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
-
-use crate::claim::admit::refusal;
-use crate::claim::data_source::left_to_populator;
-use crate::claim::progress::{Progress, progress};
-use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
-use crate::model::claim::{Claim, Stamp};
-use crate::model::volume::Volume;
-use crate::run::backoff::next_try_at;
-use crate::run::failure::LastFailure;
-use crate::text::line;
 
 /// The length of a failure's message beside its class. The claim has the whole message.
 pub(crate) const MAX_FAILURE_TEXT: usize = 200;

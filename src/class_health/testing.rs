@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use flex_contract::exit::Reaction;
 use flex_contract::names;
+use flex_core::config::classes::{Classes, Config, Identity, classes};
+use flex_core::model::volume::Volume;
+use flex_core::run::failure::LastFailure;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume};
 use serde_json::{Value, json};
 
 use super::row::{ClaimState, Row};
-use crate::config::classes::{Classes, Config, Identity, classes};
-use crate::model::volume::Volume;
-use crate::run::failure::LastFailure;
 use crate::state::testing::default_identity;
 
 /// Returns the names of an orchestrator.
@@ -54,7 +54,7 @@ pub(crate) fn one_class(data: Value) -> Classes {
 /// Returns an adopted volume of a class that was made at that time.
 pub(crate) fn made(class: &str, created: i64) -> Arc<Volume> {
     let provenance = "{}";
-    let adoption_mark = Some(crate::model::volume::adoption_mark(provenance, ""));
+    let adoption_mark = Some(flex_core::model::volume::adoption_mark(provenance, ""));
     let object = json!({ "metadata": { "name": "pvc-a" }, "spec": { "storageClassName": class } });
     let volume = Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap());
     Arc::new(Volume { created, provenance: Some(provenance.into()), adoption_mark, ..volume })

@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 
 use flex_contract::names;
+use flex_core::config::accounts::{Account, Accounts};
+use flex_core::config::classes::{ClassObject, Classes, Config, Identity, Stored};
+use flex_core::config::external_provisioner::replaced_drivers;
+use flex_core::config::{self, keys};
+use flex_core::object::ObjectName;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -12,11 +17,6 @@ use kube::{Api, Client};
 use crate::api::external_provisioner;
 use crate::api::pages;
 use crate::clock::Clock;
-use crate::config::accounts::{Account, Accounts};
-use crate::config::classes::{ClassObject, Classes, Config, Identity, Stored};
-use crate::config::external_provisioner::replaced_drivers;
-use crate::config::{self, keys};
-use crate::object::ObjectName;
 
 /// Returns the ServiceAccounts of the config namespaces, as far as they can be read.
 pub(super) async fn accounts(client: &Client, identity: &Identity) -> Accounts {

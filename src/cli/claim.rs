@@ -3,11 +3,11 @@
 use anyhow::{Context as _, bail};
 use clap::Args;
 use clap_complete::ArgValueCompleter;
+use flex_core::object::ObjectName;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client};
 
 use super::complete::candidates::{claims, namespaces};
-use crate::object::ObjectName;
 
 /// The name of a claim.
 #[derive(Clone, Debug, Args)]

@@ -7,6 +7,14 @@ use anyhow::bail;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 use flex_contract::operation::Operation;
+use flex_core::claim::admit;
+use flex_core::config::Recipe;
+use flex_core::config::classes::{Class, ClassLookup, Identity};
+use flex_core::config::explain::{ExplainedValue, Origin, explain};
+use flex_core::model::claim::Claim;
+use flex_core::object::ObjectName;
+use flex_core::preflight::rights;
+use flex_core::text::line;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -20,15 +28,7 @@ use super::rights::missing_rights;
 use super::table::{Cell, Table, Tone};
 use crate::api::client::Connection;
 use crate::api::says;
-use crate::claim::admit;
-use crate::config::Recipe;
-use crate::config::classes::{Class, ClassLookup, Identity};
-use crate::config::explain::{ExplainedValue, Origin, explain};
-use crate::model::claim::Claim;
-use crate::object::ObjectName;
-use crate::preflight::rights;
 use crate::state::index::Index;
-use crate::text::line;
 
 /// The exit code if the class serves no claim now, or not this one.
 const REFUSED: u8 = 2;

@@ -3,10 +3,9 @@
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use flex_contract::names;
+use flex_core::config::classes::Identity;
+use flex_core::object::is_dns_name;
 use serde_json::Value;
-
-use crate::config::classes::Identity;
-use crate::object::is_dns_name;
 
 /// The names of the orchestrator, which are the same for all subcommands.
 #[derive(Clone, Debug, Args)]

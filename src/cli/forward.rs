@@ -1,6 +1,9 @@
 //! The way to the status page of the leader: a port of its pod, forwarded by the API server.
 
 use clap::Args;
+use flex_core::config::classes::Identity;
+use flex_core::limits::NAME;
+use flex_core::text::line;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Portforwarder;
 use kube::client::UpgradeConnectionError;
@@ -8,9 +11,6 @@ use kube::{Api, Client};
 
 use super::doctor;
 use crate::clock::Clock;
-use crate::config::classes::Identity;
-use crate::limits::NAME;
-use crate::text::line;
 
 /// Where the leader serves its page.
 #[derive(Clone, Copy, Debug, Args)]

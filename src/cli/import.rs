@@ -9,6 +9,17 @@ use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::quantity::{bytes, quantity};
 use flex_contract::request::RunRequest;
+use flex_core::config::Recipe;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::run::node::NodeLabels;
+use flex_core::run::request::AttemptStart;
+use flex_core::volume::import::{Import, Imported, import as imported};
+use flex_core::volume::move_in::Refusal;
+use flex_core::volume::move_out::check_undo_import;
+use flex_core::volume::place::{Neighbour, Overlap, Place, Places, neighbour};
+use flex_core::volume::request::request;
+use flex_core::volume::reserved_paths::verify_unreserved;
 
 use super::adopt::places::{check_config, places};
 use super::adopt::work::{Fresh, Work};
@@ -19,17 +30,6 @@ use super::job::RunFailure;
 use super::out::say;
 use crate::api::says;
 use crate::clock::Clock;
-use crate::config::Recipe;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
-use crate::run::node::NodeLabels;
-use crate::run::request::AttemptStart;
-use crate::volume::import::{Import, Imported, import as imported};
-use crate::volume::move_in::Refusal;
-use crate::volume::move_out::check_undo_import;
-use crate::volume::place::{Neighbour, Overlap, Place, Places, neighbour};
-use crate::volume::request::request;
-use crate::volume::reserved_paths::verify_unreserved;
 
 /// The treatment of imported data when their claim is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use flex_contract::listing;
 use flex_contract::names::CONTAINER;
+use flex_core::config::Recipe;
+use flex_core::run::state::{RunState, state};
+use flex_core::run::view;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, ListParams, LogParams, PostParams};
@@ -14,9 +17,6 @@ use crate::api::pages;
 use crate::api::says;
 use crate::api::watch::warning_event;
 use crate::clock::Clock;
-use crate::config::Recipe;
-use crate::run::state::{RunState, state};
-use crate::run::view;
 
 /// The time between two reads of a run.
 const POLL: Duration = Duration::from_millis(500);

@@ -33,7 +33,7 @@ pub(super) struct LogLevelArgs {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let lasting = crate::config::values::duration(text)?;
+    let lasting = flex_core::config::values::duration(text)?;
     if lasting.is_zero() || lasting > LONGEST {
         return Err("must be longer than 0s and at most 24h".to_owned());
     }

@@ -6,6 +6,12 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_core::config::classes::Identity;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::run::view;
+use flex_core::text::{line, printable};
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use kube::api::{ListParams, LogParams};
 use kube::{Api, Client};
@@ -16,12 +22,6 @@ use super::out::{remark, say};
 use crate::api::client::Connection;
 use crate::api::pages;
 use crate::api::says;
-use crate::config::classes::Identity;
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
-use crate::run::view;
-use crate::text::{line, printable};
 
 /// The exit code if there is no log.
 const NO_LOG: u8 = 2;
@@ -230,11 +230,11 @@ fn without_pod(claim: &Claim, wanted: &Wanted, attempt: Option<u32>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use flex_core::run::member::{Member, MemberObject};
     use k8s_openapi::api::core::v1::PersistentVolumeClaim;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::run::member::{Member, MemberObject};
 
     const BATCH: &str = "provision-batch-0123456789abcdef";
 

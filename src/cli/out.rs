@@ -5,9 +5,9 @@ use std::io::{ErrorKind, Write};
 use std::process::exit;
 
 use anstream::{AutoStream, ColorChoice};
+use flex_core::text::output;
 
 use super::name::name;
-use crate::text::output;
 
 /// The exit code of a command whose reader left: that of a program that the signal `SIGPIPE` has ended.
 const NOBODY_READS: i32 = 141;

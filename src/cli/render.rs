@@ -7,22 +7,22 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use flex_contract::operation::Operation;
+use flex_core::claim::admit::admit;
+use flex_core::claim::request::{Attempt, request};
+use flex_core::config::classes::{ClassLookup, ClassObject, Classes, Config, Identity, classes};
+use flex_core::config::document::{self, Document, Documents};
+use flex_core::config::external_provisioner::ExternalProvisioners;
+use flex_core::config::keys;
+use flex_core::config::topology::Topologies;
+use flex_core::model::claim::Claim;
+use flex_core::run::job::{RunTarget, job};
+use flex_core::run::script::{Texts, complete};
 use flex_manifest::to_yaml;
 use k8s_openapi::api::batch::v1::Job;
 
 use super::files::{expand, read, shown};
 use super::flags::{Names, Namespaces, Output};
 use super::out::say;
-use crate::claim::admit::admit;
-use crate::claim::request::{Attempt, request};
-use crate::config::classes::{ClassLookup, ClassObject, Classes, Config, Identity, classes};
-use crate::config::document::{self, Document, Documents};
-use crate::config::external_provisioner::ExternalProvisioners;
-use crate::config::keys;
-use crate::config::topology::Topologies;
-use crate::model::claim::Claim;
-use crate::run::job::{RunTarget, job};
-use crate::run::script::{Texts, complete};
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {
@@ -125,7 +125,7 @@ fn job_of(
     };
     let recipe = class.recipe.as_ref().map_err(|why| {
         let verdicts: Vec<_> =
-            table.verdicts.values().map(|verdict| crate::config::joined(&verdict.problems)).collect();
+            table.verdicts.values().map(|verdict| flex_core::config::joined(&verdict.problems)).collect();
         anyhow::anyhow!("{why} {}", verdicts.join("; "))
     })?;
     admit(claim, recipe, claim.is_pool_request(&identity.namespace)).map_err(anyhow::Error::msg)?;

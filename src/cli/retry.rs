@@ -6,6 +6,13 @@ use anyhow::Context as _;
 use clap::Args;
 use clap_complete::ArgValueCompleter;
 use flex_contract::names;
+use flex_core::claim::progress::{Progress, progress};
+use flex_core::model::claim::Claim;
+use flex_core::model::snapshot::Content;
+use flex_core::model::snapshot::api::VolumeSnapshotContent;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::text::line;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -19,14 +26,7 @@ use super::doctor::collect;
 use super::each::each;
 use super::out::say;
 use crate::api::client::Connection;
-use crate::claim::progress::{Progress, progress};
-use crate::model::claim::Claim;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::api::VolumeSnapshotContent;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
 use crate::state::index::Index;
-use crate::text::line;
 
 /// The exit code if no attempt has failed.
 const NOTHING_FAILED: u8 = 2;

@@ -1,13 +1,13 @@
 //! Questions to RBAC about the rights of accounts.
 
+use flex_core::config::classes::Identity;
+use flex_core::object::ObjectName;
+use flex_core::preflight::rights::{Right, Scope, described};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::Client;
 
 use crate::api::reviews::has_right;
-use crate::config::classes::Identity;
-use crate::object::ObjectName;
-use crate::preflight::rights::{Right, Scope, described};
 
 /// The number of questions that are asked at one time.
 const REVIEWS: usize = 16;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use flex_core::config::classes::Identity;
+use flex_core::policies;
 use strum::VariantNames;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -19,11 +21,9 @@ use crate::api::lease::LeaderElector;
 use crate::api::writes::{Binding, Writes};
 use crate::api::{client, cluster_uid, external_provisioner, watch as watches};
 use crate::clock::Clock;
-use crate::config::classes::Identity;
 use crate::log::{Log, LogFormat};
 use crate::metrics::Metrics;
 use crate::page::{self, PolicyStates, Sources};
-use crate::policies;
 use crate::reconcile::{self, Context};
 use crate::state::ClusterState;
 
@@ -37,7 +37,7 @@ struct Interval(Option<Duration>);
 fn interval(text: &str) -> Result<Interval, String> {
     match text {
         "off" => Ok(Interval(None)),
-        text => crate::config::values::duration(text).map(|time| Interval(Some(time))),
+        text => flex_core::config::values::duration(text).map(|time| Interval(Some(time))),
     }
 }
 

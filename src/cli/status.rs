@@ -12,6 +12,9 @@ mod text;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use flex_core::config::classes::Identity;
+use flex_core::object::ObjectName;
+use flex_core::text::line;
 use kube::Client;
 
 pub(super) use self::args::StatusArgs;
@@ -24,12 +27,9 @@ use crate::api::claim_events;
 use crate::api::client::Connection;
 use crate::class_health::row::{ClaimState, MAX_FAILURE_TEXT, Row};
 use crate::clock::Clock;
-use crate::config::classes::Identity;
-use crate::object::ObjectName;
 use crate::overview::Overview;
 use crate::overview::collect::{Scope, overview};
 use crate::state::index::Index;
-use crate::text::line;
 
 pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

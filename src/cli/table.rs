@@ -3,9 +3,8 @@
 use std::io::Write as _;
 
 use anstyle::{AnsiColor, Style};
+use flex_core::text::line;
 use tabwriter::TabWriter;
-
-use crate::text::line;
 
 /// The spaces between two columns.
 const GAP: usize = 3;

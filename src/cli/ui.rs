@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use flex_core::config::classes::Identity;
+use flex_core::text::line;
 use kube::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,8 +19,6 @@ use super::forward::{StatusPort, forward, leader};
 use super::out::{remark, say};
 use crate::api::client::Connection;
 use crate::api::says;
-use crate::config::classes::Identity;
-use crate::text::line;
 
 /// The exit code if there is no page to show.
 const NO_PAGE: u8 = 2;

@@ -1,11 +1,16 @@
 //! `uninstall`: shows what still needs the orchestrator before it is removed.
 
-use flex_contract::policy::ReclaimPolicy;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use flex_contract::policy::ReclaimPolicy;
+use flex_core::config::classes::Identity;
+use flex_core::model::snapshot::Content;
+use flex_core::model::snapshot::api::VolumeSnapshotContent;
+use flex_core::model::volume::Volume;
+use flex_core::uninstall::{Dependent, can_be_retained, dependents};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -18,11 +23,6 @@ use super::flags::Output;
 use super::out::{remark, say};
 use crate::api::client::Connection;
 use crate::clock::Clock;
-use crate::config::classes::Identity;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::api::VolumeSnapshotContent;
-use crate::model::volume::Volume;
-use crate::uninstall::{Dependent, can_be_retained, dependents};
 
 /// The time between two looks at the cluster.
 const POLL: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub(super) struct UninstallArgs {
     #[arg(long)]
     retain: bool,
     /// The longest time to wait until nothing needs the orchestrator [default: do not wait].
-    #[arg(long, value_parser = crate::config::values::duration)]
+    #[arg(long, value_parser = flex_core::config::values::duration)]
     wait: Option<Duration>,
 }
 

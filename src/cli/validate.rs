@@ -5,6 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use flex_core::config::classes::{ClassObject, Classes, Config, Identity, classes};
+use flex_core::config::document::{self, Document, Documents, Lines};
+use flex_core::config::external_provisioner::ExternalProvisioners;
+use flex_core::config::{common_mistakes, keys, labels, script, spelling};
+use flex_core::object::ObjectName;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
@@ -12,12 +17,6 @@ use super::files::{expand, read, shown};
 use super::flags::{Names, Namespaces, Output};
 use super::out::say;
 use super::shell::{self, Remark};
-use crate::config::classes::{ClassObject, Classes, Config, Identity, classes};
-use crate::config::document::{self, Document, Documents, Lines};
-use crate::config::external_provisioner::ExternalProvisioners;
-use crate::config::keys;
-use crate::config::{common_mistakes, labels, script, spelling};
-use crate::object::ObjectName;
 
 #[derive(Debug, Args)]
 pub(super) struct ValidateArgs {

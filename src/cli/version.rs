@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
+use flex_core::limits::NAME;
+use flex_core::text::line;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::{Value, json};
@@ -13,8 +15,6 @@ use super::flags::Output;
 use super::out::say;
 use crate::api::client::Connection;
 use crate::api::lease;
-use crate::limits::NAME;
-use crate::text::line;
 
 /// The version of this program.
 const OWN: &str = env!("CARGO_PKG_VERSION");

@@ -5,6 +5,17 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use flex_contract::names;
+use flex_core::config::effective_config::EffectiveConfig;
+use flex_core::config::keys;
+use flex_core::config::script::kept_prefix;
+use flex_core::model::moved_in::MovedIn;
+use flex_core::model::volume::{Provenance, Volume};
+use flex_core::text::line;
+use flex_core::volume::place::{Places, verify_alone};
+use flex_core::volume::vouch::{
+    Answers, ClassConfigs, ReferredClaim, SnapshotElsewhere, Vouchable, explain_other_cluster, snapshots_elsewhere,
+    vouchable,
+};
 
 use super::adopt::places::places;
 use super::cluster::Cluster;
@@ -13,18 +24,7 @@ use super::out::say;
 use crate::api::client::Connection;
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
-use crate::config::effective_config::EffectiveConfig;
-use crate::config::keys;
-use crate::config::script::kept_prefix;
-use crate::model::moved_in::MovedIn;
-use crate::model::volume::{Provenance, Volume};
 use crate::state::index::Index;
-use crate::text::line;
-use crate::volume::place::{Places, verify_alone};
-use crate::volume::vouch::{
-    Answers, ClassConfigs, ReferredClaim, SnapshotElsewhere, Vouchable, explain_other_cluster, snapshots_elsewhere,
-    vouchable,
-};
 
 #[derive(Debug, Args)]
 pub(super) struct VouchArgs {

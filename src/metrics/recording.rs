@@ -4,6 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use flex_contract::operation::Operation;
+use flex_core::capacity::{CAPABILITY, Published};
+use flex_core::claim::progress::Progress;
+use flex_core::claim::timeline::Timeline;
+use flex_core::config::classes::{ConfigState, Verdict};
+use flex_core::findings::FindingKind;
+use flex_core::object::ObjectName;
+use flex_core::rules::Rule;
+use flex_core::tables::{Series, series_of};
 use prometheus_client::metrics::counter::Counter;
 
 use super::values::{ErrorCategory, ProcessUse, RequestCode, Waiting};
@@ -11,14 +19,6 @@ use super::{
     Category, Class, Configured, Decided, InProgress, Kind, Metrics, Outcome, Provisioned, Reached, Reconciled,
     Requested, Run, Segment, Size, Watched,
 };
-use crate::capacity::{CAPABILITY, Published};
-use crate::claim::progress::Progress;
-use crate::claim::timeline::Timeline;
-use crate::config::classes::{ConfigState, Verdict};
-use crate::findings::FindingKind;
-use crate::object::ObjectName;
-use crate::rules::Rule;
-use crate::tables::{Series, series_of};
 
 fn class(class: &str) -> Class {
     Class { class: class.to_owned() }

@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use flex_contract::operation::Operation;
+use flex_core::capacity::{CapacityRecord, Published};
+use flex_core::claim::progress::Progress;
+use flex_core::claim::timeline::{Stage, Timeline};
+use flex_core::config::Problem;
+use flex_core::config::classes::Verdict;
+use flex_core::findings::FindingKind;
+use flex_core::object::ObjectName;
 
 use super::*;
-use crate::capacity::{CapacityRecord, Published};
-use crate::claim::progress::Progress;
-use crate::claim::timeline::{Stage, Timeline};
-use crate::config::Problem;
-use crate::config::classes::Verdict;
-use crate::findings::FindingKind;
-use crate::object::ObjectName;
 
 /// Returns the names of the labels of a line such as `name{a="x",b="y"} 1`.
 fn labels(line: &str) -> Vec<&str> {
@@ -82,9 +82,9 @@ fn each_metric_is_counted_and_has_the_labels_of_its_documentation() {
 
 #[test]
 fn each_rule_is_known_before_it_applies() {
-    use crate::run::{self, rule::Target};
-    use crate::tables::Series;
-    use crate::volume::rule::Rule;
+    use flex_core::run::{self, rule::Target};
+    use flex_core::tables::Series;
+    use flex_core::volume::rule::Rule;
     let metrics = Metrics::default();
     let is_line = |line: &&str| line.starts_with("flex_decisions_total{");
     let rules = tables::series().len();

@@ -4,17 +4,18 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use flex_core::claim::quota::{ClassUsage, Usage};
+use flex_core::config::Recipe;
+use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::text::line;
+
 use super::{ClassRow, ConfigRow, Overview, PoolRow, RecipeRow, VolumeRow, urgency};
-use crate::claim::quota::{ClassUsage, Usage};
 use crate::class_health::health::Health;
 use crate::class_health::row::{ClaimState, MAX_FAILURE_TEXT, Row, row};
-use crate::config::Recipe;
-use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
 use crate::state::ClusterState;
 use crate::state::index::Index;
-use crate::text::line;
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;

@@ -12,13 +12,13 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use flex_core::config::Problem;
+use flex_core::model::volume_notes::{FailedExpansion, PendingModification};
+use flex_core::run::failure::LastFailure;
 use serde::{Deserialize, Serialize};
 
 use crate::class_health::health::Health;
 use crate::class_health::row::{ClaimState, Row};
-use crate::config::Problem;
-use crate::model::volume_notes::{FailedExpansion, PendingModification};
-use crate::run::failure::LastFailure;
 
 /// The path of the overview on the status page. The name of a class may follow.
 pub(crate) const OVERVIEW_PATH: &str = "/overview";

@@ -23,13 +23,13 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use flex_core::object::ObjectName;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
 use self::model::Document;
 pub use self::sources::{PolicyStates, Sources};
 use crate::admin::{READERS, answer_all};
-use crate::object::ObjectName;
 
 /// Serves the page until the process ends. Without the address, the orchestrator works on without a page: a container
 /// beside it may have the port.

@@ -6,6 +6,15 @@ use std::time::Duration;
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_core::claim::failed_attempts::FailedAttempts;
+use flex_core::claim::progress::progress;
+use flex_core::claim::timeline::Timeline;
+use flex_core::config::Recipe;
+use flex_core::config::classes::{Class, ClassLookup, Classes};
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::run::view::Job;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use tokio::sync::Semaphore;
@@ -20,18 +29,9 @@ use super::model::{Counts, Document, Head, MAX_ROWS, Nothing, Rows};
 use super::sources::Sources;
 use crate::api::claim_events;
 use crate::api::says;
-use crate::claim::failed_attempts::FailedAttempts;
-use crate::claim::progress::progress;
-use crate::claim::timeline::Timeline;
 use crate::class_health::health::Health;
 use crate::class_health::row::{Row, row};
-use crate::config::Recipe;
-use crate::config::classes::{Class, ClassLookup, Classes};
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
 use crate::reconcile::Context;
-use crate::run::view::Job;
 use crate::state::index::Index;
 
 /// The longest time for the events of a claim.

@@ -10,10 +10,10 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use flex_core::config::classes::ClassLookup;
 use tokio::sync::Mutex;
 
 use super::sources::Sources;
-use crate::config::classes::ClassLookup;
 use crate::overview::OVERVIEW_PATH;
 use crate::overview::collect::{Scope, overview_in_parts};
 

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
+use flex_core::policies::CheckedPolicy;
 use kube::Client;
 use tokio::sync::watch;
 
-use crate::policies::CheckedPolicy;
 use crate::reconcile::Context;
 
 /// The admission policies, once they have been read.

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use flex_contract::names;
+use flex_core::config::classes::{BindingMode, Class};
+use flex_core::config::effective_config::EffectiveConfig;
+use flex_core::config::topology::Topologies;
+use flex_core::model::claim::Claim;
+use flex_core::object::ObjectName;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
-
-use crate::config::classes::{BindingMode, Class};
-use crate::config::effective_config::EffectiveConfig;
-use crate::config::topology::Topologies;
-use crate::model::claim::Claim;
-use crate::object::ObjectName;
 
 /// The time at which the claims were created, in seconds since 1970.
 pub const CREATED: i64 = 1_790_000_000;

@@ -1,16 +1,16 @@
 //! Reconciles batches: creates their Jobs, and deletes a Job when no member wants it any more.
 
 use flex_contract::operation::Operation;
+use flex_core::batch::decide::{Decision, Rule, Step, decide};
+use flex_core::batch::{self, BatchJob, MemberRun};
+use flex_core::config::Recipe;
+use flex_core::model::volume::Volume;
+use flex_core::rules::Rule as _;
+use flex_core::run::job;
+use flex_core::run::view::Job;
 
 use crate::api::writes::{NotedVolume, WriteError};
-use crate::batch::decide::{Decision, Rule, Step, decide};
-use crate::batch::{self, BatchJob, MemberRun};
-use crate::config::Recipe;
-use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, RunObjects, refused_job};
-use crate::rules::Rule as _;
-use crate::run::job;
-use crate::run::view::Job;
 use crate::state::index::{BatchEntry, DeletionToBatch, Woken, WorkItem};
 
 /// Reconciles an open batch, which collects its members.

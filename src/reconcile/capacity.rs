@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
+use flex_core::capacity::decide::{ConfigEvent, Decision, Observed, ObservedRun, Plan, Step, decide, outcome, refused};
+use flex_core::capacity::fingerprint::fingerprint;
+use flex_core::capacity::run::capacity;
+use flex_core::capacity::segment::wanted;
+use flex_core::config::classes::Class;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::object::ObjectName;
+use flex_core::rules::NewEvent;
+use flex_core::run::job::prefix;
 
 use crate::api::writes::WriteError;
-use crate::capacity::decide::{ConfigEvent, Decision, Observed, ObservedRun, Plan, Step, decide, outcome, refused};
-use crate::capacity::fingerprint::fingerprint;
-use crate::capacity::run::capacity;
-use crate::capacity::segment::wanted;
-use crate::config::classes::Class;
-use crate::model::object_ref::ObjectRef;
-use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue, refused_job};
-use crate::rules::NewEvent;
-use crate::run::job::prefix;
 use crate::state::index::CachedRun;
 
 /// Reconciles all segments.
@@ -90,7 +90,7 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
             let observed = published(&segment.object_name());
             // The watches of Jobs and of published objects may differ. A run whose answer is published must not be
             // repeated.
-            let version = |p: &crate::capacity::Published| (p.uid.clone(), p.resource_version.clone());
+            let version = |p: &flex_core::capacity::Published| (p.uid.clone(), p.resource_version.clone());
             let there = writes.read_capacity(&segment.object_name()).await?;
             if there.as_ref().map(version) != observed.as_deref().map(version) {
                 return Err(WriteError::Conflict(format!("what is known of the capacity of {segment}")));

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use flex_contract::reason;
+use flex_core::config::classes::{NewRevision, Verdict};
+use flex_core::config::effective_config::EffectiveConfig;
+use flex_core::config::joined;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::object::ObjectName;
+use flex_core::rules::NewEvent;
 
 use crate::api::writes::WriteError;
-use crate::config::classes::{NewRevision, Verdict};
-use crate::config::effective_config::EffectiveConfig;
-use crate::config::joined;
-use crate::model::object_ref::ObjectRef;
-use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::kept_script::{self, UnstoredScripts};
-use crate::rules::NewEvent;
 use crate::state::index::{REVISION_TTL, Woken, WorkItem};
 
 /// The time between two clean-ups of revisions to which nothing refers.

@@ -9,26 +9,25 @@ use flex_contract::cause;
 use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_core::config::Recipe;
+use flex_core::config::classes::{ClassLookup, Identity};
+use flex_core::config::effective_config::hash_of;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::object::ObjectName;
+use flex_core::rules::Rule;
+use flex_core::run::script::{Texts, complete};
+use flex_core::run::state::{Cause, JobRefusal, RunState, state};
+use flex_core::run::stuck::StuckReason;
+use flex_core::run::view::{Job, Pod};
+use flex_core::run::{start_gate, times};
 use k8s_openapi::api::batch::v1 as api;
 
 use crate::api::events::EventRecorder;
 use crate::api::writes::{WriteError, Writes};
 use crate::clock::Clock;
-use crate::config::Recipe;
-use crate::config::classes::{ClassLookup, Identity};
-use crate::config::effective_config::hash_of;
 use crate::last_hour::LastHour;
 use crate::metrics::Metrics;
-use crate::model::object_ref::ObjectRef;
-use crate::object::ObjectName;
 use crate::reconcile::memory::{RateLimit, Sweep};
-use crate::rules::Rule;
-use crate::run::script::{Texts, complete};
-use crate::run::start_gate;
-use crate::run::state::{Cause, JobRefusal, RunState, state};
-use crate::run::stuck::StuckReason;
-use crate::run::times;
-use crate::run::view::{Job, Pod};
 use crate::state::ClusterState;
 use crate::state::index::{EXPECTATION_TIMEOUT, Index, SlotRequest, WorkItem};
 
@@ -130,8 +129,8 @@ impl Context {
         })
     }
 
-    pub(super) fn emit(&self, about: ObjectRef, event: crate::rules::NewEvent) {
-        let crate::rules::NewEvent { warning, reason, message } = event;
+    pub(super) fn emit(&self, about: ObjectRef, event: flex_core::rules::NewEvent) {
+        let flex_core::rules::NewEvent { warning, reason, message } = event;
         self.events.emit(about, warning, reason, message);
     }
 

@@ -4,21 +4,16 @@ use std::sync::Arc;
 
 use flex_contract::names;
 use flex_contract::request::{CloneSource, Snapshot as SnapshotProperties};
+use flex_core::claim::data_source::{ClaimSource, DataSourceState};
+use flex_core::claim::restore::RestoreSource;
+use flex_core::config::classes::{ClassLookup, Identity};
+use flex_core::config::input;
+use flex_core::model::claim::Claim;
+use flex_core::model::data_source::{DataSource, SourceUser, snapshots_using, source_users_of};
+use flex_core::model::snapshot::{Content, Snapshot};
+use flex_core::model::volume::{Provenance, Volume};
 
 use crate::api::writes::WriteError;
-use crate::claim::data_source::{ClaimSource, DataSourceState};
-use crate::claim::restore::RestoreSource;
-use crate::config::classes::{ClassLookup, Identity};
-use crate::config::input;
-use crate::model::claim::Claim;
-use crate::model::data_source::DataSource;
-use crate::model::data_source::SourceUser;
-use crate::model::data_source::snapshots_using;
-use crate::model::data_source::source_users_of;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::Snapshot;
-use crate::model::volume::Provenance;
-use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
 use crate::state::index::Index;
 
@@ -102,7 +97,7 @@ pub(super) struct SourceSnapshotObservation {
     snapshot: Option<Arc<Snapshot>>,
     content: Option<Arc<Content>>,
     ours: bool,
-    made_by: Option<crate::model::snapshot::SnapshotProvenance>,
+    made_by: Option<flex_core::model::snapshot::SnapshotProvenance>,
     granted: bool,
 }
 
@@ -154,7 +149,7 @@ impl SourceSnapshotObservation {
         if fresh.uid != content.uid || !fresh_is.is_kept_for(copy) || fresh_is.check(copy).is_err() {
             return Err(changed());
         }
-        Ok(crate::content::request::snapshot_properties(&fresh))
+        Ok(flex_core::content::request::snapshot_properties(&fresh))
     }
 }
 

@@ -2,14 +2,14 @@
 
 use flex_contract::cause;
 use flex_contract::operation::Operation;
+use flex_core::config::Recipe;
+use flex_core::object::ObjectName;
+use flex_core::run::failure::LastFailure;
+use flex_core::run::job::{self, RunTarget};
+use flex_core::run::state::{Cause, RunState};
 
 use crate::api::writes::WriteError;
-use crate::config::Recipe;
-use crate::object::ObjectName;
 use crate::reconcile::context::{Context, RunObjects};
-use crate::run::failure::LastFailure;
-use crate::run::job::{self, RunTarget};
-use crate::run::state::{Cause, RunState};
 
 impl Context {
     /// Returns the state of a delete run for an id, by the name of its Job. The run does not count as absent while
@@ -24,7 +24,7 @@ impl Context {
     ) -> RunState {
         let is_other_alive = || {
             jobs.iter().any(|job| job.run_labels.operation == operation && !job.is_over)
-                || crate::run::view::has_running_pods(pods, operation)
+                || flex_core::run::view::has_running_pods(pods, operation)
                 || self.cluster.index().has_expectation(&job::prefix(operation, id))
         };
         match self.run_state(jobs, pods, name) {
@@ -95,6 +95,8 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::{Arc, Mutex};
 
+    use flex_core::run::job::ContentRef;
+    use flex_core::run::request::{AttemptStart, of_class};
     use http::{Request, Response};
     use kube::Client;
     use kube::client::Body;
@@ -105,8 +107,6 @@ mod tests {
     use crate::api::writes::{Binding, Writes};
     use crate::clock::Clock;
     use crate::metrics::Metrics;
-    use crate::run::job::ContentRef;
-    use crate::run::request::{AttemptStart, of_class};
     use crate::state::ClusterState;
     use crate::state::testing::{default_identity, recipe};
 

@@ -3,11 +3,11 @@
 use std::future::Future;
 use std::time::Duration;
 
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::rules::{Decision, NewEvent, Rule};
+
 use crate::api::writes::WriteError;
-use crate::model::object_ref::ObjectRef;
 use crate::reconcile::context::{Context, Requeue};
-use crate::rules::NewEvent;
-use crate::rules::{Decision, Rule};
 use crate::state::index::WorkItem;
 
 /// The largest number of steps in a reconcile. A healthy claim needs five.

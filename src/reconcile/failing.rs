@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use flex_contract::reason::{self, Reason};
+use flex_core::capacity::CAPABILITY;
+use flex_core::config::classes::Classes;
+use flex_core::model::claim::Claim;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::model::snapshot::Content;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::run::member::MemberObject;
+use flex_core::volume::{expand, modify};
 
 use crate::api::writes::WriteError;
-use crate::capacity::CAPABILITY;
-use crate::config::classes::Classes;
-use crate::model::claim::Claim;
-use crate::model::object_ref::ObjectRef;
-use crate::model::snapshot::Content;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
 use crate::reconcile::context::Context;
-use crate::run::member::MemberObject;
 use crate::state::index::WorkItem;
-use crate::volume::{expand, modify};
 
 /// The time after which a write that the API server cannot handle is told. Most such errors are short.
 const LASTING: Duration = Duration::from_secs(4);
@@ -136,12 +136,12 @@ fn configs_with_capacity(classes: &Classes) -> BTreeSet<ObjectName> {
 #[cfg(test)]
 mod tests {
     use flex_contract::names;
+    use flex_core::config::classes::Config;
+    use flex_core::model::snapshot::api::VolumeSnapshotContent;
     use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::config::classes::Config;
-    use crate::model::snapshot::api::VolumeSnapshotContent;
     use crate::state::index::{Index, WatchChange};
     use crate::state::testing::default_identity;
 

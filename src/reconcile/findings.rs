@@ -7,15 +7,15 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use flex_contract::reason;
+use flex_core::findings::{Finding, Removal, Searched, Severity, find};
+use flex_core::model::phase::VolumePhase;
+use flex_core::model::volume::Volume;
+use flex_core::rules::NewEvent;
+use flex_core::volume::vouch::{ReferredClaim, is_deleted_at_once};
 
 use crate::api::writes::{WriteError, Writes};
-use crate::findings::{Finding, Removal, Searched, Severity, find};
-use crate::model::phase::VolumePhase;
-use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue};
-use crate::rules::NewEvent;
 use crate::state::index::WorkItem;
-use crate::volume::vouch::{ReferredClaim, is_deleted_at_once};
 
 /// The delay before a new finding is checked again.
 const CONFIRM_AFTER: Duration = Duration::from_secs(30);

@@ -1,12 +1,13 @@
-//! Opens the pods of runs, and closes Jobs that nobody may open. Decides with [`crate::run::gate::decide`].
+//! Opens the pods of runs, and closes Jobs that nobody may open. Decides with [`flex_core::run::gate::decide`].
 
 use std::sync::Arc;
 
+use flex_core::object::ObjectName;
+use flex_core::run::gate::{Decision, Step};
+use flex_core::run::view::{Job, Pod};
+
 use crate::api::writes::WriteError;
-use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
-use crate::run::gate::{Decision, Step};
-use crate::run::view::{Job, Pod};
 use crate::state::index::GateView;
 
 /// Reconciles the gate of a Job's pods, by the name of the Job.

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use flex_contract::reason;
+use flex_core::config::script::hash;
+use flex_core::kept_script::{Decision, Step, decide};
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::object::ObjectName;
+use flex_core::rules::NewEvent;
 
 use crate::api::writes::WriteError;
-use crate::config::script::hash;
-use crate::kept_script::{Decision, Step, decide};
-use crate::model::object_ref::ObjectRef;
-use crate::object::ObjectName;
 use crate::reconcile::context::Context;
-use crate::rules::NewEvent;
 use crate::state::index::{ObservedScript, UsedScript};
 
 /// The scripts that could not be kept.

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_core::batch;
+use flex_core::config::Recipe;
+use flex_core::config::current_program::recipe_with_current_program;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::object::ObjectName;
+use flex_core::rules::NewEvent;
+use flex_core::run::job::{self, ContentRef, RunTarget};
+use flex_core::run::late_runs::{self, Decision, LateVolume, Observed, SCOPE, Step};
+use flex_core::run::request::AttemptStart;
+use flex_core::run::state::RunState;
+use flex_core::run::view::{Job, Pod};
 
 use crate::api::writes::WriteError;
-use crate::batch;
-use crate::config::Recipe;
-use crate::config::current_program::recipe_with_current_program;
-use crate::model::object_ref::ObjectRef;
-use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
-use crate::rules::NewEvent;
-use crate::run::job::{self, ContentRef, RunTarget};
-use crate::run::late_runs::{self, Decision, LateVolume, Observed, SCOPE, Step};
-use crate::run::request::AttemptStart;
-use crate::run::state::RunState;
-use crate::run::view::{Job, Pod};
 use crate::state::index::{SlotRequest, WorkItem};
 
 /// The delay before a delete run that could not be created is tried again.
@@ -121,7 +121,7 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
     let Decision { rule, step, requeue_at, event } = late_runs::decide(
         &Observed {
             creating_jobs: &observed,
-            has_running_pods: crate::run::view::has_running_pods(leftovers.pods, stores),
+            has_running_pods: flex_core::run::view::has_running_pods(leftovers.pods, stores),
             volume: leftovers.volume,
             // A snapshot run creates no object.
             made_volume: leftovers.content.is_none() && stored.iter().any(succeeded),

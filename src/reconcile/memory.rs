@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::findings::{Finding, FindingTracker};
+use flex_core::findings::{Finding, FindingTracker};
 
 /// The shortest time between two reconciles. Each reads the whole cache, so that it must not follow each of many
 /// changes.
@@ -93,9 +93,10 @@ impl Sweep {
 
 #[cfg(test)]
 mod tests {
+    use flex_core::findings::Severity;
+    use flex_core::object::ObjectName;
+
     use super::*;
-    use crate::findings::Severity;
-    use crate::object::ObjectName;
 
     #[test]
     fn a_report_has_the_most_severe_findings_first_and_an_end() {

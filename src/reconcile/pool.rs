@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use flex_contract::quantity::quantity;
 use flex_contract::reason;
+use flex_core::config::Recipe;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::pool::{Decision, Step, decide};
+use flex_core::rules::NewEvent;
 
 use crate::api::writes::WriteError;
-use crate::config::Recipe;
-use crate::model::object_ref::ObjectRef;
-use crate::pool::{Decision, Step, decide};
 use crate::reconcile::context::{Context, Requeue};
-use crate::rules::NewEvent;
 use crate::state::index::{EXPECTATION_TIMEOUT, UnknownPool};
 
 /// The largest number of steps in a reconcile. The others follow after [`MORE_STEPS_DELAY`].

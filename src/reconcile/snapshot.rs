@@ -1,22 +1,20 @@
 //! Reconciles VolumeSnapshots: observes, decides with [`decide`], and takes the steps.
 
-use flex_contract::policy::ReclaimPolicy;
 use std::sync::Arc;
 
+use flex_contract::policy::ReclaimPolicy;
+use flex_core::config::classes::Identity;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::model::phase::ClaimPhase;
+use flex_core::model::snapshot::{Content, Of, Snapshot};
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::rules::{Decision, NewEvent};
+use flex_core::snapshot::decide::{Observed, Rule, SnapshotClassLookup, SourceClaim, Step, decide};
+
 use crate::api::writes::{SnapshotVolume, WriteError};
-use crate::config::classes::Identity;
-use crate::model::object_ref::ObjectRef;
-use crate::model::phase::ClaimPhase;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::Of;
-use crate::model::snapshot::Snapshot;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::{Reconcile, ReplayedDecision, StepOutcome, decided, drive};
-use crate::rules::Decision;
-use crate::rules::NewEvent;
-use crate::snapshot::decide::{Observed, Rule, SnapshotClassLookup, SourceClaim, Step, decide};
 use crate::state::index::{Index, WorkItem};
 
 /// Reconciles a VolumeSnapshot.

@@ -1,12 +1,12 @@
 //! Reconciles sync probes: creates them, and deletes them after use.
 
 use flex_contract::names::PROBE_PREFIX;
+use flex_core::model::claim::Binding;
+use flex_core::object::hash;
+use flex_core::sync_probe::{Decision, PROBE_TIMEOUT, Step, decide};
 
 use crate::api::writes::WriteError;
-use crate::model::claim::Binding;
-use crate::object::hash;
 use crate::reconcile::context::{Context, Requeue};
-use crate::sync_probe::{Decision, PROBE_TIMEOUT, Step, decide};
 
 /// Reconciles all sync probes.
 pub(super) async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {

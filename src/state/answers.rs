@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::run::gate::Answer;
-use crate::run::view::Pod;
+use flex_core::run::gate::Answer;
+use flex_core::run::view::Pod;
 
 /// The answers of a term, by the UIDs of the Jobs.
 #[derive(Debug, Default)]

@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
+use flex_core::batch::decide::{Observed, STAMP_TIMEOUT};
+use flex_core::batch::{self, Member, MemberObject};
+use flex_core::claim::decide::run_node;
+use flex_core::config::Recipe;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::object::{ObjectName, label_value};
+use flex_core::run::job;
+use flex_core::run::view::Job;
 
-use crate::batch::decide::{Observed, STAMP_TIMEOUT};
-use crate::batch::{self, Member, MemberObject};
-use crate::claim::decide::run_node;
-use crate::config::Recipe;
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
-use crate::object::{ObjectName, label_value};
-use crate::run::job;
-use crate::run::view::Job;
 use crate::state::cache::Cache;
 use crate::state::expectations::{Expectation, Expectations, Membership};
 use crate::state::facts::Facts;

@@ -1,9 +1,9 @@
 //! Tests of the ledger of open batches: who is in one, and which slots its members use.
 
+use flex_core::claim::request::{Attempt, request};
 use proptest::prelude::*;
 
 use super::*;
-use crate::claim::request::{Attempt, request};
 use crate::state::testing::{CLASS, claim, facts, identity, member, recipe};
 
 fn batched() -> Arc<Recipe> {
@@ -141,7 +141,7 @@ fn a_reopened_batch_has_the_same_members() {
         assert_eq!((books.counts(&batch), books.slots()), (Some((0, 1)), 2));
     }
     assert_eq!(books.close(&batch), ["a"]);
-    books.facts.cache.runs.apply_job(crate::run::view::Job {
+    books.facts.cache.runs.apply_job(flex_core::run::view::Job {
         name: ObjectName::new("", &batch),
         ..crate::state::testing::batch_job(&batch, &["a"])
     });

@@ -15,10 +15,10 @@ pub mod volumes;
 
 use std::borrow::Cow;
 
-use crate::batch::Member;
-use crate::model::claim::Claim;
-use crate::run::view::Job;
-use crate::volume::{expand, modify};
+use flex_core::batch::Member;
+use flex_core::model::claim::Claim;
+use flex_core::run::view::Job;
+use flex_core::volume::{expand, modify};
 
 /// All cached objects, by kind.
 #[derive(Debug, Default)]

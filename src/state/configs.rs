@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::capacity::segment::any_has_capacity;
-use crate::claim::decide::ClassCertainty;
-use crate::config::Recipe;
-use crate::config::accounts::{Account, Accounts};
-use crate::config::classes::{
+use flex_core::capacity::segment::any_has_capacity;
+use flex_core::claim::decide::ClassCertainty;
+use flex_core::config::accounts::{Account, Accounts};
+use flex_core::config::classes::{
     Class, ClassLookup, ClassObject, Classes, Config, Identity, Revision, Takeovers, classes_with,
 };
-use crate::config::external_provisioner::{Drivers, ExternalProvisioners, replaced_drivers};
-use crate::config::{keys, script};
-use crate::model::claim::Claim;
-use crate::object::ObjectName;
+use flex_core::config::external_provisioner::{Drivers, ExternalProvisioners, replaced_drivers};
+use flex_core::config::{Recipe, keys, script};
+use flex_core::model::claim::Claim;
+use flex_core::object::ObjectName;
+
 use crate::state::watch_change::{WatchChange, retain};
 
 /// The time after the deletion of a StorageClass or ConfigMap for which nothing takes its place: an admin who replaces an

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use flex_contract::names;
+use flex_core::config::classes::Identity;
+use flex_core::model::claim::Claim;
+use flex_core::object::ObjectName;
 
 use crate::clock::Clock;
-use crate::config::classes::Identity;
-use crate::model::claim::Claim;
-use crate::object::ObjectName;
 use crate::state::cache::Cache;
 use crate::state::configs::Configs;
 

@@ -1,9 +1,9 @@
 //! Tests of whose turn is next.
 
+use flex_core::object::ObjectName;
 use proptest::prelude::*;
 
 use super::*;
-use crate::object::ObjectName;
 
 const NOW: Duration = Duration::from_secs(100);
 

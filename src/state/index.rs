@@ -21,39 +21,39 @@ mod term;
 mod wake;
 mod writes;
 
+use std::collections::BTreeSet;
+
+use flex_core::config::classes::Identity;
+use flex_core::object::ObjectName;
+
 pub use self::classes::{ObservedScript, UsedScript};
 pub use self::gates::GateView;
 pub use self::read::CachedRun;
 pub use self::term::TermItems;
-pub use crate::state::batches::{AttemptToBatch, BatchEntry, ClosedBatch, DeletionToBatch};
-pub use crate::state::expectations::EXPECTATION_TIMEOUT;
-pub use crate::state::pools::{PoolObservation, UnknownPool};
-pub use crate::state::revisions::REVISION_TTL;
-pub use crate::state::slot_request::SlotRequest;
-pub use crate::state::unseen_writes::CACHE_LAG_MAX;
-pub use crate::state::watch_change::{Listed, WatchChange};
-pub use crate::state::work_item::{Woken, WorkItem};
-
-use std::collections::BTreeSet;
-
 use crate::clock::Clock;
-use crate::config::classes::Identity;
-use crate::object::ObjectName;
 use crate::state::answers::Answers;
 use crate::state::batches::Batches;
+pub use crate::state::batches::{AttemptToBatch, BatchEntry, ClosedBatch, DeletionToBatch};
+pub use crate::state::expectations::EXPECTATION_TIMEOUT;
 use crate::state::facts::Facts;
 use crate::state::kept_scripts::KeptScripts;
 use crate::state::members::Members;
 use crate::state::pools::Pools;
+pub use crate::state::pools::{PoolObservation, UnknownPool};
 use crate::state::quota::QuotaLedger;
 use crate::state::quota_waiters::QuotaWaiters;
 use crate::state::removed_jobs::RemovedJobs;
+pub use crate::state::revisions::REVISION_TTL;
 use crate::state::revisions::Revisions;
+pub use crate::state::slot_request::SlotRequest;
 use crate::state::slots::Slots;
 use crate::state::sync_probes::SyncProbes;
 use crate::state::unmarked::Unmarked;
+pub use crate::state::unseen_writes::CACHE_LAG_MAX;
 use crate::state::unseen_writes::UnseenWrites;
 use crate::state::unstarted::UnstartedRuns;
+pub use crate::state::watch_change::{Listed, WatchChange};
+pub use crate::state::work_item::{Woken, WorkItem};
 
 /// The facts, and the ledgers.
 #[derive(Debug)]

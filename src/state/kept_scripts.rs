@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::config::classes::KeptScript;
-use crate::config::script;
+use flex_core::config::classes::KeptScript;
+use flex_core::config::script;
+
 use crate::state::watch_change::{Listed, retain};
 
 /// All kept scripts, by their hashes.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::object::ObjectName;
-use crate::run::view::{Job, Pod};
+use flex_core::object::ObjectName;
+use flex_core::run::view::{Job, Pod};
+
 use crate::state::cache::runs::RunCache;
 
 /// The state of members. It can be rebuilt by reconciling once more.

@@ -36,12 +36,12 @@ mod work_item;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use flex_core::config::classes::Identity;
+use index::{Index, TermItems, WorkItem};
+use queue::Queue;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::config::classes::Identity;
-use index::{Index, TermItems, WorkItem};
-use queue::Queue;
 
 /// The index and the queue, shared between the watches that fill them and the workers.
 #[derive(Clone, Debug)]

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
-
-use crate::batch::Member;
-use crate::config::Recipe;
-use crate::limits;
-use crate::run::job::RunTarget;
+use flex_core::batch::Member;
+use flex_core::config::Recipe;
+use flex_core::limits;
+use flex_core::run::job::RunTarget;
 
 /// An open batch: its members are being collected, and its Job is about to be created.
 #[derive(Debug)]

@@ -2,22 +2,22 @@
 //!
 //! All of it follows from the API, except for recent writes that no watch has shown yet.
 
-use flex_contract::policy::ReclaimPolicy;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::names;
+use flex_contract::policy::ReclaimPolicy;
+use flex_core::config::Recipe;
+use flex_core::config::classes::Class;
+use flex_core::config::pool::Pool;
+use flex_core::model::affinity;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::object::{ObjectName, hash};
+use flex_core::pool::{Observed, PoolRequest, PooledVolume};
+use flex_core::run::node::Node;
 
-use crate::config::Recipe;
-use crate::config::classes::Class;
-use crate::config::pool::Pool;
-use crate::model::affinity;
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
-use crate::object::{ObjectName, hash};
-use crate::pool::{Observed, PoolRequest, PooledVolume};
-use crate::run::node::Node;
 use crate::state::cache::Cache;
 use crate::state::expectations::EXPECTATION_TIMEOUT;
 use crate::state::facts::Facts;

@@ -1,9 +1,9 @@
 //! Tests of the ledger of pools: each volume is ready, assigned or drained, and never two of these.
 
+use flex_core::model::volume::{Reference, adoption_mark};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::volume::{Reference, adoption_mark};
 use crate::state::testing::{CLASS, GI, claim, facts, volume};
 
 /// Returns a ready volume of 1 GiB.

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
-
-use crate::claim::quota::{
+use flex_core::claim::quota::{
     ClassUsage, class_quota_refusal, expand_quota_refusal, namespace_quota_refusal, quota_refusal,
 };
-use crate::config::Recipe;
-use crate::model::claim::Claim;
-use crate::model::claim::WRITE_OUTCOME_AFTER;
-use crate::model::volume::Volume;
-use crate::run::failure::LastFailure;
-use crate::run::view::Job;
+use flex_core::config::Recipe;
+use flex_core::model::claim::{Claim, WRITE_OUTCOME_AFTER};
+use flex_core::model::volume::Volume;
+use flex_core::run::failure::LastFailure;
+use flex_core::run::view::Job;
+
 use crate::state::facts::Facts;
 use crate::state::id::Id;
 use crate::state::watch_change::Changed;

@@ -1,13 +1,13 @@
 //! Tests of the ledger of quota: which objects count, and that each reservation is given back exactly.
 
 use flex_contract::exit::Reaction;
+use flex_core::claim::quota::Usage;
+use flex_core::object::ObjectName;
+use flex_core::run::state::Cause;
+use flex_core::run::view::RunLabels;
 use proptest::prelude::*;
 
 use super::*;
-use crate::claim::quota::Usage;
-use crate::object::ObjectName;
-use crate::run::state::Cause;
-use crate::run::view::RunLabels;
 use crate::state::testing::{CLASS, GI, claim, facts, serve, volume};
 
 /// A ledger with its facts. Each change of the cache is applied to the ledger, as the index does.

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::claim::quota::quota_refusal;
-use crate::config::Recipe;
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
+use flex_core::claim::quota::quota_refusal;
+use flex_core::config::Recipe;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+
 use crate::state::facts::Facts;
 use crate::state::quota::{QuotaLedger, error_with, has_charge};
 use crate::state::work_item::WorkItem;

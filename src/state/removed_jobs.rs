@@ -1,10 +1,11 @@
 //! Provision Jobs that somebody deleted while they were in progress.
 
-use flex_contract::operation::Operation;
 use std::collections::HashMap;
 
-use crate::claim::decide::RemovedJob;
-use crate::run::view::Job;
+use flex_contract::operation::Operation;
+use flex_core::claim::decide::RemovedJob;
+use flex_core::run::view::Job;
+
 use crate::state::cache::claims::ClaimCache;
 
 /// The deleted Jobs, by the volume ids of claims that have no volume yet.
@@ -38,15 +39,16 @@ impl RemovedJobs {
 
 #[cfg(test)]
 mod tests {
+    use flex_core::model::claim::Claim;
+    use flex_core::object::ObjectName;
+    use flex_core::run::view::RunLabels;
+
     use super::*;
-    use crate::model::claim::Claim;
-    use crate::object::ObjectName;
-    use crate::run::view::RunLabels;
 
     #[test]
     fn a_deleted_job_counts_while_its_claim_exists_and_it_is_in_progress() {
         let text = "{metadata: {name: a, namespace: team, uid: u}, spec: {}}";
-        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(text).unwrap();
+        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = flex_core::config::values::yaml(text).unwrap();
         let mut claims = ClaimCache::default();
         let run_labels = RunLabels { operation: "provision".into(), id: "u".into(), attempt: 1, class: "c".into() };
         let job = Job { name: ObjectName::new("own", "provision-u-1"), run_labels, ..Job::default() };

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Recipe;
-use crate::config::classes::Revision;
-use crate::config::effective_config::hash_of;
-use crate::object::ObjectName;
+use flex_core::config::Recipe;
+use flex_core::config::classes::Revision;
+use flex_core::config::effective_config::hash_of;
+use flex_core::object::ObjectName;
+
 use crate::state::watch_change::{Listed, WatchChange, retain};
 
 /// The time for which a version of a config is kept after an attempt began with it. Its stamp may not be visible yet.

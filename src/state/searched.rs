@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use flex_core::findings::ClaimsAndVolumes;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+
 use super::ClusterState;
 use super::index::Index;
-use crate::findings::ClaimsAndVolumes;
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
 
 impl ClaimsAndVolumes for Index {
     fn claims(&self) -> Box<dyn Iterator<Item = Arc<Claim>> + '_> {

@@ -1,11 +1,11 @@
 //! Requests for slots.
 
 use flex_contract::operation::Operation;
+use flex_core::claim::decide::run_node;
+use flex_core::config::Recipe;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
 
-use crate::claim::decide::run_node;
-use crate::config::Recipe;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
 use crate::state::work_item::WorkItem;
 
 /// A request for a slot, for a run of a work item.

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use flex_contract::operation::Operation;
+use flex_core::config::Recipe;
+use flex_core::object::label_value;
+use flex_core::run::view::Job;
 
-use crate::config::Recipe;
-use crate::object::label_value;
-use crate::run::view::Job;
 use crate::state::expectations::{Expectation, Expectations};
 use crate::state::facts::Facts;
 use crate::state::fair_queue::{FairQueue, Flow, FreeSlots, SlotsPerName};

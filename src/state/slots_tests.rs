@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use flex_core::object::ObjectName;
+use flex_core::run::node::Node;
+use flex_core::run::view::Pod;
 use proptest::prelude::*;
 
 use super::*;
-use crate::object::ObjectName;
-use crate::run::node::Node;
-use crate::run::view::Pod;
 use crate::state::expectations::EXPECTATION_TIMEOUT;
 use crate::state::testing::{CLASS, batch_job, facts, job, recipe, serve};
 

@@ -1,15 +1,15 @@
-//! Volumes that the PV controller has seen, as sync probes have shown ([`crate::sync_probe`]).
+//! Volumes that the PV controller has seen, as sync probes have shown ([`flex_core::sync_probe`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use flex_contract::names;
+use flex_core::model::phase::VolumePhase;
+use flex_core::model::volume::Volume;
+use flex_core::sync_probe::{MIN_VOLUMES, Observed};
 
-use crate::model::phase::VolumePhase;
-use crate::model::volume::Volume;
 use crate::state::facts::Facts;
 use crate::state::watch_change::Changed;
-use crate::sync_probe::{MIN_VOLUMES, Observed};
 
 /// The number of consecutive sync probes that cover a volume. When the first probe gets its phase, the controller may
 /// be working on an older state of the volume. It takes the volume up again after that probe, and before the next.
@@ -198,11 +198,11 @@ impl SyncProbes {
 mod tests {
     use std::sync::Arc;
 
+    use flex_core::model::volume::Reference;
+    use flex_core::object::ObjectName;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::volume::Reference;
-    use crate::object::ObjectName;
 
     fn empty(name: &str) -> Volume {
         let volume = Volume::from(&k8s_openapi::api::core::v1::PersistentVolume::default());

@@ -5,20 +5,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flex_contract::names;
+use flex_core::batch::{Member, MemberObject};
+use flex_core::config::Recipe;
+use flex_core::config::classes::{Config, Identity};
+use flex_core::config::effective_config::EffectiveConfig;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::run::view::{Job, RunLabels};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 
-use crate::batch::{Member, MemberObject};
 use crate::clock::{Clock, Time};
-use crate::config::Recipe;
-use crate::config::classes::{Config, Identity};
-use crate::config::effective_config::EffectiveConfig;
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
-use crate::run::view::{Job, RunLabels};
 use crate::state::facts::Facts;
 use crate::state::watch_change::WatchChange;
 

@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::model::volume::{Volume, adoption_mark};
+use flex_core::model::volume::{Volume, adoption_mark};
+
 use crate::state::watch_change::Changed;
 
 /// The UIDs of the volumes and the marks that are still to be written, by the names of the volumes.

@@ -1,10 +1,10 @@
 //! Tests of the writes that no watch has shown yet.
 
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
 use crate::state::facts::Facts;
 use crate::state::testing::{claim, facts, volume};
 

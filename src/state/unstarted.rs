@@ -1,9 +1,9 @@
 //! Runs of claims of which no container has run. Kubernetes says so for a moment, before the pod is gone.
 
-use flex_contract::operation::Operation;
 use std::collections::HashMap;
 
-use crate::run::view::Pod;
+use flex_contract::operation::Operation;
+use flex_core::run::view::Pod;
 
 /// The observed pods of a claim's last run.
 #[derive(Debug)]
@@ -89,8 +89,9 @@ impl UnstartedRuns {
 
 #[cfg(test)]
 mod tests {
+    use flex_core::run::view::RunLabels;
+
     use super::*;
-    use crate::run::view::RunLabels;
 
     fn pod() -> Pod {
         let run_labels = RunLabels { operation: "provision".into(), id: "id".into(), attempt: 1, class: "c".into() };

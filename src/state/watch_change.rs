@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use crate::object::ObjectName;
+use flex_core::object::ObjectName;
 
 /// A change in a watch whose objects are stored as `V`.
 #[derive(Debug)]

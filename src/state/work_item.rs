@@ -1,7 +1,8 @@
 //! Work items: the objects and tasks that are reconciled on their own.
 
-use crate::batch::{Member, MemberObject};
-use crate::object::ObjectName;
+use flex_core::batch::{Member, MemberObject};
+use flex_core::object::ObjectName;
+
 use crate::state::queue::{InLane, Lane};
 
 /// A work item: an object or a task that is reconciled on its own.

@@ -4,16 +4,15 @@ use cluster::{ClientLimits, Cluster};
 use flex_contract::exit;
 use flex_contract::names;
 use flex_contract::reason;
-use flex_provisioner::model::grant::ReferenceGrant;
+use flex_core::model::grant::ReferenceGrant;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
-
 use orchestrator::kubelet::{nfs_volume, request};
 use orchestrator::nodes::{local_volume, pinned_to};
 use orchestrator::ring::{ADMIN, Ring, WHILE, annotation, uid};
 use orchestrator::wait::{stays, unexpected, until};
+use serde_json::{Value, json};
 
 fn of(claim: &str) -> Value {
     json!({ "spec": { "dataSource": { "kind": "PersistentVolumeClaim", "name": claim } } })

@@ -3,17 +3,16 @@
 
 use flex_contract::names;
 use flex_contract::reason;
-use flex_provisioner::config::modify::VolumeAttributesClass;
+use flex_core::config::modify::VolumeAttributesClass;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::json;
-
 use orchestrator::conditions::conditions;
 use orchestrator::kubelet::{nfs_volume, request};
 use orchestrator::ring::{ADMIN, Ring, WHILE, uid};
 use orchestrator::wait::{stays, unexpected, until};
+use serde_json::json;
 
 async fn attributes_class(ring: &Ring, name: &str, driver: &str, parameters: &[(&str, &str)]) {
     let parameters: serde_json::Map<_, _> =

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use flex_contract::names;
 use flex_contract::reason;
+use flex_core::config::classes::Identity;
+use flex_core::config::script::{hash, kept_data, kept_prefix};
+use flex_core::kept_script::UNNAMED_TTL;
+use flex_core::model::volume::Volume;
 use flex_provisioner::api::events::EventRecorder;
 use flex_provisioner::api::watch::stored;
 use flex_provisioner::api::writes::{Binding, Writes};
 use flex_provisioner::clock::{Clock, Time};
-use flex_provisioner::config::classes::Identity;
-use flex_provisioner::config::script::{hash, kept_data, kept_prefix};
-use flex_provisioner::kept_script::UNNAMED_TTL;
 use flex_provisioner::metrics::Metrics;
-use flex_provisioner::model::volume::Volume;
 use flex_provisioner::reconcile::{self, Context};
 use flex_provisioner::state::ClusterState;
 use flex_provisioner::state::index::{WatchChange, WorkItem};
@@ -22,10 +22,9 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use serde_json::json;
-
 use orchestrator::ring::{ADMIN, OWN, Ring, uid};
 use orchestrator::wait::{unexpected, until};
+use serde_json::json;
 
 const SHELL: [&str; 2] = ["--shell-image", "example/shell"];
 const FIRST: &str = "set -eu\nexec flex-pv create --nfs 10.0.0.1:/$CLAIM_UUID\n";
@@ -230,7 +229,7 @@ async fn a_script_is_removed_some_time_after_the_last_volume_that_names_it() {
     }
     assert!(exists().await);
     // The cache lacks the volume, and the API has it.
-    cluster.index_mut().change_volume(WatchChange::Delete(flex_provisioner::object::ObjectName::new("", "old")));
+    cluster.index_mut().change_volume(WatchChange::Delete(flex_core::object::ObjectName::new("", "old")));
     for _ in 0..4 {
         pass(2 * UNNAMED_TTL);
         sweep().await;

@@ -40,7 +40,7 @@ async fn a_claim_whose_volume_was_stolen_gets_another() {
     // The robbed claim gets a volume of its own, under a fresh id.
     let again =
         ring.claim_when("robbed", "begins again", |claim| annotation(claim, names::VOLUME_GENERATION).is_some()).await;
-    let id = flex_provisioner::model::claim::volume_id(&uid(&again), 1);
+    let id = flex_core::model::claim::volume_id(&uid(&again), 1);
     let job = ring.job(ADMIN, "provision", &id, 2).await;
     let asked = request(&job);
     assert_eq!((asked.volume_id.as_str(), asked.pv_name), (id.as_str(), names::pv_name(&id)));

@@ -4,17 +4,16 @@ use std::pin::pin;
 
 use flex_contract::names;
 use flex_contract::reason;
-use flex_provisioner::model::volume::Volume;
+use flex_core::model::volume::Volume;
 use futures::stream::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
-
 use orchestrator::backup::flex;
 use orchestrator::nodes::{ON_NODE, local_volume, pinned_to};
 use orchestrator::ring::{ADMIN, Ring, uid};
 use orchestrator::wait::GUARD;
+use serde_json::{Value, json};
 
 const KEYS: &[(&str, &str)] = &[ON_NODE, ("volume-sources", "local:/data"), ("reclaim-policy", "Delete")];
 

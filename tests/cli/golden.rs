@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use flex_provisioner::model::volume::adoption_mark;
+use flex_core::model::volume::adoption_mark;
 use serde_json::{Value, json};
 
 use super::fake::{REVIEWS, Server, deployment, list, review};

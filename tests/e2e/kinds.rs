@@ -9,19 +9,18 @@ use std::time::Instant;
 use cluster::Snapshotter;
 use flex_contract::names;
 use flex_contract::reason;
-use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
+use flex_core::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, Pod, Secret};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
-
 use orchestrator::deployed::{
     HOSTPATH, IMAGE, clean, directory, ends_well, local_class, log_of, pod, root, script_class, users, volumes_in,
 };
 use orchestrator::ring::{OWN, Ring, WHILE, merge, uid};
 use orchestrator::wait::{stays, unexpected, until};
+use serde_json::{Value, json};
 
 /// Creates a pod with more than one script on one claim.
 pub async fn pod_with(ring: &Ring, name: &str, script: &str, more: Value) {

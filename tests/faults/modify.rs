@@ -1,6 +1,6 @@
 //! VolumeAttributesClasses, and claims that request them.
 
-use flex_provisioner::config::modify::VolumeAttributesClass;
+use flex_core::config::modify::VolumeAttributesClass;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};

@@ -11,20 +11,19 @@ use flex_contract::batch::{self, MemberFailure, MemberVariables};
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
+use flex_core::model::snapshot::api::VolumeSnapshot;
 use futures::StreamExt;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Binding, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
+use orchestrator::kubelet::{gates, list, nfs_volume_of};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use flex_provisioner::model::snapshot::api::VolumeSnapshot;
-
 use crate::backend::{Backend, lock};
-use orchestrator::kubelet::{gates, list, nfs_volume_of};
 
 /// All nodes; runs without a node are on the first.
 const NAMES: [&str; 2] = ["simulated", "second"];

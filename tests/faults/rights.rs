@@ -9,7 +9,7 @@ use std::process::Command;
 use cluster::{ClientLimits, Cluster, Snapshotter};
 use flex_contract::names;
 use flex_contract::reason;
-use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
+use flex_core::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,11 +17,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node as NodeObject, PersistentVolume
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIStorageCapacity};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
+use orchestrator::ring::{ADMIN, OWN, Ring, USER, annotation, uid};
+use orchestrator::wait::{GUARD, unexpected, until, within};
 use serde_json::{Value, json};
 
 use crate::node::{FAILS, Node};
-use orchestrator::ring::{ADMIN, OWN, Ring, USER, annotation, uid};
-use orchestrator::wait::{GUARD, unexpected, until, within};
 
 /// A config namespace that was deleted, together with the Role in it.
 const GONE: &str = "gone";

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use flex_contract::names;
-use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+use flex_core::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
+use orchestrator::ring::{phase, uid};
 
 use crate::site::{GUARD, Site, pause, provisioner};
 use crate::world::{Finding, Trouble};
-use orchestrator::ring::{phase, uid};
 
 impl Site<'_> {
     /// The same as [`Site::comes_to_rest`], during a scenario.

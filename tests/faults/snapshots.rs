@@ -1,6 +1,6 @@
 //! Snapshots of claims.
 
-use flex_provisioner::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
+use flex_core::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! The commands and flags in `docs/command-line.md`, and those of `run` in `docs/operations.md`.
 
 use clap::{Arg, ArgAction, Command};
-use flex_provisioner::claim::timeline::Stage;
+use flex_core::claim::timeline::Stage;
 use strum::IntoEnumIterator as _;
 
 use crate::{Part, code, table};

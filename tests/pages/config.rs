@@ -1,7 +1,7 @@
 //! The tables of keys in `docs/config.md`.
 
-use flex_provisioner::config::capability;
-use flex_provisioner::config::keys::{self, Group, KeySpec};
+use flex_core::config::capability;
+use flex_core::config::keys::{self, Group, KeySpec};
 
 use crate::{Part, code, definition, documented, table};
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use flex_provisioner::config::keys;
-use flex_provisioner::config::spelling::{letters, near_key};
+use flex_core::config::keys;
+use flex_core::config::spelling::{letters, near_key};
 
 use crate::Part;
 

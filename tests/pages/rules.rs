@@ -1,6 +1,6 @@
 //! The tables of `docs/internals/rules.md`.
 
-use flex_provisioner::tables::{self, Table};
+use flex_core::tables::{self, Table};
 
 use crate::{Part, code, in_one_line, table};
 

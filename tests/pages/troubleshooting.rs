@@ -2,7 +2,7 @@
 
 use flex_contract::cause;
 use flex_contract::reason::{self, Level, Object};
-use flex_provisioner::findings::{FindingKind, Severity};
+use flex_core::findings::{FindingKind, Severity};
 
 use crate::{Part, code, documented, in_one_line, table};
 

@@ -1,11 +1,10 @@
 //! Answers without what nobody else should see, and without what nobody needs.
 
 use flex_contract::names;
+use flex_core::limits;
+use flex_core::model::volume::adoption_mark;
+use flex_core::text::cut;
 use serde_json::{Map, Value, json};
-
-use crate::limits;
-use crate::model::volume::adoption_mark;
-use crate::text::cut;
 
 /// The text in place of what is removed.
 pub(super) const REMOVED: &str = "(removed)";
@@ -343,7 +342,7 @@ mod tests {
         .unwrap();
         let cleaned = without_secrets("/api/v1/namespaces/a/pods/n", serde_json::to_value(&before).unwrap());
         let after: Pod = serde_json::from_value(cleaned).unwrap();
-        assert_eq!(crate::run::view::Pod::from(&after), crate::run::view::Pod::from(&before));
+        assert_eq!(flex_core::run::view::Pod::from(&after), flex_core::run::view::Pod::from(&before));
 
         let template = json!({ "spec": { "containers": pod["spec"]["containers"] } });
         let cleaned: Value = serde_json::from_str(&clean_template(&template.to_string())).unwrap();

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use flex_contract::capacity::Answer;
 use flex_contract::names;
+use flex_core::capacity::segment::Segment;
+use flex_core::capacity::{CapacityRecord, Driver, Published};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec, CSIStorageCapacity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
@@ -13,8 +15,6 @@ use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::api::discard_reply::DiscardReply;
-use crate::capacity::segment::Segment;
-use crate::capacity::{CapacityRecord, Driver, Published};
 
 impl Writes {
     fn capacities(&self) -> Api<CSIStorageCapacity> {

@@ -4,6 +4,15 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use flex_contract::names;
+use flex_core::claim::failed_attempts::FailedAttempts;
+use flex_core::claim::timeline::Timeline;
+use flex_core::config::effective_config::hash_of;
+use flex_core::model::claim::{Claim, Stamp, volume_generation, volume_ids};
+use flex_core::model::expand_update::ExpandUpdate;
+use flex_core::model::modify_update::ModifyUpdate;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::run::failure::LastFailure;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
@@ -13,18 +22,6 @@ use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, each_page, merge, params, patch};
 use crate::api::trimmed::Trimmed;
-use crate::claim::failed_attempts::FailedAttempts;
-use crate::claim::timeline::Timeline;
-use crate::config::effective_config::hash_of;
-use crate::model::claim::Claim;
-use crate::model::claim::Stamp;
-use crate::model::claim::volume_generation;
-use crate::model::claim::volume_ids;
-use crate::model::expand_update::ExpandUpdate;
-use crate::model::modify_update::ModifyUpdate;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
-use crate::run::failure::LastFailure;
 use crate::state::index::WorkItem;
 
 impl Writes {

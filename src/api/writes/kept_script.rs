@@ -3,6 +3,9 @@
 use std::ops::ControlFlow;
 
 use flex_contract::names;
+use flex_core::config::classes::KeptScript;
+use flex_core::config::script::{hash, kept_data, kept_name, kept_text};
+use flex_core::model::snapshot::api::VolumeSnapshotContent;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -15,9 +18,6 @@ use serde_json::json;
 
 use super::{Result, WriteError, Writes, deleted, each_page, guarded, params, post};
 use crate::api::discard_reply::DiscardReply;
-use crate::config::classes::KeptScript;
-use crate::config::script::{hash, kept_data, kept_name, kept_text};
-use crate::model::snapshot::api::VolumeSnapshotContent;
 
 impl Writes {
     /// Keeps a script. An existing object is accepted if it has the same text.

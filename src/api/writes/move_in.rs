@@ -1,17 +1,17 @@
 //! Writes for volumes that another provisioner made.
 
 use flex_contract::names;
+use flex_core::config::classes::Identity;
+use flex_core::model::moved_in::MovedIn;
+use flex_core::model::volume::Volume;
+use flex_core::volume::import::Imported;
+use flex_core::volume::move_in::Mapping;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Map, Value, json};
 
 use super::{Result, WriteError, Writes, guarded, post};
-use crate::config::classes::Identity;
-use crate::model::moved_in::MovedIn;
-use crate::model::volume::Volume;
-use crate::volume::import::Imported;
-use crate::volume::move_in::Mapping;
 
 /// The API of an imported claim.
 struct ClaimApi {
@@ -163,15 +163,16 @@ fn recorded(source_kind: Option<&str>, mapping: &Mapping, identity: &Identity) -
 
 #[cfg(test)]
 mod tests {
+    use flex_core::model::volume::Provenance;
+    use flex_core::object::ObjectName;
+
     use super::*;
-    use crate::model::volume::Provenance;
-    use crate::object::ObjectName;
     use crate::state::testing::default_identity;
 
     /// The orchestrator would delete on the nodes, abandon or batch by them as soon as the volume has the mark.
     #[test]
     fn a_volume_moves_in_without_the_annotations_that_somebody_else_wrote() {
-        let effective_config = crate::config::effective_config::EffectiveConfig::default();
+        let effective_config = flex_core::config::effective_config::EffectiveConfig::default();
         let mapping = Mapping {
             volume: "v".into(),
             id: "id".into(),

@@ -2,14 +2,14 @@
 
 use flex_contract::volume_mode::VolumeMode;
 use flex_contract::{names, quantity};
+use flex_core::config::Recipe;
+use flex_core::object::ObjectName;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::{Result, WriteError, Writes, deleted, guarded, post};
 use crate::api::discard_reply::DiscardReply;
 use crate::api::trimmed::Trimmed;
-use crate::config::Recipe;
-use crate::object::ObjectName;
 
 /// Returns the wanted one of several modes, or else the first.
 fn preferred<M: Clone + PartialEq>(wanted: &M, of: &[M]) -> M {

@@ -5,6 +5,8 @@ use std::ops::ControlFlow;
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_core::object::ObjectName;
+use flex_core::run::{member, view};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -18,8 +20,6 @@ use serde_json::json;
 use super::{Result, WriteError, Writes, deleted, each_page, guarded, params, post};
 use crate::api::discard_reply::DiscardReply;
 use crate::api::pages;
-use crate::object::ObjectName;
-use crate::run::{member, view};
 
 /// The label with which Kubernetes names the UID of a pod's Job.
 const JOB_UID: &str = "batch.kubernetes.io/controller-uid";

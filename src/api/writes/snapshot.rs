@@ -3,19 +3,16 @@
 use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::quantity::quantity;
+use flex_core::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotContent};
+use flex_core::model::snapshot::{Content, Snapshot, SnapshotProvenance, Status};
+use flex_core::object::ObjectName;
+use flex_core::run::failure::LastFailure;
 use kube::Api;
 use kube::api::Patch;
 use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::api::discard_reply::DiscardReply;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::Snapshot;
-use crate::model::snapshot::SnapshotProvenance;
-use crate::model::snapshot::Status;
-use crate::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotContent};
-use crate::object::ObjectName;
-use crate::run::failure::LastFailure;
 
 fn error(message: &str, now: &str) -> Value {
     json!({ "message": message, "time": now })

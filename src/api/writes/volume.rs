@@ -3,6 +3,13 @@
 use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::volume::volume_source;
+use flex_core::config::keys;
+use flex_core::config::modify::Attributes;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::{Provenance, Volume, adoption_mark};
+use flex_core::model::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
+use flex_core::object::ObjectName;
+use flex_core::run::failure::LastFailure;
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, NodeSelector, ObjectReference, PersistentVolume, PersistentVolumeSpec,
 };
@@ -15,15 +22,6 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
 use crate::api::discard_reply::DiscardReply;
 use crate::api::trimmed::Trimmed;
-use crate::config::keys;
-use crate::config::modify::Attributes;
-use crate::model::claim::Claim;
-use crate::model::volume::Provenance;
-use crate::model::volume::Volume;
-use crate::model::volume::adoption_mark;
-use crate::model::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
-use crate::object::ObjectName;
-use crate::run::failure::LastFailure;
 use crate::state::index::WorkItem;
 
 /// The future owner of a volume.

@@ -1,6 +1,10 @@
 //! The writes by which an admin vouches for a restored volume, or for another node of a volume and its snapshots.
 
 use flex_contract::names;
+use flex_core::config::classes::Identity;
+use flex_core::model::snapshot::Content;
+use flex_core::model::snapshot::api::VolumeSnapshotContent;
+use flex_core::model::volume::{Volume, adoption_mark};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::Api;
 use kube::api::Patch;
@@ -8,10 +12,6 @@ use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, params, patch};
 use crate::api::trimmed::Trimmed;
-use crate::config::classes::Identity;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::api::VolumeSnapshotContent;
-use crate::model::volume::{Volume, adoption_mark};
 use crate::state::index::WorkItem;
 
 impl Writes {

@@ -1,6 +1,8 @@
 //! The check that the former provisioner does not run: it would delete released volumes, too.
 
 use anyhow::{Context as _, bail};
+use flex_core::config::external_provisioner::{drivers_of, is_missing};
+use flex_core::object::ObjectName;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
@@ -11,8 +13,6 @@ use crate::api::external_provisioner;
 use crate::api::pages;
 use crate::cli::out::remark;
 use crate::clock::Clock;
-use crate::config::external_provisioner::{drivers_of, is_missing};
-use crate::object::ObjectName;
 
 /// Checks that a provisioner is stopped. `is_gone` is the admin's word on one whose Deployment does not exist.
 pub(super) async fn verify_stopped(work: &Work, name: &str, is_gone: bool) -> anyhow::Result<()> {

@@ -12,6 +12,16 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use flex_contract::operation::Operation;
+use flex_core::config::classes::Identity;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::volume::move_in::{
+    Candidate, Former, FormerProvisioner, Mapping, Refusal, is_of_provisioner, map, moved_in,
+};
+use flex_core::volume::place::{Neighbour, Overlap, Places, neighbour};
+use places::{check_config, places, recipe};
+use work::{Fresh, Work};
 
 use super::cluster::Cluster;
 use super::doctor::collect;
@@ -19,16 +29,6 @@ use super::out::say;
 use crate::api::client::Connection;
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
-use crate::config::classes::Identity;
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
-use crate::volume::move_in::{
-    Candidate, Former, FormerProvisioner, Mapping, Refusal, is_of_provisioner, map, moved_in,
-};
-use crate::volume::place::{Neighbour, Overlap, Places, neighbour};
-use places::{check_config, places, recipe};
-use work::{Fresh, Work};
 
 /// The provisioners whose volumes can move in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -153,7 +153,7 @@ fn is_ours_or_nobody_s(volume: &Volume, identity: &Identity) -> bool {
 /// Checks whether the provenance of a volume names a config.
 fn is_by_config(volume: &Volume, config: &ObjectName) -> bool {
     let record = volume.provenance.as_deref();
-    let record: Option<crate::model::volume::Provenance> = record.and_then(|text| serde_json::from_str(text).ok());
+    let record: Option<flex_core::model::volume::Provenance> = record.and_then(|text| serde_json::from_str(text).ok());
     record.is_some_and(|record| record.moved_in.is_some() && record.effective_config.config == *config)
 }
 

@@ -1,17 +1,17 @@
 //! The places of all volumes, and the facts that a command has about the config that is to serve them.
 
 use anyhow::{Context as _, bail};
+use flex_core::config::Recipe;
+use flex_core::config::classes::{ClassLookup, Classes};
+use flex_core::object::ObjectName;
+use flex_core::volume::move_in::CAPABILITY;
+use flex_core::volume::place::{Place, Places};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::json;
 
 use crate::api::pages;
-use crate::config::Recipe;
-use crate::config::classes::{ClassLookup, Classes};
-use crate::object::ObjectName;
-use crate::volume::move_in::CAPABILITY;
-use crate::volume::place::{Place, Places};
 
 /// Reads the places of all volumes.
 pub(in crate::cli) async fn places(client: &Client) -> anyhow::Result<Places> {

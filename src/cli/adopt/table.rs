@@ -1,9 +1,10 @@
 //! The table of the volumes that a command looks at.
 
+use flex_core::model::volume::Volume;
+
 use super::work::Work;
 use crate::cli::out::say;
 use crate::cli::table::Table;
-use crate::model::volume::Volume;
 
 /// Prints a line for each volume, with what becomes of it.
 pub(super) fn table(work: &Work, volumes: &[Volume], heading: &str, outcomes: &[String]) {

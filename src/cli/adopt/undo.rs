@@ -1,11 +1,12 @@
 //! `adopt --undo`: takes back what `adopt` has written, for the former provisioner.
 
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::volume::move_out::{MovingOut, check_move_out};
+
 use super::table::table;
 use super::work::{Fresh, Work};
 use crate::cli::out::say;
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
-use crate::volume::move_out::{MovingOut, check_move_out};
 
 /// Takes back what was written on volumes that came from a provisioner. Returns the number of volumes that stay.
 pub(super) async fn undo(work: &Work, volumes: &[Volume], from: &str, dry_run: bool) -> usize {

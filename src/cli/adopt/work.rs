@@ -7,6 +7,18 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
+use flex_core::config::Recipe;
+use flex_core::config::classes::Identity;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::{Provenance, Volume};
+use flex_core::object::ObjectName;
+use flex_core::run::move_in::move_in;
+use flex_core::run::node::Node;
+use flex_core::run::request::AttemptStart;
+use flex_core::run::script::{Texts, complete};
+use flex_core::volume::move_out::{Dependents, MovingOut};
+use flex_core::volume::place::Places;
+use flex_core::volume::request::request;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 
@@ -16,19 +28,7 @@ use crate::api::says;
 use crate::api::writes::Writes;
 use crate::cli::job::{RunFailure, finished};
 use crate::clock::Clock;
-use crate::config::Recipe;
-use crate::config::classes::Identity;
-use crate::model::claim::Claim;
-use crate::model::volume::{Provenance, Volume};
-use crate::object::ObjectName;
-use crate::run::move_in::move_in;
-use crate::run::node::Node;
-use crate::run::request::AttemptStart;
-use crate::run::script::{Texts, complete};
 use crate::state::index::Index;
-use crate::volume::move_out::{Dependents, MovingOut};
-use crate::volume::place::Places;
-use crate::volume::request::request;
 
 /// The time that a replica takes to lead after the term of its predecessor.
 const LEADER_START: Duration = Duration::from_secs(5);
@@ -148,7 +148,7 @@ impl Work {
         of: &Provenance,
     ) -> Result<(), RunFailure> {
         let recipe =
-            of.effective_config.recipe().map_err(|problems| RunFailure::early(crate::config::joined(&problems)))?;
+            of.effective_config.recipe().map_err(|problems| RunFailure::early(flex_core::config::joined(&problems)))?;
         let source = source(&self.client, &volume.name).await;
         let source = source.map_err(|error| RunFailure::early(says::causes(&error)))?;
         let start = AttemptStart { attempt: 1, ts: Clock::default().wall().to_string() };

@@ -10,15 +10,15 @@ use anyhow::{Context as _, bail, ensure};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use flex_core::config::classes::Identity;
+use flex_core::limits::{NAME, PROBLEM};
+use flex_core::text::line;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::distrust;
 use crate::api::bundle::Answer;
 use crate::cli::flags::{instance_id, provisioner_name};
-use crate::config::classes::Identity;
-use crate::limits::{NAME, PROBLEM};
-use crate::text::line;
 
 /// The directory in the archive.
 const DIRECTORY: &str = "flex-bundle";

@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use flex_core::config::classes::Identity;
+use flex_core::text::line;
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -16,13 +18,11 @@ use crate::cli::doctor::collect;
 use crate::cli::flags::Output;
 use crate::cli::out::say;
 use crate::clock::Clock;
-use crate::config::classes::Identity;
 use crate::metrics::Metrics;
 use crate::reconcile::Context;
 use crate::reconcile::replay::{ReplayedDecision, decisions};
 use crate::state::ClusterState;
 use crate::state::index::Index;
-use crate::text::line;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct ReplayArgs {
@@ -126,9 +126,9 @@ fn to_json(decisions: &[ReplayedDecision]) -> Value {
 #[cfg(test)]
 mod tests {
     use flex_contract::reason;
+    use flex_core::rules::NewEvent;
 
     use super::*;
-    use crate::rules::NewEvent;
 
     fn decision(about: &str, step: Option<&str>) -> ReplayedDecision {
         ReplayedDecision {

@@ -1,11 +1,11 @@
 //! The answers of a bundle, as commands may use them. The file comes from somebody else, who may have made it by hand.
 
 use anyhow::ensure;
+use flex_core::text::line;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use crate::api::bundle::Answer;
-use crate::text::line;
 
 /// The largest weight of an answer, in values of some 50 bytes. A list is answered in pages of 4 MiB, unless a single
 /// object is larger.

@@ -6,6 +6,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use flex_contract::names;
+use flex_core::config::classes::Identity;
+use flex_core::limits;
+use flex_core::text::printable;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, LogParams};
 use kube::{Api, Client, ResourceExt};
@@ -23,10 +26,7 @@ use crate::cli::doctor::collect;
 use crate::cli::out::say;
 use crate::cli::{doctor, status, trace};
 use crate::clock::Clock;
-use crate::config::classes::Identity;
-use crate::limits;
 use crate::state::index::Index;
-use crate::text::printable;
 
 /// The number of lines of each log.
 const LOG_LINES: i64 = 2000;
@@ -164,7 +164,7 @@ async fn events_of(client: &Client, namespace: &str) -> kube::Result<String> {
             format!("{}/{}", about.kind.as_deref().unwrap_or_default(), about.name.as_deref().unwrap_or_default()),
             event.message.clone().unwrap_or_default(),
         ];
-        (last_occurrence(event), crate::text::line(&texts.join("  "), limits::MESSAGE) + "\n")
+        (last_occurrence(event), flex_core::text::line(&texts.join("  "), limits::MESSAGE) + "\n")
     };
     let mut events = pages::all(&events, ListParams::default(), line).await?;
     events.sort();

@@ -27,6 +27,6 @@ pub(in crate::cli) struct CheckArgs {
     #[arg(long, default_value = "flex-provisioner")]
     pub(super) service_account: String,
     /// The longest time to wait for each image.
-    #[arg(long, default_value = "2m", value_parser = crate::config::values::duration)]
+    #[arg(long, default_value = "2m", value_parser = flex_core::config::values::duration)]
     pub(super) timeout: Duration,
 }

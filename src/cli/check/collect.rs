@@ -3,6 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flex_contract::names;
+use flex_core::config::classes::{Class, Classes, Identity};
+use flex_core::object::ObjectName;
+use flex_core::policies::{self, PolicyKind};
+use flex_core::preflight::{self, ImageState, Line, TakenNames, rights};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -19,11 +23,6 @@ use crate::cli::flags::SHIPPED_SHELL;
 use crate::cli::rights::missing_rights;
 use crate::cli::{beside, doctor};
 use crate::clock::Clock;
-use crate::config::classes::{Class, Classes, Identity};
-use crate::object::ObjectName;
-use crate::policies::{self, PolicyKind};
-use crate::preflight::rights;
-use crate::preflight::{self, ImageState, Line, TakenNames};
 
 /// The objects of the installation, as group, resource, and whether they are in a namespace.
 const INSTALLED: [(&str, &str, bool); 10] = [

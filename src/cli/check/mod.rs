@@ -6,13 +6,13 @@ mod pull;
 
 use std::process::ExitCode;
 
+use flex_core::preflight::{self, Line, Mark};
+use flex_core::text::{line, printable};
 use serde_json::json;
 
 pub(super) use self::args::CheckArgs;
 use super::out::say;
 use crate::api::says;
-use crate::preflight::{self, Line, Mark};
-use crate::text::{line, printable};
 
 pub(super) fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use flex_core::preflight::ImageState;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
-
-use crate::preflight::ImageState;
 
 /// The time between two looks at a pod.
 const POLL: Duration = Duration::from_millis(500);

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use flex_contract::names;
+use flex_core::object::ObjectName;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
-
-use crate::object::ObjectName;
 
 /// The names of an installed orchestrator.
 #[derive(Clone, Debug, PartialEq, Eq)]

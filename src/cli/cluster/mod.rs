@@ -8,6 +8,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clap_complete::ArgValueCompleter;
+use flex_core::config::classes::Identity;
+use flex_core::object::ObjectName;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::api::ListParams;
@@ -24,8 +26,6 @@ use crate::api::cluster_uid;
 use crate::api::pages;
 use crate::api::reviews::has_right;
 use crate::clock::Clock;
-use crate::config::classes::Identity;
-use crate::object::ObjectName;
 
 /// The labels of the orchestrator's Deployments: that of any installation, and that of the Helm chart with another name.
 pub(super) const SELECTORS: [&str; 2] =

@@ -14,11 +14,11 @@ use std::process::ExitCode;
 use clap::Command;
 use clap_complete::CompletionCandidate;
 use clap_complete::engine;
+use flex_core::text::line as printable;
 
 use self::line::Line;
 use super::name::PLUGIN_FILE;
 use super::out::say;
-use crate::text::line as printable;
 
 /// The first argument by which the program completes the words after it.
 pub(super) const COMPLETE: &str = "__complete";

@@ -235,10 +235,10 @@ fn line(done: &Done, program: usize) {
         Outcome::NotPossible(why) => (Tone::Plain, "n/a ", why.as_str()),
     };
     let word = if colours() { format!("{0}{word}{0:#}", tone.style()) } else { word.to_owned() };
-    let why = if why.is_empty() { String::new() } else { format!("  {}", crate::text::line(why, usize::MAX)) };
+    let why = if why.is_empty() { String::new() } else { format!("  {}", flex_core::text::line(why, usize::MAX)) };
     say!("{word}  {:<20}{:>5} ms{why}", done.case.id(), done.took.as_millis());
     let more = done.repeats.iter().map(repeated).chain(advice_of(done, program));
-    more.for_each(|text| say!("      {}", crate::text::line(&text, usize::MAX)));
+    more.for_each(|text| say!("      {}", flex_core::text::line(&text, usize::MAX)));
 }
 
 /// Says that a run was repeated, and why.

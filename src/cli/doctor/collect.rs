@@ -6,6 +6,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use flex_contract::names;
+use flex_core::config::classes::{ClassObject, Classes, Config, Identity, KeptScript, Stored};
+use flex_core::config::modify::VolumeAttributesClass;
+use flex_core::config::{keys, script};
+use flex_core::model::grant::ReferenceGrant;
+use flex_core::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+use flex_core::object::ObjectName;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
@@ -19,12 +25,6 @@ use crate::api::pages;
 use crate::api::says;
 use crate::api::watch::stored;
 use crate::clock::Clock;
-use crate::config::classes::{ClassObject, Classes, Config, Identity, KeptScript, Stored};
-use crate::config::modify::VolumeAttributesClass;
-use crate::config::{keys, script};
-use crate::model::grant::ReferenceGrant;
-use crate::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
-use crate::object::ObjectName;
 use crate::state::index::{Index, WatchChange};
 
 /// Reads all objects that matter. Claims are last: an object that refers to a claim was made after the claim, so that

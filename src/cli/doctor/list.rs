@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flex_contract::listing;
+use flex_core::config::classes::Identity;
+use flex_core::findings::backend::{Listing, View};
+use flex_core::run::list::list;
+use flex_core::run::script::{Texts, complete};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
@@ -12,10 +16,6 @@ use crate::api::says;
 use crate::cli::job::{finished, log_of_list};
 use crate::cli::out::remark;
 use crate::clock::Clock;
-use crate::config::classes::Identity;
-use crate::findings::backend::{Listing, View};
-use crate::run::list::list;
-use crate::run::script::{Texts, complete};
 
 /// The number of runs at one time.
 const MAX_CONCURRENT_RUNS: usize = 8;

@@ -9,6 +9,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
+use flex_core::config::classes::Identity;
+use flex_core::config::keys;
+use flex_core::findings::backend::{Listing, compare, views};
+use flex_core::findings::{Finding, Removal, Searched, Severity, find, sort};
+use flex_core::object::is_dns_name;
+use flex_core::text::line;
+use flex_core::volume::place::written;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client};
@@ -23,15 +30,8 @@ use crate::api::client::Connection;
 use crate::api::policies;
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
-use crate::config::classes::Identity;
-use crate::config::keys;
-use crate::findings::backend::{Listing, compare, views};
-use crate::findings::{Finding, Removal, Searched, Severity, find, sort};
-use crate::object::is_dns_name;
 use crate::reconcile::findings::remove;
 use crate::state::index::Index;
-use crate::text::line;
-use crate::volume::place::written;
 
 /// The exit code if there is no problem. Findings that are only information do not count.
 const FOUND_NOTHING: u8 = 0;
@@ -58,7 +58,7 @@ pub(super) struct DoctorArgs {
     #[arg(long)]
     backend: bool,
     /// Check each finding again after this time, and print it only if it remains.
-    #[arg(long, default_value = "3s", value_parser = crate::config::values::duration)]
+    #[arg(long, default_value = "3s", value_parser = flex_core::config::values::duration)]
     confirm_after: Duration,
 }
 
@@ -198,7 +198,7 @@ async fn missing_accounts(client: &Client, identity: &Identity) -> anyhow::Resul
 /// Returns admission policies that have no effect, and the features that are off without them.
 async fn missing_policies(client: &Client) -> anyhow::Result<Vec<Finding>> {
     let live = policies::read(client).await.map_err(anyhow::Error::msg)?;
-    let states = crate::policies::states(&live);
+    let states = flex_core::policies::states(&live);
     Ok(states.iter().filter_map(|checked| Finding::of_policy(checked.policy, &checked.state)).collect())
 }
 
@@ -289,10 +289,11 @@ fn to_json(reported: &[ReportedFinding], listings: &[Listing]) -> serde_json::Va
 
 #[cfg(test)]
 mod tests {
+    use flex_core::findings::FindingKind;
+    use flex_core::model::object_ref::ObjectRef;
+    use flex_core::object::ObjectName;
+
     use super::*;
-    use crate::findings::FindingKind;
-    use crate::model::object_ref::ObjectRef;
-    use crate::object::ObjectName;
 
     #[test]
     fn no_text_in_a_finding_forges_a_line() {

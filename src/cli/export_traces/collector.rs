@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use flex_core::text::line;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
 use http_body_util::BodyExt as _;
 use kube::Client;
@@ -14,7 +15,6 @@ use percent_encoding::percent_decode_str;
 use prost::Message as _;
 
 use crate::api::client::{OtherServer, other_server};
-use crate::text::line;
 
 /// The path of traces below the address of a collector.
 const PATH: &str = "/v1/traces";

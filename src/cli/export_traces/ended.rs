@@ -1,12 +1,11 @@
 //! The attempts of a claim that have ended, as its annotations tell them.
 
 use flex_contract::names;
+use flex_core::claim::failed_attempts::FailedAttempts;
+use flex_core::claim::timeline::{Stage, Timeline};
+use flex_core::model::claim::Claim;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use uuid::Uuid;
-
-use crate::claim::failed_attempts::FailedAttempts;
-use crate::claim::timeline::{Stage, Timeline};
-use crate::model::claim::Claim;
 
 /// A claim with attempts that have ended.
 #[derive(Debug)]

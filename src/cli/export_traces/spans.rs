@@ -2,6 +2,9 @@
 //!
 //! The ids follow from the UID of the claim. So a repeated export sends the same trace again.
 
+use flex_core::claim::failed_attempts::FailedAttempt;
+use flex_core::claim::timeline::{Reached, Timeline};
+use flex_core::object::hash;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
@@ -11,9 +14,6 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
 
 use super::ended::Ended;
-use crate::claim::failed_attempts::FailedAttempt;
-use crate::claim::timeline::{Reached, Timeline};
-use crate::object::hash;
 
 /// The name of the span of a claim.
 const CLAIM: &str = "provision volume";

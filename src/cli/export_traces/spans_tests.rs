@@ -3,14 +3,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_core::claim::failed_attempts::FailedAttempts;
+use flex_core::claim::timeline::Stage;
+use flex_core::run::failure::LastFailure;
+use flex_core::run::state::Cause;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 
 use super::*;
-use crate::claim::failed_attempts::FailedAttempts;
-use crate::claim::timeline::Stage;
-use crate::run::failure::LastFailure;
-use crate::run::state::Cause;
 
 const CREATED: i64 = 1_790_000_000;
 const UID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";

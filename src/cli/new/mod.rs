@@ -12,12 +12,12 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use flex_core::object::is_dns_name;
 
 pub(super) use self::files::Language;
 use self::files::{File, OPERATIONS, files};
 use super::name::name;
 use super::out::say;
-use crate::object::is_dns_name;
 
 /// The longest name. Names of objects are derived from it.
 const LONGEST: usize = 40;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use flex_core::config::classes::{ClassLookup, Identity};
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
@@ -15,7 +16,6 @@ use super::args::StatusArgs;
 use crate::cli::doctor::collect;
 use crate::cli::forward::{forward, leader};
 use crate::clock::Clock;
-use crate::config::classes::{ClassLookup, Identity};
 use crate::overview::{OVERVIEW_PATH, Overview};
 
 /// The longest time for one answer, with the way to the page.

@@ -1,12 +1,12 @@
 //! The overview for scripts.
 
+use flex_core::capacity::{CapacityRecord, Published};
+use flex_core::policies;
 use serde_json::{Value, json};
 
 use super::surroundings::Shown;
-use crate::capacity::{CapacityRecord, Published};
 use crate::class_health::row::Row;
 use crate::overview::{ClassRow, ConfigRow, PoolRow, VolumeRow};
-use crate::policies;
 
 /// Returns the overview as a document.
 pub(super) fn document(shown: Shown<'_>) -> Value {

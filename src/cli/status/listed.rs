@@ -1,12 +1,12 @@
 //! The lists of `status`, and the check of its class.
 
 use anyhow::bail;
+use flex_core::config::classes::{ClassLookup, Classes, Identity};
 use kube::Client;
 
 use super::args::StatusArgs;
 use crate::cli::doctor::collect;
 use crate::clock::Clock;
-use crate::config::classes::{ClassLookup, Classes, Identity};
 use crate::state::index::Index;
 
 /// Lists all that the overview needs. Returns also the reason if no Job could be listed.

@@ -10,6 +10,8 @@ use crossterm::terminal::{
     Clear, ClearType, DisableLineWrap, EnableLineWrap, EnterAlternateScreen, LeaveAlternateScreen, size,
 };
 use crossterm::{execute, queue};
+use flex_core::config::classes::Identity;
+use flex_core::text::line;
 use kube::Client;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,11 +25,9 @@ use super::text::Drawing;
 use crate::api::{external_provisioner, says, watch};
 use crate::cli::out::{remark, say};
 use crate::clock::Clock;
-use crate::config::classes::Identity;
 use crate::overview::Overview;
 use crate::overview::collect::{self, Scope};
 use crate::state::ClusterState;
-use crate::text::line;
 
 /// The time between two pictures.
 const REDRAW: Duration = Duration::from_secs(1);

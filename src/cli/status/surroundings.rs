@@ -1,6 +1,10 @@
 //! The parts of `status` beside the overview. They seldom change, and the command reads them itself.
 
 use flex_contract::names;
+use flex_core::capacity::Published;
+use flex_core::config::classes::Identity;
+use flex_core::object::ObjectName;
+use flex_core::policies::{self, CheckedPolicy};
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -8,13 +12,9 @@ use kube::{Api, Client};
 use crate::api::pages;
 use crate::api::policies as live;
 use crate::api::says;
-use crate::capacity::Published;
 use crate::cli::{beside, doctor};
 use crate::clock::Clock;
-use crate::config::classes::Identity;
-use crate::object::ObjectName;
 use crate::overview::Overview;
-use crate::policies::{self, CheckedPolicy};
 
 /// The published capacities, or the reason why they are not known.
 pub(super) type Capacities = Result<Vec<Published>, String>;

@@ -1,5 +1,6 @@
 //! Tests of the forms of the overview.
 
+use flex_core::policies;
 use serde_json::{Value, json};
 
 use super::args::Form;
@@ -7,7 +8,6 @@ use super::text::Drawing;
 use super::*;
 use crate::class_health::testing::{config, identity};
 use crate::overview::testing::{NOW, cluster};
-use crate::policies;
 use crate::state::index::WatchChange;
 
 fn surroundings() -> Surroundings {

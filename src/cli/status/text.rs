@@ -1,16 +1,17 @@
 //! The overview as text.
 
+use flex_core::capacity::Published;
+use flex_core::config::Problem;
+use flex_core::policies::{self, CheckedPolicy};
+use flex_core::text::{line, printable};
+
 use super::surroundings::{Capacities, Policies, Shown};
-use crate::capacity::Published;
 use crate::class_health::health::Health;
 use crate::class_health::row::{ClaimState, Row};
 use crate::cli::age::age;
 use crate::cli::bar::bar;
 use crate::cli::table::{Cell, Table, Tone};
-use crate::config::Problem;
 use crate::overview::{ClassRow, Overview, PoolRow, VolumeRow};
-use crate::policies::{self, CheckedPolicy};
-use crate::text::{line, printable};
 
 /// How the text is drawn.
 #[derive(Clone, Copy, Debug, Default)]

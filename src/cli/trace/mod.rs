@@ -9,6 +9,17 @@ use std::time::Duration;
 
 use clap::Args;
 use flex_contract::names;
+use flex_core::claim::admit;
+use flex_core::claim::data_source::left_to_populator;
+use flex_core::claim::failed_attempts::{FailedAttempt, FailedAttempts};
+use flex_core::claim::progress::{Progress, progress};
+use flex_core::claim::timeline::{Basis, Stage, Timeline};
+use flex_core::config::classes::{ClassLookup, Classes, Identity};
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::run::member::Member;
+use flex_core::run::view;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
@@ -26,18 +37,7 @@ use crate::api::claim_events;
 use crate::api::client::Connection;
 use crate::api::pages;
 use crate::api::says;
-use crate::claim::admit;
-use crate::claim::data_source::left_to_populator;
-use crate::claim::failed_attempts::{FailedAttempt, FailedAttempts};
-use crate::claim::progress::{Progress, progress};
-use crate::claim::timeline::{Basis, Stage, Timeline};
 use crate::clock::Clock;
-use crate::config::classes::{ClassLookup, Classes, Identity};
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
-use crate::run::member::Member;
-use crate::run::view;
 
 /// The exit code for a claim that is not bound.
 const NOT_BOUND: u8 = 2;

@@ -1,12 +1,13 @@
 //! What the command sees of a claim.
 
+use flex_core::claim::data_source::left_to_populator;
+use flex_core::claim::failed_attempts::{FailedAttempt, FailedAttempts};
+use flex_core::claim::progress::{Progress, progress};
+use flex_core::claim::timeline::Timeline;
+use flex_core::model::claim::Claim;
+use flex_core::model::phase::ClaimPhase;
+
 use crate::api::claim_events::ClaimEvent;
-use crate::claim::data_source::left_to_populator;
-use crate::claim::failed_attempts::{FailedAttempt, FailedAttempts};
-use crate::claim::progress::{Progress, progress};
-use crate::claim::timeline::Timeline;
-use crate::model::claim::Claim;
-use crate::model::phase::ClaimPhase;
 
 /// All that is known of a claim's way.
 #[derive(Debug)]

@@ -1,16 +1,16 @@
 //! A trace as text.
 
 use flex_contract::reason;
+use flex_core::claim::data_source::left_to_populator;
+use flex_core::claim::failed_attempts::FailedAttempt;
+use flex_core::claim::progress::{Progress, progress};
+use flex_core::claim::timeline::{Reached, Stage, Timeline};
+use flex_core::text::line;
 
 use super::observation::Trace;
 use crate::age::age;
 use crate::api::claim_events::ClaimEvent;
-use crate::claim::data_source::left_to_populator;
-use crate::claim::failed_attempts::FailedAttempt;
-use crate::claim::progress::{Progress, progress};
-use crate::claim::timeline::{Reached, Stage, Timeline};
 use crate::cli::markdown::unlinked;
-use crate::text::line;
 
 /// The width of the column with the bars.
 const BAR: i64 = 40;

@@ -1,12 +1,12 @@
 use flex_contract::names;
+use flex_core::claim::failed_attempts::FailedAttempts;
+use flex_core::model::claim::Claim;
+use flex_core::model::data_source::DataSource;
+use flex_core::run::failure::LastFailure;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::claim::failed_attempts::FailedAttempts;
-use crate::model::claim::Claim;
-use crate::model::data_source::DataSource;
-use crate::run::failure::LastFailure;
 
 const CREATED: i64 = 1_790_000_000;
 

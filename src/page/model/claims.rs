@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::quantity::quantity;
+use flex_core::claim::admit;
+use flex_core::claim::data_source::left_to_populator;
+use flex_core::claim::failed_attempts::{FailedAttempt, FailedAttempts};
+use flex_core::claim::progress::{Progress, progress};
+use flex_core::claim::timeline::{Basis, Reached, Stage, Timeline};
+use flex_core::config::classes::{BindingMode, Class};
+use flex_core::model::claim::{Claim, Stamp};
+use flex_core::model::volume::Volume;
+use flex_core::run::view::{Job, Pod};
 use serde::Serialize;
 
 use super::failures::FailureRow;
 use super::{Rows, message, name, state_word};
 use crate::api::claim_events::ClaimEvent;
-use crate::claim::admit;
-use crate::claim::data_source::left_to_populator;
-use crate::claim::failed_attempts::{FailedAttempt, FailedAttempts};
-use crate::claim::progress::{Progress, progress};
-use crate::claim::timeline::{Basis, Reached, Stage, Timeline};
-use crate::config::classes::{BindingMode, Class};
-use crate::model::claim::{Claim, Stamp};
-use crate::model::volume::Volume;
-use crate::run::view::{Job, Pod};
 
 /// The largest number of events of a claim.
 const MAX_EVENTS: usize = 50;
@@ -320,17 +320,16 @@ impl EventRow {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use flex_contract::exit::Reaction;
     use flex_contract::names;
     use flex_contract::operation::Operation;
+    use flex_core::model::data_source::DataSource;
+    use flex_core::run::failure::LastFailure;
+    use flex_core::run::view::RunLabels;
+    use serde_json::json;
 
     use super::*;
-    use crate::model::data_source::DataSource;
     use crate::page::testing::{self, CREATED};
-    use crate::run::failure::LastFailure;
-    use crate::run::view::RunLabels;
 
     fn facts(claim: Claim) -> ClaimFacts {
         ClaimFacts {
@@ -434,7 +433,7 @@ mod tests {
             timeline
         };
         let failure = |number| {
-            let cause = crate::run::state::Cause::new("ExitCode", "no space");
+            let cause = flex_core::run::state::Cause::new("ExitCode", "no space");
             LastFailure::new(Operation::Provision, number, CREATED, &cause, Reaction::Retry)
         };
         let times = [(1, 0, 10), (2, 20, 30), (3, 50, 60)];

@@ -1,11 +1,11 @@
 //! The configs with their verdicts.
 
+use flex_core::config::Problem;
+use flex_core::config::classes::{Classes, Verdict};
+use flex_core::object::ObjectName;
 use serde::Serialize;
 
 use super::{Rows, message, name};
-use crate::config::Problem;
-use crate::config::classes::{Classes, Verdict};
-use crate::object::ObjectName;
 
 /// The configs, the refused first.
 #[derive(Clone, Debug, Default, Serialize)]

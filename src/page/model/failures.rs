@@ -2,16 +2,16 @@
 
 use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
+use flex_core::claim::progress::{Progress, progress};
+use flex_core::config::Recipe;
+use flex_core::model::claim::Claim;
+use flex_core::model::failed_run::FailedRun;
+use flex_core::model::volume::Volume;
+use flex_core::run::backoff::next_try_at;
+use flex_core::run::failure::LastFailure;
 use serde::Serialize;
 
 use super::{Rows, message, name};
-use crate::claim::progress::{Progress, progress};
-use crate::config::Recipe;
-use crate::model::claim::Claim;
-use crate::model::failed_run::FailedRun;
-use crate::model::volume::Volume;
-use crate::run::backoff::next_try_at;
-use crate::run::failure::LastFailure;
 
 /// The claims and volumes whose last run failed, the latest failure first.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -137,11 +137,11 @@ pub fn sorted(mut failures: Vec<FailureRow>) -> Failures {
 #[cfg(test)]
 mod tests {
     use flex_contract::names;
+    use flex_core::run::backoff::LONG_DELAY;
     use serde_json::json;
 
     use super::*;
     use crate::page::testing::{self, CREATED};
-    use crate::run::backoff::LONG_DELAY;
 
     const FAILED: i64 = CREATED + 10;
 

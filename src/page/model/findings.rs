@@ -1,9 +1,9 @@
 //! The findings of the last sweep.
 
+use flex_core::findings::Severity;
 use serde::Serialize;
 
 use super::{Rows, message, name};
-use crate::findings::Severity;
 use crate::reconcile::SweepReport;
 
 /// The findings of the last sweep.
@@ -66,9 +66,10 @@ fn severity(severity: Severity) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use flex_core::findings::Finding;
+    use flex_core::object::ObjectName;
+
     use super::*;
-    use crate::findings::Finding;
-    use crate::object::ObjectName;
 
     #[test]
     fn findings_are_counted_also_where_the_sweep_kept_only_some() {

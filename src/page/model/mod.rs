@@ -9,10 +9,9 @@ pub mod findings;
 pub mod overview;
 pub mod runs;
 
+use flex_core::claim::progress::Progress;
+use flex_core::text::line;
 use serde::Serialize;
-
-use crate::claim::progress::Progress;
-use crate::text::line;
 
 /// The largest number of rows in a list.
 pub const MAX_ROWS: usize = 500;

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use flex_contract::quantity::quantity;
+use flex_core::claim::progress::Progress;
+use flex_core::claim::quota::Usage;
+use flex_core::config::Recipe;
+use flex_core::config::classes::{BindingMode, Class};
+use flex_core::policies::CheckedPolicy;
 use serde::Serialize;
 
 use super::{message, name};
-use crate::claim::progress::Progress;
-use crate::claim::quota::Usage;
-use crate::config::Recipe;
-use crate::config::classes::{BindingMode, Class};
 use crate::last_hour::BoundClaims;
-use crate::policies::CheckedPolicy;
 
 /// The overview.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -293,9 +293,10 @@ fn pools(class: &str, recipe: &Recipe, ready: &BTreeMap<(String, u64), usize>) -
 
 #[cfg(test)]
 mod tests {
+    use flex_core::policies;
+
     use super::*;
     use crate::page::testing;
-    use crate::policies;
 
     fn troubled(class: &Class, is_failing: bool, troubles: &[&str]) -> ClassRow {
         let ready = [(("gold".to_owned(), 1 << 30), 3)].into();

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
+use flex_core::run::times::{self, RunStage};
+use flex_core::run::view::{Job, Pod};
 use serde::Serialize;
 
 use super::claims::{NextStage, StageRow};
 use super::{Rows, name};
-use crate::run::times::{self, RunStage};
-use crate::run::view::{Job, Pod};
 
 /// The runs in progress that make no volume, the oldest first.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -103,9 +103,10 @@ impl RunRow {
 
 #[cfg(test)]
 mod tests {
+    use flex_core::object::ObjectName;
+    use flex_core::run::view::RunLabels;
+
     use super::*;
-    use crate::object::ObjectName;
-    use crate::run::view::RunLabels;
 
     fn job(operation: &str) -> Job {
         let run_labels = RunLabels { operation: operation.into(), id: "id".into(), attempt: 2, class: "gold".into() };

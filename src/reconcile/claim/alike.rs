@@ -1,11 +1,12 @@
 //! The requests of the attempts of a claim, and whether a delete run asks for the same.
 
+use flex_core::claim::decide::{ServedClass, run_node};
+use flex_core::claim::failed_attempts::FailedAttempts;
+use flex_core::claim::request::request_hash;
+use flex_core::model::claim::Claim;
+
 use super::observe::Observation;
 use super::served::served_class;
-use crate::claim::decide::{ServedClass, run_node};
-use crate::claim::failed_attempts::FailedAttempts;
-use crate::claim::request::request_hash;
-use crate::model::claim::Claim;
 use crate::reconcile::data_source;
 
 /// Returns the node that the request of the stamped attempt names.

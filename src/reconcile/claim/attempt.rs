@@ -7,6 +7,16 @@ use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
+use flex_core::batch::{Member, MemberObject};
+use flex_core::claim::decide::{NewEvent, ServedClass, Step, failed_cleanup, failed_start, requested_node};
+use flex_core::claim::request::{Attempt, request};
+use flex_core::config::topology::Topologies;
+use flex_core::model::claim::{Claim, Stamp, volume_id};
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::run::failure::LastFailure;
+use flex_core::run::job::{self, RunTarget};
+use flex_core::run::node::{NodeState, NodeStates};
+use flex_core::run::state::{Cause, JobRefusal};
 
 use super::alike::{are_alike, attempt_node};
 use super::names::{delete_job_name, provision_job_name, scope};
@@ -16,21 +26,9 @@ use super::outcome::StepOutcome;
 use super::served::served_class;
 use super::timeline::failed_attempts;
 use crate::api::writes::WriteError;
-use crate::batch::{Member, MemberObject};
-use crate::claim::decide::{NewEvent, ServedClass, Step, failed_cleanup, failed_start, requested_node};
-use crate::claim::request::{Attempt, request};
-use crate::config::topology::Topologies;
-use crate::model::claim::Claim;
-use crate::model::claim::Stamp;
-use crate::model::claim::volume_id;
-use crate::model::object_ref::ObjectRef;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
-use crate::run::failure::LastFailure;
-use crate::run::job::{self, RunTarget};
-use crate::run::node::{NodeState, NodeStates};
-use crate::run::state::{Cause, JobRefusal};
 use crate::state::index::{AttemptToBatch, BatchEntry, Index, SlotRequest, WorkItem};
 
 /// The attempt that is due.

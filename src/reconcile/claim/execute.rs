@@ -5,6 +5,15 @@ use std::time::Duration;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
+use flex_core::claim::decide::{NewEvent, ServedClass, Step};
+use flex_core::config::modify::Attributes;
+use flex_core::model::claim::{Claim, Stamp};
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::model::phase::VolumePhase;
+use flex_core::model::volume::{Provenance, Volume};
+use flex_core::object::ObjectName;
+use flex_core::run::failure::LastFailure;
+use flex_core::run::node::NodeState;
 
 use super::attempt::{DueDeletion, NextAttempt, record_failure, stamp, start_delete, start_run};
 use super::observe::{Confirmed, Observation, OwnedRuns};
@@ -13,17 +22,8 @@ use super::pooled::{assign, stamp_of_ready, time_since_creation};
 use super::served::served_class;
 use super::timeline::{bound_timeline, failed_attempts, report_bound};
 use crate::api::writes::{FoundClassObject, WriteError};
-use crate::claim::decide::{NewEvent, ServedClass, Step};
-use crate::config::modify::Attributes;
-use crate::model::claim::{Claim, Stamp};
-use crate::model::object_ref::ObjectRef;
-use crate::model::phase::VolumePhase;
-use crate::model::volume::{Provenance, Volume};
-use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue, RunObjects};
 use crate::reconcile::data_source;
-use crate::run::failure::LastFailure;
-use crate::run::node::NodeState;
 use crate::state::index::{SlotRequest, WorkItem};
 
 /// The execution of a step.

@@ -17,6 +17,12 @@ use std::time::Duration;
 
 use flex_contract::operation::Operation;
 use flex_contract::reason;
+use flex_core::claim::decide::{Decision, NewEvent, Rule, ServedClass, Step, decide};
+use flex_core::limits;
+use flex_core::model::claim::Claim;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::object::ObjectName;
+use flex_core::run::job;
 
 use self::execute::Execution;
 use self::names::provision_job_name;
@@ -25,14 +31,8 @@ use self::observed::observed;
 use self::outcome::{RETRY_SOON, StepOutcome};
 use self::served::served_class;
 use crate::api::writes::WriteError;
-use crate::claim::decide::{Decision, NewEvent, Rule, ServedClass, Step, decide};
-use crate::limits;
-use crate::model::claim::Claim;
-use crate::model::object_ref::ObjectRef;
-use crate::object::ObjectName;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::{Reconcile, ReplayedDecision, decided, drive};
-use crate::run::job;
 use crate::state::index::WorkItem;
 
 /// Reconciles a claim: takes steps until it only has to wait.

@@ -1,11 +1,10 @@
 //! The names of the Jobs of a claim.
 
 use flex_contract::operation::Operation;
-
-use crate::claim::decide::cleanup_node;
-use crate::model::claim::Claim;
-use crate::run::job;
-use crate::run::node::NodeStates;
+use flex_core::claim::decide::cleanup_node;
+use flex_core::model::claim::Claim;
+use flex_core::run::job;
+use flex_core::run::node::NodeStates;
 
 /// Returns the name of the stamped attempt's Job.
 pub(super) fn provision_job_name(claim: &Claim) -> String {

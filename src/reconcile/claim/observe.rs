@@ -1,30 +1,29 @@
 //! The observation of a claim: the cache, and the facts that this reconcile has confirmed beyond it.
 
-use flex_contract::operation::Operation;
 use std::sync::Arc;
 
 use flex_contract::names;
+use flex_contract::operation::Operation;
+use flex_core::claim::decide::{ClassCertainty, known_nodes, last_node};
+use flex_core::claim::nodes::{NodeChoice, choose_node};
+use flex_core::claim::verify::{self, MadeOn};
+use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
+use flex_core::config::current_program::recipe_with_current_program;
+use flex_core::config::modify::{Attributes, requested_attributes};
+use flex_core::config::{Placement, Recipe};
+use flex_core::model::claim::Claim;
+use flex_core::model::data_source::SourceUser;
+use flex_core::model::reach::reaching;
+use flex_core::model::volume::Volume;
+use flex_core::run::node::{Node, NodeLabels, NodeStates};
+use flex_core::run::view::{Job, Pod, nodes_with_pods};
 
-use crate::claim::decide::{ClassCertainty, known_nodes, last_node};
-use crate::claim::nodes::{NodeChoice, choose_node};
-use crate::claim::verify::{self, MadeOn};
-use crate::config::classes::{BindingMode, Class, ClassLookup, Classes};
-use crate::config::current_program::recipe_with_current_program;
-use crate::config::modify::{Attributes, requested_attributes};
-use crate::config::{Placement, Recipe};
-use crate::model::claim::Claim;
-use crate::model::data_source::SourceUser;
-use crate::model::reach::reaching;
-use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
-use crate::run::node::{Node, NodeLabels, NodeStates};
-use crate::run::view::nodes_with_pods;
-use crate::run::view::{Job, Pod};
 use crate::state::index::{Index, SlotRequest};
 
-/// The data from which a decision borrows, in the parts of [`Observed`](crate::claim::decide::Observed): `OwnedRuns`
-/// has what the `Runs` of the decision borrow.
+/// The data from which a decision borrows, in the parts of [`Observed`](flex_core::claim::decide::Observed):
+/// `OwnedRuns` has what the `Runs` of the decision borrow.
 pub(super) struct Observation {
     pub classes: Arc<Classes>,
     pub recipes: OwnedRecipes,

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
+use flex_core::claim::decide::{
+    Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs, ServedClass,
+    SourceRelation, Volumes,
+};
+use flex_core::model::claim::Claim;
+use flex_core::run::view::{Job, Pod};
 
 use super::names::{delete_job_name, provision_job_name};
 use super::observe::{Confirmed, Observation};
 use super::served::{is_selected_node_forbidden, served_class};
 use super::unstarted::has_never_started;
-use crate::claim::decide::{
-    Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs, ServedClass,
-    SourceRelation, Volumes,
-};
-use crate::model::claim::Claim;
 use crate::reconcile::context::{Context, RunObjects};
 use crate::reconcile::data_source;
-use crate::run::view::{Job, Pod};
 
 /// Makes the observation of the decision, and uses it.
 pub(super) fn observed<T>(

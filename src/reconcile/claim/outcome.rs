@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::model::claim::Claim;
+use flex_core::model::claim::Claim;
+
 use crate::reconcile::drive;
 
 /// The delay for an event that does not arrive. Normally an event requeues a claim that waits for a slot or for its own

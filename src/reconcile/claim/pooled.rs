@@ -3,19 +3,17 @@
 use std::time::Duration;
 
 use flex_contract::reason;
+use flex_core::claim::decide::ServedClass;
+use flex_core::model::claim::{Claim, Stamp};
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::model::volume::{Provenance, Volume};
+use flex_core::rules::NewEvent;
 
 use super::observe::{Confirmed, Observation};
 use super::outcome::StepOutcome;
 use super::served::served_class;
 use crate::api::writes::WriteError;
-use crate::claim::decide::ServedClass;
-use crate::model::claim::Claim;
-use crate::model::claim::Stamp;
-use crate::model::object_ref::ObjectRef;
-use crate::model::volume::Provenance;
-use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
-use crate::rules::NewEvent;
 
 /// Assigns a pooled volume to the claim. From that write on it is the claim's.
 pub(super) async fn assign(

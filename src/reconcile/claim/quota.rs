@@ -1,8 +1,9 @@
 //! The quota of a claim, as its decision leaves it.
 
+use flex_core::config::classes::ClassLookup;
+use flex_core::model::claim::Claim;
+
 use super::observe::Observation;
-use crate::config::classes::ClassLookup;
-use crate::model::claim::Claim;
 use crate::reconcile::context::Context;
 use crate::state::index::WorkItem;
 

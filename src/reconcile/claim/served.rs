@@ -1,8 +1,9 @@
 //! The relation of a claim to the classes that the orchestrator serves.
 
-use crate::claim::decide::ServedClass;
-use crate::config::classes::{ClassLookup, Classes};
-use crate::model::claim::Claim;
+use flex_core::claim::decide::ServedClass;
+use flex_core::config::classes::{ClassLookup, Classes};
+use flex_core::model::claim::Claim;
+
 use crate::reconcile::context::Context;
 
 /// Returns the class of a claim, if the orchestrator serves the claim.

@@ -1,15 +1,15 @@
 //! The timelines of claims, when an attempt ends.
 
 use flex_contract::operation::Operation;
+use flex_core::claim::failed_attempts::FailedAttempts;
+use flex_core::claim::timeline::{Basis, Stage, Timeline};
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::run::failure::LastFailure;
 
 use super::alike::{attempt_node, request_hash_of};
 use super::observe::Observation;
-use crate::claim::failed_attempts::FailedAttempts;
-use crate::claim::timeline::{Basis, Stage, Timeline};
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
-use crate::run::failure::LastFailure;
 
 /// Returns the timeline of a claim that is bound now.
 pub(super) fn bound_timeline(

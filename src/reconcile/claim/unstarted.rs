@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use flex_core::model::claim::Claim;
+use flex_core::run::state::never_started;
+use flex_core::run::view::Pod;
+
 use super::names::provision_job_name;
 use super::observe::Observation;
-use crate::model::claim::Claim;
 use crate::reconcile::context::Context;
-use crate::run::state::never_started;
-use crate::run::view::Pod;
 
 /// Checks that no container of the stamped attempt has run. Somebody may have deleted a Job that had run, so that the
 /// orchestrator created it again with the same name. Only the first Job of an attempt proves something.

@@ -1,4 +1,4 @@
-//! Reconciles VolumeSnapshotContents: observes, decides with [`content::decide`](crate::content::decide), and takes
+//! Reconciles VolumeSnapshotContents: observes, decides with [`content::decide`](flex_core::content::decide), and takes
 //! the steps.
 
 mod observe;
@@ -9,31 +9,29 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 use flex_contract::request::{ClaimRef, RunRequest};
+use flex_core::config::Recipe;
+use flex_core::content::decide::{
+    Observed, Rule, RunSource, SnapshotState, Step, decide, delete_attempt, failed_start,
+};
+use flex_core::content::request::{SnapshotBasis, SourceVolume, handed_back, request};
+use flex_core::model::claim::Claim;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::model::snapshot::{Content, Snapshot, SnapshotProvenance};
+use flex_core::rules::{Decision, NewEvent};
+use flex_core::run::failure::LastFailure;
+use flex_core::run::job::{self, ContentRef, RunTarget};
+use flex_core::run::late_runs::LateVolume;
+use flex_core::run::node::NodeState;
+use flex_core::run::request::AttemptStart;
+use flex_core::run::view::{Job, has_running_pods};
 
 use self::observe::{Confirmed, Observation, observe};
 use crate::api::writes::WriteError;
-use crate::config::Recipe;
-use crate::content::decide::{Observed, Rule, RunSource, SnapshotState, Step, decide, delete_attempt, failed_start};
-use crate::content::request::{SnapshotBasis, SourceVolume, handed_back, request};
-use crate::model::claim::Claim;
-use crate::model::object_ref::ObjectRef;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::Snapshot;
-use crate::model::snapshot::SnapshotProvenance;
 use crate::reconcile::context::{Context, Requeue, RunObjects, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
 use crate::reconcile::drive::{self, Reconcile, ReplayedDecision, decided, drive};
 use crate::reconcile::late_runs::{self, Leftovers};
-use crate::rules::Decision;
-use crate::rules::NewEvent;
-use crate::run::failure::LastFailure;
-use crate::run::job::{self, ContentRef, RunTarget};
-use crate::run::late_runs::LateVolume;
-use crate::run::node::NodeState;
-use crate::run::request::AttemptStart;
-use crate::run::view::Job;
-use crate::run::view::has_running_pods;
 use crate::state::index::{SlotRequest, WorkItem};
 
 /// Returns the request for a slot. A snapshot run counts for the namespace of its user, like provision runs of claims
@@ -130,7 +128,7 @@ fn decide_now(
     content: &Content,
     seen: &Observation,
     confirmed: &Confirmed,
-) -> crate::content::decide::Decision {
+) -> flex_core::content::decide::Decision {
     let run = context.run_state(&seen.jobs, &seen.pods, &run_name(content));
     let known = RunObjects { jobs: &seen.deletes, pods: &seen.pods };
     let delete_run =

@@ -1,26 +1,24 @@
 //! The observation of a content: the cache, and the facts that this reconcile has confirmed beyond it.
 
-use flex_contract::volume_mode::VolumeMode;
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
+use flex_contract::volume_mode::VolumeMode;
+use flex_core::config::classes::ClassLookup;
+use flex_core::config::current_program::with_current_program;
+use flex_core::config::effective_config::EffectiveConfig;
+use flex_core::config::{NodeGone, Recipe, joined};
+use flex_core::content::decide::SnapshotState;
+use flex_core::content::request::SnapshotBasis;
+use flex_core::model::claim::Claim;
+use flex_core::model::data_source::SourceUser;
+use flex_core::model::snapshot::{Content, SnapshotProvenance};
+use flex_core::model::volume::Volume;
+use flex_core::run::node::NodeStates;
+use flex_core::run::view::{Job, Pod, nodes_with_pods};
 
-use crate::config::classes::ClassLookup;
-use crate::config::current_program::with_current_program;
-use crate::config::effective_config::EffectiveConfig;
-use crate::config::{NodeGone, Recipe, joined};
-use crate::content::decide::SnapshotState;
-use crate::content::request::SnapshotBasis;
-use crate::model::claim::Claim;
-use crate::model::data_source::SourceUser;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::SnapshotProvenance;
-use crate::model::volume::Volume;
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
-use crate::run::node::NodeStates;
-use crate::run::view::nodes_with_pods;
-use crate::run::view::{Job, Pod};
 use crate::state::index::Index;
 
 /// Facts beyond the cache that a reconcile has confirmed.
@@ -114,7 +112,7 @@ fn current_recipe(index: &Index, recorded: &EffectiveConfig) -> Result<Recipe, S
 /// Returns the provenance that the content gets for a snapshot of this volume, with the recipe of its runs.
 fn provenance_of_source(index: &Index, content: &Content, volume: &Volume) -> Result<SnapshotBasis, String> {
     let text = volume.provenance.as_deref().unwrap_or_default();
-    let made = serde_json::from_str::<crate::model::volume::Provenance>(text)
+    let made = serde_json::from_str::<flex_core::model::volume::Provenance>(text)
         .map_err(|error| format!("the provenance of its volume cannot be read: {error}"))?;
     let recipe = current_recipe(index, &made.effective_config)
         .map_err(|why| format!("the provenance of its volume cannot be used: {why}"))?;
@@ -146,7 +144,7 @@ fn provenance_of_content(index: &Index, content: &Content) -> Result<SnapshotBas
             let recipe = of.and_then(|of| class_recipe(index, &of)).ok_or_else(|| {
                 format!(
                     "the provisioner did not make it, and its VolumeSnapshotClass does not name a StorageClass of this driver (parameter `{}`)",
-                    crate::model::snapshot::STORAGE_CLASS
+                    flex_core::model::snapshot::STORAGE_CLASS
                 )
             })?;
             let provenance = provenance_of_class(&recipe, content);

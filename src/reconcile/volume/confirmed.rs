@@ -1,9 +1,10 @@
 //! The facts that a reconcile of a volume has beyond the cache.
 
+use flex_core::model::volume::Volume;
+use flex_core::run::node::NodeStates;
+use flex_core::volume::observed::{ClaimState, ProvisionRuns};
+
 use super::runs;
-use crate::model::volume::Volume;
-use crate::run::node::NodeStates;
-use crate::volume::observed::{ClaimState, ProvisionRuns};
 
 /// The source of a volume.
 pub(super) struct ConfirmedSource {

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use flex_contract::operation::Operation;
 use flex_contract::reason;
+use flex_core::batch::{Member, MemberObject};
+use flex_core::config::Recipe;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::model::volume::Volume;
+use flex_core::rules::NewEvent;
+use flex_core::run::failure::LastFailure;
+use flex_core::run::job::{self, RunTarget};
 
 use super::confirmed::{Confirmed, ConfirmedSource};
 use super::runs;
 use crate::api::writes::WriteError;
-use crate::batch::{Member, MemberObject};
-use crate::config::Recipe;
-use crate::model::object_ref::ObjectRef;
-use crate::model::volume::Volume;
 use crate::reconcile::batch::Due;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::delete_run::start_delete_job;
 use crate::reconcile::drive::StepOutcome;
-use crate::rules::NewEvent;
-use crate::run::failure::LastFailure;
-use crate::run::job::{self, RunTarget};
 use crate::state::index::{BatchEntry, SlotRequest};
 
 /// Returns the name of the Job of the delete run that is due on a node.

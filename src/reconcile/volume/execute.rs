@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
+use flex_core::model::volume::Volume;
+use flex_core::run::node::NodeState;
+use flex_core::run::view::Job;
+use flex_core::volume::observed::{ClaimState, ProvisionRuns};
+use flex_core::volume::rule::{Step, StorageOutcome};
 
 use super::confirmed::Confirmed;
 use super::delete::{DeleteRun, batch_or_start};
 use super::observe::Observation;
 use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
-use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
-use crate::run::node::NodeState;
-use crate::run::view::Job;
-use crate::volume::observed::{ClaimState, ProvisionRuns};
-use crate::volume::rule::{Step, StorageOutcome};
 
 /// Executes a step.
 pub(super) async fn execute(

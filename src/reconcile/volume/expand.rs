@@ -5,21 +5,21 @@ use std::sync::Arc;
 use flex_contract::operation::Operation;
 use flex_contract::quantity::quantity;
 use flex_contract::reason;
+use flex_core::config::Recipe;
+use flex_core::model::claim::Claim;
+use flex_core::model::expand_update::ExpandUpdate;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::model::volume::Volume;
+use flex_core::run::job;
+use flex_core::volume::expand::{ExpandRun, Observed, Step, failed_start, requested_size};
+use flex_core::volume::in_place_run::InPlaceRuns;
+use flex_core::volume::request::expand;
 
 use super::runs::{self, ReadyRun, RunBasis, Written};
 use crate::api::writes::WriteError;
-use crate::config::Recipe;
-use crate::model::claim::Claim;
-use crate::model::expand_update::ExpandUpdate;
-use crate::model::object_ref::ObjectRef;
-use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, RunObjects};
 use crate::reconcile::drive::StepOutcome;
-use crate::run::job;
 use crate::state::index::{Index, WorkItem};
-use crate::volume::expand::{ExpandRun, Observed, Step, failed_start, requested_size};
-use crate::volume::in_place_run::InPlaceRuns;
-use crate::volume::request::expand;
 
 /// The data that were read about the size of a volume. This type owns the data; [`Observed`] has the same as
 /// references, for the pure decision.

@@ -8,21 +8,21 @@ mod modify;
 mod observe;
 mod runs;
 
+use flex_contract::operation::Operation;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::model::volume::Volume;
+use flex_core::rules::{Decision, NewEvent};
+use flex_core::run::job;
+use flex_core::run::view::Job;
+use flex_core::volume::decide::decide;
+use flex_core::volume::rule::{Rule, Step};
+
 use self::confirmed::Confirmed;
 use self::observe::{Observation, is_ours_by_its_jobs};
 use crate::api::writes::WriteError;
-use crate::model::object_ref::ObjectRef;
-use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::{Reconcile, ReplayedDecision, StepOutcome, decided, drive};
-use crate::rules::Decision;
-use crate::rules::NewEvent;
-use crate::run::job;
-use crate::run::view::Job;
 use crate::state::index::WorkItem;
-use crate::volume::decide::decide;
-use crate::volume::rule::{Rule, Step};
-use flex_contract::operation::Operation;
 
 /// Reconciles a volume.
 pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {

@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use flex_contract::operation::Operation;
 use flex_contract::reason;
+use flex_core::config::Recipe;
+use flex_core::config::modify::{Attributes, requested_attributes};
+use flex_core::model::claim::Claim;
+use flex_core::model::modify_update::ModifyUpdate;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::model::volume::Volume;
+use flex_core::run::job::{self, RunTarget};
+use flex_core::volume::in_place_run::InPlaceRuns;
+use flex_core::volume::modify::{ModifyRun, Observed, Step, failed_start};
+use flex_core::volume::request::modify;
 
 use super::runs::{self, ReadyRun, RunBasis, Written};
 use crate::api::writes::WriteError;
-use crate::config::Recipe;
-use crate::config::modify::{Attributes, requested_attributes};
-use crate::model::claim::Claim;
-use crate::model::modify_update::ModifyUpdate;
-use crate::model::object_ref::ObjectRef;
-use crate::model::volume::Volume;
 use crate::reconcile::context::{Context, Requeue, RunObjects};
 use crate::reconcile::drive::StepOutcome;
-use crate::run::job::{self, RunTarget};
-use crate::volume::in_place_run::InPlaceRuns;
-use crate::volume::modify::{ModifyRun, Observed, Step, failed_start};
-use crate::volume::request::modify;
 
 /// The data that were read about the attributes of a volume. This type owns the data; [`Observed`] has the same as
 /// references, for the pure decision.

@@ -1,32 +1,32 @@
 //! Observes a volume and all objects that concern it.
 
-use flex_contract::policy::ReclaimPolicy;
 use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::operation::Operation;
+use flex_contract::policy::ReclaimPolicy;
+use flex_core::claim::verify::verify_volume_source;
+use flex_core::config::classes::ClassLookup;
+use flex_core::config::current_program::with_current_program;
+use flex_core::config::{NodeGone, Placement, Recipe, joined};
+use flex_core::model::claim::Claim;
+use flex_core::model::reach::{leads_elsewhere, origin_of_unadopted};
+use flex_core::model::volume::{Provenance, Volume};
+use flex_core::run::job;
+use flex_core::run::node::NodeStates;
+use flex_core::run::state::RunState;
+use flex_core::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
+use flex_core::volume::decide::next_node;
+use flex_core::volume::in_place_run::InPlaceRun;
+use flex_core::volume::observed::{ClaimState, Observed, ProvisionRuns};
+use flex_core::volume::restored::may_adopt;
 
 use super::confirmed::Confirmed;
 use super::delete::job_name;
 use super::runs::RunBasis;
 use super::{expand, modify};
-use crate::claim::verify::verify_volume_source;
-use crate::config::classes::ClassLookup;
-use crate::config::current_program::with_current_program;
-use crate::config::{NodeGone, Placement, Recipe, joined};
-use crate::model::claim::Claim;
-use crate::model::reach::{leads_elsewhere, origin_of_unadopted};
-use crate::model::volume::{Provenance, Volume};
 use crate::reconcile::context::{Context, RunObjects};
-use crate::run::job;
-use crate::run::node::NodeStates;
-use crate::run::state::RunState;
-use crate::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
 use crate::state::index::Index;
-use crate::volume::decide::next_node;
-use crate::volume::in_place_run::InPlaceRun;
-use crate::volume::observed::{ClaimState, Observed, ProvisionRuns};
-use crate::volume::restored::may_adopt;
 
 /// The data that were read about a volume. This type owns the data; [`Observed`] has the same as references, for the
 /// pure decision.
@@ -277,13 +277,13 @@ fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
 #[cfg(test)]
 mod tests {
     use flex_contract::names;
+    use flex_core::model::volume::Reference;
+    use flex_core::object::ObjectName;
     use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
     use serde_json::json;
 
     use super::*;
     use crate::clock::Clock;
-    use crate::model::volume::Reference;
-    use crate::object::ObjectName;
     use crate::state::index::WatchChange;
     use crate::state::testing::default_identity;
 

@@ -7,27 +7,26 @@ use flex_contract::operation::Operation;
 use flex_contract::reason;
 use flex_contract::reason::Reason;
 use flex_contract::request::RunRequest;
+use flex_core::config::Recipe;
+use flex_core::model::claim::Claim;
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::rules::NewEvent;
+use flex_core::run::job::{self, RunTarget};
+use flex_core::run::node::NodeStates;
+use flex_core::run::request::AttemptStart;
+use flex_core::run::slot_wait::ALL_TAKEN;
+use flex_core::run::state::{JobRefusal, RunState};
+use flex_core::run::view::{Job, has_running_pods};
+use flex_core::volume::in_place_run::{InPlaceRun, InPlaceRuns};
+use flex_core::volume::request::request;
 use k8s_openapi::api::batch::v1 as batch;
 
 use crate::api::writes::WriteError;
-use crate::config::Recipe;
-use crate::model::claim::Claim;
-use crate::model::object_ref::ObjectRef;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
 use crate::reconcile::context::{Context, RunObjects, refused_job};
 use crate::reconcile::drive::StepOutcome;
-use crate::rules::NewEvent;
-use crate::run::job::{self, RunTarget};
-use crate::run::node::NodeStates;
-use crate::run::request::AttemptStart;
-use crate::run::slot_wait::ALL_TAKEN;
-use crate::run::state::{JobRefusal, RunState};
-use crate::run::view::Job;
-use crate::run::view::has_running_pods;
 use crate::state::index::SlotRequest;
-use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
-use crate::volume::request::request;
 
 /// The basis of an in-place run.
 #[derive(Clone, Copy)]

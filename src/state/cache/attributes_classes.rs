@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::modify::AttributesClass;
+use flex_core::config::modify::AttributesClass;
 
 /// All VolumeAttributesClasses.
 #[derive(Debug, Default)]

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use crate::capacity::{Driver, Published};
-use crate::object::ObjectName;
+use flex_core::capacity::{Driver, Published};
+use flex_core::object::ObjectName;
+
 use crate::state::watch_change::Listed;
 
 /// All published objects.

@@ -3,9 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::model::claim::Claim;
-use crate::model::data_source::DataSource;
-use crate::object::ObjectName;
+use flex_core::model::claim::Claim;
+use flex_core::model::data_source::DataSource;
+use flex_core::object::ObjectName;
+
 use crate::state::compact::CompactMap;
 use crate::state::id::Id;
 use crate::state::watch_change::{Changed, drop_from};

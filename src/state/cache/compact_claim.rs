@@ -4,9 +4,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use flex_contract::names;
+use flex_core::model::claim::{Claim, Stamp};
+use flex_core::object::ObjectName;
 
-use crate::model::claim::{Claim, Stamp};
-use crate::object::ObjectName;
 use crate::state::compact::{CLAIM, Compact, version};
 use crate::state::id::Id;
 
@@ -124,7 +124,7 @@ mod tests {
             volume_name,
             bind_completed: true,
             metadata: std::collections::BTreeMap::new(),
-            phase: crate::model::phase::ClaimPhase::Bound,
+            phase: flex_core::model::phase::ClaimPhase::Bound,
             ..claim
         }
     }

@@ -3,9 +3,10 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use crate::model::phase::VolumePhase;
-use crate::model::volume::{Reference, Volume};
-use crate::object::ObjectName;
+use flex_core::model::phase::VolumePhase;
+use flex_core::model::volume::{Reference, Volume};
+use flex_core::object::ObjectName;
+
 use crate::state::compact::{CLAIM, Compact, version};
 use crate::state::id::Id;
 
@@ -133,7 +134,7 @@ mod tests {
 
     /// Returns a bound volume of a claim.
     fn bound() -> Volume {
-        let claim = crate::model::claim::Claim { uid: UID.into(), ..testing::claim("team", "a", true) };
+        let claim = flex_core::model::claim::Claim { uid: UID.into(), ..testing::claim("team", "a", true) };
         let volume = testing::volume(&claim, "1Gi");
         Volume {
             uid: "11111111-d9cb-469f-a165-70867728950e".into(),

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::claim::Claim;
-use crate::model::data_source::DataSource;
-use crate::model::grant::Grant;
-use crate::object::ObjectName;
+use flex_core::model::claim::Claim;
+use flex_core::model::data_source::DataSource;
+use flex_core::model::grant::Grant;
+use flex_core::object::ObjectName;
 
 /// All ReferenceGrants.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::run::node::{Node, NodeState, NodeStates};
+use flex_core::run::node::{Node, NodeState, NodeStates};
 
 /// All nodes.
 #[derive(Debug, Default)]

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::object::ObjectName;
-use crate::run::view::{Job, Pod, WarningEvent};
+use flex_core::object::ObjectName;
+use flex_core::run::view::{Job, Pod, WarningEvent};
+
 use crate::state::watch_change::{Changed, drop_from};
 
 /// The largest number of warnings that are kept.

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flex_contract::names;
+use flex_core::model::snapshot::{Content, Snapshot, SnapshotClass};
+use flex_core::object::ObjectName;
+use flex_core::run::view::RunLabels;
 
-use crate::model::snapshot::Content;
-use crate::model::snapshot::Snapshot;
-use crate::model::snapshot::SnapshotClass;
-use crate::object::ObjectName;
-use crate::run::view::RunLabels;
 use crate::state::watch_change::Listed;
 
 /// All snapshot objects.

@@ -4,13 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use flex_contract::names;
+use flex_core::claim::verify::satisfies_reservation;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::{Reference, Volume};
+use flex_core::object::ObjectName;
 use smallvec::SmallVec;
 
-use crate::claim::verify::satisfies_reservation;
-use crate::model::claim::Claim;
-use crate::model::volume::Reference;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
 use crate::state::compact::CompactMap;
 use crate::state::id::Id;
 use crate::state::watch_change::{Changed, drop_from};

@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use flex_core::claim::decide::ClassCertainty;
+use flex_core::config::accounts::Account;
+use flex_core::config::classes::{Class, ClassObject, Config, KeptScript, Stored};
+use flex_core::config::effective_config::{EffectiveConfig, hash_of};
+use flex_core::config::external_provisioner::ExternalProvisioners;
+use flex_core::config::script;
+use flex_core::kept_script;
+use flex_core::model::claim::Claim;
+use flex_core::object::ObjectName;
+
 use super::{Index, WatchChange, Woken, WorkItem};
-use crate::claim::decide::ClassCertainty;
-use crate::config::accounts::Account;
-use crate::config::classes::{Class, ClassObject, Config, KeptScript, Stored};
-use crate::config::effective_config::{EffectiveConfig, hash_of};
-use crate::config::external_provisioner::ExternalProvisioners;
-use crate::config::script;
-use crate::kept_script;
-use crate::model::claim::Claim;
-use crate::object::ObjectName;
 
 /// A script that a class uses.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
+use flex_core::object::ObjectName;
+use flex_core::run::gate::{self, Answer, Decision, Observed};
+use flex_core::run::view::{Job, Pod};
 
 use super::Index;
-use crate::object::ObjectName;
-use crate::run::gate::{self, Answer, Decision, Observed};
-use crate::run::view::{Job, Pod};
 
 /// A Job with its pods, and what this leader knows of it.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! Changes of claims and volumes.
 
 use flex_contract::operation::Operation;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
 
 use super::wake::{Freed, VolumeNews};
 use super::{Index, WatchChange, WorkItem, within};
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
 use crate::state::quota::has_begun;
 use crate::state::sync_probes::is_probe;
 use crate::state::watch_change::Changed;

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
+use flex_core::capacity::{Driver, Published};
+use flex_core::config::modify;
+use flex_core::model::grant::Grant;
+use flex_core::model::snapshot::{Content, Snapshot, SnapshotClass};
+use flex_core::run::node::Node;
+
 use super::{Index, WatchChange, WorkItem, within};
-use crate::capacity::{Driver, Published};
-use crate::config::modify;
-use crate::model::grant::Grant;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::Snapshot;
-use crate::model::snapshot::SnapshotClass;
-use crate::run::node::Node;
 
 impl Index {
     /// Applies a change of a node.

@@ -5,27 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::operation::Operation;
+use flex_core::capacity::{Driver, Published};
+use flex_core::claim::decide::RemovedJob;
+use flex_core::claim::quota::ClassUsage;
+use flex_core::config::classes::{Class, ClassLookup, Classes, Config, Identity};
+use flex_core::config::external_provisioner::Drivers;
+use flex_core::config::{Recipe, modify};
+use flex_core::findings::ClusterObservation;
+use flex_core::model::claim::Claim;
+use flex_core::model::snapshot;
+use flex_core::model::snapshot::{Content, Snapshot};
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::run::node::{Node, NodeStates};
+use flex_core::run::view::{Job, Pod, WarningEvent};
+use flex_core::{batch, sync_probe};
 
 use super::{Index, PoolObservation, SlotRequest, UnknownPool, WorkItem};
-use crate::batch;
-use crate::capacity::{Driver, Published};
-use crate::claim::decide::RemovedJob;
-use crate::claim::quota::ClassUsage;
-use crate::config::Recipe;
-use crate::config::classes::{Class, ClassLookup, Classes, Config, Identity};
-use crate::config::external_provisioner::Drivers;
-use crate::config::modify;
-use crate::findings::ClusterObservation;
-use crate::model::claim::Claim;
-use crate::model::snapshot;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::Snapshot;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
-use crate::run::node::{Node, NodeStates};
-use crate::run::view::{Job, Pod, WarningEvent};
 use crate::state::pools::can_use_pool;
-use crate::sync_probe;
 
 /// A run in the cache.
 #[derive(Debug)]

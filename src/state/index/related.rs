@@ -1,12 +1,12 @@
 //! The items that are related to an object, for the [table of wake-ups](super::wake).
 
+use flex_core::model::claim::Claim;
+use flex_core::model::data_source::DataSource;
+use flex_core::model::snapshot::{Content, Snapshot};
+use flex_core::object::ObjectName;
+use flex_core::run::view::{Job, Pod};
+
 use super::{Index, WorkItem};
-use crate::model::claim::Claim;
-use crate::model::data_source::DataSource;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::Snapshot;
-use crate::object::ObjectName;
-use crate::run::view::{Job, Pod};
 
 impl Index {
     /// Returns the item of a Job's gate, if a pod of it waits.

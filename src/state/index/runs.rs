@@ -1,11 +1,11 @@
 //! Changes of Jobs and pods, and warnings about them.
 
 use flex_contract::operation::Operation;
+use flex_core::object::ObjectName;
+use flex_core::run::view::{Job, Pod, WarningEvent};
 
 use super::wake::of_job;
 use super::{Index, WatchChange, WorkItem, within};
-use crate::object::ObjectName;
-use crate::run::view::{Job, Pod, WarningEvent};
 use crate::state::watch_change::Changed;
 
 impl Index {

@@ -9,17 +9,17 @@ mod snapshots;
 mod sync_probes;
 
 use flex_contract::names;
+use flex_core::claim::decide::ClassCertainty;
+use flex_core::config::Recipe;
+use flex_core::config::classes::{ClassLookup, Config, Revision, Stored};
+use flex_core::config::effective_config::EffectiveConfig;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::{Reference, Volume};
+use flex_core::run::member::{Member, MemberObject};
+use flex_core::run::node::Node;
+use flex_core::run::view::{Job, Pod, RunLabels};
 
 use super::*;
-use crate::claim::decide::ClassCertainty;
-use crate::config::Recipe;
-use crate::config::classes::{ClassLookup, Config, Revision, Stored};
-use crate::config::effective_config::EffectiveConfig;
-use crate::model::claim::Claim;
-use crate::model::volume::{Reference, Volume};
-use crate::run::member::{Member, MemberObject};
-use crate::run::node::Node;
-use crate::run::view::{Job, Pod, RunLabels};
 use crate::state::configs::{CLASS_OBJECT_GRACE, CLASS_REPLACE_GRACE, VERSION_GRACE};
 use crate::state::testing::{CLASS, ManualClock, claim as shared_claim, config, identity, volume as shared_volume};
 
@@ -52,7 +52,7 @@ fn a_claim_that_waits_for_a_node_is_requeued_when_one_arrives() {
             "{{metadata: {{name: {name}, namespace: team, uid: {name}, annotations: {{{}: {selected}}}}}, spec: {spec}}}",
             names::SELECTED_NODE
         );
-        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(&text).unwrap();
+        let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = flex_core::config::values::yaml(&text).unwrap();
         Claim::from(&claim)
     };
     let from = |group: &str, kind: &str| format!("{{dataSource: {{apiGroup: {group}, kind: {kind}, name: s}}}}");
@@ -67,7 +67,7 @@ fn a_claim_that_waits_for_a_node_is_requeued_when_one_arrives() {
     }
     let node = |taints: &str| {
         let text = format!("{{metadata: {{name: n2}}, spec: {{taints: {taints}}}}}");
-        Node::from(&crate::config::values::yaml::<k8s_openapi::api::core::v1::Node>(&text).unwrap())
+        Node::from(&flex_core::config::values::yaml::<k8s_openapi::api::core::v1::Node>(&text).unwrap())
     };
     let waiting = ["chosen-here", "copy", "restore", "there"].map(|claim| WorkItem::Claim(name(claim)));
     assert_eq!(index.change_node(WatchChange::Apply(node("[]"))), waiting);
@@ -105,9 +105,7 @@ fn nodes_and_classes_wake_each_volume_for_which_a_deletion_is_due() {
 
 #[test]
 fn a_snapshot_that_waits_for_the_volume_of_its_claim_is_requeued_when_the_volume_is_visible() {
-    use crate::model::snapshot::Of;
-    use crate::model::snapshot::Snapshot;
-    use crate::model::snapshot::Status;
+    use flex_core::model::snapshot::{Of, Snapshot, Status};
     let mut index = index();
     let claim = shared_claim("team", "a", true);
     let volume = shared_volume(&claim, "1Gi");
@@ -141,8 +139,9 @@ fn a_pod_of_a_snapshot_run_wakes_its_content_also_when_the_job_is_gone() {
         format!("{{metadata: {{name: {name}, uid: k}}, spec: {spec}}}")
     };
     let content = |text: &str| {
-        let content: crate::model::snapshot::api::VolumeSnapshotContent = crate::config::values::yaml(text).unwrap();
-        crate::model::snapshot::Content::from(&content)
+        let content: flex_core::model::snapshot::api::VolumeSnapshotContent =
+            flex_core::config::values::yaml(text).unwrap();
+        flex_core::model::snapshot::Content::from(&content)
     };
     let pod = |operation: &str, id: &str| Pod {
         name: name("pod"),
@@ -166,8 +165,8 @@ fn a_pod_of_a_snapshot_run_wakes_its_content_also_when_the_job_is_gone() {
 #[test]
 fn a_content_that_is_gone_wakes_its_source_claim_also_without_its_snapshot() {
     let source = "{metadata: {name: a, namespace: team, uid: v}, spec: {}}";
-    let source: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(source).unwrap();
-    let made_by = crate::model::snapshot::SnapshotProvenance {
+    let source: k8s_openapi::api::core::v1::PersistentVolumeClaim = flex_core::config::values::yaml(source).unwrap();
+    let made_by = flex_core::model::snapshot::SnapshotProvenance {
         effective_config: recipe(CLASS).effective_config,
         origin_node: None,
         volume_id: "v".into(),
@@ -184,14 +183,14 @@ fn a_content_that_is_gone_wakes_its_source_claim_also_without_its_snapshot() {
             "deletionPolicy": "Delete",
         },
     });
-    let content: crate::model::snapshot::api::VolumeSnapshotContent = serde_json::from_value(content).unwrap();
-    let content = crate::model::snapshot::Content::from(&content);
+    let content: flex_core::model::snapshot::api::VolumeSnapshotContent = serde_json::from_value(content).unwrap();
+    let content = flex_core::model::snapshot::Content::from(&content);
     let mut index = index();
     index.change_claim(WatchChange::Apply(Claim::from(&source)));
     index.change_content(WatchChange::Apply(content));
     // Without the admission policies, another claim may have got the volume.
     let volume = "{metadata: {name: pvc-v}, spec: {claimRef: {namespace: team, name: b, uid: w}}}";
-    let volume: k8s_openapi::api::core::v1::PersistentVolume = crate::config::values::yaml(volume).unwrap();
+    let volume: k8s_openapi::api::core::v1::PersistentVolume = flex_core::config::values::yaml(volume).unwrap();
     index.change_volume(WatchChange::Apply(Volume::from(&volume)));
     let woken = index.change_content(WatchChange::Delete(ObjectName::new("", "snapcontent-u")));
     assert!(woken.contains(&WorkItem::Claim(name("a"))) && woken.contains(&WorkItem::Claim(name("b"))), "{woken:?}");
@@ -271,7 +270,7 @@ fn the_index_remembers_that_a_claim_is_gone_until_its_volume_is_gone() {
 /// A backup of another cluster has its Jobs, with labels of this instance.
 #[test]
 fn a_copied_job_counts_for_nothing_and_wakes_the_search_for_findings() {
-    let identity = crate::config::classes::Identity { cluster: "here".into(), ..identity() };
+    let identity = flex_core::config::classes::Identity { cluster: "here".into(), ..identity() };
     let mut index = Index::new(identity, Clock::default());
     let name = ObjectName::new("own", "provision-u-1");
     let job = |cluster: Option<&str>, uid: &str| Job {
@@ -304,7 +303,7 @@ fn a_copied_job_counts_for_nothing_and_wakes_the_search_for_findings() {
 /// The watch may show the volume of a run after its Job is gone.
 #[test]
 fn a_run_that_somebody_created_again_is_remembered_after_its_job() {
-    let identity = crate::config::classes::Identity { cluster: "here".into(), ..identity() };
+    let identity = flex_core::config::classes::Identity { cluster: "here".into(), ..identity() };
     let mut index = Index::new(identity, Clock::default());
     let job = |operation: &str, id: &str| Job {
         name: ObjectName::new("own", format!("{operation}-{id}-1")),

@@ -28,22 +28,21 @@
 //! | a pooled volume that becomes ready | the claims that wait longest for a slot or for quota and could use it |
 //! | the begin of a term | everything |
 
-use flex_contract::operation::Operation;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flex_contract::exit::Reaction;
+use flex_contract::operation::Operation;
+use flex_core::config::classes::ClassLookup;
+use flex_core::model::claim::Claim;
+use flex_core::model::data_source::DataSource;
+use flex_core::model::snapshot::{Content, Snapshot};
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::run::view::{Job, Pod, WarningEvent};
 
 use super::related::snapshot_and_content;
 use super::{Index, WorkItem};
-use crate::config::classes::ClassLookup;
-use crate::model::claim::Claim;
-use crate::model::data_source::DataSource;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::Snapshot;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
-use crate::run::view::{Job, Pod, WarningEvent};
 use crate::state::batches::LeftBatches;
 use crate::state::cache::runs::pod_ids;
 use crate::state::cache::volumes::{claims_of, reservation};

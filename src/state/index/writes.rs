@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use flex_contract::operation::Operation;
+use flex_core::config::Recipe;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::{Reference, Volume};
+use flex_core::object::ObjectName;
+use flex_core::run::view::Job;
 
 use super::{AttemptToBatch, BatchEntry, ClosedBatch, DeletionToBatch, Index, SlotRequest, Woken, WorkItem};
-use crate::config::Recipe;
-use crate::model::claim::Claim;
-use crate::model::volume::Reference;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
-use crate::run::view::Job;
 
 /// Writes.
 impl Index {

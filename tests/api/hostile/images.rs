@@ -64,7 +64,7 @@ async fn without_policies_a_stolen_volume_is_detected_and_replaced() {
     ring.run().await;
     ring.event(USER, "a", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
     ring.claim_when("a", "begins again", |claim| annotation(claim, names::VOLUME_GENERATION).is_some()).await;
-    let id = flex_provisioner::model::claim::volume_id(&uid(&claim), 1);
+    let id = flex_core::model::claim::volume_id(&uid(&claim), 1);
     let second = ring.job(ADMIN, "provision", &id, 2).await;
     // With the policies from here on: they know a run by its id, whichever volume id of the claim it has.
     install_policies(&ring).await;

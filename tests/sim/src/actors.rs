@@ -11,9 +11,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use flex_contract::names;
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
+pub use self::backup::is_restored;
+pub use self::snapshots::classes as snapshot_classes;
 use crate::api::FOREGROUND;
 use crate::profile::Profile;
 use crate::rng::Rng;
@@ -21,9 +23,6 @@ use crate::store::{Kind, Store, annotation, is_deleting, text, uid};
 use crate::trace::{count, line};
 use crate::world::{CLAIM_PROTECTION, VOLUME_PROTECTION, World};
 use crate::{PROVISIONER, SYSTEM, TEAM, VENDOR};
-
-pub use self::backup::is_restored;
-pub use self::snapshots::classes as snapshot_classes;
 
 /// All nodes.
 pub const NODES: &[&str] = &["n1", "n2", "n3"];

@@ -1,6 +1,6 @@
 //! The API server's handling of the orchestrator's requests.
 
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
 use crate::store::{self, Kind, Store};

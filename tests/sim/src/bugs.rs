@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use flex_contract::names;
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
 use crate::actors::is_restored;

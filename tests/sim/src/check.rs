@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use flex_contract::names;
-use flex_provisioner::config::effective_config::revision_name;
-use flex_provisioner::model::claim::volume_ids;
-use flex_provisioner::object::ObjectName;
+use flex_core::config::effective_config::revision_name;
+use flex_core::model::claim::volume_ids;
+use flex_core::object::ObjectName;
 use serde_json::Value;
 
 use crate::SYSTEM;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use flex_core::tables::{self, Series};
 use flex_provisioner::metrics::Metrics;
-use flex_provisioner::tables::{self, Series};
 
 /// The number of decisions of each series.
 #[derive(Clone, Debug, Default)]
@@ -268,8 +268,8 @@ pub const UNREACHED: &[Unreached] = &[
 
 #[cfg(test)]
 mod tests {
-    use flex_provisioner::run::{self, rule::Target};
-    use flex_provisioner::volume::rule::Rule;
+    use flex_core::run::{self, rule::Target};
+    use flex_core::volume::rule::Rule;
 
     use super::*;
 

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use flex_contract::names;
-use flex_provisioner::config::classes::Identity;
+use flex_core::config::classes::Identity;
+use flex_core::object::ObjectName;
 use flex_provisioner::metrics::Metrics;
-use flex_provisioner::object::ObjectName;
 use serde_json::Value;
 
 use self::faults::Stall;

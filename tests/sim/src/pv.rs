@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use flex_contract::names;
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
 use crate::PROVISIONER;

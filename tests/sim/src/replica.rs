@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use flex_core::config::classes::Identity;
+use flex_core::config::modify;
+use flex_core::object::ObjectName;
 use flex_provisioner::api::events::EventRecorder;
 use flex_provisioner::api::writes::{Binding, WriteError, Writes};
 use flex_provisioner::clock::Clock;
-use flex_provisioner::config::classes::Identity;
-use flex_provisioner::config::modify;
 use flex_provisioner::metrics::Metrics;
-use flex_provisioner::object::ObjectName;
 use flex_provisioner::reconcile::{self, Context, Requeue};
 use flex_provisioner::state::ClusterState;
 use flex_provisioner::state::index::{TermItems, WatchChange, WorkItem};
@@ -65,7 +65,7 @@ impl Replica {
         clock: Clock,
         binding: Binding,
         metrics: Metrics,
-        snapshot_classes: &[flex_provisioner::model::snapshot::SnapshotClass],
+        snapshot_classes: &[flex_core::model::snapshot::SnapshotClass],
     ) -> Self {
         let client = wire.client(number);
         let cluster = ClusterState::new(identity.clone(), clock.clone());

@@ -1,15 +1,14 @@
 //! The conversion of objects by the orchestrator's own code, as its watches do it.
 
 use flex_contract::names;
+use flex_core::config::classes::{ClassObject, Config, Stored};
+use flex_core::model::claim::Claim;
+use flex_core::model::snapshot::{Content, Snapshot};
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::run::node::Node;
+use flex_core::run::view::{Job, Pod};
 use flex_provisioner::api::read;
-use flex_provisioner::config::classes::{ClassObject, Config, Stored};
-use flex_provisioner::model::claim::Claim;
-use flex_provisioner::model::snapshot::Content;
-use flex_provisioner::model::snapshot::Snapshot;
-use flex_provisioner::model::volume::Volume;
-use flex_provisioner::object::ObjectName;
-use flex_provisioner::run::node::Node;
-use flex_provisioner::run::view::{Job, Pod};
 use flex_provisioner::state::index::{Index, WatchChange, WorkItem};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;

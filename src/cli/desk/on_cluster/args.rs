@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use flex_core::config::values::duration;
+use flex_core::object::ObjectName;
 
 use crate::cli::adopt::config_name;
 use crate::cli::cluster::Login;
-use crate::config::values::duration;
-use crate::object::ObjectName;
 
 /// The cluster, and what of it the runs use.
 #[derive(Clone, Debug, Args)]

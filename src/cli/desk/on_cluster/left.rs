@@ -50,12 +50,12 @@ pub(super) fn kept(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use flex_core::model::claim::Claim;
     use flex_desk::order::{Content, Order};
     use k8s_openapi::api::core::v1::PersistentVolumeClaim;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     use super::*;
-    use crate::model::claim::Claim;
 
     fn claim(uid: &str) -> Claim {
         Claim { uid: uid.into(), ..Claim::from(&PersistentVolumeClaim::default()) }

@@ -12,6 +12,7 @@ mod source;
 use std::rc::Rc;
 
 use anyhow::bail;
+use flex_core::config::classes::Identity;
 use flex_desk::conformance::{Case, Done, mount_on_cluster, run_on_cluster};
 use flex_desk::setting::{Inputs, Setting};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
@@ -23,7 +24,6 @@ use super::args::Subject;
 use super::call::{Signals, random_id};
 use crate::cli::cluster::Cluster;
 use crate::cli::out::remark;
-use crate::config::classes::Identity;
 
 /// The prefix of the instance id of a call. All objects of the call have this instance on their label.
 const INSTANCE: &str = "conformance-";

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use flex_contract::names::{LABEL_INSTANCE, VOLUME_FINALIZER};
 use flex_contract::operation::Operation;
+use flex_core::run::view;
 use flex_desk::conformance::clean::{delete_storage, listed};
 use flex_desk::conformance::leftovers::Leftovers;
 use flex_desk::conformance::mounts::Mounts;
@@ -31,7 +32,6 @@ use crate::api::pages;
 use crate::api::says;
 use crate::api::watch::warning_event;
 use crate::cli::job::{log, log_of_list};
-use crate::run::view;
 
 /// The time after which a pod that does not start ends the command.
 const STUCK: Duration = Duration::from_secs(30);

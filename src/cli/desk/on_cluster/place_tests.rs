@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use flex_contract::names::{self, pv_name};
+use flex_core::config::classes::Identity;
 use flex_desk::order::{Content, Order};
 use flex_desk::setting::Inputs;
 use http::{Method, Request, Response};
@@ -14,7 +15,6 @@ use kube::client::Body;
 use serde_json::Value;
 
 use super::*;
-use crate::config::classes::Identity;
 
 const CONFIG: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: nas\n  namespace: admin\n  labels: {type: \
      provisioner-config, storage-class: nas}\ndata: {plugin-name: kubernetes.io/flex-provisioner, image: i, capabilities: snapshot}\n";

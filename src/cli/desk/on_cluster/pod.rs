@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use flex_contract::cause::START_ERROR;
 use flex_contract::names::CONTAINER;
+use flex_core::run::state::{Cause, RunState, state};
+use flex_core::run::view::{Job, Pod, WarningEvent};
 use flex_desk::desk::Ended;
-
-use crate::run::state::{Cause, RunState, state};
-use crate::run::view::{Job, Pod, WarningEvent};
 
 /// The reason of Kubernetes for a Job that was in progress for too long.
 const DEADLINE: &str = "DeadlineExceeded";
@@ -74,12 +73,12 @@ fn of(code: i32, message: String) -> Ended {
 
 #[cfg(test)]
 mod tests {
+    use flex_core::object::ObjectName;
+    use flex_core::run::phase::PodPhase;
+    use flex_core::run::view::{ContainerEnd, JobEnd};
     use flex_core::status_reason::StatusReason;
 
     use super::*;
-    use crate::object::ObjectName;
-    use crate::run::phase::PodPhase;
-    use crate::run::view::{ContainerEnd, JobEnd};
 
     fn pod(code: Option<i32>, reason: &str) -> Pod {
         let end = |code| ContainerEnd {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, anyhow};
+use flex_core::object::ObjectName;
+use flex_core::run::node::Node;
 use flex_desk::setting::{Setting, Site};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -10,8 +12,6 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use crate::cli::doctor::collect::all;
-use crate::object::ObjectName;
-use crate::run::node::Node;
 
 /// Returns a config and all StorageClasses of the cluster, as the text of a file.
 pub(super) async fn config(client: &Client, name: &ObjectName) -> anyhow::Result<String> {
@@ -73,11 +73,11 @@ fn chosen<'a>(nodes: &'a [Node], serves: impl Fn(&Node) -> bool, wanted: Option<
 #[cfg(test)]
 mod tests {
     use flex_contract::names;
+    use flex_core::config::classes::Identity;
     use flex_desk::setting::Inputs;
     use k8s_openapi::api::core::v1::Taint;
 
     use super::*;
-    use crate::config::classes::Identity;
 
     fn setting(data: &str, more: &str) -> Setting {
         let identity = Identity {

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
+use flex_core::batch::decide::{STAMP_TIMEOUT, Step, decide};
+use flex_core::batch::{self, Member, MemberObject};
+use flex_core::config::Recipe;
+use flex_core::config::effective_config::EffectiveConfig;
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::run::job::RunTarget;
+use flex_core::run::view::{Job, Pod, RunLabels};
 
 use super::{ManualClock, timed};
-use crate::batch::decide::{STAMP_TIMEOUT, Step, decide};
-use crate::batch::{self, Member, MemberObject};
-use crate::config::Recipe;
-use crate::config::effective_config::EffectiveConfig;
-use crate::model::claim::Claim;
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
-use crate::run::job::RunTarget;
-use crate::run::view::{Job, Pod, RunLabels};
 use crate::state::index::{
     AttemptToBatch, BatchEntry, DeletionToBatch, EXPECTATION_TIMEOUT, Index, SlotRequest, WatchChange, Woken, WorkItem,
 };
@@ -33,12 +33,12 @@ fn claim(uid: &str) -> Claim {
     let text = format!(
         "{{metadata: {{name: {uid}, namespace: team, uid: {uid}, finalizers: [flex-provisioner.io/claim]}}, spec: {{}}}}"
     );
-    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(&text).unwrap();
+    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = flex_core::config::values::yaml(&text).unwrap();
     Claim::from(&claim)
 }
 
 fn stamped(uid: &str, batch: &str, recipe: &Recipe) -> Claim {
-    let stamp = crate::model::claim::Stamp {
+    let stamp = flex_core::model::claim::Stamp {
         claim_uid: uid.into(),
         ts: "t".into(),
         attempt: 1,
@@ -58,8 +58,8 @@ fn entry(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
     let object = MemberObject::Claim(claim.name.clone());
     let member = Member { id: uid.into(), attempt: 1, object, attributes: None, is_first: false };
     let identity = timed().1.facts.identity;
-    let attempt = crate::claim::request::Attempt { number: 1, ..Default::default() };
-    let request = crate::claim::request::request(Operation::Provision, &claim, recipe, &identity, "", attempt);
+    let attempt = flex_core::claim::request::Attempt { number: 1, ..Default::default() };
+    let request = flex_core::claim::request::request(Operation::Provision, &claim, recipe, &identity, "", attempt);
     BatchEntry { member, request, target: RunTarget::default(), recipe: recipe.clone() }
 }
 
@@ -147,7 +147,7 @@ fn copies_and_claims_of_other_versions_join_no_batch() {
     let two = recipe("2");
     join(&mut index, "a", &two);
     let mut copy = claim("c");
-    copy.data_source = Some(crate::model::data_source::DataSource::Claim(ObjectName::new("team", "o")));
+    copy.data_source = Some(flex_core::model::data_source::DataSource::Claim(ObjectName::new("team", "o")));
     assert_eq!(index.join_batch(&copy, &two, &AttemptToBatch { job: &job_name("c"), nodes: &[], ts: "t" }), None);
     let first = join(&mut index, "d", &two).unwrap();
     assert_ne!(join(&mut index, "e", &recipe("3")).unwrap(), first, "of another version");
@@ -351,7 +351,7 @@ fn an_event_about_a_batch_requeues_all_its_members() {
     assert_eq!(index.change_job(WatchChange::Apply(job(batch, &["a", "b"]))), [key("a"), key("b")]);
     let keys = index.change_pod(WatchChange::Apply(pod(batch, &["a", "b"], "Pending")));
     assert_eq!(keys, [key("a"), key("b")]);
-    let event = |about: &str| crate::run::view::WarningEvent {
+    let event = |about: &str| flex_core::run::view::WarningEvent {
         object_uid: about.into(),
         reason: "FailedMount".into(),
         message: "no such Secret".into(),
@@ -370,7 +370,7 @@ fn volume(uid: &str, batch: Option<&str>) -> Volume {
     let text = format!(
         "{{metadata: {{name: pvc-{uid}, uid: v-{uid}, annotations: {{flex-provisioner.io/claim-uuid: {uid}{batch}}}}}, spec: {{persistentVolumeReclaimPolicy: Delete}}}}"
     );
-    let volume: k8s_openapi::api::core::v1::PersistentVolume = crate::config::values::yaml(&text).unwrap();
+    let volume: k8s_openapi::api::core::v1::PersistentVolume = flex_core::config::values::yaml(&text).unwrap();
     Volume::from(&volume)
 }
 

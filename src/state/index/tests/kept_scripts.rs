@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use flex_core::config::classes::{KeptScript, effective_config_of};
+use flex_core::config::script::{hash, kept_prefix};
+use flex_core::model::volume::adoption_mark;
+
 use super::*;
-use crate::config::classes::{KeptScript, effective_config_of};
-use crate::config::script::{hash, kept_prefix};
-use crate::model::volume::adoption_mark;
 
 const TEXT: &str = "exec flex-pv create --local /srv/a";
 
@@ -88,7 +89,7 @@ fn a_script_is_named_by_configs_their_versions_and_storage() {
         .change_stored(WatchChange::Delete(ObjectName::new("own", format!("flex-config-{}", effective_config.hash()))));
     assert_eq!(named(&index), (false, false));
 
-    let provenance = serde_json::json!(crate::model::volume::Provenance {
+    let provenance = serde_json::json!(flex_core::model::volume::Provenance {
         effective_config,
         origin_node: None,
         moved_in: None,
@@ -106,7 +107,7 @@ fn a_script_is_named_by_configs_their_versions_and_storage() {
 
     let content = serde_json::json!({ "metadata": { "name": "content", "annotations": annotations },
         "spec": { "deletionPolicy": "Delete", "driver": "p", "source": {}, "volumeSnapshotRef": {} } });
-    let content: crate::model::snapshot::api::VolumeSnapshotContent = serde_json::from_value(content).unwrap();
+    let content: flex_core::model::snapshot::api::VolumeSnapshotContent = serde_json::from_value(content).unwrap();
     index.change_content(WatchChange::Apply((&content).into()));
     assert_eq!(named(&index), (false, true));
 }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::names;
+use flex_core::config::Recipe;
+use flex_core::config::classes::{Class, ClassLookup, Config};
+use flex_core::config::external_provisioner::{ExternalProvisioner, ExternalProvisioners, LeaseCheck};
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::adoption_mark;
+use flex_core::object::ObjectName;
+use flex_core::pool::{Step, decide};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::json;
 
 use super::ManualClock;
-use crate::config::Recipe;
-use crate::config::classes::{Class, ClassLookup, Config};
-use crate::config::external_provisioner::{ExternalProvisioner, ExternalProvisioners, LeaseCheck};
-use crate::model::claim::Claim;
-use crate::model::volume::adoption_mark;
-use crate::object::ObjectName;
-use crate::pool::{Step, decide};
 use crate::state::configs::CLASS_REPLACE_GRACE;
 use crate::state::index::{Index, PoolObservation, SlotRequest, UnknownPool, WatchChange, WorkItem};
 

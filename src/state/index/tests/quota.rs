@@ -5,18 +5,18 @@ use std::collections::HashSet;
 use flex_contract::exit::Reaction;
 use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_core::claim::quota::ClassUsage;
+use flex_core::config::Recipe;
+use flex_core::model::claim::Claim;
+use flex_core::object::ObjectName;
+use flex_core::run::failure::LastFailure;
+use flex_core::run::state::Cause;
+use flex_core::run::view::{Job, RunLabels};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::{CLASS, index, shared_claim, shared_volume, with_limits};
-use crate::claim::quota::ClassUsage;
-use crate::config::Recipe;
-use crate::model::claim::Claim;
-use crate::object::ObjectName;
-use crate::run::failure::LastFailure;
-use crate::run::state::Cause;
-use crate::run::view::{Job, RunLabels};
 use crate::state::index::{Index, WatchChange, WorkItem};
 
 const CLASSES: [&str; 2] = ["c", "d"];
@@ -125,7 +125,7 @@ fn uid(claim: u8, again: bool) -> String {
 }
 
 fn id(claim: u8, again: bool, taken: u8) -> String {
-    crate::model::claim::volume_id(&uid(claim, again), taken.into())
+    flex_core::model::claim::volume_id(&uid(claim, again), taken.into())
 }
 
 impl Deed {
@@ -140,7 +140,7 @@ impl Deed {
             let reaction = [Reaction::Never, Reaction::Retry, Reaction::NoCapacity][usize::from(failed - 1)];
             stamped[names::FAILURE] = json!(failure(reaction));
         }
-        let volume = bound.then(|| names::pv_name(&crate::model::claim::volume_id(&uid, taken)));
+        let volume = bound.then(|| names::pv_name(&flex_core::model::claim::volume_id(&uid, taken)));
         serde_json::from_value(json!({
             "metadata": {
                 "name": name(claim).name, "namespace": name(claim).namespace, "uid": uid,

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use flex_core::model::claim::Claim;
+use flex_core::object::ObjectName;
+use flex_core::run::node::Node;
+use flex_core::run::view::{Job, Pod, RunLabels};
+
 use super::{CLASS, index, name, recipe, with_limits};
-use crate::model::claim::Claim;
-use crate::object::ObjectName;
-use crate::run::node::Node;
-use crate::run::view::{Job, Pod, RunLabels};
 use crate::state::index::{Index, SlotRequest, WatchChange, WorkItem};
 
 fn asks(index: &mut Index, claim: &str) -> bool {
@@ -38,7 +39,7 @@ fn slots_go_to_the_first_in_the_queue() {
 #[test]
 fn a_job_that_somebody_deletes_in_progress_is_remembered_while_its_claim_waits() {
     let text = "{metadata: {name: a, namespace: team, uid: u}, spec: {}}";
-    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = crate::config::values::yaml(text).unwrap();
+    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = flex_core::config::values::yaml(text).unwrap();
     let claim = Claim::from(&claim);
     let mut index = index();
     index.change_claim(WatchChange::Apply(claim.clone()));

@@ -1,7 +1,8 @@
 //! Tests of claims from snapshots: they wake when the cluster serves snapshots.
 
+use flex_core::model::data_source::DataSource;
+
 use super::*;
-use crate::model::data_source::DataSource;
 
 #[test]
 fn claims_from_snapshots_wake_when_the_cluster_begins_to_serve_snapshots() {

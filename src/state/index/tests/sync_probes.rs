@@ -1,12 +1,12 @@
 //! Tests of which volumes the PV controller has seen.
 
 use flex_contract::names;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::sync_probe::{PROBE_TIMEOUT, Step, decide};
 
 use super::{ManualClock, timed};
-use crate::model::volume::Volume;
-use crate::object::ObjectName;
 use crate::state::index::{Index, Listed, WatchChange, WorkItem};
-use crate::sync_probe::{PROBE_TIMEOUT, Step, decide};
 
 const PROBE: &str = "flex-sync-probe-1";
 
@@ -15,7 +15,7 @@ fn empty() -> Volume {
 }
 
 fn volume(uid: &str) -> Volume {
-    let reference = crate::model::volume::Reference { name: ObjectName::new("team", uid), uid: Some(uid.into()) };
+    let reference = flex_core::model::volume::Reference { name: ObjectName::new("team", uid), uid: Some(uid.into()) };
     Volume {
         name: names::pv_name(uid),
         uid: format!("v-{uid}"),

@@ -1,8 +1,8 @@
 //! Backup tools: a claim and its volume are lost while the storage stays, and both are restored as they were saved.
 
 use flex_contract::names;
-use flex_provisioner::model::volume::adoption_mark;
-use flex_provisioner::object::ObjectName;
+use flex_core::model::volume::adoption_mark;
+use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
 use super::{Actors, OTHERS};

@@ -1,6 +1,6 @@
 //! The actions of admins on configs, classes, and the namespace of a vendor.
 
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use serde_json::json;
 
 use super::{Actors, class, namespace, second};
@@ -41,7 +41,7 @@ impl Actors {
         store.remove(Kind::Class, &at);
         let mut new = class(name);
         if !swapped {
-            new["parameters"] = json!({ flex_provisioner::config::classes::CONFIG_PARAMETER: format!("{}/{}", namespace(name), second(name)) });
+            new["parameters"] = json!({ flex_core::config::classes::CONFIG_PARAMETER: format!("{}/{}", namespace(name), second(name)) });
         }
         store.create(Kind::Class, new);
     }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
 use super::{ATTRIBUTES, Actors};

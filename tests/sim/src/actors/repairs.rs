@@ -1,7 +1,7 @@
 //! Repairs at the end of a history, and the deletion of all that users made.
 
 use flex_contract::names;
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
 use super::{Actors, NODES, node};

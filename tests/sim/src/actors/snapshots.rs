@@ -3,9 +3,8 @@
 use std::rc::Rc;
 
 use flex_contract::names;
-use flex_provisioner::model::snapshot::api;
-use flex_provisioner::model::snapshot::{Content, SnapshotClass};
-use flex_provisioner::object::ObjectName;
+use flex_core::model::snapshot::{Content, SnapshotClass, api};
+use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
 use super::{Actors, claim, is_local};

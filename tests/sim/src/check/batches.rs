@@ -1,7 +1,7 @@
 //! The properties of batches.
 
 use flex_contract::names;
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! The properties of pooled volumes.
 
 use flex_contract::names;
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use serde_json::Value;
 
 use super::{Guarantee, waits_for_other_claim};

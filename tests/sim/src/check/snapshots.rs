@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use flex_contract::names;
 use flex_contract::quantity;
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use serde_json::Value;
 
 use super::{Guarantee, is_bound, is_protected};

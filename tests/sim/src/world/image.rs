@@ -8,7 +8,7 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
 use flex_contract::volume::{Made, persistent_volume, placeholder};
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use k8s_openapi::api::core::v1::{LocalVolumeSource, NFSVolumeSource, PersistentVolumeSpec};
 use serde_json::{Value, json};
 

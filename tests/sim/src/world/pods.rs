@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use flex_contract::names;
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
 use super::{TRACKING, World, annotations_for_checks, ended, owner_uid, wanted_node};

@@ -3,7 +3,7 @@
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
-use flex_provisioner::object::ObjectName;
+use flex_core::object::ObjectName;
 use serde_json::json;
 
 use super::image::{Act, Process};

@@ -1,10 +1,10 @@
 //! The end of a mount pod, and the texts about one that does not end.
 
+use flex_core::run::view;
 use flex_desk::conformance::mounts::Reading;
 use k8s_openapi::api::core::v1::{ContainerState, Event, Pod};
 
 use super::objects::Act;
-use crate::run::view;
 
 /// The progress of a mount pod.
 #[derive(Debug, PartialEq, Eq)]
