@@ -45,13 +45,13 @@ trap 'exit 143' TERM
 if [[ ${POLICIES:-0} != 0 ]]; then
     scripts/setup.sh && build
     [[ -z ${PROFILES:-} ]] || mkdir -p "$PROFILES"
-    "$programs/flex-scale" --orchestrator "$programs/flex-provisioner" --out "$out" --policies "$POLICIES" \
+    "$programs/flex-scale" --orchestrator "$programs/flex-orchestrator" --out "$out" --policies "$POLICIES" \
         ${PROFILES:+--profiles "$PROFILES"}
     exit
 fi
 if [[ ${WATCHING:-0} != 0 ]]; then
     scripts/setup.sh && build
-    "$programs/flex-scale" --orchestrator "$programs/flex-provisioner" --watching "$WATCHING"
+    "$programs/flex-scale" --orchestrator "$programs/flex-orchestrator" --watching "$WATCHING"
     exit
 fi
 peer=()
@@ -74,7 +74,7 @@ done
 if [[ ${SCALE:-yes} != no ]]; then
     [[ -n ${LIMITS-default raised} ]] || { scripts/setup.sh && build; }
     began=$SECONDS
-    "$programs/flex-scale" --orchestrator "$programs/flex-provisioner" --out "$out" ${BURSTS:+--bursts "$BURSTS"} \
+    "$programs/flex-scale" --orchestrator "$programs/flex-orchestrator" --out "$out" ${BURSTS:+--bursts "$BURSTS"} \
         ${EACH:+--each "$EACH"} ${STANDING:+--standing "$STANDING"} ${DRAIN:+--drain "$DRAIN"}
     say "many claims on a simulated node: $((SECONDS - began)) s"
 fi

@@ -6,7 +6,7 @@
 # The script builds only images whose inputs have changed. Run it as root; it needs no daemon and no registry.
 #
 #   images.sh [--no-build] [NAME...]     --no-build takes the programs as they are
-#   images.sh --list                     prints each image's name and its program, and builds nothing
+#   images.sh --list                     prints each image's name and its programs, and builds nothing
 #   FLEX_PROFILE=quick                   with the programs that tests build, not those of `release`
 set -euo pipefail
 
@@ -22,21 +22,30 @@ cd "$root"
 
 say() { printf '%s\n' "$*" >&2; }
 
-# Lists the orchestrator and every folder here with a Dockerfile. A folder with a Cargo.toml is a program. A folder
-# without a Cargo.toml is a script, which gets a shell and flex-pv. The script may be in the folder or in a config.
+# Lists the orchestrator, whose image also has the tool for people, and every folder here with a Dockerfile. A folder with
+# a Cargo.toml is a program. A folder without a Cargo.toml is a script, which gets a shell and flex-pv. The script may be
+# in the folder or in a config.
 orchestrator=flex-provisioner
 dockerfile() { if [[ $1 == "$orchestrator" ]]; then echo deploy/Dockerfile; else echo "provisioner-images/$1/Dockerfile"; fi; }
 is_script() { [[ $1 != "$orchestrator" && ! -f provisioner-images/$1/Cargo.toml ]]; }
-package() {
+packages() {
     if [[ $1 == "$orchestrator" ]]; then
-        echo "$orchestrator"
+        echo flex-provisioner flex-tool
     elif is_script "$1"; then
         echo flex-image-kit
     else
         sed -n 's/^name = "\(.*\)"$/\1/p' "provisioner-images/$1/Cargo.toml" | head -1
     fi
 }
-binary() { if is_script "$1"; then echo flex-pv; else package "$1"; fi; }
+binaries() {
+    if [[ $1 == "$orchestrator" ]]; then
+        echo flex-orchestrator flex-provisioner
+    elif is_script "$1"; then
+        echo flex-pv
+    else
+        packages "$1"
+    fi
+}
 
 need() { # PROGRAM PACKAGE
     command -v "$1" >/dev/null && return
@@ -98,16 +107,19 @@ busybox_root() { # DIRECTORY
     printf 'root:x:0:\nnonroot:x:65532:\n' >"$1/etc/group"
 }
 
-# Prepares all files that the Dockerfile of an image copies: the program, and for a script the whole folder of the image.
+# Prepares all files that the Dockerfile of an image copies: the programs, and for a script the whole folder of the image.
 context() { # NAME DIRECTORY
+    local binary
     if is_script "$1"; then
         cp -R "provisioner-images/$1/." "$2"
         chmod -R u=rwX,go=rX "$2"
         # An editor does not make a new script executable.
         find "$2" -name '*.sh' -exec chmod a+x {} +
     fi
-    assert_static "$programs/$(binary "$1")"
-    install -m 0755 "$programs/$(binary "$1")" "$2/$(binary "$1")"
+    for binary in $(binaries "$1"); do
+        assert_static "$programs/$binary"
+        install -m 0755 "$programs/$binary" "$2/$binary"
+    done
     if is_script "$1"; then
         assert_static /bin/busybox
         if [[ -f provisioner-images/$1/packages ]]; then debian_root "$1" "$2/root"; fi
@@ -163,12 +175,15 @@ for name in "${wanted[@]}"; do
     [[ -f $(dockerfile "$name") ]] || { say "there is no image $name: $(dockerfile "$name") does not exist"; exit 64; }
 done
 if [[ $list == yes ]]; then
-    for name in "${wanted[@]}"; do echo "$name $(binary "$name")"; done
+    for name in "${wanted[@]}"; do echo "$name $(binaries "$name")"; done
     exit
 fi
 if [[ $compile == yes ]]; then
     arguments=()
-    for name in "${wanted[@]}"; do arguments+=(--package "$(package "$name")" --bin "$(binary "$name")"); done
+    for name in "${wanted[@]}"; do
+        for package in $(packages "$name"); do arguments+=(--package "$package"); done
+        for binary in $(binaries "$name"); do arguments+=(--bin "$binary"); done
+    done
     cargo build --profile "$profile" "${arguments[@]}" >&2 </dev/null
 fi
 need buildah buildah

@@ -20,7 +20,7 @@ nodes=${NODES:-1}
 [[ $nodes == [1-8] ]] || fail "NODES is $nodes" "it is a number from 1 to 8"
 namespace=flex-provisioner
 # The programs that run in a cluster or start it, without those that only tests need.
-users_programs=(flex-provisioner flex-pv nfs-provisioner cinder-provisioner csi-provisioner flex-cluster)
+users_programs=(flex-orchestrator flex-provisioner flex-pv nfs-provisioner cinder-provisioner csi-provisioner flex-cluster)
 need_root "the cluster"
 
 kubectl() { "$programs/flex-cluster" --name "$name" kubectl "$@"; }
@@ -29,7 +29,7 @@ kubectl() { "$programs/flex-cluster" --name "$name" kubectl "$@"; }
 plan() {
     local cache=${FLEX_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/flex-provisioner} minutes=0
     compgen -G "$cache/kubernetes-*/kubernetes" >/dev/null || minutes=$((minutes + 5))
-    [[ -x $programs/flex-provisioner && -x $programs/flex-cluster ]] || minutes=$((minutes + 5))
+    [[ -x $programs/flex-orchestrator && -x $programs/flex-cluster ]] || minutes=$((minutes + 5))
     ((minutes == 0)) || say "on 2 cores it takes about $minutes minutes to build what is missing, this one time"
 }
 

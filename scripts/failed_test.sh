@@ -26,7 +26,7 @@ failures:
 
 test result: FAILED. 3 passed; 1 failed
 
-error: test failed, to rerun pass `-p flex-provisioner --test desk`
+error: test failed, to rerun pass `-p flex-tool --test desk`
      Running tests/soak/main.rs (target/debug/deps/soak-3)
 error: test failed, to rerun pass `-p flex-provisioner --test soak`
 seed 12 is broken: Leaked: a volume

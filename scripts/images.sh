@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 
 need_root "building images"
 scripts/setup.sh --images
-mapfile -t needed < <(provisioner-images/images.sh --list | cut -d' ' -f2 | sort -u)
+mapfile -t needed < <(provisioner-images/images.sh --list | cut -d' ' -f2- | tr ' ' '\n' | sort -u)
 build_only "${needed[@]}"
 
 version=$(scripts/version.sh)

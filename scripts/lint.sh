@@ -377,7 +377,7 @@ short_files() {
 pure_tests_need_no_linux() {
     local tree
     tree=$(cargo tree --locked --target aarch64-apple-darwin --edges normal,dev --prefix none --package flex-provisioner \
-        --package flex-core) || return
+        --package flex-core --package flex-tool) || return
     ! grep -E '^(cluster|ganesha|openstack|orchestrator|scripted-csi) ' <<<"$tree"
 }
 check "pure tests need no Linux" pure_tests_need_no_linux

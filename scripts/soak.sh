@@ -9,7 +9,7 @@ source "$(dirname "$0")/lib.sh"
 CLAIMS=${1:-${CLAIMS:-10000}}
 [[ $CLAIMS =~ ^[1-9][0-9]*$ ]] || fail "CLAIMS is '$CLAIMS', which is not a number of claims" "usage: soak.sh [CLAIMS]"
 
-# No pod runs here, so images are not needed. The measured program is the shipped one.
+# No pod runs here, so images are not needed. The measured orchestrator is the shipped one.
 testing/cluster/setup.sh --control-plane >/dev/null
 cargo build --profile "$profile" --package flex-provisioner --bins >&2
 export CLAIMS FLEX_PROVISIONER=$programs/flex-provisioner

@@ -17,7 +17,10 @@ commit=$(git rev-parse --verify --quiet "$from^{commit}") ||
 
 # The older sources and their build. The build stays, so that the next call builds no dependency again.
 source=$root/target/upgrade/source
-export FLEX_PROVISIONER_OLD=$root/target/upgrade/build/$CARGO_BUILD_TARGET/$profile/flex-provisioner
+# Before the orchestrator had a program of its own, it was a command of the tool.
+older=flex-provisioner
+if git grep --quiet 'name = "flex-orchestrator"' "$commit" -- Cargo.toml; then older=flex-orchestrator; fi
+export FLEX_ORCHESTRATOR_OLD=$root/target/upgrade/build/$CARGO_BUILD_TARGET/$profile/$older
 
 ends_with all_passed
 all_passed() { echo "the upgrade from $from ($commit) and the way back passed"; }
@@ -28,12 +31,12 @@ build_older() {
     # Cargo sees by the times of files whether they have changed. Files of the archive have the time of the commit.
     git archive "$commit" | tar --extract --touch --directory "$source"
     (cd "$source" && CARGO_TARGET_DIR=$root/target/upgrade/build \
-        cargo build --locked --profile "$profile" --package flex-provisioner --bin flex-provisioner)
+        cargo build --locked --profile "$profile" --package flex-provisioner --bin "$older")
 }
 
 stage 'setup' scripts/setup.sh --test
 stage "the version $from" build_older
-stage 'this version' cargo build --profile "$profile" --workspace --bin flex-provisioner
+stage 'this version' cargo build --profile "$profile" --workspace --bin flex-orchestrator
 export FLEX_PROVISIONER=$programs/flex-provisioner
 stage 'build the test' cargo test --workspace --no-run --test upgrade
 budget=120 stage 'upgrade and way back' cargo test --workspace --test upgrade -- --nocapture

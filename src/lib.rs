@@ -6,14 +6,15 @@
 pub mod admin;
 pub mod age;
 pub mod api;
-mod class_health;
-pub mod cli;
+pub mod class_health;
 pub mod clock;
+pub mod flags;
 mod gauges;
 pub mod last_hour;
 pub mod log;
 pub mod metrics;
-mod overview;
+pub mod orchestrate;
+pub mod overview;
 pub mod page;
 pub mod reconcile;
 pub mod state;

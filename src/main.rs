@@ -1,6 +1,5 @@
-//! The orchestrator's command line.
+//! The orchestrator.
 
 fn main() -> std::process::ExitCode {
-    // `try` and `conformance` start the program again, as the first process of a container.
-    flex_desk::sandbox::entered().unwrap_or_else(flex_provisioner::cli::main)
+    flex_provisioner::orchestrate::main()
 }

@@ -6,7 +6,6 @@
 //! - Others: [`policies`] reads the admission policies, [`external_provisioner`] the Leases of external provisioners,
 //!   [`reviews`] the rights of accounts, and [`cluster_uid`] the UID that identifies a cluster.
 
-pub mod bundle;
 pub mod claim_events;
 pub mod client;
 pub mod cluster_uid;
@@ -14,8 +13,8 @@ mod discard_reply;
 pub mod events;
 pub mod external_provisioner;
 pub mod fence;
-#[cfg(test)]
-mod filled;
+#[cfg(any(test, feature = "testing"))]
+pub mod filled;
 pub mod lease;
 mod measure;
 pub mod pages;

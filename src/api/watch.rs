@@ -374,7 +374,7 @@ pub fn stored(object: ControllerRevision) -> Option<Stored> {
 }
 
 /// Returns a warning that says why a run does not start.
-pub(crate) fn warning_event(event: Event) -> Option<WarningEvent> {
+pub fn warning_event(event: Event) -> Option<WarningEvent> {
     let at = last_occurrence(&event).map_or(0, Timestamp::as_second);
     let reason = event.reason.unwrap_or_default();
     let kind = event.involved_object.kind.as_deref();

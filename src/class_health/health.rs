@@ -18,18 +18,18 @@ const LONG: i64 = 120;
 
 /// The troubles of a class, beside errors of its config.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Health {
+pub struct Health {
     /// The claims whose attempts fail.
-    pub(crate) failing: Option<Failing>,
+    pub failing: Option<Failing>,
     /// The claims and volumes whose storage could not be deleted.
-    pub(crate) undeleted: Option<Failing>,
+    pub undeleted: Option<Failing>,
     /// The number of claims whose attempt has had no result for long.
-    pub(crate) slow: usize,
+    pub slow: usize,
     /// The number of claims that the class refuses as they are.
     #[serde(default)]
-    pub(crate) refused: usize,
+    pub refused: usize,
     /// A config of the class has warnings.
-    pub(crate) warned: bool,
+    pub warned: bool,
 }
 
 impl Health {
@@ -57,7 +57,7 @@ impl Health {
     }
 
     /// Checks whether attempts or deletions of the class fail.
-    pub(crate) fn is_failing(&self) -> bool {
+    pub fn is_failing(&self) -> bool {
         self.failing.is_some() || self.undeleted.is_some()
     }
 

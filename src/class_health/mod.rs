@@ -1,6 +1,6 @@
 //! The health of classes: whether their attempts and deletions succeed. `status` and the status page show it.
 
-pub(crate) mod health;
-pub(crate) mod row;
-#[cfg(test)]
-pub(crate) mod testing;
+pub mod health;
+pub mod row;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

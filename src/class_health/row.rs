@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
 /// The length of a failure's message beside its class. The claim has the whole message.
-pub(crate) const MAX_FAILURE_TEXT: usize = 200;
+pub const MAX_FAILURE_TEXT: usize = 200;
 
 /// The state of a claim, in one word. The order is that of lists for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, Serialize, Deserialize)]
-pub(crate) enum ClaimState {
+pub enum ClaimState {
     /// The claim has its volume, and asks for nothing more.
     Bound,
     /// The claim is bound, and asks for more space than it has.
@@ -42,7 +42,7 @@ pub(crate) enum ClaimState {
 
 impl ClaimState {
     /// Returns the word.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         self.into()
     }
 }
@@ -60,30 +60,37 @@ impl From<Progress> for ClaimState {
 
 /// A claim as `status` shows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
-    pub(crate) claim: String,
-    pub(crate) class: String,
-    pub(crate) state: ClaimState,
-    pub(crate) attempt: u32,
-    pub(crate) age: i64,
-    pub(crate) created: i64,
+pub struct Row {
+    /// `namespace/name`.
+    pub claim: String,
+    /// The name of its class.
+    pub class: String,
+    /// What happens with it.
+    pub state: ClaimState,
+    /// The number of its last attempt; 0 before the first.
+    pub attempt: u32,
+    /// The seconds since its creation.
+    pub age: i64,
+    /// Its creation, in seconds since 1970.
+    pub created: i64,
     /// The seconds since the attempt in progress began.
-    pub(crate) running: Option<i64>,
-    pub(crate) failure: Option<LastFailure>,
+    pub running: Option<i64>,
+    /// Its last failed run.
+    pub failure: Option<LastFailure>,
     /// The seconds until the next attempt after a failed one. `None` if it depends on more than the time.
-    pub(crate) next_try: Option<i64>,
+    pub next_try: Option<i64>,
     /// Why the claim waits for its first attempt, or is refused, if claim and class say so.
-    pub(crate) waits_for: Option<String>,
+    pub waits_for: Option<String>,
 }
 
 impl Row {
     /// Returns the last words of the image, or the reason why there are none.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         self.failure.as_ref().map(|failure| format!("{}: {}", failure.reason, failure.message)).unwrap_or_default()
     }
 
     /// Says what the claim waits for, or why its last run failed.
-    pub(crate) fn reason(&self) -> String {
+    pub fn reason(&self) -> String {
         match (&self.waits_for, self.state) {
             (Some(why), ClaimState::Waiting | ClaimState::Running | ClaimState::Refused) => why.clone(),
             (None, ClaimState::Waiting) => "waits for its turn: flex trace says more".to_owned(),
@@ -103,9 +110,11 @@ impl Row {
 
 /// The claims of a class whose attempts fail, if no attempt has succeeded since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Failing {
-    pub(crate) claims: usize,
-    pub(crate) last: String,
+pub struct Failing {
+    /// Their number.
+    pub claims: usize,
+    /// The one that failed last, with the cause.
+    pub last: String,
 }
 
 /// Returns the row of a claim, if the orchestrator serves its class. `now` is in seconds since 1970.

@@ -15,12 +15,12 @@ use super::row::{ClaimState, Row};
 use crate::state::testing::default_identity;
 
 /// Returns the names of an orchestrator.
-pub(crate) fn identity() -> Identity {
+pub fn identity() -> Identity {
     Identity { namespace: "flex-provisioner".into(), ..default_identity() }
 }
 
 /// Returns a config with the name of its class.
-pub(crate) fn config(name: &str, mut data: Value) -> Config {
+pub fn config(name: &str, mut data: Value) -> Config {
     (data["plugin-name"], data["image"]) = (json!(names::DEFAULT_PLUGIN), json!("example/image"));
     let labels = json!({ "type": "provisioner-config", "storage-class": name });
     let object = json!({ "metadata": { "name": name, "namespace": "admin", "labels": labels }, "data": data });
@@ -28,7 +28,7 @@ pub(crate) fn config(name: &str, mut data: Value) -> Config {
 }
 
 /// Returns the row of a claim of class `c` whose attempt failed.
-pub(crate) fn failed(name: &str, created: i64, reaction: Reaction, at: i64, texts: &str) -> Row {
+pub fn failed(name: &str, created: i64, reaction: Reaction, at: i64, texts: &str) -> Row {
     let text = json!({ "operation": "provision", "attempt": 1, "at": at, "kind": reaction, "reason": "ExitCode", "message": texts });
     let failure = LastFailure::read(&text.to_string());
     assert!(failure.is_some());
@@ -47,12 +47,12 @@ pub(crate) fn failed(name: &str, created: i64, reaction: Reaction, at: i64, text
 }
 
 /// Returns the table of one class, whose config has this data.
-pub(crate) fn one_class(data: Value) -> Classes {
+pub fn one_class(data: Value) -> Classes {
     classes(&identity(), &[config("c", data)], &[], &BTreeMap::new(), &Default::default())
 }
 
 /// Returns an adopted volume of a class that was made at that time.
-pub(crate) fn made(class: &str, created: i64) -> Arc<Volume> {
+pub fn made(class: &str, created: i64) -> Arc<Volume> {
     let provenance = "{}";
     let adoption_mark = Some(flex_core::model::volume::adoption_mark(provenance, ""));
     let object = json!({ "metadata": { "name": "pvc-a" }, "spec": { "storageClassName": class } });

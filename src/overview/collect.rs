@@ -24,7 +24,7 @@ const AT_ONCE: usize = 1000;
 
 /// The claims and volumes that an overview keeps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Scope {
+pub enum Scope {
     /// All claims and volumes: for scripts.
     Whole,
     /// The claims that are not bound, and the volumes with failed runs, so many of each at most: for people.
@@ -33,7 +33,7 @@ pub(crate) enum Scope {
 
 /// Returns the overview of one class or of all, from an index of which nobody else needs the lock. `instance` is the
 /// name of the orchestrator, and `now` in seconds since 1970. `has_jobs` says whether the index knows the Jobs.
-pub(crate) fn overview(
+pub fn overview(
     index: &Index,
     (instance, class): (&str, Option<&str>),
     scope: Scope,
@@ -48,7 +48,7 @@ pub(crate) fn overview(
 
 /// Returns the overview of one class or of all. The lock of the index is held for parts of the work only, so that watches
 /// and workers need not wait. Objects that change meanwhile appear in one of their states.
-pub(crate) fn overview_in_parts(
+pub fn overview_in_parts(
     cluster: &ClusterState,
     (instance, class): (&str, Option<&str>),
     scope: Scope,

@@ -3,9 +3,9 @@
 //! [`collect`] makes it from a cache. The command makes it from its own reads; `status --watch` asks the orchestrator,
 //! which has them already.
 
-pub(crate) mod collect;
-#[cfg(test)]
-pub(crate) mod testing;
+pub mod collect;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -21,131 +21,143 @@ use crate::class_health::health::Health;
 use crate::class_health::row::{ClaimState, Row};
 
 /// The path of the overview on the status page. The name of a class may follow.
-pub(crate) const OVERVIEW_PATH: &str = "/overview";
+pub const OVERVIEW_PATH: &str = "/overview";
 
 /// The classes of an orchestrator, with their claims and volumes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Overview {
+pub struct Overview {
     /// The classes, by name.
-    pub(crate) classes: Vec<ClassRow>,
+    pub classes: Vec<ClassRow>,
     /// Their claims, or those that the [`Scope`](collect::Scope) keeps.
-    pub(crate) claims: Vec<Row>,
+    pub claims: Vec<Row>,
     /// The number of claims that are not bound, and that the scope leaves out.
-    pub(crate) more_claims: usize,
+    pub more_claims: usize,
     /// Their volumes, or those that the scope keeps.
-    pub(crate) volumes: Vec<VolumeRow>,
+    pub volumes: Vec<VolumeRow>,
     /// The number of volumes with failed runs that the scope leaves out.
-    pub(crate) more_volumes: usize,
+    pub more_volumes: usize,
     /// The ConfigMaps that are meant for the orchestrator.
-    pub(crate) configs: Vec<ConfigRow>,
+    pub configs: Vec<ConfigRow>,
     /// The classes that are left to another provisioner, with the reasons.
-    pub(crate) left: BTreeMap<String, String>,
+    pub left: BTreeMap<String, String>,
 }
 
 /// A class.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ClassRow {
-    pub(crate) name: String,
+pub struct ClassRow {
+    /// Its name.
+    pub name: String,
     /// The provisioner of its StorageClass.
-    pub(crate) provisioner: String,
+    pub provisioner: String,
     /// The class has a StorageClass object.
-    pub(crate) has_object: bool,
+    pub has_object: bool,
     /// Its claims are served when a pod uses them, and not at once.
-    pub(crate) waits_for_consumer: bool,
+    pub waits_for_consumer: bool,
     /// The config has errors, and an older version of it is in use.
-    pub(crate) last_good: bool,
+    pub last_good: bool,
     /// How its volumes are made, or why none can be made now.
-    pub(crate) recipe: Result<RecipeRow, String>,
+    pub recipe: Result<RecipeRow, String>,
     /// What is known to be wrong with its runs.
-    pub(crate) health: Health,
+    pub health: Health,
     /// The state of the class, for people.
-    pub(crate) verdict: String,
+    pub verdict: String,
     /// The number of claims in each state.
-    pub(crate) claims: BTreeMap<ClaimState, usize>,
+    pub claims: BTreeMap<ClaimState, usize>,
     /// The runs in progress; `None` if the Jobs could not be listed.
-    pub(crate) runs: Option<usize>,
+    pub runs: Option<usize>,
     /// The volumes that count for the quota.
-    pub(crate) used_volumes: u64,
+    pub used_volumes: u64,
     /// The bytes of these volumes.
-    pub(crate) used_bytes: u64,
+    pub used_bytes: u64,
     /// The namespace with the most of these volumes, and their number.
-    pub(crate) most_volumes: Option<(String, u64)>,
+    pub most_volumes: Option<(String, u64)>,
     /// The namespace with the most of these bytes, and their number.
-    pub(crate) most_bytes: Option<(String, u64)>,
+    pub most_bytes: Option<(String, u64)>,
     /// The volumes made within the last minute.
-    pub(crate) last_minute: usize,
+    pub last_minute: usize,
     /// The volumes made within the last hour.
-    pub(crate) last_hour: usize,
+    pub last_hour: usize,
     /// Its pools, by size.
-    pub(crate) pools: Vec<PoolRow>,
+    pub pools: Vec<PoolRow>,
 }
 
 /// The settings of a class that people ask for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct RecipeRow {
+pub struct RecipeRow {
     /// `namespace/name@hash` of the config.
-    pub(crate) version: String,
+    pub version: String,
     /// The image; empty for that of scripts.
-    pub(crate) image: String,
-    pub(crate) capabilities: Vec<String>,
-    pub(crate) reclaim_policy: String,
-    pub(crate) parameters: BTreeMap<String, String>,
-    pub(crate) max_in_flight: usize,
-    pub(crate) max_in_flight_per_namespace: Option<usize>,
-    pub(crate) max_in_flight_per_node: Option<usize>,
-    pub(crate) max_volumes: Option<u64>,
-    /// In bytes.
-    pub(crate) max_bytes: Option<u64>,
-    pub(crate) max_volumes_per_namespace: Option<u64>,
-    /// In bytes.
-    pub(crate) max_bytes_per_namespace: Option<u64>,
+    pub image: String,
+    /// What the image can do beside making and deleting volumes.
+    pub capabilities: Vec<String>,
+    /// `Delete` or `Retain`.
+    pub reclaim_policy: String,
+    /// What the image gets beside the claim.
+    pub parameters: BTreeMap<String, String>,
+    /// The largest number of runs at one time.
+    pub max_in_flight: usize,
+    /// The same for each namespace.
+    pub max_in_flight_per_namespace: Option<usize>,
+    /// The same for each node.
+    pub max_in_flight_per_node: Option<usize>,
+    /// The largest number of volumes.
+    pub max_volumes: Option<u64>,
+    /// The largest sum of their sizes, in bytes.
+    pub max_bytes: Option<u64>,
+    /// The largest number of volumes of each namespace.
+    pub max_volumes_per_namespace: Option<u64>,
+    /// The largest sum of their sizes, in bytes.
+    pub max_bytes_per_namespace: Option<u64>,
 }
 
 /// The pooled volumes of a class, for one size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PoolRow {
+pub struct PoolRow {
     /// In bytes.
-    pub(crate) size: u64,
+    pub size: u64,
     /// The pool is filled when it has fewer volumes.
-    pub(crate) low: usize,
+    pub low: usize,
     /// The pool is filled up to this number.
-    pub(crate) high: usize,
+    pub high: usize,
     /// The volumes that a claim can take now.
-    pub(crate) ready: usize,
+    pub ready: usize,
 }
 
 /// A volume.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct VolumeRow {
-    pub(crate) name: String,
-    pub(crate) class: String,
+pub struct VolumeRow {
+    /// Its name.
+    pub name: String,
+    /// The name of its class.
+    pub class: String,
     /// `status.phase`.
-    pub(crate) phase: String,
+    pub phase: String,
     /// In bytes.
-    pub(crate) size: Option<u64>,
+    pub size: Option<u64>,
     /// The last failed delete run.
-    pub(crate) last_failure: Option<LastFailure>,
+    pub last_failure: Option<LastFailure>,
     /// The last failed expand run.
-    pub(crate) expansion: Option<FailedExpansion>,
+    pub expansion: Option<FailedExpansion>,
     /// The modify runs since the last that succeeded.
-    pub(crate) modification: Option<PendingModification>,
+    pub modification: Option<PendingModification>,
 }
 
 /// The verdict on a ConfigMap.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ConfigRow {
+pub struct ConfigRow {
     /// `namespace/name`.
-    pub(crate) name: String,
+    pub name: String,
     /// The classes that the config serves.
-    pub(crate) classes: Vec<String>,
+    pub classes: Vec<String>,
     /// Its errors.
-    pub(crate) problems: Vec<Problem>,
-    pub(crate) warnings: Vec<Problem>,
+    pub problems: Vec<Problem>,
+    /// Its warnings.
+    pub warnings: Vec<Problem>,
 }
 
 impl Overview {
     /// Returns the claims that are not bound: first those whose attempts fail, then the oldest.
-    pub(crate) fn open_claims(&self) -> Vec<&Row> {
+    pub fn open_claims(&self) -> Vec<&Row> {
         let mut open: Vec<_> = self.claims.iter().filter(|row| row.state != ClaimState::Bound).collect();
         open.sort_by(|a, b| urgency(a).cmp(&urgency(b)));
         open

@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::state::index::{Index, WatchChange};
 
 /// The time of the tests, in seconds since 1970.
-pub(crate) const NOW: i64 = 1_800_000_000;
+pub const NOW: i64 = 1_800_000_000;
 
 fn time(ago: i64) -> String {
     jiff::Timestamp::from_second(NOW - ago).unwrap().to_string()
@@ -34,7 +34,7 @@ fn stamped(claim: &str, attempt: u32) -> Value {
 }
 
 /// Returns a cluster with classes of all states, and claims in progress.
-pub(crate) fn cluster() -> Index {
+pub fn cluster() -> Index {
     let mut index = Index::new(identity(), Clock::default());
     let keys = json!({ "service-account-name": "gold", "max-in-flight": "4", "max-volumes": "3", "zone": "west" });
     for config in [config("gold", keys), config("broken", json!({ "timeout": "soon" }))] {

@@ -24,8 +24,8 @@ mod searched;
 mod slot_request;
 mod slots;
 mod sync_probes;
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod unmarked;
 mod unseen_writes;
 mod unstarted;

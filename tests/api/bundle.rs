@@ -7,13 +7,14 @@ use std::process::Command;
 use flex_contract::names;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
-use orchestrator::ring::{ADMIN, Ring, USER, annotation, program, uid};
+use orchestrator::programs::tool;
+use orchestrator::ring::{ADMIN, Ring, USER, annotation, uid};
 use orchestrator::wait::until;
 use serde_json::{Value, json};
 
 /// Runs a command on a bundle, without access to any cluster.
 fn offline(bundle: &Path, arguments: &[&str]) -> (i32, String) {
-    let ended = Command::new(program())
+    let ended = Command::new(tool())
         .args(arguments)
         .arg("--bundle")
         .arg(bundle)

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use crate::failures::refuses;
 use orchestrator::kubelet::{gates, request};
 use orchestrator::nodes::local_volume;
-use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, program, uid};
+use orchestrator::programs::tool;
+use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, uid};
 use orchestrator::wait::{stays, unexpected, until};
 
 /// Capacity is reported at once after a change, and otherwise not within the time of a test. The control plane keeps
@@ -103,7 +104,7 @@ async fn nothing_runs(ring: &Ring) {
 
 /// Returns what `flex-provisioner status` prints.
 fn status(ring: &Ring) -> serde_json::Value {
-    let output = std::process::Command::new(program())
+    let output = std::process::Command::new(tool())
         .args(["status", "-o", "json", "--namespace", OWN, "--config-namespace", ADMIN])
         .env("KUBECONFIG", ring.cluster().kubeconfig())
         .output()

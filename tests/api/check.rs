@@ -9,7 +9,8 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 use orchestrator::commands::{check, lines_of};
-use orchestrator::ring::{ADMIN, Ring, program};
+use orchestrator::programs::tool;
+use orchestrator::ring::{ADMIN, Ring};
 use orchestrator::wait::{unexpected, until};
 
 #[tokio::test]
@@ -57,7 +58,7 @@ async fn a_person_without_rights_learns_which_are_missing() {
         user["user"]["as"] = json!("mallory");
     }
     let kubeconfig = ring.file("mallory.yaml", &config.to_string());
-    let output = Command::new(program()).args(["check", "--pre"]).env("KUBECONFIG", kubeconfig).output().unwrap();
+    let output = Command::new(tool()).args(["check", "--pre"]).env("KUBECONFIG", kubeconfig).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("✗ rights         you may not create: namespaces"), "{text}");
@@ -68,7 +69,7 @@ async fn a_person_without_rights_learns_which_are_missing() {
 #[tokio::test]
 async fn an_api_server_that_does_not_answer_fails() {
     let output =
-        Command::new(program()).args(["check"]).env_clear().env("KUBECONFIG", "/does/not/exist").output().unwrap();
+        Command::new(tool()).args(["check"]).env_clear().env("KUBECONFIG", "/does/not/exist").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(2), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.starts_with("✗ kubernetes     the API server does not answer"), "{text}");

@@ -3,7 +3,8 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::Command;
 
-use orchestrator::ring::{ADMIN, OWN, Ring, USER, program};
+use orchestrator::programs::tool;
+use orchestrator::ring::{ADMIN, OWN, Ring, USER};
 use orchestrator::wait::{unexpected, until};
 
 #[tokio::test]
@@ -13,9 +14,9 @@ async fn kubectl_completes_the_words_after_kubectl_flex() {
     ring.claim("a", "c").await;
     ring.stamped("a").await;
     let folder = tempfile::tempdir().unwrap();
-    symlink(program(), folder.path().join("kubectl-flex")).unwrap();
+    symlink(tool(), folder.path().join("kubectl-flex")).unwrap();
     let script = folder.path().join("kubectl_complete-flex");
-    let text = Command::new(program()).args(["completion", "kubectl"]).output().unwrap().stdout;
+    let text = Command::new(tool()).args(["completion", "kubectl"]).output().unwrap().stdout;
     std::fs::write(&script, text).unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());

@@ -7,12 +7,13 @@ use kube::Api;
 use kube::api::ListParams;
 use orchestrator::deployed::root;
 use orchestrator::kubelet::nfs_volume;
-use orchestrator::ring::{ADMIN, Ring, program};
+use orchestrator::programs::tool;
+use orchestrator::ring::{ADMIN, Ring};
 use orchestrator::wait::{unexpected, until};
 
 /// Runs the command. Returns its exit code, and what it printed.
 async fn conformance(ring: &Ring, flags: &[&str]) -> (i32, String) {
-    let mut command = tokio::process::Command::new(program());
+    let mut command = tokio::process::Command::new(tool());
     command.args(["conformance", "--cluster"]).args(flags).env("KUBECONFIG", ring.cluster().kubeconfig());
     let ended = command.output().await.unwrap();
     let text = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);

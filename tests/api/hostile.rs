@@ -13,7 +13,8 @@ use kube::api::{DynamicObject, ListParams};
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 
-use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, annotation, claim_of, program};
+use orchestrator::programs::tool;
+use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, annotation, claim_of};
 use orchestrator::wait::{stays, unexpected, until};
 
 use self::people::*;
@@ -151,7 +152,7 @@ async fn healthy_claims_get_no_warning_of_the_pv_controller() {
 
 /// Returns what `flex-provisioner status` prints.
 pub fn status(ring: &Ring, more: &[&str]) -> String {
-    let output = std::process::Command::new(program())
+    let output = std::process::Command::new(tool())
         .args(["status", "--namespace", OWN, "--config-namespace", ADMIN])
         .args(more)
         .env("KUBECONFIG", ring.cluster().kubeconfig())

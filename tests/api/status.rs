@@ -7,7 +7,8 @@ use cluster::PortForward;
 use flex_contract::names;
 use orchestrator::kubelet::nfs_volume;
 use orchestrator::page::{WITH_PAGE, json_when};
-use orchestrator::ring::{ADMIN, OWN, Ring, USER, program, uid};
+use orchestrator::programs::tool;
+use orchestrator::ring::{ADMIN, OWN, Ring, USER, uid};
 use orchestrator::wait::GUARD;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -25,7 +26,7 @@ pub struct Watching {
 impl Watching {
     /// Starts a command for the orchestrator of a ring.
     pub fn start(ring: &Ring, arguments: &[&str]) -> Self {
-        let mut command = Command::new(program());
+        let mut command = Command::new(tool());
         command.args(arguments).args(["--namespace", OWN, "--config-namespace", ADMIN]);
         command.env("KUBECONFIG", ring.cluster().kubeconfig()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();

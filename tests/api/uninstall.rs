@@ -5,12 +5,13 @@ use std::process::Command;
 use flex_contract::names;
 use serde_json::Value;
 
-use orchestrator::ring::{ADMIN, OWN, Ring, program, uid};
+use orchestrator::programs::tool;
+use orchestrator::ring::{ADMIN, OWN, Ring, uid};
 use orchestrator::wait::{unexpected, until};
 
 /// Runs `uninstall`, and returns its exit code and its report.
 fn uninstall(ring: &Ring, flags: &[&str]) -> (i32, Value) {
-    let output = Command::new(program())
+    let output = Command::new(tool())
         .args(["uninstall", "-o", "json", "--namespace", OWN, "--config-namespace", ADMIN])
         .args(flags)
         .env("KUBECONFIG", ring.cluster().kubeconfig())

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeCl
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use orchestrator::deployed::{HOSTPATH, directory, make_directory, root, users, volumes_in};
-use orchestrator::ring::{OWN, Ring, program};
+use orchestrator::programs::tool;
+use orchestrator::ring::{OWN, Ring};
 use orchestrator::wait::{unexpected, until};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -45,7 +46,7 @@ pub struct Ended {
 
 /// Runs the command, as an admin or with more flags.
 pub async fn conformance(ring: &Ring, flags: &[&str]) -> Ended {
-    let mut command = tokio::process::Command::new(program());
+    let mut command = tokio::process::Command::new(tool());
     command.args(["conformance", "--cluster", "-o", "json"]).args(flags);
     let output = command.env("KUBECONFIG", ring.cluster().kubeconfig()).output().await.unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -169,7 +170,7 @@ async fn a_user_without_rights_changes_nothing_and_a_missing_image_is_named() {
 #[tokio::test]
 async fn a_signal_ends_the_command_and_its_objects_and_storage_are_removed() {
     let ring = users("conformance-signal").await;
-    let mut command = tokio::process::Command::new(program());
+    let mut command = tokio::process::Command::new(tool());
     command.args([
         "conformance",
         "--cluster",
@@ -310,7 +311,7 @@ async fn a_volume_that_no_pod_can_mount_fails_with_the_events_of_the_pod_and_a_s
         assert!(why.contains(part), "{part}: {why}");
     }
 
-    let mut command = tokio::process::Command::new(program());
+    let mut command = tokio::process::Command::new(tool());
     command.args(["conformance", "--cluster"]).args(flags);
     command.env("KUBECONFIG", ring.cluster().kubeconfig()).stderr(std::process::Stdio::piped());
     let child = command.spawn().unwrap();

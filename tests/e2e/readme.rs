@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::ListParams;
 
 use orchestrator::deployed::{kubectl, root, users, volumes_in};
-use orchestrator::ring::program;
+use orchestrator::programs::tool;
 use orchestrator::wait::{unexpected, until};
 
 /// The files that the build of an image reads, and those that the README copies.
@@ -117,8 +117,8 @@ impl Walk {
 
     /// Builds the image as `make images` does, with the programs that these tests use.
     fn build(&self, name: &str) {
-        let program = program();
-        let folders: Vec<&Path> = Path::new(&program).ancestors().skip(1).take(3).collect();
+        let program = tool();
+        let folders: Vec<&Path> = program.ancestors().skip(1).take(3).collect();
         let last = |at: usize| folders[at].file_name().unwrap();
         let mut script = Command::new(self.path("provisioner-images/images.sh"));
         script.args(["--no-build", name]).env("FLEX_PROFILE", last(0));

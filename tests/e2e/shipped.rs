@@ -20,7 +20,8 @@ use orchestrator::deployed::{
     HOSTPATH, NODES, PROCESS, RESTORED, SCRATCH, clean, directory, drop_claim, ends_well, kill, kubectl, local_class,
     log_of, orchestrator_pid, pod, root, script_class, users, volumes_in,
 };
-use orchestrator::ring::{OWN, Ring, annotation, phase, program, uid};
+use orchestrator::programs::tool;
+use orchestrator::ring::{OWN, Ring, annotation, phase, uid};
 use orchestrator::wait::{GUARD, unexpected, until};
 
 #[tokio::test]
@@ -382,7 +383,7 @@ async fn the_orchestrator_serves_its_pages_and_has_no_right_to_secrets() {
 
 /// Returns the output of `flex-provisioner status` for the cluster.
 fn status(ring: &Ring) -> String {
-    let output = std::process::Command::new(program())
+    let output = std::process::Command::new(tool())
         .args(["status", "-o", "json"])
         .env("KUBECONFIG", ring.cluster().kubeconfig())
         .output()

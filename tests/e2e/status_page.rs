@@ -3,7 +3,8 @@
 use std::process::Stdio;
 
 use orchestrator::deployed::{PROCESS, users};
-use orchestrator::ring::{OWN, Ring, program};
+use orchestrator::programs::tool;
+use orchestrator::ring::{OWN, Ring};
 use orchestrator::wait::{GUARD, unexpected, until};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
@@ -12,7 +13,7 @@ use tokio::time::timeout;
 
 /// Starts a command that asks the leader. The command lasts, so its output is read line by line.
 fn started(ring: &Ring, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
-    let mut child = Command::new(program())
+    let mut child = Command::new(tool())
         .args(arguments)
         .args(["--namespace", OWN])
         .env("KUBECONFIG", ring.cluster().kubeconfig())

@@ -12,7 +12,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
 
 use orchestrator::deployed::{import, kubectl, log_of, pod, root, users, volumes_in};
-use orchestrator::ring::{OWN, Ring, program, uid};
+use orchestrator::programs::tool;
+use orchestrator::ring::{OWN, Ring, uid};
 use orchestrator::wait::{unexpected, until};
 
 /// The registry that the files of `new` name.
@@ -108,12 +109,12 @@ impl Walk {
 
     /// Runs a command of the program.
     fn flex(&self, arguments: &[&str]) -> String {
-        self.run(Command::new(program()).args(arguments))
+        self.run(Command::new(tool()).args(arguments))
     }
 
     /// Runs a command in the directory, with the project's programs in `PATH`. The command must succeed.
     fn run(&self, command: &mut Command) -> String {
-        let programs = PathBuf::from(program());
+        let programs = tool();
         let own = std::env::var("PATH").unwrap_or_default();
         let path = format!("{}:{own}", programs.parent().unwrap().display());
         let output = command.current_dir(self.folder.path()).env("PATH", path).output().unwrap();

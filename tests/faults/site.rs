@@ -19,7 +19,8 @@ use tokio::process::{Child, Command};
 
 use crate::node::Stage;
 use crate::world::{Finding, Trouble, World};
-use orchestrator::ring::{phase, program, uid};
+use orchestrator::programs::orchestrator;
+use orchestrator::ring::{phase, uid};
 
 /// No scenario takes longer than this to end, even on a busy machine.
 pub const GUARD: Duration = Duration::from_secs(300);
@@ -94,8 +95,8 @@ impl<'w> Site<'w> {
     /// Lease, as a container does that is restarted in its pod.
     pub fn run(&self, kubeconfig: &Path, replica: &str, start: &str) -> Child {
         let log = File::create(self.log(start)).unwrap();
-        Command::new(program())
-            .args(["run", "--replica", replica, "--admin-address", "127.0.0.1:0"])
+        Command::new(orchestrator())
+            .args(["--replica", replica, "--admin-address", "127.0.0.1:0"])
             .args(["--namespace", &self.name, "--instance", &self.name, "--provisioner-name", &provisioner(&self.name)])
             .args(["--config-namespace", &self.admin()])
             .args(["--binding", self.binding, "--log", "flex_provisioner=debug,info"])

@@ -2,8 +2,8 @@
 //! the orchestrator is killed. At the end nothing is left, and the orchestrator uses no more memory than before.
 //!
 //! The API server and the controller manager are real; the node is simulated ([`node`]). `CLAIMS` sets the number of
-//! claims, `SEED` repeats the chances of another run, and `FLEX_PROVISIONER` names the program in place of the one
-//! built with the tests. `scripts/soak.sh` is the long form.
+//! claims, `SEED` repeats the chances of another run, and the orchestrator beside the tool that `FLEX_PROVISIONER` names
+//! runs in place of the one built with the tests. `scripts/soak.sh` is the long form.
 //!
 //! **Time** is mostly that of the control plane. A claim costs about 85 requests. Most are for two Jobs with their
 //! pods, by the Job controller, the garbage collector and this node. A third comes from the orchestrator and the PV
@@ -42,7 +42,8 @@ use tokio::task::JoinSet;
 
 use crate::node::{SimulatedNode, is_wrong};
 use orchestrator::dice::Dice;
-use orchestrator::ring::{ADMIN, OWN, Ring, phase, program, uid};
+use orchestrator::programs::orchestrator;
+use orchestrator::ring::{ADMIN, OWN, Ring, phase, uid};
 
 const CLASS: &str = "soak";
 /// Claims that exist at one time.
@@ -194,8 +195,8 @@ impl Run {
     fn replica(&self, name: &str) -> Child {
         let log = self.logs.path().join(format!("{name}.log"));
         let log = std::fs::File::options().create(true).append(true).open(log).unwrap();
-        Command::new(program())
-            .args(["run", "--namespace", OWN, "--config-namespace", ADMIN, "--admin-address", "127.0.0.1:0"])
+        Command::new(orchestrator())
+            .args(["--namespace", OWN, "--config-namespace", ADMIN, "--admin-address", "127.0.0.1:0"])
             .args(["--replica", name])
             // Forgotten removed Jobs must be found within the time limit for a claim.
             .args(["--sweep-interval", "60s"])

@@ -1,5 +1,5 @@
 //! Upgrade and downgrade: an older orchestrator and this one work on the same objects, beside each other and one after the
-//! other. `FLEX_PROVISIONER_OLD` names the older program; `make test-upgrade FROM=…` builds it.
+//! other. `FLEX_ORCHESTRATOR_OLD` names the older program; `make test-upgrade FROM=…` builds it.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -12,7 +12,8 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use orchestrator::kubelet::{nfs_volume_of, requests};
-use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, program, uid};
+use orchestrator::programs::orchestrator;
+use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, uid};
 use orchestrator::wait::{GUARD, pause, stays, unexpected, until};
 
 /// The classes: a run for each claim, batches, and a pool.
@@ -198,7 +199,8 @@ async fn goes_on(ring: &Ring, image: &Image, before: &BTreeSet<(String, String)>
 
 #[tokio::test]
 async fn work_in_progress_goes_on_after_an_upgrade_and_a_downgrade() {
-    let old = std::env::var("FLEX_PROVISIONER_OLD").expect("run `make test-upgrade FROM=…`: it sets the older program");
+    let old =
+        std::env::var("FLEX_ORCHESTRATOR_OLD").expect("run `make test-upgrade FROM=…`: it sets the older program");
     let mut ring = Ring::without_orchestrator(&[]).await;
     let mut image = Image::default();
     ring.use_program(&old);
@@ -212,7 +214,7 @@ async fn work_in_progress_goes_on_after_an_upgrade_and_a_downgrade() {
     let jobs = in_progress(&ring, &image).await;
 
     // Both versions are there at once, and the older one leads until it is stopped.
-    ring.use_program(program());
+    ring.use_program(orchestrator());
     let mut newer = ring.spawn("two").await;
     goes_on(&ring, &image, &jobs).await;
     assert_eq!(leader(&ring).await, "one");

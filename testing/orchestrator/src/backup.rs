@@ -12,7 +12,8 @@ use kube::api::PostParams;
 use serde_json::Value;
 
 use crate::deployed::kubectl;
-use crate::ring::{OWN, Ring, program, uid};
+use crate::programs::tool;
+use crate::ring::{OWN, Ring, uid};
 
 /// A claim and its volume as a backup tool saves them.
 pub struct Backup {
@@ -127,7 +128,7 @@ impl Backup {
 pub fn flex(ring: &Ring, arguments: &[&str]) -> Output {
     let kubeconfig = ring.cluster().kubeconfig();
     let namespace = ["--config-namespace", OWN, "--config-namespace", &ring.admin];
-    std::process::Command::new(program())
+    std::process::Command::new(tool())
         .args(arguments)
         .args(namespace)
         .env("KUBECONFIG", kubeconfig)

@@ -235,7 +235,7 @@ pub fn orchestrator_pid() -> Option<i32> {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
         let command = fs::read(entry.path().join("cmdline")).ok()?;
         let group = fs::read_to_string(entry.path().join("cgroup")).ok()?;
-        (command.starts_with(b"/flex-provisioner\0run") && group.contains(&own)).then_some(pid)
+        (command.starts_with(b"/flex-orchestrator\0") && group.contains(&own)).then_some(pid)
     })
 }
 

@@ -1,11 +1,12 @@
 //! The orchestrator in tests: as a process on a control plane, or deployed on a whole cluster.
 //!
-//! - [`ring`]: the orchestrator's real binary on a real etcd and API server with the controller manager, without nodes.
+//! - [`ring`]: the orchestrator's real program on a real etcd and API server with the controller manager, without nodes.
 //! - [`deployed`]: the orchestrator on the whole cluster with pods, installed as the README says.
 //! - [`kubelet`]: the actions of scheduler, kubelet and image, played by the test. [`processes`]: images as processes.
 //! - [`nodes`], [`expand`], [`capacity`], [`pools`], [`batches`], [`snapshots`], [`conditions`]: steps that tests of several subjects share.
 //! - [`page`]: the status page, and the way to it through the API server. [`browser`]: a real browser for it.
-//! - [`commands`]: `check` and `doctor`. [`cinder`], [`csi_driver`]: storage.
+//! - [`programs`]: the orchestrator and the tool for people. [`commands`]: `check` and `doctor`.
+//! - [`cinder`], [`csi_driver`]: storage.
 //! - [`wait`]: waiting for expected states. [`dice`]: chance that can be repeated.
 //!
 //! A step panics when what it expects does not happen, and adds the orchestrator's log.
@@ -29,6 +30,7 @@ pub mod nodes;
 pub mod page;
 pub mod pools;
 pub mod processes;
+pub mod programs;
 pub mod ring;
 mod runs;
 pub mod snapshots;

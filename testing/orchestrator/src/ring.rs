@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::deployed::root;
+use crate::programs::orchestrator;
 use crate::wait::{unexpected, until};
 
 /// The orchestrator's namespace in these tests.
@@ -28,13 +29,6 @@ pub const REPLICA: &str = "one";
 pub const ADMIN: &str = "admin";
 /// The namespace of the users.
 pub const USER: &str = "team";
-
-/// Returns the program that `FLEX_PROVISIONER` names, as it is shipped, or the one that was built with the tests.
-pub fn program() -> String {
-    let set = |name| std::env::var(name).ok();
-    let program = set("FLEX_PROVISIONER").or_else(|| set("CARGO_BIN_EXE_flex-provisioner"));
-    program.expect("cargo, or FLEX_PROVISIONER, names the program")
-}
 
 /// A control plane with an orchestrator.
 pub struct Ring {
@@ -47,7 +41,7 @@ pub struct Ring {
     process: Option<Child>,
     cluster: Cluster,
     dir: tempfile::TempDir,
-    program: String,
+    program: PathBuf,
     flags: Vec<String>,
     kubeconfig: PathBuf,
     starts: usize,
@@ -81,7 +75,7 @@ impl Ring {
             kubeconfig: cluster.kubeconfig(),
             cluster,
             dir: tempfile::tempdir().unwrap(),
-            program: program(),
+            program: orchestrator(),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             process: None,
             starts: 0,
@@ -101,7 +95,7 @@ impl Ring {
             kubeconfig: cluster.kubeconfig(),
             cluster,
             dir: tempfile::tempdir().unwrap(),
-            program: program(),
+            program: orchestrator(),
             flags: Vec::new(),
             process: None,
             starts: 0,
@@ -154,7 +148,7 @@ impl Ring {
     }
 
     /// Makes another program the orchestrator, from its next start on.
-    pub fn use_program(&mut self, program: impl Into<String>) {
+    pub fn use_program(&mut self, program: impl Into<PathBuf>) {
         self.program = program.into();
     }
 
@@ -162,17 +156,10 @@ impl Ring {
     pub async fn spawn(&self, replica: &str) -> Child {
         let log = File::create(self.log(self.starts, replica)).unwrap();
         Command::new(&self.program)
-            .args([
-                "run",
-                "--namespace",
-                OWN,
-                "--config-namespace",
-                ADMIN,
-                "--admin-address",
-                "127.0.0.1:0",
-                "--replica",
-                replica,
-            ])
+            // Before the orchestrator had a program of its own, it was a command of the tool.
+            .args(self.program.ends_with("flex-provisioner").then_some("run"))
+            .args(["--namespace", OWN, "--config-namespace", ADMIN, "--replica", replica])
+            .args(["--admin-address", "127.0.0.1:0"])
             .args(["--log", "flex_provisioner=debug,info"])
             .args(&self.flags)
             .env("KUBECONFIG", &self.kubeconfig)

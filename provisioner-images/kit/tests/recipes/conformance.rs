@@ -25,7 +25,7 @@ fn flex_provisioner() -> PathBuf {
     let path = folder.join("flex-provisioner");
     if !path.exists() {
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "--package", "flex-provisioner", "--bin", "flex-provisioner"]);
+        build.args(["build", "--locked", "--package", "flex-tool", "--bin", "flex-provisioner"]);
         if folder.file_name().is_some_and(|name| name != "debug") {
             build.arg("--profile").arg(folder.file_name().unwrap());
         }

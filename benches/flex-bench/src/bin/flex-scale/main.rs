@@ -21,7 +21,7 @@ use clap::Parser;
 /// Measures the cost of many claims, on a control plane of its own with a simulated node.
 #[derive(Parser)]
 struct Arguments {
-    /// The orchestrator's program, as it is shipped.
+    /// The orchestrator's program, as it is shipped. The tool for people is beside it.
     #[arg(long)]
     orchestrator: PathBuf,
     /// The directory for scale.json, scale.md and scale-*.svg.

@@ -38,7 +38,7 @@ impl Orchestrator {
         let file = fs::File::options().create(true).append(true).open(&log).context("create a log")?;
         let began = Instant::now();
         let child = Command::new(program)
-            .args(["run", "--namespace", namespaces.0, "--config-namespace", namespaces.1, "--replica", REPLICA])
+            .args(["--namespace", namespaces.0, "--config-namespace", namespaces.1, "--replica", REPLICA])
             .args(["--admin-address", &address.to_string(), "--status-address", &page.to_string()])
             .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::null())

@@ -70,6 +70,7 @@ impl Watching {
 
 /// Measures bursts of so many claims.
 pub async fn measure(program: &Path, claims: usize) -> Result<Watching> {
+    let tool = program.with_file_name("flex-provisioner");
     let plane = Plane::start(false, true).await?;
     let _node = Node::join(&plane.cluster, ADMIN).await?;
     let orchestrator = plane.orchestrator(program).await?;
@@ -79,7 +80,7 @@ pub async fn measure(program: &Path, claims: usize) -> Result<Watching> {
     let (mut watched_ms, mut alone_ms) = (Vec::new(), Vec::new());
     for pair in 0..PAIRS {
         for watchers in if pair % 2 == 0 { [WATCHERS, 0] } else { [0, WATCHERS] } {
-            let started: Result<Vec<_>> = (0..watchers).map(|_| watch(program, &plane.cluster.kubeconfig())).collect();
+            let started: Result<Vec<_>> = (0..watchers).map(|_| watch(&tool, &plane.cluster.kubeconfig())).collect();
             let mut started = started?;
             // The first lists of the watchers do not belong to the burst.
             tokio::time::sleep(REST).await;

@@ -1,0 +1,47 @@
+//! The claims to export.
+
+use anyhow::Context as _;
+use flex_provisioner::api::trimmed::Trimmed;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{Api, Client};
+
+use crate::claim::claim_name;
+use crate::collect;
+
+/// The largest number of claims in a request to the collector.
+pub(super) const CLAIMS: usize = 500;
+
+/// The claims to export.
+pub(super) struct Claims {
+    /// The namespace; `None` for all namespaces.
+    namespace: Option<String>,
+    /// The name of the claim; `None` for all claims.
+    pub(super) name: Option<String>,
+}
+
+impl Claims {
+    /// Returns the claims that the flags choose. `of_context` is the namespace of the kubeconfig's context.
+    pub(super) fn of(claim: Option<&str>, namespace: Option<&str>, of_context: &str) -> anyhow::Result<Self> {
+        let Some(claim) = claim else { return Ok(Claims { namespace: namespace.map(str::to_owned), name: None }) };
+        let name = claim_name(claim, namespace, of_context)?;
+        Ok(Claims { namespace: Some(name.namespace), name: Some(name.name) })
+    }
+
+    pub(super) fn api(&self, client: &Client) -> Api<Trimmed<PersistentVolumeClaim>> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced(client.clone(), namespace),
+            None => Api::all(client.clone()),
+        }
+    }
+
+    /// Reads the claims.
+    pub(super) async fn read(&self, client: &Client) -> anyhow::Result<Vec<PersistentVolumeClaim>> {
+        let api = self.api(client);
+        if let (Some(namespace), Some(name)) = (&self.namespace, &self.name) {
+            let claim = api.get_opt(name).await.with_context(|| format!("claim {namespace}/{name} cannot be read"))?;
+            let claim = claim.with_context(|| format!("claim {namespace}/{name} does not exist"))?;
+            return Ok(vec![claim.0]);
+        }
+        Ok(collect::all(api, "").await?.into_iter().map(|claim| claim.0).collect())
+    }
+}

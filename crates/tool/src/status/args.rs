@@ -1,0 +1,99 @@
+//! The flags of `status`, and the forms of its output.
+
+use clap::{Args, ValueEnum};
+use clap_complete::ArgValueCompleter;
+use flex_provisioner::overview::Overview;
+use flex_provisioner::overview::collect::Scope;
+
+use super::surroundings::Shown;
+use super::text::Drawing;
+use super::{class_text, json, text};
+use crate::cluster::Cluster;
+use crate::complete::candidates::classes;
+use crate::forward::StatusPort;
+use crate::out::colours;
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// The class to show, with its settings and limits [default: all classes].
+    #[arg(add = ArgValueCompleter::new(classes))]
+    pub(super) class: Option<String>,
+    #[command(flatten)]
+    pub(super) cluster: Cluster,
+    /// Show the state again and again, until the command is ended.
+    ///
+    /// The command asks the orchestrator that leads, through a forwarded port. Users who may not forward ports get the
+    /// same from watches, which cost the API server more. With CLASS, your user must in any case be able to list
+    /// StorageClasses, the configs, and the ControllerRevisions of the orchestrator's namespace.
+    #[arg(short, long)]
+    pub(super) watch: bool,
+    #[command(flatten)]
+    pub(super) status_port: StatusPort,
+    /// The form of the output.
+    #[arg(short = 'o', long = "output", value_enum, default_value = "table", value_name = "OUTPUT")]
+    pub(super) form: Form,
+    /// Print no colours, as with the environment variable NO_COLOR.
+    #[arg(long)]
+    no_color: bool,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    /// For people.
+    Table,
+    /// For people, with all columns.
+    Wide,
+    /// For scripts.
+    Json,
+    /// For scripts.
+    Yaml,
+    /// The names of the classes and of the claims that are not bound.
+    Name,
+}
+
+impl Form {
+    /// Checks whether a person reads this form.
+    pub(super) fn is_for_people(self) -> bool {
+        matches!(self, Form::Table | Form::Wide)
+    }
+
+    /// Returns the overview in this form.
+    ///
+    /// # Errors
+    /// If YAML cannot hold it.
+    pub(super) fn text(self, shown: Shown<'_>, drawing: Drawing) -> anyhow::Result<String> {
+        Ok(match self {
+            Form::Table | Form::Wide => match shown.overview.classes.as_slice() {
+                [one] if shown.class.is_some() => class_text::text(shown, one, drawing),
+                _ => text::text(shown, drawing),
+            },
+            Form::Json => json::document(shown).to_string(),
+            Form::Yaml => flex_manifest::to_yaml(&json::document(shown)).map_err(anyhow::Error::msg)?,
+            Form::Name => names(shown.overview),
+        })
+    }
+
+    /// Returns what this form shows of the claims and volumes, with so many open claims at most.
+    pub(super) fn scope(self, claims: usize) -> Scope {
+        match self {
+            Form::Table | Form::Wide | Form::Name => Scope::Open(claims),
+            Form::Json | Form::Yaml => Scope::Whole,
+        }
+    }
+}
+
+/// Returns the names of the classes and of the claims that are not bound, each as kubectl accepts it.
+fn names(overview: &Overview) -> String {
+    let with_object = overview.classes.iter().filter(|class| class.has_object);
+    let classes = with_object.map(|class| format!("storageclass.storage.k8s.io/{}", class.name));
+    let open = overview.open_claims().into_iter().map(|row| format!("persistentvolumeclaim/{}", row.claim));
+    classes.chain(open).collect::<Vec<_>>().join("\n")
+}
+
+impl StatusArgs {
+    /// Returns how the text is drawn, with so many claims at most.
+    pub(super) fn drawing(&self, claims: Option<usize>) -> Drawing {
+        Drawing { coloured: !self.no_color && colours(), wide: self.form == Form::Wide, claims }
+    }
+}

@@ -1,0 +1,256 @@
+//! The overview as text.
+
+use flex_core::capacity::Published;
+use flex_core::config::Problem;
+use flex_core::policies::{self, CheckedPolicy};
+use flex_core::text::{line, printable};
+use flex_provisioner::age::age;
+use flex_provisioner::class_health::health::Health;
+use flex_provisioner::class_health::row::{ClaimState, Row};
+use flex_provisioner::overview::{ClassRow, Overview, PoolRow, VolumeRow};
+
+use super::surroundings::{Capacities, Policies, Shown};
+use crate::bar::bar;
+use crate::table::{Cell, Table, Tone};
+
+/// How the text is drawn.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Drawing {
+    /// Texts have colours.
+    pub(super) coloured: bool,
+    /// The tables have all columns.
+    pub(super) wide: bool,
+    /// The largest number of claims in the table of claims; `None` for all.
+    pub(super) claims: Option<usize>,
+}
+
+/// Returns the overview as sections with an empty line in between.
+pub(super) fn text(shown: Shown<'_>, drawing: Drawing) -> String {
+    let volumes = &shown.overview.volumes;
+    let mut sections = vec![leader(shown), classes(shown.overview, drawing)];
+    sections.extend(pool_table(&shown.overview.classes, drawing));
+    sections.extend(verdicts(shown));
+    sections.extend(open_claims(shown.overview, drawing));
+    sections.extend(failed_expansions(volumes, drawing));
+    sections.extend(failed_modifications(volumes, drawing));
+    sections.extend(failed_deletions(volumes, drawing));
+    let more = shown.overview.more_volumes;
+    sections.extend((more > 0).then(|| format!("… and {more} more volumes with failed runs\n")));
+    sections.extend(ignored_configs(shown));
+    sections.extend(shown.without_jobs.map(|why| format!("The runs in progress are not known: {}\n", one(why))));
+    sections.extend(capacities(&shown.surroundings.capacities, drawing));
+    sections.push(policy_table(&shown.surroundings.policies, drawing));
+    sections.join("\n")
+}
+
+/// Makes one line of a text of somebody else.
+pub(super) fn one(text: &str) -> String {
+    line(text, usize::MAX)
+}
+
+pub(super) fn leader(shown: Shown<'_>) -> String {
+    let identity = shown.identity;
+    let state = match &shown.surroundings.leader {
+        Ok(state) | Err(state) => one(state),
+    };
+    format!("Orchestrator {} in namespace {}: {state}.\n", identity.instance, identity.namespace)
+}
+
+pub(super) fn classes(overview: &Overview, drawing: Drawing) -> String {
+    let mut headings = vec!["CLASS", "CLAIMS", "RUNS", "LAST HOUR"];
+    if drawing.wide {
+        headings.extend(["OBJECT", "CONFIG"]);
+    }
+    headings.push("STATE");
+    let mut table = Table::new(headings);
+    for class in &overview.classes {
+        let recipe = class.recipe.as_ref().ok();
+        let limit = recipe.map(|recipe| recipe.max_in_flight);
+        let claims: Vec<_> = class.claims.iter().map(|(state, count)| format!("{} {count}", state.as_str())).collect();
+        let mut row: Vec<Cell> = vec![
+            class.name.as_str().into(),
+            claims.join(", ").into(),
+            limited(class.runs, limit).into(),
+            class.last_hour.to_string().into(),
+        ];
+        if drawing.wide {
+            row.push(if class.has_object { "yes" } else { "label only" }.into());
+            row.push(recipe.map(|recipe| recipe.version.as_str()).unwrap_or_default().into());
+        }
+        row.push(state(class));
+        table.row(row);
+    }
+    match table.is_empty() {
+        true => "There are no classes: kubectl flex check says what is missing.\n".to_owned(),
+        false => table.text(drawing.coloured),
+    }
+}
+
+/// Returns the state of a class, with its tone.
+pub(super) fn state(class: &ClassRow) -> Cell {
+    let health = &class.health;
+    let tone = match (class.recipe.is_err() || health.is_failing(), health) {
+        (true, _) => Tone::Bad,
+        (false, Health { slow: 0, warned: false, .. }) if !class.last_good => Tone::Good,
+        (false, _) => Tone::Warning,
+    };
+    Cell::toned(class.verdict.as_str(), tone)
+}
+
+/// Returns a bar with the numbers, such as `██░░░░░░░░ 2/10`.
+fn limited(used: Option<usize>, limit: Option<usize>) -> String {
+    match (used, limit) {
+        (Some(used), Some(limit)) => format!("{} {used}/{limit}", bar(used as u128, limit as u128)),
+        (Some(used), None) => used.to_string(),
+        (None, Some(limit)) => format!("?/{limit}"),
+        (None, None) => String::new(),
+    }
+}
+
+/// Returns a size as Kubernetes writes it.
+pub(super) fn size(bytes: u64) -> String {
+    flex_contract::quantity::quantity(bytes).0
+}
+
+fn pool_table(classes: &[ClassRow], drawing: Drawing) -> Option<String> {
+    let mut table = Table::new(["POOL OF CLASS", "SIZE", "READY", "TO BE KEPT"]);
+    for class in classes {
+        for PoolRow { size: bytes, low, high, ready } in &class.pools {
+            let kept = if low == high { low.to_string() } else { format!("{low}..{high}") };
+            table.row([class.name.as_str().into(), size(*bytes).into(), ready.to_string().into(), kept.into()]);
+        }
+    }
+    (!table.is_empty()).then(|| table.text(drawing.coloured))
+}
+
+/// Returns what the configs say: one section for each class that is left to others, and for each verdict with problems.
+pub(super) fn verdicts(shown: Shown<'_>) -> Vec<String> {
+    let Shown { overview, class, .. } = shown;
+    let left = overview.left.iter().filter(|_| class.is_none());
+    let left = left
+        .map(|(class, why)| format!("The provisioner leaves StorageClass {} to another: {}\n", one(class), one(why)));
+    let serves_shown = |classes: &[String]| {
+        classes.is_empty() && class.is_none()
+            || classes.iter().any(|name| overview.classes.iter().any(|class| class.name == *name))
+    };
+    let of_shown = || overview.configs.iter().filter(|config| serves_shown(&config.classes));
+    let listed = |problems: &[Problem]| -> String {
+        problems.iter().map(|problem| format!("  {}\n", printable(&problem.to_string(), usize::MAX))).collect()
+    };
+    let warned = of_shown()
+        .filter(|config| !config.warnings.is_empty())
+        .map(|config| format!("ConfigMap {} is accepted, but:\n{}", one(&config.name), listed(&config.warnings)));
+    let refused = of_shown()
+        .filter(|config| !config.problems.is_empty())
+        .map(|config| format!("ConfigMap {} is refused:\n{}", one(&config.name), listed(&config.problems)));
+    left.chain(warned).chain(refused).collect()
+}
+
+pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<String> {
+    let open = overview.open_claims();
+    let shown = drawing.claims.unwrap_or(open.len());
+    let mut table = Table::new(["CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE", "NEXT TRY", "REASON"]);
+    for row in open.iter().take(shown) {
+        let Row { claim, class, state, attempt, next_try, .. } = *row;
+        let tone = match *state {
+            ClaimState::Failed | ClaimState::Refused => Tone::Bad,
+            _ if row.failure.is_some() => Tone::Warning,
+            _ => Tone::Plain,
+        };
+        let next_try = next_try.map(|seconds| if seconds == 0 { "now".to_owned() } else { age(seconds) });
+        table.row([
+            claim.as_str().into(),
+            class.as_str().into(),
+            Cell::toned(state.as_str(), tone),
+            attempt.to_string().into(),
+            age(row.age).into(),
+            next_try.unwrap_or_default().into(),
+            row.reason().into(),
+        ]);
+    }
+    let rest = open.len().saturating_sub(shown).saturating_add(overview.more_claims);
+    let more = if rest > 0 { format!("… and {rest} more\n") } else { String::new() };
+    (!table.is_empty()).then(|| table.text(drawing.coloured) + &more)
+}
+
+fn failed_expansions(volumes: &[VolumeRow], drawing: Drawing) -> Option<String> {
+    let mut table = Table::new(["VOLUME", "SIZE", "WANTED", "ATTEMPT", "LAST FAILED EXPAND RUN"]);
+    for volume in volumes {
+        let Some(failed) = volume.expansion.as_ref() else { continue };
+        table.row([
+            volume.name.as_str().into(),
+            volume.size.map(size).unwrap_or_default().into(),
+            size(failed.size).into(),
+            failed.attempt.to_string().into(),
+            format!("{}: {}", failed.reason, failed.message).into(),
+        ]);
+    }
+    (!table.is_empty()).then(|| table.text(drawing.coloured))
+}
+
+fn failed_modifications(volumes: &[VolumeRow], drawing: Drawing) -> Option<String> {
+    let mut table = Table::new(["VOLUME", "ATTEMPT", "LAST FAILED MODIFY RUN"]);
+    for volume in volumes {
+        let note = volume.modification.as_ref().filter(|note| note.failed_attempt > 0);
+        let Some(note) = note else { continue };
+        let why = format!("{}: {}", note.reason, note.message);
+        table.row([volume.name.as_str().into(), note.failed_attempt.to_string().into(), why.into()]);
+    }
+    (!table.is_empty()).then(|| table.text(drawing.coloured))
+}
+
+fn failed_deletions(volumes: &[VolumeRow], drawing: Drawing) -> Option<String> {
+    let mut table = Table::new(["VOLUME", "PHASE", "LAST FAILED DELETE RUN"]);
+    for volume in volumes {
+        let Some(failure) = volume.last_failure.as_ref() else { continue };
+        let why = format!("{}: {}", failure.reason, failure.message);
+        table.row([volume.name.as_str().into(), volume.phase.as_str().into(), why.into()]);
+    }
+    (!table.is_empty()).then(|| table.text(drawing.coloured))
+}
+
+fn ignored_configs(shown: Shown<'_>) -> Vec<String> {
+    let namespaces = shown.identity.config_namespaces.join(", ");
+    let unseen = shown.surroundings.unseen_configs.iter();
+    unseen
+        .map(|config| {
+            let config = one(&config.to_string());
+            format!("ConfigMap {config} is ignored: the provisioner reads configs only in {namespaces}\n")
+        })
+        .collect()
+}
+
+fn capacities(capacities: &Capacities, drawing: Drawing) -> Option<String> {
+    let published = match capacities {
+        Ok(published) => published,
+        Err(why) => return Some(format!("The capacity that the scheduler sees is not known: {}\n", one(why))),
+    };
+    let mut table = Table::new(["CLASS", "WHERE", "FREE", "LAST FAILED CAPACITY RUN"]);
+    for published in published {
+        let Published { class, topology, record, .. } = published;
+        let Some(record) = record else { continue };
+        let at: Vec<_> = topology.iter().map(|(label, value)| format!("{label}={value}")).collect();
+        let at = if at.is_empty() { "everywhere".to_owned() } else { at.join(",") };
+        table.row([class.as_str().into(), at.into(), published.describe().into(), record.message.as_str().into()]);
+    }
+    (!table.is_empty()).then(|| table.text(drawing.coloured))
+}
+
+fn policy_table(policies: &Policies, drawing: Drawing) -> String {
+    let states = match policies {
+        Ok(states) => states,
+        Err(why) => return format!("Whether the admission policies are installed is not known: {}\n", one(why)),
+    };
+    let mut table = Table::new(["POLICY", "KIND", "STATE"]);
+    for CheckedPolicy { policy, state } in states {
+        let tone = if state.is_installed() { Tone::Good } else { Tone::Warning };
+        table.row([policy.name.into(), policy.kind.policy().into(), Cell::toned(state.describe(), tone)]);
+    }
+    let off: Vec<_> = states.iter().filter(|checked| !checked.state.is_installed()).collect();
+    let table = table.text(drawing.coloured);
+    if off.is_empty() {
+        return if drawing.wide { table } else { "All admission policies are installed.\n".to_owned() };
+    }
+    let without: String = off.iter().map(|checked| format!("  {}\n", checked.policy.without)).collect();
+    format!("{table}Off without them:\n{without}Install them: {}\n", policies::INSTALL)
+}

@@ -1,0 +1,301 @@
+//! `trace`: shows the way of a claim to its volume.
+
+mod observation;
+mod text;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use flex_contract::names;
+use flex_core::claim::admit;
+use flex_core::claim::data_source::left_to_populator;
+use flex_core::claim::failed_attempts::{FailedAttempt, FailedAttempts};
+use flex_core::claim::progress::{Progress, progress};
+use flex_core::claim::timeline::{Basis, Stage, Timeline};
+use flex_core::config::classes::{ClassLookup, Classes, Identity};
+use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
+use flex_core::run::member::Member;
+use flex_core::run::view;
+use flex_provisioner::api::client::Connection;
+use flex_provisioner::api::{claim_events, pages, says};
+use flex_provisioner::clock::Clock;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use self::observation::Trace;
+use self::text::text;
+use crate::claim::ClaimName;
+use crate::cluster::Cluster;
+use crate::flags::Output;
+use crate::leader;
+use crate::out::say;
+
+/// The exit code for a claim that is not bound.
+const NOT_BOUND: u8 = 2;
+/// The time between two looks at a claim that is watched.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The time between two reads of what seldom changes: the classes and the leader.
+const REREAD: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Args)]
+pub(super) struct TraceArgs {
+    #[command(flatten)]
+    claim: ClaimName,
+    /// Show the claim again whenever something has changed, until it is bound.
+    #[arg(short, long)]
+    watch: bool,
+    /// The form of the output.
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+pub(super) fn trace(args: TraceArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(work(&args))
+}
+
+async fn work(args: &TraceArgs) -> anyhow::Result<ExitCode> {
+    let (Connection { client, namespace, clock, .. }, identity) = args.cluster.open().await?;
+    let (mut shown, mut surroundings) = (None, None);
+    loop {
+        let object = args.claim.read(&client, &namespace).await?;
+        let trace = read(&client, &identity, &object, &mut surroundings, &clock).await;
+        // Ages change all the time, and are no news.
+        let news = (trace.timeline.clone(), trace.events.clone(), trace.claim.phase.clone(), trace.idle.clone());
+        if shown.as_ref() != Some(&news) {
+            match args.output.document(|| to_json(&trace))? {
+                Some(document) => say!("{document}"),
+                None if shown.is_some() => say!("\n{}", text(&trace, clock.now()).trim_end()),
+                None => say!("{}", text(&trace, clock.now()).trim_end()),
+            }
+        }
+        let is_bound = trace.is_bound();
+        if is_bound || !args.watch {
+            return Ok(if is_bound { ExitCode::SUCCESS } else { ExitCode::from(NOT_BOUND) });
+        }
+        shown = Some(news);
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Reads all that a trace of a claim needs. What cannot be read is left out.
+pub(super) async fn record(client: &Client, identity: &Identity, claim: &ObjectName, clock: &Clock) {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &claim.namespace);
+    if let Ok(object) = claims.get(&claim.name).await {
+        read(client, identity, &object, &mut None, clock).await;
+    }
+}
+
+/// What decides whether anybody works on a claim. It seldom changes.
+struct Surroundings {
+    /// The time of the read, as [`Clock::passed`] tells it.
+    read: Duration,
+    /// The classes; or why they could not be read.
+    classes: Result<Classes, String>,
+    /// Why nobody leads, and what to do; or why that is not known.
+    without_leader: Result<Option<String>, String>,
+}
+
+impl Surroundings {
+    async fn read(client: &Client, identity: &Identity, clock: &Clock) -> Self {
+        let classes = crate::beside::classes(client, identity).await.map_err(|error| says::causes(&error));
+        let leader = leader::read(client, identity, clock).await.map_err(|error| says::causes(&error));
+        let without_leader = leader.map(|leader| leader.missing.map(|it| format!("{}; {}", it.detail, it.remedy)));
+        Surroundings { read: clock.passed(), classes, without_leader }
+    }
+}
+
+async fn read(
+    client: &Client,
+    identity: &Identity,
+    object: &PersistentVolumeClaim,
+    surroundings: &mut Option<Surroundings>,
+    clock: &Clock,
+) -> Trace {
+    let claim = Claim::from(object);
+    let mut unseen = Vec::new();
+    let mut seen = |what: &str, why: &str| unseen.push(format!("{what}: {why}"));
+    let events = claim_events::read(client, &identity.provisioner, &claim).await.unwrap_or_else(|error| {
+        seen("its events", &says::error(&error));
+        Vec::new()
+    });
+    let written = object.metadata.annotations.as_ref().and_then(|all| all.get(names::TIMELINE));
+    let written = written.and_then(|text| Timeline::read(text)).filter(|timeline| is_current(timeline, &claim));
+    let timeline = match written {
+        Some(timeline) => timeline,
+        None => current(client, &claim, &mut seen).await,
+    };
+    let mut refused = None;
+    let idle = match claim.is_bound() {
+        true => None,
+        false => {
+            if surroundings.as_ref().is_none_or(|known| clock.since(known.read) >= REREAD) {
+                *surroundings = Some(Surroundings::read(client, identity, clock).await);
+            }
+            refused = surroundings.as_ref().and_then(|known| refusal(identity, &claim, known));
+            surroundings.as_ref().and_then(|known| idle(identity, &claim, known, &mut seen))
+        }
+    };
+    let failed = FailedAttempts::of_object(&object.metadata, &claim);
+    Trace { claim, timeline, failed, events, refused, idle, unseen }
+}
+
+/// Returns why the class refuses a claim that needs an attempt, if it does.
+fn refusal(identity: &Identity, claim: &Claim, surroundings: &Surroundings) -> Option<String> {
+    let table = surroundings.classes.as_ref().ok()?;
+    let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
+    let needs_attempt = matches!(progress(claim), Some(Progress::Waiting | Progress::Failed));
+    let recipe = class.recipe.as_ref().ok().filter(|_| needs_attempt)?;
+    admit::refusal(claim, recipe, claim.is_pool_request(&identity.namespace))
+}
+
+/// Checks whether a timeline is that of the claim's last attempt. A copied claim may have that of its original.
+fn is_current(timeline: &Timeline, claim: &Claim) -> bool {
+    let stamp = claim.own_stamp();
+    timeline.created.div_euclid(1000) == claim.created
+        && (claim.is_bound() || stamp.is_some_and(|stamp| stamp.attempt == timeline.attempt))
+}
+
+/// Returns the timeline of an attempt in progress, as far as its objects can be read.
+async fn current(client: &Client, claim: &Claim, unseen: &mut impl FnMut(&str, &str)) -> Timeline {
+    let (mut jobs, mut pods) = (Vec::new(), Vec::new());
+    let stamp = claim.own_stamp();
+    let namespace = stamp.and_then(|stamp| stamp.recipe_version.split_once('/')).map(|(namespace, _)| namespace);
+    if let (Some(stamp), Some(namespace)) = (stamp, namespace) {
+        let run = match &stamp.batch {
+            Some(batch) => format!("batch.kubernetes.io/job-name={batch}"),
+            None => {
+                format!("{}={},{}={}", names::LABEL_VOLUME_ID, claim.volume_id(), names::LABEL_ATTEMPT, stamp.attempt)
+            }
+        };
+        let of_run = ListParams::default().labels(&run);
+        let job: Api<Job> = Api::namespaced(client.clone(), namespace);
+        let found = match &stamp.batch {
+            Some(batch) => job.get_opt(batch).await.map(|job| job.into_iter().collect()),
+            None => pages::all(&job, of_run.clone(), |job| job).await,
+        };
+        match found {
+            Ok(found) => jobs.extend(found.iter().map(|job| {
+                let job = view::Job::from(job);
+                let of_member = number(&job.members, claim).and_then(|number| job.as_seen_by(number, &[], false));
+                Arc::new(of_member.unwrap_or(job))
+            })),
+            Err(error) => unseen(&format!("the Job in namespace {namespace}"), &says::error(&error)),
+        }
+        let pods_of = Api::<Pod>::namespaced(client.clone(), namespace);
+        match pages::all(&pods_of, of_run, |pod| view::Pod::from(&pod)).await {
+            Ok(found) => pods.extend(found.into_iter().map(|pod| {
+                let of_member = number(&pod.members, claim).and_then(|number| pod.as_seen_by(number));
+                Arc::new(of_member.unwrap_or(pod))
+            })),
+            Err(error) => unseen(&format!("the pod in namespace {namespace}"), &says::error(&error)),
+        }
+    }
+    let name = names::pv_name(&claim.volume_id());
+    let volume = match Api::<PersistentVolume>::all(client.clone()).get_opt(&name).await {
+        Ok(volume) => volume.as_ref().map(Volume::from),
+        Err(error) => {
+            unseen("its volume", &says::error(&error));
+            None
+        }
+    };
+    Timeline::of(Basis { claim, jobs: &jobs, pods: &pods, volume: volume.as_ref() })
+}
+
+/// Returns the number of a claim among the members of a batch, from 0.
+fn number(members: &[Member], claim: &Claim) -> Option<usize> {
+    let id = claim.volume_id();
+    members.iter().position(|member| member.id == id)
+}
+
+/// Says why nobody works on a claim, if that is so.
+fn idle(
+    identity: &Identity,
+    claim: &Claim,
+    surroundings: &Surroundings,
+    unseen: &mut impl FnMut(&str, &str),
+) -> Option<String> {
+    let Some(class) = claim.class.as_deref().filter(|class| !class.is_empty()) else {
+        return Some("the claim has no class: name one in spec.storageClassName".to_owned());
+    };
+    match &surroundings.classes {
+        Err(error) => unseen("the configs of the provisioner", error),
+        Ok(table) => match table.lookup(class) {
+            ClassLookup::Ours(found) => {
+                if let Some(why) = found.recipe.as_ref().err().filter(|_| left_to_populator(claim).is_none()) {
+                    return Some(format!("class {class} has no config that works: {why}"));
+                }
+            }
+            ClassLookup::Foreign => {
+                return Some(format!("class {class} belongs to another provisioner than {}", identity.provisioner));
+            }
+            ClassLookup::Unknown => {
+                let namespaces = identity.config_namespaces.join(", ");
+                return Some(format!(
+                    "class {class} does not exist: there is no StorageClass of that name, and no provisioner config with the label {}={class} in namespace {namespaces}",
+                    names::LABEL_STORAGE_CLASS
+                ));
+            }
+        },
+    }
+    match &surroundings.without_leader {
+        Ok(missing) => missing.clone(),
+        Err(error) => {
+            unseen("the Lease of the provisioner", error);
+            None
+        }
+    }
+}
+
+fn to_json(trace: &Trace) -> Value {
+    let Trace { claim, timeline, failed, events, refused, idle, unseen } = trace;
+    let ObjectName { namespace, name } = &claim.name;
+    let attempt = |attempt: &FailedAttempt| {
+        let FailedAttempt { timeline, reason, message } = attempt;
+        json!({ "attempt": timeline.attempt, "stages": stages(timeline), "reason": reason, "message": message })
+    };
+    let events: Vec<_> = events
+        .iter()
+        .map(|event| {
+            json!({
+                "reason": event.reason, "message": event.message, "warning": event.warning, "count": event.count,
+                "at": event.at,
+            })
+        })
+        .collect();
+    json!({
+        "namespace": namespace,
+        "name": name,
+        "class": claim.class,
+        "bound": trace.is_bound(),
+        "volume": claim.volume_name,
+        "created": claim.created,
+        "attempt": timeline.attempt,
+        "failed": timeline.has(Stage::Failed),
+        "stages": stages(timeline),
+        "failedAttempts": failed.kept().iter().map(attempt).collect::<Vec<_>>(),
+        "failedAttemptsLeftOut": failed.left_out(),
+        "lastFailure": claim.last_failure,
+        "refused": refused,
+        "idle": idle,
+        "events": events,
+        "unseen": unseen,
+    })
+}
+
+fn stages(timeline: &Timeline) -> Value {
+    let reached = timeline.stages().into_iter();
+    reached
+        .map(|reached| json!({ "stage": reached.stage.name(), "afterMs": reached.after, "tookMs": reached.took }))
+        .collect()
+}

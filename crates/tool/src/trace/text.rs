@@ -1,0 +1,195 @@
+//! A trace as text.
+
+use flex_contract::reason;
+use flex_core::claim::data_source::left_to_populator;
+use flex_core::claim::failed_attempts::FailedAttempt;
+use flex_core::claim::progress::{Progress, progress};
+use flex_core::claim::timeline::{Reached, Stage, Timeline};
+use flex_core::text::line;
+use flex_provisioner::age::age;
+use flex_provisioner::api::claim_events::ClaimEvent;
+
+use super::observation::Trace;
+use crate::markdown::unlinked;
+
+/// The width of the column with the bars.
+const BAR: i64 = 40;
+/// The shortest time that is called the longest, in milliseconds. Kubernetes tells most times in whole seconds.
+const LONG: i64 = 1000;
+/// The largest number of events in the text.
+const EVENTS: usize = 5;
+
+/// Returns a trace as text, with ages at `now`, in seconds since 1970.
+pub(super) fn text(trace: &Trace, now: i64) -> String {
+    let mut lines = vec![headline(trace, now)];
+    lines.extend(earlier(trace));
+    lines.extend(stages(&trace.timeline, trace.begin()));
+    if let Some(Reached { stage, took, .. }) =
+        trace.timeline.slowest(trace.begin()).filter(|slowest| slowest.took >= LONG)
+    {
+        let worker = match stage {
+            Stage::Stamped if trace.begin() > trace.timeline.created => {
+                ": the delay after a failure, and the limits of the class".to_owned()
+            }
+            stage => format!(", the work of {}", stage.worker()),
+        };
+        lines.push(format!("Longest: {} until `{}`{worker}.", seconds(took), name(stage)));
+    }
+    lines.extend(waiting(trace, now));
+    lines.extend(trace.idle.iter().map(|why| format!("Nobody works on it: {}", line(why, usize::MAX))));
+    if let Some(failure) = trace.claim.last_failure.as_ref().filter(|_| !trace.is_bound()) {
+        let (reason, message) = (line(&failure.reason, usize::MAX), line(&failure.message, usize::MAX));
+        let ago = age(now - failure.at);
+        lines.push(format!("{} run {} failed {ago} ago: {reason}: {message}", failure.operation, failure.attempt));
+        if matches!(progress(&trace.claim), Some(Progress::Failed | Progress::Deleting)) && trace.refused.is_none() {
+            lines.push(format!("  To try again now: kubectl flex retry {}", trace.claim.name));
+        }
+    }
+    let events = trace.events.iter().filter(|event| !is_harmless(event, trace));
+    lines.extend(events.take(EVENTS).map(|event| event_text(event, now)));
+    lines.extend(trace.unseen.iter().map(|what| format!("Not seen: {}", line(what, usize::MAX))));
+    lines.join("\n") + "\n"
+}
+
+fn headline(trace: &Trace, now: i64) -> String {
+    let claim = &trace.claim;
+    let class = claim.class.as_deref().map_or(String::new(), |class| format!(" of class {}", line(class, usize::MAX)));
+    let created = age(now - claim.created);
+    let state = match (&claim.volume_name, trace.is_bound(), claim.terminating) {
+        (_, _, true) => "is being deleted".to_owned(),
+        (Some(volume), true, _) => format!("is bound to volume {}", line(volume, usize::MAX)),
+        // A user may have named any volume.
+        (Some(volume), false, _) => format!("waits for volume {}", line(volume, usize::MAX)),
+        (None, ..) => match (&trace.refused, trace.warning()) {
+            (Some(why), _) => format!("is refused: {}", line(why, usize::MAX)),
+            (None, Some(warning)) => format!("has no volume yet: {}", line(&warning.message, usize::MAX)),
+            (None, None) => "has no volume yet".to_owned(),
+        },
+    };
+    format!("Claim {}{class}, created {created} ago, {state}.", claim.name)
+}
+
+/// Returns the lines of the failed attempts before the last attempt, each with its cause.
+fn earlier(trace: &Trace) -> Vec<String> {
+    let (first, last) = trace.earlier();
+    let mut lines = attempts(first, trace.timeline.created);
+    match trace.failed.left_out() {
+        0 => {}
+        1 => lines.push("One more failed attempt is left out.".to_owned()),
+        number => lines.push(format!("{number} more failed attempts are left out.")),
+    }
+    // The end of the attempt before is not known.
+    let begin = last.first().and_then(|attempt| attempt.timeline.began());
+    lines.extend(attempts(last, begin.unwrap_or(trace.timeline.created)));
+    lines
+}
+
+/// Returns the lines of failed attempts. The first one follows on `begin`, in milliseconds since 1970.
+fn attempts(attempts: &[FailedAttempt], mut begin: i64) -> Vec<String> {
+    let attempt = |attempt: &FailedAttempt| {
+        let mut lines = stages(&attempt.timeline, begin);
+        begin = attempt.ended();
+        let (reason, message) = (line(&attempt.reason, usize::MAX), line(&attempt.message, usize::MAX));
+        lines.push(format!("Failed: {reason}: {message}"));
+        lines
+    };
+    attempts.iter().flat_map(attempt).collect()
+}
+
+/// Returns a line for each stage: when it was reached, how long it took, and a bar. The first stage took the time since
+/// `begin`, in milliseconds since 1970. The bars begin there.
+fn stages(timeline: &Timeline, begin: i64) -> Vec<String> {
+    let stages = timeline.stages_since(begin);
+    let (Some(first), Some(last)) = (stages.first(), stages.last()) else { return Vec::new() };
+    let begin = first.after - first.took;
+    let total = (last.after - begin).max(1);
+    let attempt = match timeline.attempt {
+        0 => "POOLED VOLUME".to_owned(),
+        number => format!("ATTEMPT {number}"),
+    };
+    let mut lines = vec![format!("{attempt:<16}{:>10}{:>10}", "AFTER", "TOOK")];
+    lines.extend(stages.iter().map(|reached| {
+        let Reached { stage, after, took } = *reached;
+        let text = format!(
+            "{:<16}{:>10}{:>10}  {}",
+            name(stage),
+            seconds(after),
+            seconds(took),
+            bar(after - begin, took, total)
+        );
+        text.trim_end().to_owned()
+    }));
+    lines
+}
+
+/// Returns the name of a stage in words.
+fn name(stage: Stage) -> String {
+    stage.name().replace('-', " ")
+}
+
+/// Draws the time from `after - took` to `after` on a line of `total`.
+fn bar(after: i64, took: i64, total: i64) -> String {
+    let column = |at: i64| usize::try_from((at.saturating_mul(BAR) + total / 2) / total).unwrap_or_default();
+    let (from, to) = (column(after - took), column(after));
+    let width = if took > 0 { (to - from).max(1) } else { 0 };
+    format!("{}{}", " ".repeat(from), "█".repeat(width))
+}
+
+fn seconds(milliseconds: i64) -> String {
+    match milliseconds {
+        ..60_000 => format!("{}.{:02} s", milliseconds / 1000, milliseconds % 1000 / 10),
+        _ => age(milliseconds / 1000),
+    }
+}
+
+/// Says for whom the claim waits, and since when, unless the headline says it.
+fn waiting(trace: &Trace, now: i64) -> Option<String> {
+    let waits = !trace.is_bound() && !trace.claim.terminating && !trace.has_no_worker() && trace.warning().is_none();
+    let next = trace.timeline.next().filter(|_| waits)?;
+    if let Some(who) = left_to_populator(&trace.claim) {
+        return Some(format!("Waits for others: {}.", line(&who, usize::MAX)));
+    }
+    let since = trace.timeline.stages().last().map_or(0, |last| last.after / 1000) + trace.timeline.created / 1000;
+    Some(format!(
+        "Waits for `{}` since {}, the work of {}.",
+        name(next),
+        age(now - since),
+        trace.timeline.next_worker()
+    ))
+}
+
+/// Checks whether an event is the warning of the PV controller on claims of a class without a StorageClass object.
+fn is_harmless(event: &ClaimEvent, trace: &Trace) -> bool {
+    let class = trace.claim.class.as_deref().unwrap_or_default();
+    let is_served = trace.idle.is_none() && trace.unseen.is_empty();
+    is_served && !event.is_ours && event.message == format!("storageclass.storage.k8s.io \"{class}\" not found")
+}
+
+/// Returns an event with what its reader can do.
+fn event_text(event: &ClaimEvent, now: i64) -> String {
+    let ClaimEvent { reason, message, warning, is_ours, count, at } = event;
+    let kind = if *warning { "Warning" } else { "Event" };
+    let times = if *count > 1 { format!(", {count} times") } else { String::new() };
+    let (name, message) = (line(reason, usize::MAX), line(message, usize::MAX));
+    let text = format!("{kind} {name}, {} ago{times}: {message}", age(now - at));
+    match remedy(reason, *is_ours) {
+        Some(remedy) => format!("{text}\n  To do: {remedy}"),
+        None => text,
+    }
+}
+
+/// Returns what the reader of an event can do; `None` if nothing is to be done, or nobody knows.
+fn remedy(name: &str, is_ours: bool) -> Option<String> {
+    let of_kubernetes = match name {
+        "WaitForFirstConsumer" => Some("Create a pod that uses the claim."),
+        "WaitForPodScheduled" => Some("See why the claim's pod is not scheduled: kubectl describe pod."),
+        _ => None,
+    };
+    let ours = || reason::ALL.iter().find(|reason| reason.name == name).map(|reason| reason.remedy);
+    let remedy = if is_ours { ours() } else { of_kubernetes }?;
+    (!remedy.to_lowercase().starts_with("nothing")).then(|| unlinked(remedy))
+}
+
+#[cfg(test)]
+#[path = "text_tests.rs"]
+mod tests;

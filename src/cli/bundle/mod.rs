@@ -1,9 +1,0 @@
-//! `support-bundle` and `replay`: the state of a cluster in a file, and what would be decided about it.
-
-pub(super) mod archive;
-mod decisions;
-mod distrust;
-mod record;
-
-pub(super) use self::decisions::{ReplayArgs, replay};
-pub(super) use self::record::{SupportBundleArgs, support_bundle};
