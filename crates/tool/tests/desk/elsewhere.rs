@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{Answer, Files, call, command, without_front};
 
 /// A program that keeps the contract.
-const GOOD: &str = include_str!("good.sh");
+const GOOD: &str = include_str!("wrong/right.sh");
 /// The flags of its config.
 const CONFIG: [&str; 4] = ["--storage", "/srv/volumes", "--set", "run-as-user=0"];
 /// All operations of the program.

@@ -20,7 +20,7 @@ const SOME: [&str; 9] = [
 ];
 
 /// Writes a provisioner in a language, and returns the directory.
-pub(super) fn written(files: &Files, language: &str) -> String {
+fn written(files: &Files, language: &str) -> String {
     let mut new = command(&["new", "mine", "--from", language, "--operations", "expand,clone,snapshot,list,capacity"]);
     let answer: Answer = new.current_dir(files.path("")).output().expect("the command starts").into();
     assert_eq!((answer.code, answer.out.lines().count()), (Some(0), 3), "{answer:?}");

@@ -8,6 +8,8 @@ id=${CLAIM_UUID:-}
 sid=${SNAPSHOT_ID:-}
 volume=$base/$id
 half=$base/.half-$id
+snapshot=$base/.snapshot-$sid
+half_snapshot=$base/.half-$sid
 case $OPERATION in delete) ids=$id ;; *) ids=$id${CLONE_OF:-}$sid ;; esac
 case $ids in *[!0-9a-f-]*) exec flex-pv fail never "an id is no UUID" ;; esac
 case $OPERATION:$id in delete:) exec flex-pv fail never "the run has no id" ;; esac
@@ -18,7 +20,7 @@ provision)
         if [ -n "$CLONE_OF" ]; then
             flex-pv copy "$base/$CLONE_OF" "$half"
         elif [ -n "$sid" ]; then
-            flex-pv copy "$base/.snapshot-$sid" "$half"
+            flex-pv copy "$snapshot" "$half"
         else
             mkdir "$half"
             chmod 0777 "$half"
@@ -30,13 +32,13 @@ provision)
 delete) exec flex-pv remove "$volume" "$half" ;;
 expand | modify) [ -d "$volume" ] || exec flex-pv fail never "the volume is lost" ;;
 snapshot)
-    if [ ! -d "$base/.snapshot-$sid" ]; then
-        flex-pv remove "$base/.half-$sid"
-        flex-pv copy "$volume" "$base/.half-$sid"
-        flex-pv rename "$base/.half-$sid" "$base/.snapshot-$sid"
+    if [ ! -d "$snapshot" ]; then
+        flex-pv remove "$half_snapshot"
+        flex-pv copy "$volume" "$half_snapshot"
+        flex-pv rename "$half_snapshot" "$snapshot"
     fi
     ;;
-delete-snapshot) exec flex-pv remove "$base/.snapshot-$sid" "$base/.half-$sid" ;;
+delete-snapshot) exec flex-pv remove "$snapshot" "$half_snapshot" ;;
 list)
     names=$(ls "$base")
     { for name in $names; do echo "volume $name - $base/$name"; done; echo end; } | flex-pv list
