@@ -148,7 +148,9 @@ async fn orchestrate(args: Flags, log: Log) -> anyhow::Result<ExitCode> {
     let replica =
         replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
     let renewed = context.metrics.lease_age.clone();
-    let (candidate, leading) = LeaderElector::new(client.clone(), identity.lease(), replica.clone(), fence, renewed);
+    let lease = identity.lease();
+    let (candidate, leading) =
+        LeaderElector::new(client.clone(), lease, replica.clone(), fence, renewed, cluster.clone());
     tokio::spawn(log.follow(candidate.log_filter(), context.clock.clone()));
     let policies = PolicyStates::default();
     if let Some(address) = status_address.0 {
@@ -179,7 +181,7 @@ async fn orchestrate(args: Flags, log: Log) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Works while this replica leads, until a signal or the end of the election stops it.
+/// Notes whether this replica leads, until a signal or the end of the election stops it.
 async fn lead_until_signal(context: &Context, mut leading: watch::Receiver<bool>) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     loop {
@@ -192,10 +194,7 @@ async fn lead_until_signal(context: &Context, mut leading: watch::Receiver<bool>
                 }
                 let leads = *leading.borrow_and_update();
                 context.metrics.leader.set(i64::from(leads));
-                if leads {
-                    context.cluster.begin_term();
-                } else {
-                    context.cluster.queue.pause();
+                if !leads {
                     context.metrics.forget();
                     context.sweep.forget();
                     context.last_hour.forget();

@@ -326,6 +326,7 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         node_gone_policy: NodeGone::Hold,
         delete_run_state: RunState::NotCached,
         delete_job: None,
+        unwanted_job: None,
         expand,
         modify,
     };

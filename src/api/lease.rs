@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use super::fence::Fence;
 use crate::metrics::Age;
+use crate::state::ClusterState;
 
 /// The time without a renewal after which a term ends.
 pub const TERM: Duration = Duration::from_secs(15);
@@ -82,13 +83,25 @@ pub enum LeaseStep {
     Wait,
 }
 
+/// A term: each replica that takes the Lease counts its transitions up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Term {
+    /// The UID of the Lease.
+    lease: String,
+    transitions: i32,
+}
+
+impl Term {
+    fn of(lease: &Lease) -> Self {
+        let transitions = lease.spec.as_ref().and_then(|spec| spec.lease_transitions);
+        Term { lease: lease.metadata.uid.clone().unwrap_or_default(), transitions: transitions.unwrap_or_default() }
+    }
+}
+
 /// What a candidate has written.
 enum Written {
-    /// The Lease, which it holds.
-    Lease {
-        /// It did not hold the Lease before.
-        takes: bool,
-    },
+    /// The Lease, which it holds for this term.
+    Lease(Term),
     /// Nothing, because another replica leads.
     Nothing,
     /// Nothing, because somebody else has written the Lease meanwhile.
@@ -123,22 +136,24 @@ pub struct LeaderElector {
     holder: watch::Sender<String>,
     fence: Fence,
     renewed: Age,
+    cluster: ClusterState,
 }
 
 impl LeaderElector {
-    /// Makes a candidate with the name `me` for a Lease. The candidate leads when the receiver says
-    /// so, and the fence is open meanwhile. `renewed` is the time since the candidate's last write of the Lease.
+    /// Makes a candidate with the name `me` for a Lease. The candidate leads when the receiver says so: meanwhile the queue of
+    /// the cluster works, and the fence is open. `renewed` is the time since the candidate's last write of the Lease.
     pub fn new(
         client: Client,
         lease: ObjectName,
         me: String,
         fence: Fence,
         renewed: Age,
+        cluster: ClusterState,
     ) -> (Self, watch::Receiver<bool>) {
         let (leading, receiver) = watch::channel(false);
         let (api, name) = (Api::namespaced(client, &lease.namespace), lease.name);
         let (holder, log_filter) = (watch::Sender::default(), watch::Sender::new(None));
-        (LeaderElector { api, name, me, leading, log_filter, holder, fence, renewed }, receiver)
+        (LeaderElector { api, name, me, leading, log_filter, holder, fence, renewed, cluster }, receiver)
     }
 
     /// Returns the annotation of the Lease with another log filter, and its changes.
@@ -154,20 +169,14 @@ impl LeaderElector {
     /// Competes until `stop` says otherwise, then releases the Lease.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut observed: Option<(String, Instant)> = None;
-        let mut renewed: Option<Instant> = None;
+        let (mut renewed, mut term): (Option<Instant>, Option<Term>) = (None, None);
         loop {
             // The term counts from before the write, because from then on others may see the Lease unchanged.
             let began = Instant::now();
             match tokio::time::timeout(remaining(renewed, LEASE_POLL * 2), self.poll(&mut observed)).await {
-                Ok(Ok(Some(takes))) => {
-                    // If another replica has led meanwhile, this is another term.
-                    if takes {
-                        self.lead(false);
-                    }
+                Ok(Ok(Some(held))) => {
                     renewed = Some(began);
-                    self.fence.open(began + RENEW_BY);
-                    self.renewed.begin(began);
-                    self.lead(true);
+                    self.hold(&mut term, held, began);
                 }
                 Ok(Ok(None)) => {
                     renewed = None;
@@ -197,26 +206,52 @@ impl LeaderElector {
         }
     }
 
+    /// Leads from a write of the Lease on. `term` is the last in which this replica led.
+    ///
+    /// Whoever takes the Lease counts its transitions up, by a write that rests on the Lease's version. So while Lease and
+    /// count stay the same, nobody else has led, even if this replica paused because it could not renew: what it knows of its
+    /// Jobs is still true, and the term goes on. Otherwise the ledgers would forget the Jobs that it created, and close them.
+    fn hold(&self, term: &mut Option<Term>, held: Term, began: Instant) {
+        let goes_on = term.as_ref() == Some(&held);
+        if !goes_on {
+            self.lead(false);
+        }
+        // The ledgers are those of the term before any of its writes can pass the fence.
+        if !*self.leading.borrow() {
+            match goes_on {
+                true => self.cluster.resume_term(),
+                false => self.cluster.begin_term(),
+            }
+        }
+        *term = Some(held);
+        self.fence.open(began + RENEW_BY);
+        self.renewed.begin(began);
+        self.lead(true);
+    }
+
     fn lead(&self, leads: bool) {
         if !leads {
             self.fence.close();
         }
         let changed = self.leading.send_if_modified(|leading| std::mem::replace(leading, leads) != leads);
+        if changed && !leads {
+            self.cluster.queue.pause();
+        }
         if changed {
             tracing::info!(me = self.me, leads, "leadership changed");
         }
     }
 
-    /// Reads the Lease, and takes one step. If this candidate leads, returns whether it has just taken the Lease.
-    async fn poll(&self, observed: &mut Option<(String, Instant)>) -> Result<Option<bool>, kube::Error> {
+    /// Reads the Lease, and takes one step. Returns the term, if this candidate leads.
+    async fn poll(&self, observed: &mut Option<(String, Instant)>) -> Result<Option<Term>, kube::Error> {
         match self.step(observed).await? {
             Written::Conflict => {}
-            Written::Lease { takes } => return Ok(Some(takes)),
+            Written::Lease(term) => return Ok(Some(term)),
             Written::Nothing => return Ok(None),
         }
         // Somebody else wrote first: another replica, or an admin who annotates the Lease. The holder says which.
         match self.step(observed).await? {
-            Written::Lease { takes } => Ok(Some(takes)),
+            Written::Lease(term) => Ok(Some(term)),
             Written::Nothing | Written::Conflict => Ok(None),
         }
     }
@@ -254,15 +289,14 @@ impl LeaderElector {
                 }),
             }
         };
-        let step = decide(view.as_ref(), &self.me);
-        let written = match step {
+        let written = match decide(view.as_ref(), &self.me) {
             LeaseStep::Wait => return Ok(Written::Nothing),
             LeaseStep::Create => self.api.create(&PostParams::default(), &wanted(None, true)).await,
             LeaseStep::Renew => self.api.replace(&self.name, &PostParams::default(), &wanted(lease, false)).await,
             LeaseStep::Take => self.api.replace(&self.name, &PostParams::default(), &wanted(lease, true)).await,
         };
         match written {
-            Ok(_) => Ok(Written::Lease { takes: step != LeaseStep::Renew }),
+            Ok(lease) => Ok(Written::Lease(Term::of(&lease))),
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(Written::Conflict),
             Err(error) => Err(error),
         }
@@ -289,7 +323,13 @@ fn with_version(mut metadata: ObjectMeta, me: &str) -> ObjectMeta {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use kube::client::Body;
+
     use super::*;
+    use crate::clock::Clock;
+    use crate::state::testing::default_identity;
 
     #[test]
     fn a_command_writes_only_for_a_leader_of_its_own_version() {
@@ -313,6 +353,36 @@ mod tests {
             (None, "no orchestrator leads"),
         ] {
             assert!(verify_version(lease.as_ref()).is_err_and(|why| why.contains(says)), "{says}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_ledgers_are_those_of_a_term_when_its_writes_pass_and_a_pause_ends_no_term() {
+        let cluster = ClusterState::new(default_identity(), Clock::default());
+        cluster.queue.pause();
+        let fence = Fence::default();
+        let silent = |_: http::Request<Body>| std::future::pending::<Result<http::Response<Body>, Infallible>>();
+        let client = Client::new(tower::service_fn(silent), "own");
+        let lease = ObjectName::new("own", "lease");
+        let (elector, leading) =
+            LeaderElector::new(client, lease, "me".into(), fence.clone(), Age::default(), cluster.clone());
+        let held = |lease: &str, transitions| Term { lease: lease.into(), transitions };
+        let mut term = None;
+        let mut number = cluster.index().term();
+        // Another replica took the Lease in between, or it was deleted.
+        for next in [held("uid", 1), held("uid", 3), held("another", 3)] {
+            elector.hold(&mut term, next.clone(), Instant::now());
+            number += 1;
+            assert_eq!((fence.is_open(), *leading.borrow(), cluster.index().term()), (true, true, number));
+            assert!(!cluster.index_mut().begin_opening("job", "pod"), "the answer was of another term");
+            cluster.index_mut().record_answer("job".into(), number);
+            elector.hold(&mut term, next.clone(), Instant::now());
+            // It cannot renew for a while.
+            elector.lead(false);
+            assert_eq!((fence.is_open(), *leading.borrow()), (false, false));
+            elector.hold(&mut term, next, Instant::now());
+            assert_eq!((fence.is_open(), *leading.borrow(), cluster.index().term()), (true, true, number));
+            assert!(cluster.index_mut().begin_opening("job", "pod"), "the Job is still its own");
         }
     }
 

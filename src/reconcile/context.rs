@@ -197,7 +197,7 @@ impl Context {
         // The expectation begins before the Job exists, because the watch may be faster than the answer.
         let term = {
             let mut index = self.cluster.index_mut();
-            index.begin_creation(&name.name);
+            index.begin_creation(&name);
             index.term()
         };
         let _creation = Creation { context: self, job: &name };

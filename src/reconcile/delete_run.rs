@@ -91,7 +91,7 @@ async fn has_unseen_job(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::convert::Infallible;
     use std::sync::{Arc, Mutex};
 
@@ -114,7 +114,7 @@ mod tests {
     type Asked = Arc<Mutex<Vec<String>>>;
 
     /// Returns a context whose API server has one object, at this path.
-    fn context(there: String) -> (Arc<Context>, Asked) {
+    pub(in crate::reconcile) fn context(there: String) -> (Arc<Context>, Asked) {
         let asked = Asked::default();
         let answer = {
             let asked = asked.clone();

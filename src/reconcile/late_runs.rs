@@ -60,8 +60,8 @@ pub(super) async fn reconcile(context: &Context, id: &str) -> Result<Requeue, Wr
         let index = context.cluster.index();
         (index.jobs_of(id), index.pods_of(id))
     };
-    let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_for_claim() && !job.terminating).collect();
-    let made = jobs.iter().any(|job| job.run_labels.operation == Operation::Provision);
+    let jobs: Vec<Arc<Job>> = all.into_iter().filter(|job| job.is_for_claim()).collect();
+    let made = jobs.iter().any(|job| job.run_labels.operation == Operation::Provision && !job.terminating);
     let volume = if made { context.writes.read_volume(&names::pv_name(id)).await? } else { None };
     let volume = match volume {
         None => LateVolume::Gone,
@@ -75,7 +75,7 @@ pub(super) async fn reconcile(context: &Context, id: &str) -> Result<Requeue, Wr
 pub(super) struct Leftovers<'a> {
     /// The id.
     pub id: &'a str,
-    /// The Jobs of the id.
+    /// The Jobs of the id, also those that are terminating.
     pub jobs: &'a [Arc<Job>],
     /// The pods of the id.
     pub pods: &'a [Arc<Pod>],
@@ -106,25 +106,28 @@ impl Leftovers<'_> {
 pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers<'_>) -> Result<Requeue, WriteError> {
     let Operations { stores, deletes } = leftovers.operations();
     let of = |operation: Operation| leftovers.jobs.iter().filter(move |job| job.run_labels.operation == operation);
-    let stored: Vec<_> = of(stores).cloned().collect();
+    let stored: Vec<_> = of(stores).filter(|job| !job.terminating).cloned().collect();
+    // The next run may have the name of a Job that is terminating.
+    let state = |job: &Job| match job.terminating {
+        true => RunState::MayBeRunning,
+        false => context.run_state(leftovers.jobs, leftovers.pods, &job.name.name),
+    };
     let cleared: Vec<_> = of(deletes)
         .filter(|job| job.name.name == job::name(deletes, leftovers.id, job.run_labels.attempt, SCOPE))
-        .map(|job| (job.run_labels.attempt, context.run_state(leftovers.jobs, leftovers.pods, &job.name.name)))
+        .map(|job| (job.run_labels.attempt, state(job)))
         .collect();
     let recipe = context.recipe_of_jobs(&stored).map(|recipe| {
         let class_recipe = context.class_recipe(&recipe.class);
         recipe_with_current_program(recipe, class_recipe.as_ref().map(|recipe| &recipe.effective_config))
     });
     let observed: Vec<&Job> = stored.iter().map(Arc::as_ref).collect();
-    let succeeded =
-        |job: &Arc<Job>| context.run_state(leftovers.jobs, leftovers.pods, &job.name.name) == RunState::Succeeded;
     let Decision { rule, step, requeue_at, event } = late_runs::decide(
         &Observed {
             creating_jobs: &observed,
             has_running_pods: flex_core::run::view::has_running_pods(leftovers.pods, stores),
             volume: leftovers.volume,
             // A snapshot run creates no object.
-            made_volume: leftovers.content.is_none() && stored.iter().any(succeeded),
+            made_volume: leftovers.content.is_none() && stored.iter().any(|job| state(job) == RunState::Succeeded),
             is_of_snapshot: leftovers.content.is_some(),
             recipe: recipe.as_deref(),
             deletes: &cleared,
@@ -142,7 +145,8 @@ pub(super) async fn reconcile_leftovers(context: &Context, leftovers: &Leftovers
     }
     match (step, &recipe, stored.first()) {
         (Step::Clear, ..) => {
-            for job in stored.iter().chain(leftovers.jobs.iter().filter(|job| job.run_labels.operation != stores)) {
+            let others = leftovers.jobs.iter().filter(|job| job.run_labels.operation != stores && !job.terminating);
+            for job in stored.iter().chain(others) {
                 context.remove_run(job).await?;
             }
             Ok(Requeue::Done)
@@ -168,8 +172,8 @@ async fn start(
     let request = match batch::request_of(job, leftovers.id) {
         Ok(own) => {
             // The Jobs of earlier attempts may be gone.
-            let is_only =
-                own.attempt <= 1 && leftovers.jobs.iter().filter(|job| job.run_labels.operation == stores).count() == 1;
+            let is_late = |job: &&Arc<Job>| job.run_labels.operation == stores && !job.terminating;
+            let is_only = own.attempt <= 1 && leftovers.jobs.iter().filter(is_late).count() == 1;
             let start = AttemptStart { attempt, ts: context.timestamp() };
             late_runs::delete_request(own, recipe, operation, start, is_only)
         }
@@ -209,6 +213,47 @@ async fn start(
         Some(cause) => {
             tracing::warn!(job = %run.name, cause.message, "what a late run may have made cannot be deleted now");
             Ok(Requeue::After(REFUSED_RETRY))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::delete_run::tests::context;
+    use crate::state::index::WatchChange;
+    use crate::state::testing::recipe;
+    use flex_core::config::classes::{Revision, Stored};
+    use flex_core::run::view::RunLabels;
+
+    /// The gate has deleted the Job of the delete run, and the next one has its name.
+    #[tokio::test]
+    async fn a_delete_run_waits_until_the_job_with_its_name_is_gone() {
+        let recipe = recipe(&[]);
+        let job_of = |operation: Operation, name: &str| Job {
+            name: ObjectName::new("own", name),
+            recipe_version: recipe.version(),
+            run_labels: RunLabels {
+                operation: operation.as_str().into(),
+                id: "id".into(),
+                attempt: 1,
+                class: recipe.class.clone(),
+            },
+            ..Job::default()
+        };
+        let late = Job { is_over: true, ..job_of(Operation::Provision, "provision-id-1") };
+        let name = job::name(Operation::Delete, "id", 1, SCOPE);
+        let ending = Job { terminating: true, ..job_of(Operation::Delete, &name) };
+        for (jobs, is_started) in [(vec![late.clone()], true), (vec![late, ending], false)] {
+            let (context, asked) = context(String::new());
+            let effective_config = recipe.effective_config.clone();
+            let hash = effective_config.hash();
+            let stored = Stored::Recipe(hash, Revision { number: 1, effective_config, created: 0 });
+            context.cluster.index_mut().change_stored(WatchChange::Apply(stored));
+            let jobs: Vec<_> = jobs.into_iter().map(Arc::new).collect();
+            let leftovers = Leftovers { id: "id", jobs: &jobs, pods: &[], volume: LateVolume::Gone, content: None };
+            reconcile_leftovers(&context, &leftovers).await.unwrap();
+            assert_eq!(!asked.lock().unwrap().is_empty(), is_started);
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Answers: the Jobs whose creation the API server answered to this process in this term, and the pods of them that it opened.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
+use flex_core::object::ObjectName;
 use flex_core::run::gate::Answer;
 use flex_core::run::view::Pod;
 
@@ -9,12 +11,14 @@ use flex_core::run::view::Pod;
 #[derive(Debug, Default)]
 pub struct Answers {
     answered: HashMap<String, Answer>,
-    /// Jobs that this process deletes because it will never open them.
-    closed: HashSet<String>,
+    /// Jobs that this process deletes, and whether it closes them.
+    deleted: HashMap<String, bool>,
     /// Jobs whose runs were withdrawn before their creation was answered.
     withdrawn: HashSet<String>,
+    /// Jobs whose pod has ended, or is gone, and still had its gate.
+    unopened: HashSet<String>,
     /// How often it has closed a Job, by the names of the Jobs.
-    closes: HashMap<String, u32>,
+    closes: HashMap<ObjectName, u32>,
 }
 
 impl Answers {
@@ -58,8 +62,7 @@ impl Answers {
 
     /// Records what a watch shows of a pod.
     pub fn see(&mut self, pod: &Pod) {
-        let never_runs = pod.terminating && pod.node.is_none();
-        if (pod.is_over() || never_runs)
+        if has_ended(pod)
             && let Some(answer) = self.answered.get_mut(&pod.job_uid)
             && answer.opened.as_ref() == Some(&pod.uid)
         {
@@ -67,28 +70,54 @@ impl Answers {
         }
     }
 
+    /// Records what a watch shows of the gate of a pod, at last that the pod is gone.
+    pub fn see_gate(&mut self, pod: &Pod, is_gone: bool) {
+        match pod.gate {
+            None => drop(self.unopened.remove(&pod.job_uid)),
+            Some(_) if is_gone || has_ended(pod) => drop(self.unopened.insert(pod.job_uid.clone())),
+            Some(_) => {}
+        }
+    }
+
+    /// Checks whether a pod of a Job had its gate to the end.
+    pub fn has_unopened_pod(&self, job_uid: &str) -> bool {
+        self.unopened.contains(job_uid)
+    }
+
     /// Records that a Job is about to be deleted because it will never be opened.
-    pub fn close(&mut self, job_uid: &str, job: &str) {
-        if self.closed.insert(job_uid.to_owned()) {
-            *self.closes.entry(job.to_owned()).or_default() += 1;
+    pub fn close(&mut self, job_uid: &str, job: &ObjectName) {
+        if let Entry::Vacant(deletion) = self.deleted.entry(job_uid.to_owned()) {
+            deletion.insert(true);
+            *self.closes.entry(job.clone()).or_default() += 1;
         }
     }
 
     /// Returns how often a Job of this name was closed in this term.
-    pub fn closes(&self, job: &str) -> u32 {
+    pub fn closes(&self, job: &ObjectName) -> u32 {
         self.closes.get(job).copied().unwrap_or_default()
     }
 
-    /// Checks whether this process has deleted a Job because it would never open it.
+    /// Records that this process is about to delete a Job.
+    pub fn delete(&mut self, job_uid: &str) {
+        self.deleted.entry(job_uid.to_owned()).or_default();
+    }
+
+    /// Checks whether this process has deleted a Job, or tried to.
+    pub fn is_deleted(&self, job_uid: &str) -> bool {
+        self.deleted.contains_key(job_uid)
+    }
+
+    /// Checks whether this process has closed a Job, or tried to. Its runs begin again.
     pub fn is_closed(&self, job_uid: &str) -> bool {
-        self.closed.contains(job_uid)
+        self.deleted.get(job_uid).is_some_and(|closes| *closes)
     }
 
     /// Forgets a Job that is gone.
     pub fn forget(&mut self, job_uid: &str) {
         self.answered.remove(job_uid);
-        self.closed.remove(job_uid);
+        self.deleted.remove(job_uid);
         self.withdrawn.remove(job_uid);
+        self.unopened.remove(job_uid);
     }
 
     /// Forgets all answers, because another term begins: another leader may have led in between.
@@ -97,6 +126,11 @@ impl Answers {
         self.withdrawn.clear();
         self.closes.clear();
     }
+}
+
+/// Checks whether a pod has ended, or never gets a node.
+fn has_ended(pod: &Pod) -> bool {
+    pod.is_over() || (pod.terminating && pod.node.is_none())
 }
 
 #[cfg(test)]
@@ -140,15 +174,40 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_job_is_known_until_it_is_gone() {
+    fn a_job_whose_pod_had_its_gate_to_the_end_is_known_until_it_is_gone() {
+        let pod = |gate: Option<usize>, terminating| Pod { job_uid: "job".into(), gate, terminating, ..Pod::default() };
         let mut answers = Answers::default();
-        answers.close("job", "name");
-        answers.close("job", "name");
-        answers.close("other", "name");
-        assert_eq!(answers.closes("name"), 2);
-        answers.begin_term();
-        assert_eq!((answers.is_closed("job"), answers.closes("name")), (true, 0));
+        answers.see_gate(&pod(Some(0), false), false);
+        assert!(!answers.has_unopened_pod("job"), "somebody may open it");
+        for (ended, is_gone) in [(pod(Some(0), true), false), (pod(Some(0), false), true)] {
+            answers.see_gate(&ended, is_gone);
+            assert!(answers.has_unopened_pod("job"));
+            answers.begin_term();
+            assert!(answers.has_unopened_pod("job"), "whoever leads");
+            answers.see_gate(&pod(None, false), false);
+            assert!(!answers.has_unopened_pod("job"), "another pod was opened");
+        }
+        answers.see_gate(&pod(Some(0), true), false);
         answers.forget("job");
-        assert!(!answers.is_closed("job"));
+        assert!(!answers.has_unopened_pod("job"));
+    }
+
+    #[test]
+    fn a_job_that_this_process_deletes_is_known_until_it_is_gone() {
+        let mut answers = Answers::default();
+        let name = ObjectName::new("admin", "name");
+        answers.close("job", &name);
+        answers.close("job", &name);
+        answers.close("other", &name);
+        assert_eq!((answers.closes(&name), answers.closes(&ObjectName::new("own", "name"))), (2, 0));
+        answers.begin_term();
+        assert_eq!((answers.is_deleted("job"), answers.closes(&name)), (true, 0));
+        answers.delete("third");
+        answers.close("third", &name);
+        assert_eq!((answers.is_deleted("third"), answers.closes(&name)), (true, 0));
+        answers.delete("job");
+        assert!(answers.is_closed("job") && !answers.is_closed("third"), "the run of the third is not wanted");
+        answers.forget("job");
+        assert!(!answers.is_deleted("job"));
     }
 }

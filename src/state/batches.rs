@@ -385,9 +385,10 @@ impl Batches {
         let entries = entries.into_iter().map(|weighed| weighed.entry);
         let (entries, gone): (Vec<_>, Vec<_>) = entries.partition(|entry| still_wants(name, entry, &facts.cache));
         let slots = gone.iter().filter_map(|entry| expectations.remove(&entry.member.job_name(name))).collect();
-        if !entries.is_empty() {
+        if let Some(first) = entries.first() {
+            let job = ObjectName::new(&first.target.namespace, name);
             let members = entries.iter().map(|entry| entry.member.job_name(name));
-            expectations.begin_creation(name, members, facts.now());
+            expectations.begin_creation(&job, members, facts.now());
         }
         ClosedBatch { entries, slots }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use flex_contract::operation::Operation;
+use flex_core::object::ObjectName;
 
 use crate::state::work_item::WorkItem;
 
@@ -53,7 +54,7 @@ impl Expectation {
 pub struct Expectations {
     jobs: BTreeMap<String, Expectation>,
     /// Jobs, of batches too, that are being created: no answer has arrived yet, however long that takes.
-    creating: BTreeSet<String>,
+    creating: BTreeSet<ObjectName>,
 }
 
 impl Expectations {
@@ -74,7 +75,7 @@ impl Expectations {
     }
 
     /// Checks whether a Job, of a batch too, is being created, and no answer has arrived yet.
-    pub fn is_being_created(&self, job: &str) -> bool {
+    pub fn is_being_created(&self, job: &ObjectName) -> bool {
         self.creating.contains(job)
     }
 
@@ -110,7 +111,7 @@ impl Expectations {
     /// Checks whether the watch may still show an expected Job.
     fn may_still_appear(&self, job: &str, expected: &Expectation, now: Duration) -> bool {
         let name = expected.batch_name().unwrap_or(job);
-        now.saturating_sub(expected.since) < EXPECTATION_TIMEOUT || self.creating.contains(name)
+        now.saturating_sub(expected.since) < EXPECTATION_TIMEOUT || self.creating.iter().any(|job| job.name == name)
     }
 
     /// Records the batch of a run whose slot is taken as `job`.
@@ -128,18 +129,19 @@ impl Expectations {
 
     /// Records that a Job is being created. That of a batch is in place of the Jobs of these members, and members that
     /// arrive from now on wait for it.
-    pub fn begin_creation(&mut self, name: &str, members: impl Iterator<Item = String>, now: Duration) {
-        for job in members {
-            self.jobs.entry(job).and_modify(|expected| expected.since = now);
+    pub fn begin_creation(&mut self, job: &ObjectName, members: impl Iterator<Item = String>, now: Duration) {
+        for member in members {
+            self.jobs.entry(member).and_modify(|expected| expected.since = now);
         }
-        self.expect(name, now);
-        self.creating.insert(name.to_owned());
+        self.expect(&job.name, now);
+        self.creating.insert(job.clone());
     }
 
     /// Records that the creation of a Job was answered, or will never be. The time of its expectation, and of those of
     /// its members, begins now: the request may arrive when nobody waits for its answer any more.
-    pub fn end_creation(&mut self, name: &str, now: Duration) {
-        self.creating.remove(name);
+    pub fn end_creation(&mut self, job: &ObjectName, now: Duration) {
+        self.creating.remove(job);
+        let name = job.name.as_str();
         let is_of_it = |job: &str, expected: &Expectation| job == name || expected.batch_name() == Some(name);
         self.jobs.iter_mut().filter(|(job, expected)| is_of_it(job, expected)).for_each(|(_, e)| e.since = now);
     }
@@ -177,16 +179,21 @@ mod tests {
         assert!(
             expectations.has_any("delete-a-", Duration::ZERO) && !expectations.has_any("delete-c-", Duration::ZERO)
         );
-        expectations.begin_creation("batch", ["delete-a-1".to_owned()].into_iter(), Duration::ZERO);
+        let batch = ObjectName::new("admin", "batch");
+        expectations.begin_creation(&batch, ["delete-a-1".to_owned()].into_iter(), Duration::ZERO);
+        let elsewhere = ObjectName::new("own", "batch");
+        assert!(expectations.is_being_created(&batch) && !expectations.is_being_created(&elsewhere));
+        expectations.end_creation(&elsewhere, Duration::ZERO);
         assert!(expectations.is_expected("delete-a-1", LATER) && !expectations.is_expected("delete-b-1", LATER));
         expectations.drop_expired(LATER);
         assert!(expectations.contains("delete-a-1") && !expectations.contains("delete-b-1"));
-        expectations.end_creation("batch", LATER);
+        expectations.end_creation(&batch, LATER);
         assert!(expectations.is_expected("batch", LATER) && !expectations.is_expected("batch", LATER * 2));
         assert_eq!(expectations.of_class("c", LATER).count(), 1);
-        expectations.begin_creation("delete-c-1", std::iter::empty(), LATER);
+        let single = ObjectName::new("admin", "delete-c-1");
+        expectations.begin_creation(&single, std::iter::empty(), LATER);
         assert!(expectations.is_expected("delete-c-1", LATER * 2), "its request is on its way");
-        expectations.end_creation("delete-c-1", LATER * 2);
+        expectations.end_creation(&single, LATER * 2);
         assert!(expectations.is_expected("delete-c-1", LATER * 2), "the request may have been lost, and arrive");
         assert!(!expectations.is_expected("delete-c-1", LATER * 3));
         assert_eq!(expectations.dissolve("batch"), [member]);
@@ -236,8 +243,9 @@ mod tests {
                         prop_assert_eq!(expectations.dissolve(&batch_name).len(), members);
                     }
                     4 => {
-                        expectations.begin_creation(&batch_name, model.keys().cloned(), Duration::ZERO);
-                        expectations.end_creation(&batch_name, Duration::ZERO);
+                        let job = ObjectName::new("admin", &batch_name);
+                        expectations.begin_creation(&job, model.keys().cloned(), Duration::ZERO);
+                        expectations.end_creation(&job, Duration::ZERO);
                     }
                     _ => {}
                 }

@@ -93,9 +93,18 @@ impl ClusterState {
 
     /// Begins a term as leader: reconciles everything, from the cache at this time.
     pub fn begin_term(&self) {
+        self.lead(Index::begin_term);
+    }
+
+    /// Goes on with a term after a pause in which nobody else led.
+    pub fn resume_term(&self) {
+        self.lead(Index::resume_term);
+    }
+
+    fn lead(&self, begin: fn(&mut Index) -> TermItems) {
         // From now on the queue loses no item, so that no change of the cache is missed.
         self.queue.resume();
-        let TermItems { items, checks } = self.index_mut().begin_term();
+        let TermItems { items, checks } = begin(&mut self.index_mut());
         self.queue.add_all(items);
         self.queue.check_all(checks);
     }

@@ -31,6 +31,11 @@ impl RemovedJobs {
         }
     }
 
+    /// Forgets all Jobs: those of another term may have been deleted by another leader.
+    pub fn begin_term(&mut self) {
+        self.0.clear();
+    }
+
     /// Forgets the Jobs of an id whose claim has its volume, or is gone.
     pub fn forget(&mut self, id: &str) {
         self.0.remove(id);

@@ -9,7 +9,7 @@ use flex_core::config::Recipe;
 use flex_core::object::label_value;
 use flex_core::run::view::Job;
 
-use crate::state::expectations::{Expectation, Expectations};
+use crate::state::expectations::{Expectation, Expectations, Membership};
 use crate::state::facts::Facts;
 use crate::state::fair_queue::{FairQueue, Flow, FreeSlots, SlotsPerName};
 use crate::state::slot_request::SlotRequest;
@@ -56,6 +56,34 @@ impl Slots {
         };
         self.expectations.add(job, expected);
         true
+    }
+
+    /// Keeps the slots of a Job that is gone, for the runs of its claims and volumes that begin again.
+    pub fn keep(&mut self, job: &Job, facts: &Facts) {
+        let members = (0..job.members.len()).filter_map(|number| job.as_seen_by(number, &[], false));
+        let alone = (job.members.is_empty() && needs_slot(job)).then(|| job.clone());
+        for run in members.chain(alone) {
+            let volume = run.volume.as_ref().and_then(|name| facts.cache.volumes.get(name));
+            let claim = run.claim.as_ref().and_then(|name| facts.cache.claims.get(name));
+            if volume.is_none() && claim.is_none_or(|claim| claim.is_bound()) {
+                continue;
+            }
+            let of_volume = volume.map(|volume| volume.user_namespace().to_owned());
+            let of_claim = run.claim.as_ref().map(|claim| claim.namespace.clone());
+            let for_pool = run.claim.as_ref().is_some_and(|claim| facts.is_pool_request_name(claim));
+            let item = run.claim.map(WorkItem::Claim).or(run.volume.map(WorkItem::Volume));
+            let expected = Expectation {
+                since: facts.now(),
+                class_label: run.run_labels.class,
+                operation: run.run_labels.operation.as_str().parse().ok(),
+                namespace: of_claim.or(of_volume).unwrap_or_default(),
+                for_pool,
+                node: run.node,
+                batch: run.batch.zip(item).map(|(batch, member)| Membership { batch: batch.name, member }),
+                ..Expectation::default()
+            };
+            self.expectations.add(&run.name.name, expected);
+        }
     }
 
     /// Checks whether the class has a slot for this run, after those that wait before it. An item in the queue counts

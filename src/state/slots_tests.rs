@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::state::expectations::EXPECTATION_TIMEOUT;
-use crate::state::testing::{CLASS, batch_job, facts, job, recipe, serve};
+use crate::state::testing::{CLASS, batch_job, claim, facts, job, recipe, serve};
 
 fn asks(claim: &str) -> SlotRequest {
     SlotRequest::claim(&ObjectName::new("team", claim))
@@ -162,6 +162,12 @@ fn operate(state: State, item: usize, operation: u8, slots: &mut Slots, facts: &
             slots.stop_waiting_for_slot(&asks(&name).item);
             State::Idle
         }
+        (6, State::Visible) => {
+            facts.cache.claims.apply(claim("team", &name, true));
+            facts.cache.runs.remove_job(&run.name);
+            slots.keep(&run, facts);
+            State::Expected
+        }
         _ => state,
     }
 }
@@ -170,7 +176,7 @@ proptest! {
     /// The slots in use are those of the items that have one, in any order of requests, results and departures. As long
     /// as an item waits and a slot is free, some item has its turn.
     #[test]
-    fn no_slot_is_lost(most in 1..4_usize, operations in prop::collection::vec((0..6_usize, 0..6_u8), 0..60)) {
+    fn no_slot_is_lost(most in 1..4_usize, operations in prop::collection::vec((0..6_usize, 0..7_u8), 0..60)) {
         let (_, mut facts) = facts();
         let recipe = serve(&mut facts, &[("max-in-flight", &most.to_string())]);
         let (mut slots, mut states) = (Slots::default(), [State::Idle; 6]);

@@ -13,6 +13,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
+use crate::gate::no_pods;
 use orchestrator::kubelet::{nfs_volume_of, requests};
 use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, phase, uid};
 use orchestrator::wait::{GUARD, pause, stays, unexpected, until};
@@ -24,15 +25,21 @@ fn is_batch(job: &Job) -> bool {
     job.name_any().contains("-batch-")
 }
 
-/// Waits for the run of a batch with this many claims, until it has begun. Returns its Job.
-async fn batch_of(ring: &Ring, count: usize) -> Job {
+/// Waits for the Job of a batch with this many claims, which is not the former one.
+async fn job_of_batch(ring: &Ring, count: usize, former: Option<&Job>) -> Job {
     let found = until(format!("a batch of {count}"), || async {
         let jobs = ring.all_jobs().await;
         let names: Vec<_> = jobs.iter().map(|job| (job.name_any(), requests(job).len())).collect();
-        let wanted = |job: &Job| is_batch(job) && requests(job).len() == count;
+        let is_former = |job: &Job| former.is_some_and(|former| former.metadata.uid == job.metadata.uid);
+        let wanted = |job: &Job| is_batch(job) && requests(job).len() == count && !is_former(job);
         jobs.into_iter().find(wanted).ok_or_else(|| format!("{names:?}"))
     });
-    let job = ring.explained(found).await;
+    ring.explained(found).await
+}
+
+/// Waits for the run of a batch with this many claims, until it has begun. Returns its Job.
+async fn batch_of(ring: &Ring, count: usize) -> Job {
+    let job = job_of_batch(ring, count, None).await;
     ring.begins(&job).await;
     job
 }
@@ -240,6 +247,49 @@ async fn a_failed_member_delays_no_other_and_is_retried_alone() {
         ring.pod_of(job).await;
         ring.pod_ends(job, 0, "").await;
     }
+    no_jobs_left(&ring).await;
+}
+
+#[tokio::test]
+async fn a_batch_that_a_former_leader_has_not_opened_is_made_again_in_its_slots() {
+    let mut ring = Ring::start().await;
+    let keys = [ANYWHERE, ("batch-size", "2"), ("batch-window", "5s"), ("max-in-flight", "3")];
+    ring.config("c", "c", &keys).await;
+    ring.claim("first", "c").await;
+    let id = uid(&ring.stamped("first").await);
+    let first = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.kill().await;
+    for claim in ["a", "b"] {
+        ring.claim(claim, "c").await;
+    }
+    // The Job gets its pod when its orchestrator is dead.
+    let quotas = no_pods(&ring).await;
+    ring.run().await;
+    let former = job_of_batch(&ring, 2, None).await;
+    ring.claim("waiting", "c").await;
+    ring.kill().await;
+    quotas.delete("none", &DeleteParams::default()).await.unwrap();
+    until("the Job has a pod", || async {
+        let pods = ring.pods_of(&former).await?;
+        if pods.is_empty() { unexpected(pods) } else { Ok(()) }
+    })
+    .await;
+
+    ring.run().await;
+    let again = job_of_batch(&ring, 2, Some(&former)).await;
+    assert_eq!(again.metadata.name, former.metadata.name);
+    ring.begins(&again).await;
+    assert_eq!(annotation(&ring.get_claim("waiting").await, names::ATTEMPT), None, "it has no slot");
+    ring.delete_claim("waiting").await;
+    for claim in ["a", "b"] {
+        make(&ring, &again, claim).await;
+        let bound = ring.bound(claim).await;
+        assert_eq!(annotation(&bound, names::ATTEMPT).as_deref(), Some("1"), "nothing has failed");
+    }
+    succeeds(&ring, &again).await;
+    make(&ring, &first, "first").await;
+    ring.bound("first").await;
+    succeeds(&ring, &first).await;
     no_jobs_left(&ring).await;
 }
 

@@ -10,11 +10,11 @@ use flex_contract::reason;
 use futures::stream::StreamExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
-use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
 use scripted_csi::{Act, Options};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::configs::verdict;
@@ -22,6 +22,7 @@ use crate::csi::Scene;
 use crate::failures::refuses;
 use orchestrator::backup::{created_again, own_request};
 use orchestrator::kubelet::{gates, nfs_volume};
+use orchestrator::nodes::local_volume;
 use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, uid};
 use orchestrator::wait::{stays, unexpected, until};
 
@@ -95,6 +96,43 @@ async fn closed(ring: &Ring, copy: &Job, by: &PostParams) -> Job {
     no_runs(ring).await;
     println!("{} is gone after {:?}", copy.name_any(), began.elapsed());
     copy
+}
+
+/// Makes a quota refuse all pods of runs, until it is deleted by the name `none`.
+pub async fn no_pods(ring: &Ring) -> Api<ResourceQuota> {
+    let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
+    let quotas = ring.api::<ResourceQuota>(ADMIN);
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }] });
+    refuses::<Pod>(&ring.api(ADMIN), json!({ "metadata": { "name": "probe" }, "spec": pod })).await;
+    quotas
+}
+
+/// Sets an object to Retain while the Job of its delete run waits for its pod, and ends slowly. The orchestrator keeps its
+/// finalizer on the object until the Job is gone.
+async fn let_go_after_its_run<K>(ring: &Ring, api: &Api<K>, name: &str, policy: &str, job: &Job)
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let (jobs, merge) = (ring.api::<Job>(ADMIN), PatchParams::default());
+    let finalizers = |all: Value| Patch::Merge(json!({ "metadata": { "finalizers": all } }));
+    let job = job.name_any();
+    jobs.patch(&job, &merge, &finalizers(json!([FOREIGN]))).await.unwrap();
+    api.patch(name, &merge, &Patch::Merge(json!({ "spec": { policy: "Retain" } }))).await.unwrap();
+    let deleted = until(format!("Job {job} is deleted"), || async {
+        let now = jobs.get(&job).await.map_err(|error| error.to_string())?;
+        if now.metadata.deletion_timestamp.is_some() { Ok(()) } else { unexpected(now.metadata) }
+    });
+    ring.explained(deleted).await;
+    let held = || async {
+        let found = api.get_metadata_opt(name).await.map_err(|error| error.to_string())?;
+        let finalizers = found.and_then(|found| found.metadata.finalizers).unwrap_or_default();
+        Ok::<_, String>(finalizers.iter().any(|finalizer| finalizer.starts_with("flex-provisioner.io/")))
+    };
+    stays("the object is held", WHILE, || async { if held().await? { Ok(()) } else { unexpected(name) } }).await;
+    jobs.patch(&job, &merge, &finalizers(Value::Null)).await.unwrap();
+    let let_go = until(format!("{name} is let go"), || async { if held().await? { unexpected(name) } else { Ok(()) } });
+    ring.explained(let_go).await;
 }
 
 /// Gives a Job another name.
@@ -193,11 +231,7 @@ async fn a_job_that_a_former_leader_has_not_opened_is_made_again() {
     let mut ring = Ring::start().await;
     ring.config("c", "c", &[("reclaim-policy", "Delete")]).await;
     // The Job gets its pod when its orchestrator is dead.
-    let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
-    let quotas = ring.api::<ResourceQuota>(ADMIN);
-    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
-    let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }] });
-    refuses::<Pod>(&ring.api(ADMIN), json!({ "metadata": { "name": "probe" }, "spec": pod })).await;
+    let quotas = no_pods(&ring).await;
     let id = uid(&ring.claim("a", "c").await);
     let former = ring.job_alone(ADMIN, "provision", &id, 1).await;
     ring.kill().await;
@@ -227,6 +261,51 @@ async fn a_job_that_a_former_leader_has_not_opened_is_made_again() {
     assert!(!watch.saw(&former), "its pod was opened");
     ring.deleted_with_volume("a").await;
     ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn what_an_admin_sets_to_retain_is_let_go_when_no_run_can_delete_it() {
+    let ring = Ring::with_snapshots().await;
+    let watch = Watch::start(&ring);
+    ring.config("c", "c", &[("capabilities", "snapshot"), ("reclaim-policy", "Delete")]).await;
+    ring.node("n1").await;
+    ring.delayed_class("n", &[("volume-sources", "local:/data"), ("reclaim-policy", "Delete")]).await;
+    ring.claim("any", "c").await;
+    ring.provision("any").await;
+    let any = uid(&ring.get_claim("any").await);
+    let snapshot = ring.snapshot("monday", "any").await;
+    let job = ring.job(ADMIN, "snapshot", &snapshot, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.snapshot_ready("monday").await;
+    let there = uid(&ring.claim("there", "n").await);
+    ring.select("there", "n1").await;
+    let job = ring.job(ADMIN, "provision", &there, 1).await;
+    ring.create_volume(&local_volume(&job, "n1")).await;
+    ring.bound("there").await;
+    ring.pod_ends(&job, 0, "").await;
+    no_runs(&ring).await;
+
+    let quotas = no_pods(&ring).await;
+    ring.delete_snapshot("monday").await;
+    let mut jobs = vec![ring.job_alone(ADMIN, "delete-snapshot", &snapshot, 1).await];
+    let content = names::content_name(&snapshot);
+    let_go_after_its_run(&ring, &ring.contents(), &content, "deletionPolicy", &jobs[0]).await;
+    ring.content_gone(&content).await;
+    for (claim, id) in [("any", &any), ("there", &there)] {
+        ring.delete_claim(claim).await;
+        let job = ring.job_alone(ADMIN, "delete", id, 1).await;
+        let volume = names::pv_name(id);
+        let_go_after_its_run(&ring, &ring.volumes(), &volume, "persistentVolumeReclaimPolicy", &job).await;
+        assert!(ring.volumes().get(&volume).await.unwrap().metadata.deletion_timestamp.is_none());
+        jobs.push(job);
+    }
+    quotas.delete("none", &DeleteParams::default()).await.unwrap();
+    stays("no run begins again", WHILE, || async {
+        let jobs: Vec<_> = ring.all_jobs().await.iter().map(ResourceExt::name_any).collect();
+        if jobs.is_empty() { Ok(()) } else { unexpected(jobs) }
+    })
+    .await;
+    assert!(jobs.iter().all(|job| !watch.saw(job)), "a pod was opened");
 }
 
 #[tokio::test]

@@ -7,9 +7,9 @@ mod users;
 mod written;
 
 use flex_contract::names;
-use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use kube::Api;
-use kube::api::{DynamicObject, ListParams};
+use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 
@@ -29,14 +29,14 @@ async fn the_shipped_policies_are_sound() {
     let known = status(&ring, &["-o", "json"]);
     let known: Value = serde_json::from_str(&known).expect("JSON");
     let known = known["policies"].as_array().unwrap();
-    assert_eq!(known.len(), 8);
+    assert_eq!(known.len(), 9);
     for policy in known {
         assert_eq!(policy["state"], "installed", "{policy}");
     }
     ring.logged("the admission policies are installed").await;
     let kinds = [
         ("MutatingAdmissionPolicy", "mutatingadmissionpolicies", 4),
-        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", 4),
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", 5),
     ];
     for (kind, plural, count) in kinds {
         let resource = ApiResource {
@@ -67,7 +67,7 @@ async fn the_shipped_policies_are_sound() {
 #[tokio::test]
 async fn status_and_log_list_the_policies_that_do_not_act() {
     let ring = ring(false).await;
-    let message = ring.logged("8 of 8 admission policies do not act").await;
+    let message = ring.logged("9 of 9 admission policies do not act").await;
     says(
         &message,
         &["USERNAME and USER_GROUPS are empty", "can be taken by another claim", "kubectl apply -k deploy/kustomize"],
@@ -99,6 +99,34 @@ async fn status_and_log_list_the_policies_that_do_not_act() {
     let patched = ring.cluster().kubectl().args(policy).arg(selector.to_string()).output().unwrap();
     assert!(patched.status.success(), "{}", String::from_utf8_lossy(&patched.stderr));
     says(&status(&ring, &[]), &["not as shipped with this version, at spec.matchConstraints.objectSelector"]);
+}
+
+/// A backup tool creates the pod of a run again, which had begun and so has no gate. Its claim may be gone by now.
+#[tokio::test]
+async fn the_pod_of_a_run_that_had_begun_is_not_created_again() {
+    let ring = ring(true).await;
+    class_of_images(&ring, "c", &[]).await;
+    ring.claim("a", "c").await;
+    let (_, job) = attempt(&ring, "a").await;
+    let begun = serde_json::to_value(ring.pod_of(&job).await).unwrap();
+    let labels = begun["metadata"]["labels"].clone();
+    let restored = |labels: &Value, gates: Value| {
+        let mut spec = begun["spec"].clone();
+        spec.as_object_mut().unwrap().remove("nodeName");
+        spec["schedulingGates"] = gates;
+        object::<Pod>(json!({ "metadata": { "name": "restored", "labels": labels }, "spec": spec }))
+    };
+    let pods = ring.api::<Pod>(ADMIN);
+    let message = refusal(pods.create(&PostParams::default(), &restored(&labels, json!([]))).await);
+    let remedy = "Exclude Jobs and pods with the label app.kubernetes.io/managed-by=flex-provisioner from backups";
+    says(&message, &["pod admin/restored", names::START_GATE, remedy]);
+    // A pod with the gate waits for good, and pods of others are nobody's business.
+    let gate = json!([{ "name": names::START_GATE }]);
+    pods.create(&dry(), &restored(&labels, gate)).await.unwrap();
+    pods.create(&dry(), &restored(&json!({ "app": "other" }), json!([]))).await.unwrap();
+    let mut conformance = labels;
+    conformance[names::LABEL_INSTANCE] = json!("conformance-12345678");
+    pods.create(&dry(), &restored(&conformance, json!([]))).await.unwrap();
 }
 
 /// Without the policy the PV controller may write the claim at the moment at which the orchestrator stamps it.

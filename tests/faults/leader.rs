@@ -3,9 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use flex_contract::names;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::process::Child;
 
@@ -18,6 +21,8 @@ use orchestrator::ring::phase;
 const WITHIN: Duration = Duration::from_secs(60);
 /// The text in the log of a replica that does not lead any more.
 const PAUSES: &str = "leads=false";
+/// The text in the log of a replica that leads from now on.
+const LEADS: &str = "leads=true";
 /// A burst of claims.
 const CLAIMS: usize = 24;
 /// Long enough to show that something does not happen.
@@ -142,6 +147,54 @@ async fn a_replica_that_loses_the_lease_pauses_until_it_leads_again() {
     expect_ok(&site, "one", site.comes_to_rest(&["a", "b", "c"]).await);
 }
 
+/// Nobody else has led in between, so the Jobs that it created before the pause are still its own.
+#[tokio::test]
+async fn a_leader_that_nobody_has_replaced_opens_the_pods_of_its_jobs_after_a_pause() {
+    let world = World::start().await;
+    let site = world.site("resumed".into(), "direct").await;
+    expect_ok(&site, "one", site.is_ready().await);
+    let proxy = Proxy::start(world.client.clone(), None).await;
+    let _one = site.run(&proxy.kubeconfig(&world.file("resumed.kubeconfig"), json!({})), "one", "one");
+    site.led_by("one").await;
+    // The Job gets its pod after the pause.
+    let (quotas, pods, jobs) = (site.in_admin::<ResourceQuota>(), site.in_admin::<Pod>(), site.in_admin::<Job>());
+    let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    let probe = json!({
+        "metadata": { "name": "probe" },
+        "spec": { "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }] },
+    });
+    let (probe, dry) = (serde_json::from_value(probe).unwrap(), PostParams { dry_run: true, ..PostParams::default() });
+    let in_force = site.until("the quota is in force", || async {
+        match pods.create(&dry, &probe).await {
+            Err(kube::Error::Api(status)) if status.message.contains("exceeded quota") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    expect_ok(&site, "one", in_force.await);
+    site.config(&[]).await;
+    site.claim("a").await;
+    let created = site.until("the Job is created", || async {
+        let jobs = jobs.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        if jobs.items.is_empty() { Err(String::new()) } else { Ok(()) }
+    });
+    expect_ok(&site, "one", created.await);
+
+    let (before, led) = (site.times_in_log("one", PAUSES), site.times_in_log("one", LEADS));
+    proxy.refuse("GET", "leases");
+    site.pauses_after("one", before).await;
+    proxy.heal();
+    let resumed = site.until("the replica leads again", || async {
+        (site.times_in_log("one", LEADS) > led).then_some(()).ok_or_else(String::new)
+    });
+    expect_ok(&site, "one", resumed.await);
+    quotas.delete("none", &DeleteParams::default()).await.unwrap();
+    expect_ok(&site, "one", site.bound("a").await);
+    let closed = site.times_in_log("one", "the provisioner deletes a Job");
+    assert_eq!(closed, 0, "the Job was made again\n{}", site.log_end("one"));
+    expect_ok(&site, "one", site.comes_to_rest(&["a"]).await);
+}
+
 /// A leader was cut off during a reconciliation: the answer to its last request arrives when another replica leads, and
 /// its next write would be about a deleted claim.
 #[tokio::test]
@@ -207,6 +260,36 @@ async fn a_leader_opens_no_pod_after_its_term() {
     tokio::time::sleep(WHILE).await;
     let opened: Vec<_> = slow.writes().into_iter().filter(|written| written.write.kind.resource == "pods").collect();
     assert!(opened.is_empty(), "opened after its term: {opened:?}\n{}", site.log_end("one"));
+    expect_ok(&site, "two", site.comes_to_rest(&["a"]).await);
+}
+
+/// A leader that does not learn that a Job is its own opens no pod of it. The standby takes over when the time of the Job is
+/// over, which Kubernetes counts from its creation.
+#[tokio::test]
+async fn a_run_that_nobody_opened_in_time_begins_again_and_has_not_failed() {
+    let world = World::start().await;
+    let site = world.site("unopened".into(), "direct").await;
+    expect_ok(&site, "one", site.is_ready().await);
+    let slow = Proxy::start(world.client.clone(), None).await;
+    slow.delay_answers("POST", "jobs");
+    slow.arm();
+    let _one = site.run(&slow.kubeconfig(&world.file("unopened.kubeconfig"), json!({})), "one", "one");
+    site.led_by("one").await;
+    let _two = site.replica("two");
+    let listed = site.until("the standby has listed", || async {
+        (site.times_in_log("two", "ready elapsed") > 0).then_some(()).ok_or_else(String::new)
+    });
+    expect_ok(&site, "two", listed.await);
+    site.config(&[("timeout", "8s")]).await;
+    site.claim("a").await;
+    let created =
+        site.until("the Job is created", || async { (slow.waiting() == 1).then_some(()).ok_or_else(String::new) });
+    expect_ok(&site, "one", created.await);
+    slow.refuse("GET", "leases");
+    site.led_by("two").await;
+    let bound = expect_ok(&site, "two", site.bound("a").await);
+    let note = |key: &str| bound.metadata.annotations.as_ref().and_then(|all| all.get(key).cloned());
+    assert_eq!((note(names::ATTEMPT).as_deref(), note(names::FAILURE)), (Some("1"), None), "nothing has failed");
     expect_ok(&site, "two", site.comes_to_rest(&["a"]).await);
 }
 

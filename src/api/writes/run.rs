@@ -215,6 +215,9 @@ impl Writes {
 
     /// Deletes a Job after its pods.
     pub async fn remove_job(&self, name: &ObjectName, uid: &str) -> Result<()> {
+        if let Some(cluster) = &self.cluster {
+            cluster.index_mut().delete_job(uid);
+        }
         let jobs: Api<Job> = Api::namespaced(self.client.clone(), &name.namespace);
         let params = DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..guarded(uid, "") };
         deleted(DiscardReply(jobs).delete(&name.name, &params).await, format!("Job {name}"))

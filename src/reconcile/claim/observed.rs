@@ -95,6 +95,7 @@ fn runs<'a>(context: &Context, claim: &Claim, observation: &'a Observation, jobs
 /// Returns the observation of the delete run that is due.
 fn deletion<'a>(context: &Context, claim: &Claim, observation: &'a Observation) -> Deletion<'a> {
     let name = delete_job_name(claim, &observation.nodes.states);
+    let mut deletes = observation.runs.deletes.iter().map(Arc::as_ref);
     let is_known = observation.recipes.stamped.is_some()
         || matches!(served_class(claim, &observation.classes), ServedClass::Ours(_));
     Deletion {
@@ -104,7 +105,10 @@ fn deletion<'a>(context: &Context, claim: &Claim, observation: &'a Observation) 
             RunObjects { jobs: &observation.runs.deletes, pods: &observation.runs.pods },
             &name,
         ),
-        job: observation.runs.deletes.iter().map(Arc::as_ref).find(|job| job.name.name == name),
+        job: match claim.abandoned {
+            false => deletes.find(|job| job.name.name == name),
+            true => deletes.filter(|job| !job.is_over).min_by_key(|job| job.terminating),
+        },
         recipe: observation.recipes.deletion.as_deref().filter(|_| is_known),
     }
 }

@@ -134,6 +134,7 @@ fn decide_now(
     let delete_run =
         context.delete_state(Operation::DeleteSnapshot, content.run_id(), known, &delete_name(content, seen));
     let jobs: Vec<&Job> = seen.jobs.iter().map(Arc::as_ref).collect();
+    let delete_jobs: Vec<&Job> = seen.deletes.iter().map(Arc::as_ref).collect();
     let finalizer = content.snapshot_uid.as_deref().map(names::source_finalizer);
     let claim = seen.claim.as_deref();
     let observed = Observed {
@@ -157,6 +158,7 @@ fn decide_now(
         node_states: &seen.node_states,
         node_gone: seen.node_gone,
         delete_run,
+        delete_jobs: &delete_jobs,
         source_users: &seen.source_users,
     };
     decide(&observed, context.clock.now())
@@ -203,8 +205,10 @@ async fn execute(
         }
         Step::StartRun => start(context, content, observation).await,
         Step::RemoveJob { job } => {
-            let uid = observation.jobs.iter().find(|candidate| candidate.name == job).map(|job| job.uid.clone());
-            writes.remove_job(&job, &uid.unwrap_or_default()).await?;
+            let mut runs = observation.jobs.iter().chain(&observation.deletes);
+            if let Some(job) = runs.find(|candidate| candidate.name == job) {
+                context.remove_run(job).await?;
+            }
             Ok(StepOutcome::Wait)
         }
         Step::WriteStatus { error } => {
@@ -401,10 +405,10 @@ async fn start(context: &Context, content: &Content, observation: &Observation) 
 }
 
 impl Observation {
-    /// Checks whether a delete-snapshot run has begun. It begins only when no other run can be in progress.
+    /// Checks whether a delete-snapshot run has begun, and goes on. It begins only when no other run can be in progress.
     fn is_deleting(&self, content: &Content) -> bool {
         let name = delete_name(content, self);
-        self.deletes.iter().any(|job| job.name.name == name)
+        self.deletes.iter().any(|job| job.name.name == name && !job.terminating)
     }
 }
 
@@ -472,12 +476,9 @@ async fn start_delete(
 /// Cleans up the Jobs of a content that is gone. A snapshot Job arrived late, because earlier ones were deleted with
 /// the content. Its stored snapshot is deleted.
 async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
-    let jobs: Vec<_> = {
-        let index = context.cluster.index();
-        index.jobs_of_content(name).into_iter().filter(|job| !job.terminating).collect()
-    };
+    let jobs = context.cluster.index().jobs_of_content(name);
     // The cache may be stale: the API is asked before a run is stopped.
-    if jobs.is_empty() || context.writes.read_content(name).await?.is_some() {
+    if jobs.iter().all(|job| job.terminating) || context.writes.read_content(name).await?.is_some() {
         return Ok(Requeue::Done);
     }
     let id = jobs[0].run_labels.id.clone();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
+use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
 use flex_core::batch::{Member, MemberObject};
 use flex_core::config::Recipe;
@@ -11,6 +12,9 @@ use flex_core::model::volume::Volume;
 use flex_core::rules::NewEvent;
 use flex_core::run::failure::LastFailure;
 use flex_core::run::job::{self, RunTarget};
+use flex_core::run::view::Job;
+use flex_core::volume::decide::nodes_to_clean;
+use flex_core::volume::observed::ClaimState;
 
 use super::confirmed::{Confirmed, ConfirmedSource};
 use super::runs;
@@ -38,6 +42,29 @@ fn scope(volume: &Volume, is_origin: bool, node: Option<&str>) -> String {
         Some(batch) if is_origin => batch.clone(),
         _ => node.map_or_else(|| volume.uid.clone(), |node| format!("{}/{node}", volume.uid)),
     }
+}
+
+/// Returns the Job of a delete run that has not ended, where an admin keeps what the run deletes: all that an abandoned volume
+/// stands for, or what is on the node of a retained one.
+pub(super) fn unwanted_job(
+    volume: &Volume,
+    claim: ClaimState,
+    origin_node: Option<&str>,
+    jobs: &[Arc<Job>],
+) -> Option<Arc<Job>> {
+    let to_clean = match (volume.abandoned, &volume.reclaim_policy) {
+        (true, _) => Vec::new(),
+        (false, ReclaimPolicy::Delete) => return None,
+        (false, _) => nodes_to_clean(volume, claim, origin_node),
+    };
+    let id = volume.volume_id().unwrap_or_default();
+    let is_of = |job: &Job, node: &str| {
+        let scope = scope(volume, Some(node) == origin_node, Some(node));
+        job.name.name == job::name(Operation::Delete, id, job.run_labels.attempt, &scope)
+    };
+    let deletes = |job: &&Arc<Job>| job.run_labels.operation == Operation::Delete && !job.is_over;
+    let unwanted = jobs.iter().filter(deletes).filter(|job| !to_clean.iter().any(|node| is_of(job, node)));
+    unwanted.min_by_key(|job| job.terminating).cloned()
 }
 
 /// A delete run that is due.

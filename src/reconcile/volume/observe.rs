@@ -22,7 +22,7 @@ use flex_core::volume::observed::{ClaimState, Observed, ProvisionRuns};
 use flex_core::volume::restored::may_adopt;
 
 use super::confirmed::Confirmed;
-use super::delete::job_name;
+use super::delete::{job_name, unwanted_job};
 use super::runs::RunBasis;
 use super::{expand, modify};
 use crate::reconcile::context::{Context, RunObjects};
@@ -60,6 +60,8 @@ pub(super) struct Observation {
     delete_run_state: RunState,
     /// The name of the Job of that delete run.
     delete_job_name: String,
+    /// The Job of a delete run that has not ended, where an admin keeps what the run deletes.
+    unwanted_job: Option<Arc<Job>>,
 }
 
 /// Observes a volume.
@@ -98,13 +100,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         leads_elsewhere(volume, index.node(origin).as_deref(), index.nodes().map(Arc::as_ref)).map(str::to_owned)
     });
     let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
-    // Nothing of a retained volume is to be deleted, so its node gives the run no name.
-    let is_kept = node.is_none() && volume.reclaim_policy != ReclaimPolicy::Delete;
-    let is_left = |job: &&Arc<Job>| is_kept && job.run_labels.operation == Operation::Delete && !job.is_over;
-    let delete_job_name = match jobs.iter().find(is_left) {
-        Some(job) => job.name.name.clone(),
-        None => job_name(volume, origin_node.as_deref(), node.as_deref()),
-    };
+    let delete_job_name = job_name(volume, origin_node.as_deref(), node.as_deref());
     let objects = RunObjects { jobs: &jobs, pods: &pods };
     let basis = RunBasis { recipe: &recipe, origin_node: origin_node.as_deref() };
     let expand = expand::observe(context, volume, basis, objects, &confirmed.expand);
@@ -128,6 +124,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         delete_run_state: context.delete_state(Operation::Delete, id, objects, &delete_job_name),
         modify: modify::observe(context, volume, claim_of_expand, basis, objects, &confirmed.modify),
         expand,
+        unwanted_job: unwanted_job(volume, claim_state, origin_node.as_deref(), &jobs),
         jobs,
         recipe,
         origin_node,
@@ -170,6 +167,7 @@ impl Observation {
             node_gone_policy: self.node_gone_policy,
             delete_run_state: self.delete_run_state.clone(),
             delete_job: self.jobs.iter().map(Arc::as_ref).find(|job| job.name.name == self.delete_job_name),
+            unwanted_job: self.unwanted_job.as_deref(),
             expand: self.expand.observed(self.expand.runs.observed(expand_runs, &self.node_states)),
             modify: self.modify.observed(self.modify.runs.observed(modify_runs, &self.node_states)),
         }

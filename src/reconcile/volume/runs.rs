@@ -130,8 +130,9 @@ impl Observation {
         job: ObjectName,
         written: &mut Written,
     ) -> Result<StepOutcome<Volume>, WriteError> {
-        let uid = self.all.iter().find(|run| run.job.name == job).map(|run| run.job.uid.clone());
-        context.writes.remove_job(&job, &uid.unwrap_or_default()).await?;
+        if let Some(run) = self.all.iter().find(|run| run.job.name == job) {
+            context.remove_run(&run.job).await?;
+        }
         written.removed.insert(job);
         Ok(StepOutcome::Again)
     }

@@ -63,13 +63,17 @@ impl Index {
 
     /// Adds what this leader knows to a Job and the pods that name it.
     pub fn view_gate(&self, name: &ObjectName, job: Option<Arc<Job>>, named: Vec<Arc<Pod>>) -> GateView {
+        let job = job.map(|job| match self.was_never_opened(&job) {
+            true => Arc::new(Arc::unwrap_or_clone(job).unopened()),
+            false => job,
+        });
         let is_of_it = |pod: &Arc<Pod>| job.as_ref().is_some_and(|job| job.uid == pod.job_uid);
         let (pods, strays) = named.into_iter().partition(is_of_it);
         GateView {
             answer: job.as_ref().and_then(|job| self.answers.get(&job.uid)).cloned(),
             is_evidence: job.as_ref().is_some_and(|job| self.is_evidence(job)),
-            closes: self.answers.closes(&name.name),
-            is_requested: self.slots.expectations().is_being_created(&name.name),
+            closes: self.answers.closes(name),
+            is_requested: self.slots.expectations().is_being_created(name),
             job,
             pods,
             strays,
@@ -90,6 +94,24 @@ impl Index {
             && job.ids().any(|id| is_running(id) || is_needed(id))
     }
 
+    /// Checks whether the time of a Job was over before anybody opened its pod, as far as the watches of this process show.
+    pub(super) fn was_never_opened(&self, job: &Job) -> bool {
+        if !job.may_be_unopened() || self.is_evidence(job) {
+            return false;
+        }
+        let is_asked = self.answers.get(&job.uid).is_some_and(|answer| answer.opened.is_some());
+        let pods = self.facts.cache.runs.pods_named(&job.run_labels.id).filter(|pod| pod.job_uid == job.uid);
+        let (closed, open): (Vec<_>, Vec<_>) = pods.partition(|pod| pod.gate.is_some());
+        !is_asked && open.is_empty() && (!closed.is_empty() || self.answers.has_unopened_pod(&job.uid))
+    }
+
+    /// Records what a watch shows of the gate of a pod, at last that the pod is gone.
+    pub(super) fn see_gate(&mut self, pod: &Pod, is_gone: bool) {
+        if self.facts.cache.runs.job_of(pod).is_some_and(|job| job.uid == pod.job_uid) {
+            self.answers.see_gate(pod, is_gone);
+        }
+    }
+
     /// Records the answer to the creation of a Job, whose request was made in a term. It counts in no other.
     pub fn record_answer(&mut self, job_uid: String, term: u64) {
         if term == self.unstarted.term() {
@@ -104,7 +126,7 @@ impl Index {
 
     /// Records that the run of a Job is not wanted any more. Returns whether no pod of it was opened: none will be.
     pub fn withdraw(&mut self, job: &Job) -> bool {
-        let is_requested = self.slots.expectations().is_being_created(&job.real_name().name);
+        let is_requested = self.slots.expectations().is_being_created(job.real_name());
         self.answers.withdraw(&job.uid, is_requested)
     }
 
@@ -113,8 +135,13 @@ impl Index {
         self.answers.opened(job_uid, pod_uid);
     }
 
+    /// Records that this process is about to delete a Job.
+    pub fn delete_job(&mut self, job_uid: &str) {
+        self.answers.delete(job_uid);
+    }
+
     /// Records that a Job is about to be deleted because it will never be opened.
     pub fn close_job(&mut self, job: &Job) {
-        self.answers.close(&job.uid, &job.name.name);
+        self.answers.close(&job.uid, &job.name);
     }
 }

@@ -9,10 +9,10 @@ use flex_core::run::view::{Job, Pod};
 use super::{Index, WorkItem};
 
 impl Index {
-    /// Returns the item of a Job's gate, if a pod of it waits.
+    /// Returns the item of a Job's gate, if a pod of it waits, or nobody has opened it in time.
     pub(super) fn gate_of(&self, job: &Job) -> Option<WorkItem> {
         let mut pods = self.facts.cache.runs.pods_named(&job.run_labels.id);
-        let waits = pods.any(|pod| pod.gate.is_some() && pod.job == job.name.name);
+        let waits = job.is_unopened || pods.any(|pod| pod.gate.is_some() && pod.job == job.name.name);
         waits.then(|| WorkItem::Gate(job.name.clone()))
     }
 

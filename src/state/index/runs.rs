@@ -17,6 +17,10 @@ impl Index {
         {
             self.facts.cache.runs.note_created_again(job);
         }
+        let change = match change {
+            WatchChange::Apply(job) if self.was_never_opened(&job) => WatchChange::Apply(job.unopened()),
+            change => change,
+        };
         let runs = &self.facts.cache.runs;
         match change {
             WatchChange::Apply(job) if job.is_copy(&self.facts.identity) => self.add_copied_job(job),
@@ -33,8 +37,11 @@ impl Index {
                 }
                 let Some(changed) = self.facts.cache.runs.remove_job(&name) else { return Vec::new() };
                 let (job, cache) = (changed.last(), &self.facts.cache);
-                if !self.answers.is_closed(&job.uid) {
+                if !self.answers.is_deleted(&job.uid) {
                     self.removed_jobs.on_deleted_job(job, &cache.claims, self.facts.clock.now());
+                }
+                if self.answers.is_closed(&job.uid) && !job.is_over {
+                    self.slots.keep(job, &self.facts);
                 }
                 self.answers.forget(&job.uid);
                 self.members.forget(&job.uid);
@@ -102,13 +109,21 @@ impl Index {
             WatchChange::Apply(pod) => {
                 self.unstarted.see(&pod);
                 self.answers.see(&pod);
+                self.see_gate(&pod, false);
                 let changed = self.facts.cache.runs.apply_pod(pod);
+                let mut items = self.woken_by_pod(changed.last());
+                // The watch of Jobs may have been faster.
+                let job = self.facts.cache.runs.job_of(changed.last()).filter(|job| self.was_never_opened(job));
+                if let Some(job) = job.map(|job| Job::clone(job)) {
+                    items.extend(self.change_job(WatchChange::Apply(job)));
+                }
+                items
+            }
+            WatchChange::Delete(name) => {
+                let Some(changed) = self.facts.cache.runs.remove_pod(&name) else { return Vec::new() };
+                self.see_gate(changed.last(), true);
                 self.woken_by_pod(changed.last())
             }
-            WatchChange::Delete(name) => match self.facts.cache.runs.remove_pod(&name) {
-                Some(changed) => self.woken_by_pod(changed.last()),
-                None => Vec::new(),
-            },
             WatchChange::Retain(all) => {
                 let missing = all.missing(runs.pod_names());
                 self.remove_missing(missing, |index, name| index.change_pod(WatchChange::Delete(name.clone())))

@@ -1,4 +1,4 @@
-//! The begin of a term as leader.
+//! The begin of a term as leader, and of a part of it after a pause.
 
 use super::Index;
 use crate::state::queue::Checks;
@@ -13,13 +13,21 @@ pub struct TermItems {
 }
 
 impl Index {
-    /// Begins a term as leader, and returns all work items. Forgets the state of an earlier term: open batches,
-    /// the current sync probe, assignments that are not yet visible, and answers of the API about Jobs and claims.
+    /// Begins a term as leader, and returns all work items. Forgets what another leader may have changed since: the Jobs that
+    /// this process has created or stamped, and those that others have deleted.
     pub fn begin_term(&mut self) -> TermItems {
-        self.batches.forget_open(self.slots.expectations_mut());
-        self.sync_probes.give_up();
         self.unstarted.begin_term();
         self.answers.begin_term();
+        self.removed_jobs.begin_term();
+        self.resume_term()
+    }
+
+    /// Goes on with a term after a pause, in which no write of this process was sent and watches went on. Returns all work
+    /// items. Forgets what was in progress: open batches, the current sync probe, assignments that are not yet visible, and
+    /// answers of the API about claims.
+    pub fn resume_term(&mut self) -> TermItems {
+        self.batches.forget_open(self.slots.expectations_mut());
+        self.sync_probes.give_up();
         self.pools.forget_writes(&self.facts.cache);
         self.unseen_writes.clear();
         self.unmarked.clear();

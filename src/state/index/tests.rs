@@ -1,6 +1,7 @@
 //! Tests of the index as a whole: the items that each change wakes.
 
 mod batches;
+mod gates;
 mod kept_scripts;
 mod pools;
 mod quota;

@@ -10,7 +10,7 @@
 //! | a volume | itself; the claims that it names, with their copies and snapshots; its pool; sync probes; capacity |
 //! | a sync probe | the sync probes; the claims of the volumes that are synced by it |
 //! | a Job, a pod, a warning about one | the items of the run |
-//! | a Job or a pod, while a pod of the Job has our scheduling gate | the gate |
+//! | a Job or a pod, while a pod of the Job has our scheduling gate, or had it to the end of its time | the gate |
 //! | the end of a run | the items whose turn is next, and open batches of its kind |
 //! | a node | the items that depend on it or may wait for it; who gets the slots of lost runs; capacity; pools |
 //! | a VolumeSnapshot or content | itself and the other of the two; the claims restored from it; its source |
@@ -387,7 +387,8 @@ impl Index {
         let cache = &self.facts.cache;
         let claims = cache.claims.unsettled().map(|claim| WorkItem::Claim(claim.name.clone()));
         let volumes = cache.volumes.unsettled().map(|volume| WorkItem::Volume(volume.name.clone()));
-        let gates = cache.runs.pods().filter_map(|pod| self.gate_of_pod(pod));
+        let late = cache.runs.jobs().filter(|job| job.is_unopened).filter_map(|job| self.gate_of(job));
+        let gates = cache.runs.pods().filter_map(|pod| self.gate_of_pod(pod)).chain(late);
         let jobs = cache.runs.jobs().flat_map(|job| of_job(job)).chain(gates);
         let snapshots = cache.snapshots.snapshots().map(|snapshot| WorkItem::Snapshot(snapshot.name.clone()));
         let contents = cache.snapshots.contents().map(|content| WorkItem::Content(content.name.clone()));

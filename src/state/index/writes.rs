@@ -63,7 +63,7 @@ impl Index {
     }
 
     /// Records that a Job is being created. It is, until [`Index::end_creation`] and some time longer, no absent Job.
-    pub fn begin_creation(&mut self, job: &str) {
+    pub fn begin_creation(&mut self, job: &ObjectName) {
         self.slots.expectations_mut().begin_creation(job, std::iter::empty(), self.facts.now());
     }
 
@@ -71,7 +71,7 @@ impl Index {
     /// begins now. Returns the item of its gate, if a watch has shown a pod of
     /// the Job already.
     pub fn end_creation(&mut self, job: &ObjectName) -> Option<WorkItem> {
-        self.slots.expectations_mut().end_creation(&job.name, self.facts.now());
+        self.slots.expectations_mut().end_creation(job, self.facts.now());
         self.facts.cache.runs.job(job).and_then(|job| self.gate_of(job))
     }
 

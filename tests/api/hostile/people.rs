@@ -183,6 +183,17 @@ pub(super) async fn in_force(ring: &Ring) {
         }
     })
     .await;
+    let pod = json!({
+        "metadata": { "name": "probe", "labels": { names::LABEL_OPERATION: "delete" } },
+        "spec": { "containers": [{ "name": "c", "image": "example/image" }] },
+    });
+    until("runs", || async {
+        match ring.api::<Pod>(ADMIN).create(&dry(), &object(pod.clone())).await {
+            Err(error) => refused(403, error),
+            Ok(_) => Err("let through".into()),
+        }
+    })
+    .await;
     ring.claims().create(&PostParams::default(), &object(stamped)).await.unwrap();
     ring.create_volume(&object(volume_of("probe", uuid))).await;
     let forged = json!({ "metadata": { "annotations": { names::ATTEMPT: "8" } } });

@@ -189,6 +189,13 @@ pub const UNREACHED: &[Unreached] = &[
     impossible("late-run", "DeleteRunNotDue", NO_ENVIRONMENT),
     // Runs.
     rare_run("claim", "volume", "RunRefused", "the API server must refuse a Job, and not answer that it is too busy"),
+    rare_run("claim", "leftover", "RunNotWanted", "an admin must abandon a claim while its delete run is in progress"),
+    rare_run(
+        "content",
+        "stored-snapshot",
+        "RunNotWanted",
+        "an admin must abandon or retain a snapshot while its delete run is in progress",
+    ),
     rare_run("volume", "attributes", "RunNotWanted", "a user must delete the claim while a modify run is in progress"),
     rare_run(
         "volume",

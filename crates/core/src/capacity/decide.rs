@@ -135,7 +135,7 @@ pub enum Step {
 pub enum Rule {
     /// No image reports the class, but the scheduler checks capacity. Publishes that the class is unlimited.
     ClassUnlimited,
-    /// The run of the segment is in progress. Waits.
+    /// The run of the segment is in progress, or a Job with its name is terminating. Waits.
     RunInProgress,
     /// The run of the segment has answered. Publishes its answer.
     RunAnswered,
@@ -208,11 +208,12 @@ impl Plan {
 pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
     let mut plan = Plan::default();
     let mut runs: BTreeMap<&str, Vec<&ObservedRun>> = BTreeMap::new();
-    for run in o.runs.iter().filter(|run| !run.job.terminating) {
+    let (ending, others): (Vec<_>, Vec<_>) = o.runs.iter().partition(|run| run.job.terminating);
+    for run in others {
         runs.entry(run.job.run_labels.id.as_str()).or_default().push(run);
     }
-    let mut in_flight = in_flight(o, &runs);
-    let mut starts = Vec::new();
+    let ending: HashSet<_> = ending.iter().map(|run| (&run.job.run_labels.id, run.job.run_labels.attempt)).collect();
+    let (mut in_flight, mut starts) = (in_flight(o, &runs), Vec::new());
     let mut there: HashSet<String> = o.published.values().filter(|p| !p.terminating).map(|p| p.name.clone()).collect();
     for wanted in o.wanted {
         let segment = &wanted.segment;
@@ -232,9 +233,10 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
                 };
                 plan.steps.extend(own.iter().filter(is_done).map(|run| remove(run)));
                 let latest = own.iter().filter(|run| run.job.run_labels.attempt > done);
+                let next = (&segment.id, done.saturating_add(1));
                 match latest.max_by_key(|run| run.job.run_labels.attempt) {
                     Some(run) => ended(&mut plan, segment, source, run, published, now),
-                    None if o.starting.contains(&segment.id) => {
+                    None if o.starting.contains(&segment.id) || ending.contains(&next) => {
                         plan.waits.push(Rule::RunInProgress);
                         None
                     }
@@ -256,16 +258,14 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Plan {
                 }
             }
         };
-        // Nobody else makes objects of that name. So an object that this plan publishes exists when the next step is
-        // taken.
+        // Nobody else makes objects of that name, so the object exists when the next step is taken.
         if let Some(Publication { rule, answer, record }) = publish {
             there.insert(segment.object_name());
             let step = Step::Publish { segment: segment.clone(), answer, record: record.map(Box::new) };
             plan.steps.push(rule.step(step));
         }
     }
-    let unwanted = runs.into_values().flatten();
-    plan.steps.extend(unwanted.map(remove));
+    plan.steps.extend(runs.into_values().flatten().map(remove));
     switch(&mut plan, o, &there);
     plan.steps.extend(starts);
     plan

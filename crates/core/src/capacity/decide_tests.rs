@@ -253,6 +253,28 @@ fn a_run_whose_job_is_not_visible_yet_is_not_started_again() {
     assert_eq!(segment.id, wanted[1].segment.id);
 }
 
+/// The gate has deleted the Job, whose name the next run has, too.
+#[test]
+fn a_run_waits_until_the_job_with_its_name_is_gone() {
+    let mut world = World::new(&[asked("c")], &["a"]);
+    world.settle();
+    let job = Job { terminating: true, ..(*world.runs[0].job).clone() };
+    world.runs[0].job = Arc::new(job);
+    assert_eq!((world.rules(), world.plan().waits), (vec![], vec![Rule::RunInProgress]));
+    world.runs.clear();
+    assert_eq!(world.rules(), [Rule::FirstRun]);
+    // A run before it may still be ending.
+    world.settle();
+    world.end_all(&capacity(5));
+    world.settle();
+    world.now += INTERVAL;
+    world.settle();
+    let mut former = (*world.runs[0].job).clone();
+    (former.terminating, former.run_labels.attempt) = (true, 1);
+    world.runs[0].job = Arc::new(former);
+    assert_eq!(world.rules(), [Rule::IntervalPassed]);
+}
+
 #[test]
 fn a_failed_run_keeps_no_pod_from_a_node() {
     let mut world = World::new(&[asked("c")], &["a"]);

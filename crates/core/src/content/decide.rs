@@ -95,6 +95,8 @@ pub struct Observed<'a> {
     pub node_gone: NodeGone,
     /// The delete-snapshot run with the number [`delete_attempt`].
     pub delete_run: RunState,
+    /// The Jobs of all delete-snapshot runs of the content.
+    pub delete_jobs: &'a [&'a Job],
     /// The claims for which the content is kept.
     pub source_users: &'a [SourceUser],
 }
@@ -190,8 +192,9 @@ fn unprotect_source(o: &Observed<'_>) -> Option<Decision> {
 fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     let content = o.content;
     if content.abandoned {
-        // A Job that outlives the content would be a late run, whose storage is deleted.
-        if let Some(stop) = stopping(o, now).filter(|stop| stop.step != Step::Nothing) {
+        // A Job that outlives the content would be a late run, whose storage is deleted, or it deletes the storage itself.
+        let stop = stopping(o, now).filter(|stop| stop.step != Step::Nothing);
+        if let Some(stop) = stop.or_else(|| end_deletion(o, now)) {
             return stop;
         }
         let message = "abandoned by annotation: the provisioner does not delete the stored snapshot";
@@ -229,7 +232,7 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     }
     // A snapshot that somebody else stored is whole before its content is marked as ready.
     if content.policy != ReclaimPolicy::Delete && (content.ready || content.handle.is_some()) {
-        return Rule::DeletedButRetained.step(Step::RemoveFinalizer);
+        return end_deletion(o, now).unwrap_or_else(|| Rule::DeletedButRetained.step(Step::RemoveFinalizer));
     }
     // A script that gets an empty id could delete the directory of all snapshots.
     if content.id().is_empty() {
@@ -244,13 +247,34 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Ends the runs that must end before the snapshot is deleted. A run is left as long as its Job is.
+/// Returns the runs of these Jobs, all of which must end. A run is left as long as its Job is.
+fn to_end<'a>(jobs: &[&'a Job], state: &'a RunState) -> Vec<SeenRun<'a>> {
+    let runs = jobs.iter().map(|&job| SeenRun::of_deletion(Some(job), state));
+    runs.map(|run| SeenRun { is_over: false, ..run }).collect()
+}
+
+/// Ends the runs that must end before the snapshot is deleted.
 fn stopping(o: &Observed<'_>, now: i64) -> Option<Decision> {
-    let runs = o.jobs.iter().map(|&job| SeenRun::of_deletion(Some(job), &o.run));
-    let runs: Vec<_> = runs.map(|run| SeenRun { is_over: false, ..run }).collect();
+    let runs = to_end(o.jobs, &o.run);
     let is_starting = o.run != RunState::NotCached;
     let seen = Seen { is_starting, has_pods: o.has_running_pods, ..seen(o, &runs) };
     run::decide::decide(&Goal::End, &seen, now).map(|outcome| storing(o, outcome, now))
+}
+
+/// Ends the runs that delete what an admin keeps; `None` if none is left. An abandoned content waits for no pod on a node,
+/// which may be lost.
+fn end_deletion(o: &Observed<'_>, now: i64) -> Option<Decision> {
+    let mut runs = to_end(o.delete_jobs, &o.delete_run);
+    // The watch may not show a new Job yet.
+    runs.extend((o.delete_run != RunState::NotCached).then(|| SeenRun::of_deletion(None, &o.delete_run)));
+    let Outcome { rule, what, .. } = run::decide::decide(&Goal::End, &seen(o, &runs), now)?;
+    let rule = Rule::Run(Target::StoredSnapshot, rule);
+    let is_let_go = o.content.abandoned && (!o.delete_jobs.is_empty() || !o.nodes_with_pods.is_empty());
+    match what {
+        What::Remove(job) => Some(rule.step(Step::RemoveJob { job: job.name.clone() })),
+        What::Wait { unreachable, .. } if !is_let_go => Some(waiting(o, rule, unreachable)),
+        _ => None,
+    }
 }
 
 /// Returns the observation for the decision about these runs.

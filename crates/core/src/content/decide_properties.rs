@@ -27,8 +27,9 @@ fn worlds() -> impl Strategy<Value = World> {
     let flags = (any::<[bool; 17]>(), 0u32..3, prop::option::of((any::<bool>(), 1u32..3, any::<bool>())));
     let filling = prop::collection::vec((any::<bool>(), 0..3u8), 0..3);
     let jobs = prop::collection::vec((1u32..3, any::<bool>(), any::<bool>()), 0..3);
-    (snapshots, flags, filling, jobs, states(), states()).prop_map(
-        |(snapshot, (flags, attempt, noted), filling, jobs, run, delete_run)| {
+    let deletes = prop::collection::vec(any::<bool>(), 0..2);
+    (snapshots, flags, filling, jobs, states(), states(), deletes).prop_map(
+        |(snapshot, (flags, attempt, noted), filling, jobs, run, delete_run, deletes)| {
             let [
                 content_terminating,
                 held,
@@ -72,6 +73,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 filling.into_iter().map(|(in_progress, n)| claim(&n.to_string(), in_progress)).collect();
             world.jobs = jobs.into_iter().map(|(n, over, terminating)| Job { terminating, ..job(n, over) }).collect();
             (world.run, world.delete_run) = (run, delete_run);
+            world.delete_jobs = deletes.into_iter().map(|terminating| Job { terminating, ..job(9, false) }).collect();
             world
         },
     )
@@ -121,7 +123,12 @@ proptest! {
             prop_assert!(content.terminating && world.source_users.is_empty() && !world.has_running_pods);
             prop_assert!(!begun || stays || world.delete_run == RunState::Succeeded);
         }
-        if world.decide(NOW).step == Step::DeleteContent {
+        let Decision { rule, step, .. } = world.decide(NOW);
+        if step == Step::RemoveFinalizer && matches!(rule, Rule::Abandoned | Rule::DeletedButRetained) {
+            let ends = world.delete_jobs.iter().all(|job| job.terminating);
+            prop_assert!(ends && (content.abandoned || world.delete_jobs.is_empty()), "a run deletes what must stay");
+        }
+        if step == Step::DeleteContent {
             prop_assert!(content.provenance.is_none() && content.handle.is_none() && world.snapshot == SnapshotState::NotFound);
         }
     }

@@ -89,6 +89,8 @@ struct World {
     node_states: NodeStates,
     node_gone: NodeGone,
     delete_run: RunState,
+    delete_jobs: Vec<Job>,
+    nodes_with_pods: Vec<String>,
     source_users: Vec<SourceUser>,
 }
 
@@ -111,6 +113,8 @@ fn new() -> World {
         node_states: NodeStates([(NODE.to_owned(), NodeState::Reachable)].into()),
         node_gone: NodeGone::Hold,
         delete_run: RunState::NotCached,
+        delete_jobs: Vec::new(),
+        nodes_with_pods: Vec::new(),
         source_users: Vec::new(),
     }
 }
@@ -164,6 +168,7 @@ impl World {
     fn decide(&self, now: i64) -> Decision {
         let (recipe, provenance) = (recipe(self.able), provenance());
         let jobs: Vec<&Job> = self.jobs.iter().collect();
+        let delete_jobs: Vec<&Job> = self.delete_jobs.iter().collect();
         decide(
             &Observed {
                 content: &self.content,
@@ -182,10 +187,11 @@ impl World {
                 jobs: &jobs,
                 run: self.run.clone(),
                 has_running_pods: self.has_running_pods,
-                nodes_with_pods: &[],
+                nodes_with_pods: &self.nodes_with_pods,
                 node_states: &self.node_states,
                 node_gone: self.node_gone,
                 delete_run: self.delete_run.clone(),
+                delete_jobs: &delete_jobs,
                 source_users: &self.source_users,
             },
             now,
@@ -284,6 +290,27 @@ fn a_deletion_follows_the_policy_and_needs_the_provenance() {
     let lost = terminating(ready()).with(|w| w.known = false);
     assert_eq!(lost.step(Rule::ProvenanceUnknown), Step::Nothing);
     lost.says("cannot be deleted: lost; clean up by hand");
+}
+
+/// The pod of the run may still be opened, and would delete what the admin keeps.
+#[test]
+fn what_an_admin_keeps_is_let_go_when_no_run_deletes_it_any_more() {
+    let job = |terminating| Job { terminating, ..job(9, false) };
+    let runs = |jobs| move |w: &mut World| (w.delete_jobs, w.delete_run) = (jobs, RunState::MayBeRunning);
+    let retained = terminating(ready()).with(runs(vec![job(false)])).with(|w| w.content.policy = "Retain".into());
+    let abandoned = terminating(ready()).with(runs(vec![job(false)])).with(|w| w.content.abandoned = true);
+    for world in [&retained, &abandoned] {
+        assert_eq!(world.step(stored(RunRule::RunNotWanted)), Step::RemoveJob { job: job(false).name });
+        // No watch has shown the Job yet.
+        world.clone().with(runs(vec![])).waits(stored(RunRule::RunEnding));
+    }
+    retained.clone().with(runs(vec![job(true)])).waits(stored(RunRule::RunEnding));
+    let gone = retained.with(|w| (w.delete_jobs, w.delete_run) = (vec![], RunState::NotCached));
+    assert_eq!(gone.step(Rule::DeletedButRetained), Step::RemoveFinalizer);
+    let ending = abandoned.clone().with(runs(vec![job(true)]));
+    assert_eq!(ending.step(Rule::Abandoned), Step::RemoveFinalizer, "the node of its pod may be lost");
+    let lost = abandoned.with(runs(vec![])).with(|w| w.nodes_with_pods = vec![NODE.into()]);
+    assert_eq!(lost.step(Rule::Abandoned), Step::RemoveFinalizer);
 }
 
 #[test]

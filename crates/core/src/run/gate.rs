@@ -73,7 +73,8 @@ pub enum Rule {
     /// A pod waits, and somebody created the Job again whose former run a volume may have to outlive. Leaves it closed.
     JobIsEvidence,
     /// A pod waits, and the creation of its Job was not answered to this leader: it is a copy, or a former leader requested it.
-    /// Deletes the Job, when the API has said so; at once for the first time. Its owner, if it has one, starts the run again.
+    /// Or the time of the Job was over before anybody opened its pod. Deletes the Job, when the API has said so; at once for
+    /// the first time. Its owner, if it has one, starts the run again.
     NotAnswered,
     /// A pod waits, and another one was opened and is gone without an end. Deletes the waiting one, so that the Job fails: both
     /// could run at one time.
@@ -112,8 +113,12 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     }
     let may_run =
         o.pods.iter().any(|pod| pod.gate.is_none() && !pod.is_over() && !(pod.terminating && pod.node.is_none()));
-    let Some(pod) = o.pods.iter().find(is_closed).filter(|_| !may_run) else { return Rule::NoPodWaits.nothing() };
-    let Some(Answer { opened, is_open, has_ended }) = o.answer else {
+    let pod = o.pods.iter().find(is_closed).filter(|_| !may_run);
+    if pod.is_none() && !job.is_unopened {
+        return Rule::NoPodWaits.nothing();
+    }
+    let answer = o.answer.filter(|_| !job.is_unopened);
+    let (Some(pod), Some(Answer { opened, is_open, has_ended })) = (pod, answer) else {
         if o.is_evidence {
             return Rule::JobIsEvidence.nothing();
         }

@@ -67,6 +67,21 @@ fn a_run_that_a_former_leader_opened_goes_on() {
     assert_eq!(decided(None, &[ended("a"), pod("b", Some(0))]), (Rule::NotAnswered, Step::Close), "it was resumed");
 }
 
+/// Kubernetes counts the time of a Job while its pod waits, also where no orchestrator opens it.
+#[test]
+fn a_job_whose_time_was_over_before_its_pod_was_opened_is_made_again() {
+    let late = Job { is_unopened: true, ..job() };
+    let closed = pod("a", Some(0));
+    let answer = Answer::default();
+    for pods in [&[][..], &[&closed]] {
+        for answer in [None, Some(&answer)] {
+            let o = observed(&late, answer, pods);
+            assert_eq!(decide(&o, NOW), Rule::NotAnswered.step(Step::Close));
+            assert_eq!(decide(&Observed { is_confirmed: false, ..o }, NOW), Rule::NotAnswered.step(Step::Confirm));
+        }
+    }
+}
+
 /// The pod of a node that was cut off was deleted by force, so its Job made another.
 #[test]
 fn a_second_pod_is_opened_only_after_the_end_of_the_first() {

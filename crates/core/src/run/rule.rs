@@ -39,14 +39,14 @@ impl Target {
     fn has(self, rule: Rule) -> bool {
         use Target::{Attributes, Leftover, Size, Snapshot, Storage, StoredSnapshot, Volume};
         match rule {
-            Rule::RunStuck
+            Rule::RunNotWanted
+            | Rule::RunStuck
             | Rule::RunUnreachable
             | Rule::RunInProgress
             | Rule::RunEnding
             | Rule::RunFailed
             | Rule::RunNotDue
             | Rule::RunDue => true,
-            Rule::RunNotWanted => matches!(self, Volume | Storage | Size | Attributes | Snapshot),
             Rule::AttemptDue => matches!(self, Volume | Size | Attributes | Snapshot),
             Rule::RunStarting => matches!(self, Size | Attributes),
             Rule::RunStopping => !matches!(self, Volume | StoredSnapshot),

@@ -8,14 +8,11 @@ use super::node::Node;
 use super::phase::PodPhase;
 use super::pod_view::START_ERRORS;
 use super::stuck::{StuckReason, explain, strip_random_suffix};
-use super::view::{ContainerEnd, Job, Pod, WarningEvent};
+use super::view::{ContainerEnd, DEADLINE_EXCEEDED, Job, Pod, WarningEvent};
 use crate::limits;
 use crate::object::ObjectName;
 use crate::status_reason::StatusReason;
 use crate::text::line;
-
-/// The reason of Kubernetes for a Job that was in progress for too long.
-const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
 /// The reason of Kubernetes for a Job for which it makes no pod.
 const SUSPENDED: &str = "Suspended";
@@ -200,14 +197,17 @@ fn deadline_message(
         None => "its last words".to_owned(),
     };
     let kept = pod.and_then(|pod| pod.stuck.clone()).or(event.map(|c| StatusReason::new(&c.reason, &c.message)));
+    let is_closed = !pods.is_empty() && pods.iter().all(|pod| pod.gate.is_some());
     match (said, kept) {
         (Some(said), _) => format!("the image did not end within {within}; {whose}: {said}"),
         (None, Some(StatusReason { reason, message })) => {
             format!("the pod did not start within {within}: {reason}: {}", termination_message(&message))
         }
-        (None, None) if never_started(Some(job), pods) => {
+        (None, None) if is_closed || never_started(Some(job), pods) => {
             format!("no container of the run had started within {within}")
         }
+        // Nobody has seen the pod, because no orchestrator was there.
+        (None, None) if pods.is_empty() => format!("the run did not end within {within}, and its pod is gone"),
         (None, None) => {
             let silence = ended.map(|(pod, end)| silence(job, pod, end)).unwrap_or_default();
             format!("the image did not end within {within}{silence}")

@@ -124,6 +124,19 @@ fn a_deadline_names_what_kept_the_pod_from_starting() {
     assert_eq!(reaction, Reaction::Retry);
 }
 
+/// No orchestrator was there to open the pod, or to see its end.
+#[test]
+fn a_deadline_says_nothing_of_an_image_that_nobody_has_seen() {
+    let end = JobEnd { reason: "DeadlineExceeded".into(), message: String::new(), at: 130 };
+    let late = Job { failed: Some(end), deadline: Some(30), is_over: true, had_pods: true, ..job() };
+    let said = |pods: &[&Pod]| failed(state(Some(&late), pods, &[])).0;
+    let closed = Pod { gate: Some(0), terminating: true, ..pod("Pending") };
+    let never = "DeadlineExceeded: no container of the run had started within 30 s (`timeout`)";
+    assert_eq!(said(&[&closed]), never);
+    assert_eq!(said(&[]), "DeadlineExceeded: the run did not end within 30 s (`timeout`), and its pod is gone");
+    assert!(said(&[&Pod { gate: None, ..closed }]).contains("the image did not end within 30 s"));
+}
+
 #[test]
 fn a_deadline_says_nothing_of_words_that_nobody_has_read() {
     let end = |at| JobEnd { reason: "DeadlineExceeded".into(), message: String::new(), at };

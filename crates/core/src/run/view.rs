@@ -33,6 +33,9 @@ pub struct JobEnd {
     pub at: i64,
 }
 
+/// The reason of Kubernetes for a Job that was in progress for too long.
+pub(super) const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
+
 /// The longest time between the request for a Job and its creation, in seconds. Clocks may differ, too.
 const LONGEST_REQUEST: i64 = 600;
 
@@ -87,6 +90,8 @@ pub struct Job {
     pub deadline: Option<i64>,
     /// Its pods are born with our scheduling gate.
     pub has_gate: bool,
+    /// Its time was over before anybody opened its pod. It counts as one in progress, until the gate deletes it.
+    pub is_unopened: bool,
     /// The node to which the pod is bound.
     pub node: Option<String>,
     /// The Job is certainly the first of its attempt.
@@ -132,6 +137,17 @@ impl Job {
         Some(format!(
             "the provisioner's Job {namespace}/{name} is suspended (`spec.suspend`) by {by}; exempt the namespace {namespace}, or Jobs with the label {label}={value}, from that; to resume this one: kubectl -n {namespace} patch job {name} --type merge -p '{{\"spec\":{{\"suspend\":false}}}}'"
         ))
+    }
+
+    /// Checks whether the Job has a gate, and failed, or is about to, because it was in progress for too long.
+    pub fn may_be_unopened(&self) -> bool {
+        self.has_gate && self.failed.as_ref().is_some_and(|failed| failed.reason == DEADLINE_EXCEEDED)
+    }
+
+    /// Returns the same Job as one whose time was over before anybody opened its pod.
+    #[must_use]
+    pub fn unopened(self) -> Self {
+        Job { is_unopened: true, is_over: false, failed: None, ..self }
     }
 
     /// Checks whether the run is for a claim without a volume.

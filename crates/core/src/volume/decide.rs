@@ -63,7 +63,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     match o.claim_state {
         // An adoption in progress may have written the record and the finalizer, and no mark yet.
         ClaimState::NoReference if volume.terminating && volume.has_finalizer() => {
-            claim_ref_removed(volume, has_leftovers_on_other_nodes)
+            claim_ref_removed(o, has_leftovers_on_other_nodes, now)
         }
         ClaimState::NoReference => Rule::NoClaim.nothing(),
         ClaimState::Awaited if has_leftovers_on_other_nodes => delete_storage(o, now),
@@ -76,8 +76,12 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 
 /// Decides about a terminating volume whose claimRef was removed. No claim released it, and its storage is not
 /// deleted.
-fn claim_ref_removed(volume: &Volume, has_leftovers_on_other_nodes: bool) -> Decision {
+fn claim_ref_removed(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Decision {
+    let volume = o.volume;
     if volume.abandoned || (volume.reclaim_policy != ReclaimPolicy::Delete && !has_leftovers_on_other_nodes) {
+        if let Some(end) = end_deletion(o, now) {
+            return end;
+        }
         let message = "the claimRef was removed from this volume before the volume was deleted; its storage is kept";
         let decision = Rule::ClaimRefRemovedRetained.step(Step::RemoveFinalizer);
         return decision.with_warning(reason::STORAGE_ABANDONED, message);
@@ -91,6 +95,9 @@ fn claim_ref_removed(volume: &Volume, has_leftovers_on_other_nodes: bool) -> Dec
 fn while_in_use(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Decision {
     let volume = o.volume;
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
+    if let Some(end) = o.unwanted_job.and_then(|_| end_deletion(o, now)) {
+        return end;
+    }
     let is_unprotected = !volume.has_finalizer() && volume.is_adopted();
     if (deletes || has_leftovers_on_other_nodes) && is_unprotected && !volume.terminating {
         return Rule::ProtectVolume.step(Step::AddFinalizer);
@@ -149,6 +156,10 @@ fn is_half_bound_refusal(o: &Observed<'_>) -> bool {
 fn released(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> Decision {
     let volume = o.volume;
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
+    let keeps = volume.abandoned || !deletes && (!has_leftovers_on_other_nodes || o.unwanted_job.is_some());
+    if let Some(end) = end_deletion(o, now).filter(|_| keeps) {
+        return end;
+    }
     if volume.abandoned && deletes {
         let message = "abandoned by annotation: the provisioner removes the volume and does not delete its storage";
         return removal_without_storage(volume, Rule::Abandoned, message, now);
@@ -156,27 +167,28 @@ fn released(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) -> D
     if let Some(end) = end_changes(o, now) {
         return end;
     }
-    if !deletes && !has_leftovers_on_other_nodes {
-        return match volume.has_finalizer() {
-            true => end_deletion(o, now).unwrap_or_else(|| Rule::RetainedWithFinalizer.step(Step::RemoveFinalizer)),
-            false => Rule::Retained.nothing(),
-        };
+    match volume.has_finalizer() {
+        _ if deletes || has_leftovers_on_other_nodes => delete_storage(o, now),
+        true => Rule::RetainedWithFinalizer.step(Step::RemoveFinalizer),
+        false => Rule::Retained.nothing(),
     }
-    delete_storage(o, now)
 }
 
-/// Ends the delete run of a volume that an admin has set to Retain; `None` if none is left.
+/// Ends the delete run of what an admin keeps; `None` if none is left. An abandoned volume waits for no pod on a node, which
+/// may be lost.
 fn end_deletion(o: &Observed<'_>, now: i64) -> Option<Decision> {
-    if o.delete_job.is_none() && o.delete_run_state == RunState::NotCached {
+    if o.unwanted_job.is_none() && o.delete_run_state == RunState::NotCached {
         return None;
     }
-    let runs = [SeenRun::of_deletion(o.delete_job, &o.delete_run_state)];
+    let runs = [SeenRun::of_deletion(o.unwanted_job, &o.delete_run_state)];
     let outcome = run::decide::decide(&Goal::End, &Seen::of(&runs, not_reachable(o)), now)?;
     let rule = Rule::Run(Target::Storage, outcome.rule);
-    Some(match outcome.what {
-        What::Remove(job) => rule.step(Step::RemoveJob { job: job.name.clone() }),
-        _ => waiting(rule, not_reachable(o)).requeue_at(now + POD_END_POLL),
-    })
+    let is_let_go = o.volume.abandoned && (o.unwanted_job.is_some() || !o.nodes_with_pods.is_empty());
+    match outcome.what {
+        What::Remove(job) => Some(rule.step(Step::RemoveJob { job: job.name.clone() })),
+        _ if is_let_go => None,
+        _ => Some(waiting(rule, not_reachable(o)).requeue_at(now + POD_END_POLL)),
+    }
 }
 
 /// Ends the runs that change a volume; `None` if none is left.

@@ -196,20 +196,44 @@ fn a_stuck_delete_run_of_another_config_is_stopped() {
 
 /// The pod of the delete run may still be opened: a request on its way could delete what the admin wants to keep.
 #[test]
-fn a_volume_that_is_set_to_retain_is_let_go_when_its_delete_run_has_ended() {
+fn what_an_admin_keeps_is_let_go_when_its_delete_run_has_ended() {
     let job = Job { name: ObjectName::new("admin", "delete-1"), ..Job::default() };
-    let retained = |delete_job, delete_run_state| World {
-        delete_job,
+    let with = |volume: Volume, unwanted_job, delete_run_state| World {
+        unwanted_job,
         delete_run_state,
-        ..world(volume("Retain"), ClaimState::NotFound)
+        ..world(volume, ClaimState::NotFound)
     };
+    let retained = |job, state| with(volume("Retain"), job, state);
     let stopped = retained(Some(job.clone()), RunState::MayBeRunning).step(run(RunRule::RunNotWanted));
     assert_eq!(stopped, Step::RemoveJob { job: job.name.clone() });
-    for ending in [Some(Job { terminating: true, ..job }), None] {
+    let ending = Job { terminating: true, ..job.clone() };
+    for ending in [Some(ending.clone()), None] {
         let waits = retained(ending, RunState::MayBeRunning).decide(NOW);
         assert_eq!(waits, run(RunRule::RunEnding).nothing().requeue_at(NOW + 5));
     }
     assert_eq!(retained(None, RunState::NotCached).step(Rule::RetainedWithFinalizer), Step::RemoveFinalizer);
+
+    let abandoned = |job, state| with(Volume { abandoned: true, ..volume("Delete") }, job, state);
+    let stopped = abandoned(Some(job.clone()), RunState::MayBeRunning).step(run(RunRule::RunNotWanted));
+    assert_eq!(stopped, Step::RemoveJob { job: job.name.clone() });
+    assert_eq!(abandoned(Some(ending), RunState::MayBeRunning).step(Rule::Abandoned), ABANDONED, "on a lost node");
+    let unseen = abandoned(None, RunState::MayBeRunning);
+    assert_eq!(unseen.decide(NOW), run(RunRule::RunEnding).nothing().requeue_at(NOW + 5), "no watch shows its Job");
+    let lost = World { nodes_with_pods: names_of(&["lost"]), ..unseen };
+    assert_eq!(with_state("lost", NodeState::Unreachable, lost).step(Rule::Abandoned), ABANDONED);
+
+    // The run on its own node ends, and what attempts have left on others is deleted afterwards.
+    let kept = |claim, unwanted_job, delete_run_state| {
+        let wandered = wandered(claim);
+        let volume = Volume { reclaim_policy: "Retain".into(), ..wandered.volume.clone() };
+        World { volume, unwanted_job, delete_run_state, ..wandered }
+    };
+    for claim in [ClaimState::NotFound, ClaimState::Alive] {
+        let stopped = kept(claim, Some(job.clone()), RunState::MayBeRunning).step(run(RunRule::RunNotWanted));
+        assert_eq!(stopped, Step::RemoveJob { job: job.name.clone() });
+        assert_eq!(kept(claim, None, RunState::NotCached).step(run(RunRule::RunDue)), begin(1, "a"));
+        kept(claim, None, RunState::MayBeRunning).rests(run(RunRule::RunInProgress));
+    }
 }
 
 #[test]

@@ -59,7 +59,7 @@ prop_compose! {
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes_with_storage = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { claim_was_bound: false, delete_job: None, size_claim: None, volume, claim, recipe, has_provision_job, provision_runs, has_running_provision_pods: pods_alive, nodes_with_pods: vec![], node_states: NodeStates(places), origin_node, other_node: None, node_gone, delete_run_state, expanding, modifying }
+        World { claim_was_bound: false, delete_job: None, unwanted_job: None, size_claim: None, volume, claim, recipe, has_provision_job, provision_runs, has_running_provision_pods: pods_alive, nodes_with_pods: vec![], node_states: NodeStates(places), origin_node, other_node: None, node_gone, delete_run_state, expanding, modifying }
     }
 }
 
@@ -79,7 +79,8 @@ fn check_rest(world: &World, decision: &Decision, todo: &[Option<String>]) -> Re
         || (alive && volume.abandoned)
         || (!deletes && volume.abandoned);
     let dropped = world.claim == ClaimState::NoReference && volume.terminating && volume.has_finalizer();
-    prop_assert!(!dropped || !volume.abandoned && decision.event.is_some(), "nobody else removes the finalizer");
+    let told = !volume.abandoned && decision.event.is_some();
+    prop_assert!(!dropped || told || decision.requeue_at.is_some(), "nobody else removes the finalizer");
     prop_assert!(awaited || decision.event.is_some() || decision.requeue_at.is_some(), "a dead end");
     prop_assert!(decision.requeue_at.is_none_or(|at| at > NOW));
     Ok(())
@@ -155,6 +156,20 @@ fn check_step(world: &World, decision: &Decision, todo: &[Option<String>]) -> Re
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    /// A run that waits, or deletes already, ends before anything that an admin keeps.
+    #[test]
+    fn nothing_is_let_go_while_a_run_would_delete_it(world in worlds(), terminating: bool) {
+        let (deletes, abandoned) = (world.volume.reclaim_policy == ReclaimPolicy::Delete, world.volume.abandoned);
+        if !abandoned && (deletes || world.volume.is_restored()) {
+            return Ok(());
+        }
+        let job = Job { terminating, name: ObjectName::new("admin", "delete-1"), ..Job::default() };
+        let world = World { unwanted_job: Some(job), ..world };
+        let lets_go = matches!(world.decide(NOW).step, Step::RemoveFinalizer | Step::DeleteVolume { .. });
+        let has_ended = SeenRun::of_deletion(None, &world.delete_run_state).is_over;
+        prop_assert!(!lets_go || terminating && (abandoned || has_ended), "a run deletes what must stay");
+    }
 
     #[test]
     fn no_decision_breaks_an_invariant(world in worlds()) {

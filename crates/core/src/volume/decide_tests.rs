@@ -55,6 +55,7 @@ struct World {
     node_gone: NodeGone,
     delete_run_state: RunState,
     delete_job: Option<Job>,
+    unwanted_job: Option<Job>,
     /// The claim, for the decision about the size.
     size_claim: Option<Claim>,
     /// The Job of an expand run in progress.
@@ -110,6 +111,7 @@ impl World {
             node_gone_policy: self.node_gone,
             delete_run_state: self.delete_run_state.clone(),
             delete_job: self.delete_job.as_ref(),
+            unwanted_job: self.unwanted_job.as_ref(),
             expand,
             modify,
         };
@@ -154,6 +156,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         node_gone: NodeGone::Hold,
         delete_run_state: RunState::NotCached,
         delete_job: None,
+        unwanted_job: None,
         size_claim: None,
         expanding: None,
         modifying: None,

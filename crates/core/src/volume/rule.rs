@@ -44,7 +44,7 @@ pub enum Step {
         /// The run need not be on that node, because the node is gone.
         on_any_node: bool,
     },
-    /// Deletes the Job of a stuck delete run with its pods, because the config has changed since.
+    /// Deletes the Job of a delete run with its pods: the run is stuck, and the config has changed since, or it is not wanted.
     RemoveJob {
         /// The namespace and name of the Job.
         job: ObjectName,

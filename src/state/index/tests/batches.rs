@@ -15,7 +15,7 @@ use flex_core::object::ObjectName;
 use flex_core::run::job::RunTarget;
 use flex_core::run::view::{Job, Pod, RunLabels};
 
-use super::{ManualClock, timed};
+use super::{ManualClock, timed, with_limits};
 use crate::state::index::{
     AttemptToBatch, BatchEntry, DeletionToBatch, EXPECTATION_TIMEOUT, Index, SlotRequest, WatchChange, Woken, WorkItem,
 };
@@ -228,7 +228,7 @@ fn members_wait_for_the_creation_of_their_job_however_long_it_takes() {
         index.add_entry(&batch, entry("c", &recipe)) && collected(&mut index, &batch).0 == Step::Forget,
         "nor is there another"
     );
-    index.end_creation(&ObjectName::new("own", &batch));
+    index.end_creation(&ObjectName::new("", &batch));
     hands.pass(EXPECTATION_TIMEOUT / 2);
     assert!(index.is_expected(&job_name("b")), "its watch has time from the answer on");
     hands.pass(EXPECTATION_TIMEOUT);
@@ -339,6 +339,46 @@ fn a_batch_uses_a_slot_for_each_member() {
         (index.runs_in_flight("c"), free_slots.free, free_slots.namespaces.used),
         (3, 97, [("team".into(), 3)].into())
     );
+}
+
+/// No other leader has opened its pod.
+#[test]
+fn the_members_of_a_closed_batch_keep_their_slots_and_are_batched_again() {
+    let keys = [("max-in-flight", "2"), ("batch-size", "2"), ("placement", "any")];
+    let (mut index, recipe) = with_limits(&keys);
+    let (recipe, batch) = (Arc::new(recipe), "provision-batch-0123456789abcdef");
+    for uid in ["a", "b"] {
+        index.change_claim(WatchChange::Apply(stamped(uid, batch, &recipe)));
+    }
+    let of_batch = job(batch, &["a", "b"]);
+    index.change_job(WatchChange::Apply(of_batch.clone()));
+    let z = SlotRequest::claim(&claim("z").name);
+    assert!(index.wait_for_slot(&z, &recipe).is_empty());
+    index.close_job(&of_batch);
+    index.change_job(WatchChange::Apply(Job { terminating: true, ..of_batch.clone() }));
+    assert_eq!(index.change_job(WatchChange::Delete(of_batch.name.clone())), [key("a"), key("b")]);
+    for uid in ["a", "b"] {
+        assert!(!index.is_expected(&job_name(uid)), "it begins again at once");
+        assert!(!index.has_missed_batch(&stamped(uid, batch, &recipe), &recipe));
+        assert!(!index.acquire_slot(&job_name("z"), &z, &recipe));
+        assert!(index.acquire_slot(&job_name(uid), &SlotRequest::claim(&claim(uid).name), &recipe), "{uid}");
+        assert!(index.add_entry(batch, entry(uid, &recipe)));
+    }
+    let (step, entries, _) = collected(&mut index, batch);
+    assert_eq!((step, entries.len()), (Step::Create, 2));
+    index.change_job(WatchChange::Apply(of_batch.clone()));
+    index.delete_job(&of_batch.uid);
+    assert!(
+        index.change_job(WatchChange::Delete(of_batch.name.clone())).contains(&key("z")),
+        "nobody wants it any more"
+    );
+    // Somebody creates it again.
+    index.change_job(WatchChange::Apply(of_batch.clone()));
+    for uid in ["a", "b"] {
+        index.change_claim(WatchChange::Delete(claim(uid).name));
+    }
+    index.close_job(&of_batch);
+    assert!(index.change_job(WatchChange::Delete(of_batch.name)).contains(&key("z")), "nobody has wanted it");
 }
 
 #[test]

@@ -53,6 +53,11 @@ fn a_job_that_somebody_deletes_in_progress_is_remembered_while_its_claim_waits()
     assert_eq!(removed(&mut index, &Job { is_over: true, ..job.clone() }), None, "it was done");
     assert_eq!((removed(&mut index, &job), removed(&mut index, &job)), (Some(1), Some(2)));
     assert_eq!(index.removed("u", "provision-u-2"), None, "another attempt");
+    index.begin_term();
+    assert_eq!(index.removed("u", "provision-u-1"), None, "the leader before may have deleted them");
+    index.delete_job(&job.uid);
+    assert_eq!(removed(&mut index, &job), None, "this process has deleted it");
+    assert_eq!(removed(&mut index, &job), Some(1));
     index.change_claim(WatchChange::Delete(claim.name));
     assert_eq!(index.removed("u", "provision-u-1"), None);
     assert_eq!(removed(&mut index, &job), None, "nobody asks for it any more");

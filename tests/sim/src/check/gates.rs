@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use flex_contract::names;
+use serde_json::Value;
+
 use super::{Guarantee, Violation};
-use crate::store::{Kind, Store, text, uid};
+use crate::store::{Kind, Store, annotation, document, label, text, uid};
 use crate::wire::{Request, Verb};
 use crate::world::{has_start_gate, owner_uid};
 
@@ -23,6 +26,25 @@ pub fn request(store: &Store, answered: &Answered, from: usize, request: &Reques
     let mut others = store.opened.iter().filter(|(other, of)| of.as_str() == job && other.as_str() != id);
     let (other, _) = others.find(|(other, _)| !has_ended(store, other))?;
     wrong(format!("pod {name} is opened, and pod {other} of its Job was opened and has not ended"))
+}
+
+/// Checks a record that an image did not end in time, before it is written. A pod of that attempt was opened.
+pub fn failure(store: &Store, request: &Request) -> Option<Violation> {
+    let Request { verb: Verb::Patch, kind: Kind::Claim, name, body, .. } = request else { return None };
+    let failure = document(body, names::FAILURE);
+    let (claim, said) = (uid(store.get(Kind::Claim, name)?), text(&failure, "/message"));
+    let is_of_attempt = |job: &Value| {
+        let is_single = label(job, names::LABEL_VOLUME_ID).starts_with(claim)
+            && label(job, names::LABEL_ATTEMPT) == failure["attempt"].to_string();
+        let is_batch = annotation(&job["spec"]["template"], names::BATCH).contains(claim);
+        (is_single || is_batch) && label(job, names::LABEL_OPERATION) == text(&failure, "/operation")
+    };
+    let is_opened = |job: &Value| store.opened.values().any(|of| of == uid(job));
+    let has_begun =
+        || store.log(Kind::Job).iter().any(|change| is_of_attempt(&change.object) && is_opened(&change.object));
+    let is_false = said.contains("the image did not end") && !has_begun();
+    let what = || format!("claim {name} tells of an image that was never started: {said}");
+    is_false.then(|| Violation { guarantee: Guarantee::Duplicate, what: what() })
 }
 
 /// Returns whether a pod had ended when it was last seen.

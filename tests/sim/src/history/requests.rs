@@ -161,7 +161,8 @@ impl History {
             return Err(vec![wrong]);
         }
         let opens = check::gates::request(&self.store, &self.answered, from, &request);
-        if let Some(wrong) = check::request(&self.store, &self.world, &request).or(opens) {
+        let wrong = check::request(&self.store, &self.world, &request).or(opens);
+        if let Some(wrong) = wrong.or_else(|| check::gates::failure(&self.store, &request)) {
             return Err(vec![wrong]);
         }
         let answer = api::handle(&mut self.store, &request);

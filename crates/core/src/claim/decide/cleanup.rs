@@ -76,6 +76,19 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     }
 }
 
+/// Ends the delete run of an abandoned claim; `None` if none is left. Waits for no pod on a node, which may be lost.
+pub(super) fn end_deletion(o: &Observed<'_>) -> Option<Decision> {
+    let rule = |rule| Rule::Run(Target::Leftover, rule);
+    match (o.deletion.job, &o.deletion.state) {
+        (Some(job), _) if !job.terminating => {
+            Some(rule(RunRule::RunNotWanted).step(Step::RemoveJob { job: job.name.clone() }))
+        }
+        // The watch may not show a new Job yet.
+        (None, RunState::MayBeRunning) if o.nodes.with_pods.is_empty() => Some(rule(RunRule::RunEnding).nothing()),
+        _ => None,
+    }
+}
+
 /// Makes the record of a clean-up that failed, or whose Job was refused. The counts of attempts stay.
 pub fn failed_cleanup(claim: &Claim, recipe: &Recipe, attempt: u32, at: i64, cause: &Cause) -> LastFailure {
     LastFailure::of_delete_run(attempt, at, cause, claim.last_failure.as_ref()).with_recipe(recipe)

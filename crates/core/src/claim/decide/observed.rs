@@ -110,7 +110,7 @@ pub struct RemovedJob {
     pub at: i64,
 }
 
-/// The delete run on the node of [`cleanup_node`](super::cleanup_node).
+/// The delete run on the node of [`cleanup_node`](super::cleanup_node). Of an abandoned claim, any that has not ended.
 #[derive(Clone, Debug)]
 pub struct Deletion<'a> {
     /// The state of the run.

@@ -333,7 +333,10 @@ proptest! {
 
     #[test]
     fn no_decision_breaks_an_invariant(world in worlds()) {
-        check(&world, &world.decide(NOW));
+        let decision = world.decide(NOW);
+        check(&world, &decision);
+        let deletes = world.delete_job.iter().any(|job| !job.terminating);
+        prop_assert!(decision.rule != Rule::Abandoned || !deletes, "a run deletes what must stay");
     }
 
     /// Each write changes what the decision used, so that a reconcile ends in all worlds.

@@ -7,7 +7,7 @@ use flex_contract::reason;
 use super::adoption::{
     adopt_unless_done, is_claimed_by_other, is_terminating_without_finalizer, transfer_to_other, transferred,
 };
-use super::cleanup::deleting;
+use super::cleanup::{deleting, end_deletion};
 use super::observed::Observed;
 use super::pooled::complete_pool_request;
 use super::rule::{Decision, Rule};
@@ -22,8 +22,9 @@ use crate::rules::Rule as _;
 pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
-        // A Job that outlives the claim would be a late run, whose storage is deleted.
-        if let Some(stop) = end_runs(o, o.runs.jobs, now).filter(|stop| stop.step != Step::Nothing) {
+        // A Job that outlives the claim would be a late run, whose storage is deleted, or it deletes the storage itself.
+        let stop = end_runs(o, o.runs.jobs, now).filter(|stop| stop.step != Step::Nothing);
+        if let Some(stop) = stop.or_else(|| end_deletion(o)) {
             return stop;
         }
         return Rule::Abandoned.step(Step::RemoveFinalizer).with_warning(

@@ -24,6 +24,15 @@ fn an_abandoned_claim_loses_its_finalizer() {
     assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: over(2).name });
     world.jobs.truncate(1);
     assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
+    // The pod of the delete run may still be opened.
+    (world.delete_job, world.delete_run) = (Some(job(9)), RunState::MayBeRunning);
+    assert_eq!(world.step(leftover(RunRule::RunNotWanted)), Step::RemoveJob { job: job(9).name });
+    world.delete_job = Some(Job { terminating: true, ..job(9) });
+    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
+    world.delete_job = None;
+    world.rests(leftover(RunRule::RunEnding));
+    world.nodes_with_pods = vec!["lost".into()];
+    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
 }
 
 #[test]
