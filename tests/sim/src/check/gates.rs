@@ -6,7 +6,7 @@ use flex_contract::names;
 use serde_json::Value;
 
 use super::{Guarantee, Violation};
-use crate::store::{Kind, Store, annotation, document, label, text, uid};
+use crate::store::{Change, Kind, Store, annotation, document, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
 use crate::world::{has_start_gate, owner_uid};
 
@@ -47,8 +47,11 @@ pub fn failure(store: &Store, request: &Request) -> Option<Violation> {
     is_false.then(|| Violation { guarantee: Guarantee::Duplicate, what: what() })
 }
 
-/// Returns whether a pod had ended when it was last seen.
+/// Returns whether a pod had ended when it was last seen, or was being deleted and had no node: it never gets one then.
 fn has_ended(store: &Store, pod: &str) -> bool {
     let last = store.log(Kind::Pod).iter().rev().find(|change| uid(&change.object) == pod);
-    last.is_some_and(|change| matches!(text(&change.object, "/status/phase"), "Succeeded" | "Failed"))
+    last.is_some_and(|Change { object, .. }| {
+        let is_over = matches!(text(object, "/status/phase"), "Succeeded" | "Failed");
+        is_over || is_deleting(object) && text(object, "/spec/nodeName").is_empty()
+    })
 }
