@@ -35,7 +35,7 @@ pub fn failure(store: &Store, request: &Request) -> Option<Violation> {
     let (claim, said) = (uid(store.get(Kind::Claim, name)?), text(&failure, "/message"));
     let is_of_attempt = |job: &Value| {
         let is_single = label(job, names::LABEL_VOLUME_ID).starts_with(claim)
-            && label(job, names::LABEL_ATTEMPT) == failure["attempt"].to_string();
+            && label(job, names::LABEL_ATTEMPT).parse().ok() == failure["attempt"].as_u64();
         let is_batch = annotation(&job["spec"]["template"], names::BATCH).contains(claim);
         (is_single || is_batch) && label(job, names::LABEL_OPERATION) == text(&failure, "/operation")
     };

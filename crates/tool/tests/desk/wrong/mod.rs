@@ -129,7 +129,7 @@ fn each<T: Sync>(items: &[T], one: impl Fn(&T) -> Option<String> + Sync) -> Vec<
         mine.filter_map(&one).collect::<Vec<String>>()
     };
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(&work)).collect();
+        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("each program is judged")).collect()
     })
 }
@@ -137,7 +137,7 @@ fn each<T: Sync>(items: &[T], one: impl Fn(&T) -> Option<String> + Sync) -> Vec<
 /// Checks that each wrong program fails its case.
 fn are_found(kind: &Kind) {
     let missed = each(&kind.wrong, |(does, found, edits)| {
-        let judged = || (kind.judge)(does, *edits, &[found.case()]).remove(0);
+        let judged = || (kind.judge)(does, edits, &[found.case()]).remove(0);
         // On a busy machine, a signal may miss the moment of the mistake.
         let first = Some(judged()).filter(|[_, outcome, _]| outcome == "failed");
         let [id, outcome, why] = first.unwrap_or_else(judged);
@@ -155,7 +155,7 @@ fn are_found_by_one_case(kind: &Kind) {
     let only: Vec<Row> = kind.wrong.iter().filter(|(_, found, _)| matches!(found, Only(_))).copied().collect();
     let blamed = each(&only, |(does, found, edits)| {
         let failed = |cases: &[Case]| -> BTreeSet<String> {
-            let all = (kind.judge)(does, *edits, cases).into_iter();
+            let all = (kind.judge)(does, edits, cases).into_iter();
             all.filter(|[_, outcome, _]| outcome == "failed").map(|[id, ..]| id).collect()
         };
         let is_odd = |case: &Case, failed: &BTreeSet<String>| failed.contains(case.id()) != (*case == found.case());
@@ -200,7 +200,7 @@ fn the_right_go_program_passes_every_case() {
 #[test]
 fn right_programs_of_another_kind_pass() {
     for (kind, right) in [(of_shell(), shell_copies::RIGHT), (of_python(), python::RIGHT)] {
-        let blamed = each(right, |(does, cases, edits)| pass(&kind, does, *edits, cases));
+        let blamed = each(right, |(does, cases, edits)| pass(&kind, does, edits, cases));
         assert!(blamed.is_empty(), "{}", blamed.join("\n"));
     }
 }
@@ -257,7 +257,7 @@ fn no_other_case_finds_a_program_that_only_one_must_find() {
 #[ignore = "takes long: all cases for each of several programs"]
 fn no_case_finds_a_mistake_that_none_can_know() {
     for (kind, unknowable) in [(of_shell(), shell_copies::UNKNOWABLE), (of_python(), python::UNKNOWABLE)] {
-        let blamed = each(unknowable, |(does, edits)| pass(&kind, does, *edits, &kind.cases));
+        let blamed = each(unknowable, |(does, edits)| pass(&kind, does, edits, &kind.cases));
         assert!(blamed.is_empty(), "{}", blamed.join("\n"));
     }
 }
