@@ -37,8 +37,8 @@ beside 'Kubernetes and servers' scripts/setup.sh --test
 without=flex-bench budget=500 stage 'programs and images' build
 budget=500 stage 'build the tests' build_tests
 stage 'Kubernetes and servers, the rest' joined 'Kubernetes and servers'
-# Twice as many histories as reach every rule. `make test-faults` runs 100,000.
-export HISTORIES=${HISTORIES:-40000}
+# A quarter more histories than reach every rule. `make test-faults` runs 100,000.
+export HISTORIES=${HISTORIES:-25000}
 # The computation must not begin sooner: beside a compiler it would slow the compiler by twice the time that it gains.
 begin_computing
 # So many tests run at a time. Most of them wait for a cluster or its pods: two at a time leave three quarters of two
