@@ -45,10 +45,12 @@ LAYERS = {
         orchestrate
     """,
     "crates/tool/src": """
-        bar collect contexts each files flags leader markdown name places recording rights shell table
-        archive beside forward out
+        bar collect contexts each files flags kind leader markdown name places recording rights shell table
+        archive beside forward left out
         cluster job new render validate
-        adopt check complete desk doctor log_level ui uninstall version vouch
+        complete
+        namespaces
+        adopt check desk doctor log_level ui uninstall version vouch
         claim completion explain import status
         export_traces logs retry trace
         bundle

@@ -46,7 +46,7 @@ pub fn version(lease: Option<&Lease>) -> Option<&str> {
 pub fn verify_version(lease: Option<&Lease>) -> Result<(), String> {
     let own = env!("CARGO_PKG_VERSION");
     let Some(holder) = leader(lease) else {
-        return Err("no orchestrator leads, so its version is not known: see --namespace and --instance".into());
+        return Err("no orchestrator leads, so its version is not known: see --flex-namespace and --instance".into());
     };
     match version(lease) {
         Some(version) if version == own => Ok(()),

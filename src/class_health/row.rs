@@ -93,7 +93,7 @@ impl Row {
     pub fn reason(&self) -> String {
         match (&self.waits_for, self.state) {
             (Some(why), ClaimState::Waiting | ClaimState::Running | ClaimState::Refused) => why.clone(),
-            (None, ClaimState::Waiting) => "waits for its turn: flex trace says more".to_owned(),
+            (None, ClaimState::Waiting) => "waits for its turn".to_owned(),
             _ => self.describe(),
         }
     }

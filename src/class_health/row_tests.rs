@@ -135,5 +135,5 @@ fn a_claim_that_the_class_refuses_says_so_instead_of_waiting() {
     let (fits, large) = (row("1Gi"), row("2Gi"));
     assert_eq!((fits.state, large.state), (ClaimState::Waiting, ClaimState::Refused));
     assert!(large.reason().contains("asks for 2Gi, and class c provides at most 1Gi; ask for less"), "{large:?}");
-    assert_eq!(fits.reason(), "waits for its turn: flex trace says more");
+    assert_eq!(fits.reason(), "waits for its turn");
 }

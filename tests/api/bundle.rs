@@ -89,7 +89,7 @@ async fn a_bundle_tells_what_would_be_decided_without_the_cluster() {
     let (code, state) = offline(&bundle, &["status"]);
     assert!(code == 0 && state.contains("failing: 1 claim, last team/fails"), "{state}");
     let (code, trace) = offline(&bundle, &["trace", &format!("{USER}/fails")]);
-    assert!(code == 2 && trace.contains("provision run 1 failed"), "{trace}");
+    assert!(code == 2 && trace.contains("attempt 1 failed"), "{trace}");
     let (code, explained) = offline(&bundle, &["explain", "c"]);
     assert!(code == 0 && explained.contains("zone (parameter)"), "{explained}");
     let (code, refused) = offline(&bundle, &["retry", &format!("{USER}/fails")]);

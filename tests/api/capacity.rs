@@ -105,7 +105,7 @@ async fn nothing_runs(ring: &Ring) {
 /// Returns what `flex-provisioner status` prints.
 fn status(ring: &Ring) -> serde_json::Value {
     let output = std::process::Command::new(tool())
-        .args(["status", "-o", "json", "--namespace", OWN, "--config-namespace", ADMIN])
+        .args(["status", "-o", "json", "--flex-namespace", OWN, "--config-namespace", ADMIN])
         .env("KUBECONFIG", ring.cluster().kubeconfig())
         .output()
         .unwrap();

@@ -32,7 +32,7 @@ async fn kubectl_completes_the_words_after_kubectl_flex() {
     for (words, expected) in [
         (&["tra"][..], "trace"),
         (&["trace", "-n", USER, ""], "a"),
-        (&["explain", "--namespace", OWN, "--config-namespace", ADMIN, ""], "c"),
+        (&["explain", "--flex-namespace", OWN, "--config-namespace", ADMIN, ""], "c"),
     ] {
         // A completion that takes long is given up, and the person asks again.
         until(format!("{words:?} are completed"), || async {

@@ -195,7 +195,7 @@ async fn a_lease_in_the_namespace_of_a_tenant_stops_no_class_and_is_reported() {
     ring.claim("waits", "gold").await;
     ring.event(USER, "waits", reason::WAITING_FOR_PROVISIONER, "tom holds the Lease team/csi-test").await;
     let status = std::process::Command::new(orchestrator::programs::tool())
-        .args(["status", "--namespace", orchestrator::ring::OWN, "--config-namespace", orchestrator::ring::ADMIN])
+        .args(["status", "--flex-namespace", orchestrator::ring::OWN, "--config-namespace", orchestrator::ring::ADMIN])
         .env("KUBECONFIG", ring.cluster().kubeconfig())
         .output()
         .unwrap();

@@ -181,7 +181,7 @@ async fn healthy_claims_get_no_warning_of_the_pv_controller() {
 /// Returns what `flex-provisioner status` prints.
 pub fn status(ring: &Ring, more: &[&str]) -> String {
     let output = std::process::Command::new(tool())
-        .args(["status", "--namespace", OWN, "--config-namespace", ADMIN])
+        .args(["status", "--flex-namespace", OWN, "--config-namespace", ADMIN])
         .args(more)
         .env("KUBECONFIG", ring.cluster().kubeconfig())
         .output()

@@ -67,6 +67,16 @@ async fn a_failed_delete_run_is_repeated_at_once_when_an_admin_asks() {
         if volume.annotations().contains_key(names::FAILURE) { Ok(()) } else { Err("it is not".to_owned()) }
     }))
     .await;
+    // The claim is gone, and its name leads to the volume.
+    let (code, printed) = ring.command(&["trace", "-n", USER, "a"]).await;
+    let left = format!("Volume {volume} of class c: its claim {USER}/a is gone");
+    assert!(code == 2 && printed.contains(&left) && printed.contains("Its delete run 1 failed"), "{printed}");
+    for name in [format!("pv/{volume}"), format!("{USER}/a")] {
+        let (code, printed) = ring.command(&["retry", &name, "--dry-run"]).await;
+        assert!(code == 0 && printed.contains(&format!("volume {volume}: would be tried again")), "{printed}");
+    }
+    let (code, printed) = ring.command(&["retry", "--class", "c", "-n", "elsewhere"]).await;
+    assert!(code == 2 && printed.contains("nothing to retry"), "{printed}");
     let (code, printed) = ring.command(&["retry", "--class", "c"]).await;
     assert!(code == 0 && printed.contains(&format!("volume {volume}: the next attempt begins now")), "{printed}");
     let job = ring.job(ADMIN, "delete", &claim, 2).await;

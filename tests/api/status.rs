@@ -27,7 +27,7 @@ impl Watching {
     /// Starts a command for the orchestrator of a ring.
     pub fn start(ring: &Ring, arguments: &[&str]) -> Self {
         let mut command = Command::new(tool());
-        command.args(arguments).args(["--namespace", OWN, "--config-namespace", ADMIN]);
+        command.args(arguments).args(["--flex-namespace", OWN, "--config-namespace", ADMIN]);
         command.env("KUBECONFIG", ring.cluster().kubeconfig()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let (sender, lines) = mpsc::unbounded_channel();

@@ -12,7 +12,7 @@ use orchestrator::wait::{unexpected, until};
 /// Runs `uninstall`, and returns its exit code and its report.
 fn uninstall(ring: &Ring, flags: &[&str]) -> (i32, Value) {
     let output = Command::new(tool())
-        .args(["uninstall", "-o", "json", "--namespace", OWN, "--config-namespace", ADMIN])
+        .args(["uninstall", "-o", "json", "--flex-namespace", OWN, "--config-namespace", ADMIN])
         .args(flags)
         .env("KUBECONFIG", ring.cluster().kubeconfig())
         .output()

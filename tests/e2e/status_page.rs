@@ -15,7 +15,7 @@ use tokio::time::timeout;
 fn started(ring: &Ring, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
     let mut child = Command::new(tool())
         .args(arguments)
-        .args(["--namespace", OWN])
+        .args(["--flex-namespace", OWN])
         .env("KUBECONFIG", ring.cluster().kubeconfig())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

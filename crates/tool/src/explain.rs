@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use clap_complete::ArgValueCompleter;
 use flex_contract::operation::Operation;
 use flex_core::claim::admit;
@@ -22,9 +23,10 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::collect;
-use crate::complete::candidates::classes;
+use crate::complete::candidates::{classes, namespaces};
 use crate::flags::Output;
 use crate::markdown::plain;
+use crate::name::name;
 use crate::out::say;
 use crate::render::Given;
 use crate::rights::missing_rights;
@@ -45,6 +47,12 @@ pub(super) struct ExplainArgs {
     /// Files or directories with claims: what would refuse them?
     #[arg(long = "claim", value_name = "FILE")]
     claims: Vec<PathBuf>,
+    /// The namespace of claims whose file names none [default: that of the context].
+    #[arg(short = 'n', long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new(), add = ArgValueCompleter::new(namespaces))]
+    namespace: Option<String>,
+    /// Print the keys that nobody has set, too, with their defaults. Documents have them in any case.
+    #[arg(long)]
+    all: bool,
     /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -74,7 +82,7 @@ pub(super) fn explain_class(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let explanation = runtime.block_on(read(&args, claims))?;
     match args.output.document(|| to_json(&explanation))? {
         Some(document) => say!("{document}"),
-        None => print(&explanation),
+        None => print(&explanation, args.all),
     }
     Ok(ExitCode::from(if explanation.is_refused() { REFUSED } else { 0 }))
 }
@@ -88,7 +96,7 @@ async fn read(args: &ExplainArgs, claims: Vec<Claim>) -> anyhow::Result<Explanat
         ClassLookup::Foreign => {
             bail!("class {} belongs to another provisioner than {}", args.class, identity.provisioner)
         }
-        ClassLookup::Unknown => bail!("class {} does not exist: flex status lists all classes", args.class),
+        ClassLookup::Unknown => bail!("class {} does not exist: {} status lists all classes", args.class, name()),
     };
     let objects = collect::class_objects(&client).await?;
     let object = objects.into_iter().find(|object| object.name == class.name);
@@ -102,7 +110,7 @@ async fn read(args: &ExplainArgs, claims: Vec<Claim>) -> anyhow::Result<Explanat
     };
     let claims = claims.into_iter().map(|mut claim| {
         if claim.name.namespace.is_empty() {
-            claim.name.namespace.clone_from(&namespace);
+            claim.name.namespace.clone_from(args.namespace.as_ref().unwrap_or(&namespace));
         }
         (claim.name.clone(), refusal(&claim, &class, &index, &identity))
     });
@@ -129,7 +137,7 @@ fn account(recipe: &Recipe) -> ObjectName {
     ObjectName::new(&recipe.config.namespace, recipe.service_account.as_deref().unwrap_or(DEFAULT_ACCOUNT))
 }
 
-fn print(explanation: &Explanation) {
+fn print(explanation: &Explanation, all: bool) {
     let Explanation { class, values, missing_rights, claims } = explanation;
     let coloured = crate::out::colours();
     match &class.recipe {
@@ -137,7 +145,10 @@ fn print(explanation: &Explanation) {
         Ok(recipe) => {
             let version = if class.last_good { ", its last valid version: the config has errors now" } else { "" };
             say!("Class {} is made by ConfigMap {}{version}.", class.name, recipe.config);
-            say!("\n{}", value_table(values, coloured).trim_end());
+            say!("\n{}", value_table(values, all, coloured).trim_end());
+            if !all {
+                say!("All other keys have their defaults, which --all prints.");
+            }
             say!("\n{}", operation_table(recipe, coloured).trim_end());
             say!("\n{}", account_text(recipe, missing_rights));
         }
@@ -150,9 +161,10 @@ fn print(explanation: &Explanation) {
     }
 }
 
-fn value_table(values: &[ExplainedValue], coloured: bool) -> String {
+fn value_table(values: &[ExplainedValue], all: bool, coloured: bool) -> String {
     let mut table = Table::new(["KEY", "VALUE", "FROM"]);
-    for ExplainedValue { name, value, origin, is_parameter } in values {
+    let shown = values.iter().filter(|explained| all || explained.origin != Origin::Default);
+    for ExplainedValue { name, value, origin, is_parameter } in shown {
         let name = if *is_parameter { format!("{name} (parameter)") } else { name.clone() };
         let value = if *origin == Origin::Default { plain(value) } else { line(value, MAX_VALUE) };
         let tone = if matches!(origin, Origin::StoredConfig(_)) { Tone::Warning } else { Tone::Plain };

@@ -25,11 +25,14 @@ mod flags;
 mod forward;
 mod import;
 mod job;
+mod kind;
 mod leader;
+mod left;
 mod log_level;
 mod logs;
 mod markdown;
 mod name;
+mod namespaces;
 mod new;
 mod out;
 mod places;
@@ -53,12 +56,15 @@ use anyhow::anyhow;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use flex_provisioner::api::says::causes;
 
-use self::out::remark;
+use self::out::{Colours, remark};
 
 /// Any container image that can make a volume becomes a dynamic provisioner of Kubernetes.
 #[derive(Debug, Parser)]
 #[command(name = "flex-provisioner", version)]
 struct Cli {
+    /// When the output has colours: `auto` for a terminal, unless the variable NO_COLOR is set.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
+    color: Colours,
     #[command(subcommand)]
     command: Command,
 }
@@ -131,8 +137,8 @@ enum Command {
     /// Print the log of the last run for a claim, or its last words.
     ///
     /// The run is the last attempt to make the claim's volume; for a bound claim, its last expansion or modification; for
-    /// a terminating one, the run that deletes what attempts have left. Exits 0 if there is a log, 2 if there is none
-    /// (any more), and 1 if the cluster could not be read.
+    /// a terminating one, or one that is gone, the run that deletes what is left of it. Exits 0 if there is a log, 2 if
+    /// there is none (any more), and 1 if the cluster could not be read.
     Logs(logs::LogsArgs),
     /// Change the log filter of the running orchestrator for a time.
     ///
@@ -140,7 +146,7 @@ enum Command {
     LogLevel(log_level::LogLevelArgs),
     /// Show when a claim reached each stage on the way to its volume, who was slow, and what it waits for.
     ///
-    /// Exits 0 if the claim is bound, 2 if it is not, and 1 if the claim could not be read.
+    /// Exits 0 if the claim is bound, 2 if it is not, or is gone, and 1 if the claim could not be read.
     Trace(trace::TraceArgs),
     /// Send the timelines of claims to a collector of OpenTelemetry, as traces.
     ///
@@ -212,7 +218,8 @@ pub fn main() -> ExitCode {
 
 fn run_command() -> anyhow::Result<ExitCode> {
     let typed = command().bin_name(name::name()).get_matches();
-    let Cli { command: chosen } = Cli::from_arg_matches(&typed).unwrap_or_else(|error| error.exit());
+    let Cli { command: chosen, color } = Cli::from_arg_matches(&typed).unwrap_or_else(|error| error.exit());
+    color.choose();
     match chosen {
         Command::Validate(args) => validate::validate(args),
         Command::Render(args) => render::render(args),

@@ -1,4 +1,5 @@
-//! `logs`: prints the log of a claim's current run, or what is left of it.
+//! `logs`: prints the log of a claim's current run, or what is left of it. For a claim that is gone, it prints the log of
+//! the last run for what the claim has left.
 
 use std::process::ExitCode;
 
@@ -10,6 +11,7 @@ use flex_core::config::classes::Identity;
 use flex_core::model::claim::Claim;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
+use flex_core::run::failure::LastFailure;
 use flex_core::run::view;
 use flex_core::text::{line, printable};
 use flex_provisioner::api::client::Connection;
@@ -18,8 +20,9 @@ use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use kube::api::{ListParams, LogParams};
 use kube::{Api, Client};
 
-use crate::claim::ClaimName;
+use crate::claim::{ClaimName, Found};
 use crate::cluster::Cluster;
+use crate::left::Left;
 use crate::out::{remark, say};
 
 /// The exit code if there is no log.
@@ -49,6 +52,52 @@ struct Wanted {
     batch: Option<String>,
 }
 
+/// The claim, or what it has left, as far as the log of a run is concerned.
+#[derive(Debug)]
+struct Subject {
+    /// The name, with its kind.
+    title: String,
+    /// The last failed run.
+    failure: Option<LastFailure>,
+    /// The namespace of the config, as the attempt in progress knows it.
+    config_namespace: Option<String>,
+    /// The claim is bound.
+    is_bound: bool,
+    /// The command that says more.
+    more: String,
+}
+
+impl Subject {
+    fn of_claim(claim: &Claim) -> Self {
+        let ObjectName { namespace, name } = &claim.name;
+        let stamped = claim.own_stamp().and_then(|stamp| stamp.recipe_version.split_once('/'));
+        Subject {
+            title: format!("claim {}", claim.name),
+            failure: claim.last_failure.clone(),
+            config_namespace: stamped.map(|(namespace, _)| namespace.to_owned()),
+            is_bound: claim.is_bound(),
+            more: format!("kubectl -n {namespace} describe pvc {name}"),
+        }
+    }
+
+    fn of_left(left: &Left) -> Self {
+        let volume = left.volume.as_ref();
+        let more = volume.map(|volume| format!("kubectl describe pv {}", volume.name));
+        let config_namespace = left.jobs.last().map(|job| job.name.namespace.clone());
+        let more = more.unwrap_or_else(|| {
+            let namespace = left.claim.as_ref().map(|claim| claim.namespace.as_str()).unwrap_or_default();
+            format!("kubectl -n {namespace} get events")
+        });
+        Subject {
+            title: left.title(),
+            failure: volume.and_then(|volume| volume.last_failure.clone()),
+            config_namespace,
+            is_bound: false,
+            more,
+        }
+    }
+}
+
 pub(super) fn logs(args: LogsArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(work(&args))
@@ -60,18 +109,24 @@ async fn work(args: &LogsArgs) -> anyhow::Result<ExitCode> {
         bail!("a support bundle has the logs as files: `tar -xzf {file}`, and look into flex-bundle/logs/");
     }
     let (Connection { client, namespace, .. }, identity) = args.cluster.open().await?;
-    let claim = Claim::from(&args.claim.read(&client, &namespace).await?);
-    let name = &claim.name;
-    let wanted = match wanted(&claim, volume_id(&client, &claim).await, args.previous) {
+    let (subject, wanted) = match args.claim.named(&namespace)?.find(&client, &identity).await? {
+        Found::Claim(claim) => {
+            let claim = Claim::from(&*claim);
+            let wanted = wanted(&claim, volume_id(&client, &claim).await, args.previous);
+            (Subject::of_claim(&claim), wanted)
+        }
+        Found::Left(left) => (Subject::of_left(&left), Ok(wanted_of_left(&left))),
+    };
+    let wanted = match wanted {
         Ok(wanted) => wanted,
         Err(why) => {
-            say!("claim {name}: {why}");
+            say!("{}: {why}", subject.title);
             return Ok(ExitCode::from(NO_LOG));
         }
     };
-    let pods = match pods(&client, &identity, &claim, &wanted).await {
+    let pods = match pods(&client, &identity, &subject, &wanted).await {
         Ok(pods) => pods,
-        Err(error) => return last_words(&claim, error),
+        Err(error) => return last_words(&subject, error),
     };
     let (attempt, selected) = selected(&pods, &wanted, args.previous);
     let mut printed = 0;
@@ -82,18 +137,18 @@ async fn work(args: &LogsArgs) -> anyhow::Result<ExitCode> {
         printed += usize::from(print(&client, pod).await?);
     }
     if selected.is_empty() {
-        say!("claim {name}: {}", without_pod(&claim, &wanted, attempt));
+        say!("{}: {}", subject.title, without_pod(&subject, &wanted, attempt));
     }
     Ok(ExitCode::from(if printed > 0 { 0 } else { NO_LOG }))
 }
 
-/// Prints the last words on a claim, for a user who may not read the pods.
-fn last_words(claim: &Claim, error: anyhow::Error) -> anyhow::Result<ExitCode> {
-    let Some(failure) = &claim.last_failure else { return Err(error) };
+/// Prints the last words that an object keeps, for a user who may not read the pods.
+fn last_words(subject: &Subject, error: anyhow::Error) -> anyhow::Result<ExitCode> {
+    let Some(failure) = &subject.failure else { return Err(error) };
     let why = line(&says::causes(&error), usize::MAX);
-    say!("claim {}: {why}", claim.name);
+    say!("{}: {why}", subject.title);
     let message = line(&failure.message, usize::MAX);
-    say!("the claim keeps the last words of its {} run {}: {message}", failure.operation, failure.attempt);
+    say!("{} keeps the last words of its {} run {}: {message}", subject.title, failure.operation, failure.attempt);
     Ok(ExitCode::from(NO_LOG))
 }
 
@@ -116,7 +171,7 @@ fn wanted(claim: &Claim, volume_id: Option<String>, previous: bool) -> Result<Wa
         return last(&[Operation::Delete]);
     }
     let Some(stamp) = claim.own_stamp() else {
-        return Err(format!("no attempt to make its volume has begun; {}", its_events(&claim.name)));
+        return Err(format!("no attempt to make its volume has begun; {}", its_events(&Subject::of_claim(claim))));
     };
     let attempt = stamp.attempt.saturating_sub(u32::from(previous));
     if attempt == 0 {
@@ -126,15 +181,29 @@ fn wanted(claim: &Claim, volume_id: Option<String>, previous: bool) -> Result<Wa
     Ok(Wanted { operations: &[Operation::Provision], id, attempt: Some(attempt), batch })
 }
 
-fn its_events(claim: &ObjectName) -> String {
-    format!("its events say more: kubectl -n {} describe pvc {}", claim.namespace, claim.name)
+/// Returns the run that a claim has left: its deletion, or the attempt that came too late.
+fn wanted_of_left(left: &Left) -> Wanted {
+    let last = left.jobs.last().map(|job| &job.run_labels);
+    let is_late = last.is_some_and(|labels| labels.operation == Operation::Provision);
+    let operations: &[Operation] = if is_late { &[Operation::Provision] } else { &[Operation::Delete] };
+    let id = left.volume.as_ref().and_then(Volume::volume_id);
+    let id = id.or(last.map(|labels| labels.id.as_str())).unwrap_or_default().to_owned();
+    Wanted { operations, id, attempt: None, batch: None }
+}
+
+fn its_events(subject: &Subject) -> String {
+    format!("its events say more: {}", subject.more)
 }
 
 /// Returns pods that may be those of the wanted run. They are where the config is, or was.
-async fn pods(client: &Client, identity: &Identity, claim: &Claim, wanted: &Wanted) -> anyhow::Result<Vec<view::Pod>> {
+async fn pods(
+    client: &Client,
+    identity: &Identity,
+    subject: &Subject,
+    wanted: &Wanted,
+) -> anyhow::Result<Vec<view::Pod>> {
     let mut namespaces = identity.config_namespaces.clone();
-    let stamped = claim.own_stamp().and_then(|stamp| stamp.recipe_version.split_once('/'));
-    namespaces.extend(stamped.map(|(namespace, _)| namespace.to_owned()));
+    namespaces.extend(subject.config_namespace.clone());
     namespaces.sort();
     namespaces.dedup();
     let own = match &wanted.batch {
@@ -207,8 +276,8 @@ async fn print(client: &Client, pod: &view::Pod) -> anyhow::Result<bool> {
 }
 
 /// Says what is known of a run without a pod.
-fn without_pod(claim: &Claim, wanted: &Wanted, attempt: Option<u32>) -> String {
-    let of_run = claim.last_failure.as_ref().filter(|failure| {
+fn without_pod(subject: &Subject, wanted: &Wanted, attempt: Option<u32>) -> String {
+    let of_run = subject.failure.as_ref().filter(|failure| {
         wanted.operations.contains(&failure.operation) && attempt.is_none_or(|attempt| failure.attempt == attempt)
     });
     let no_pod = match attempt.or(of_run.map(|failure| failure.attempt)) {
@@ -220,10 +289,10 @@ fn without_pod(claim: &Claim, wanted: &Wanted, attempt: Option<u32>) -> String {
             let words = line(&failure.message, usize::MAX);
             format!("{no_pod} any more; its last words were: {}: {words}", line(&failure.reason, usize::MAX))
         }
-        None if claim.is_bound() => {
+        None if subject.is_bound => {
             format!("{no_pod}; it is bound, and the pods of its attempts were deleted then")
         }
-        None => format!("{no_pod}; {}", its_events(&claim.name)),
+        None => format!("{no_pod}; {}", its_events(subject)),
     }
 }
 
@@ -332,7 +401,7 @@ mod tests {
         failed[names::FAILURE] = json!(failure.to_string());
         let of = |claim: &Claim, previous| {
             let wanted = wanted(claim, None, previous).unwrap();
-            without_pod(claim, &wanted, wanted.attempt)
+            without_pod(&Subject::of_claim(claim), &wanted, wanted.attempt)
         };
         let claim_of = |annotations: &Value, phase: &str| claim(annotations.clone(), phase);
         let pending = claim_of(&failed, "Pending");

@@ -1,12 +1,15 @@
 //! Texts of the documentation, for a terminal.
 
-/// Writes links of Markdown as text, with the page where they lead.
+/// The folder of the manual.
+const MANUAL: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/");
+
+/// Writes links of Markdown as text, with the address where they lead.
 pub(super) fn unlinked(markdown: &str) -> String {
     let Some((before, rest)) = markdown.split_once('[') else { return markdown.to_owned() };
     let Some((label, rest)) = rest.split_once("](") else { return markdown.to_owned() };
     let Some((target, after)) = rest.split_once(')') else { return markdown.to_owned() };
-    let page = if target.starts_with('#') { "docs/troubleshooting.md" } else { "docs/" };
-    format!("{before}{label} ({page}{target}){}", unlinked(after))
+    let page = if target.starts_with('#') { "troubleshooting.md" } else { "" };
+    format!("{before}{label} ({MANUAL}{page}{target}){}", unlinked(after))
 }
 
 /// Writes the words of Markdown without its marks, and links without their targets.
@@ -33,7 +36,7 @@ mod tests {
         assert_eq!(plain("end with `*) exit`"), "end with *) exit");
         assert_eq!(
             unlinked("see [this](#there), and [that](x.md)"),
-            "see this (docs/troubleshooting.md#there), and that (docs/x.md)"
+            format!("see this ({MANUAL}troubleshooting.md#there), and that ({MANUAL}x.md)")
         );
         assert_eq!(unlinked("no [link"), "no [link");
     }

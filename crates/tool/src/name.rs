@@ -9,21 +9,38 @@ const OWN: &str = "flex-provisioner";
 pub(super) const PLUGIN_FILE: &str = "kubectl-flex";
 /// The command that runs the plugin.
 const PLUGIN: &str = "kubectl flex";
+/// The commands that texts of the orchestrator name.
+const COMMANDS: [&str; 4] = ["vouch", "logs", "validate", "explain"];
 
 /// Returns the name of the program, as users type it.
 pub(super) fn name() -> &'static str {
     of(std::env::args_os().next())
 }
 
-/// Checks whether kubectl has started the program as its plugin.
+/// Writes the commands in a text of the orchestrator, such as `flex-provisioner vouch`, as the user types them.
+pub(super) fn as_called(text: &str) -> String {
+    called(text, name())
+}
+
+fn called(text: &str, name: &str) -> String {
+    let typed =
+        |text: String, command: &&str| text.replace(&format!("{OWN} {command} "), &format!("{name} {command} "));
+    COMMANDS.iter().fold(text.to_owned(), typed)
+}
+
+/// Checks whether the program is the plugin of kubectl.
 pub(super) fn is_plugin() -> bool {
-    name() == PLUGIN
+    name() != OWN
 }
 
 fn of(started: Option<OsString>) -> &'static str {
     let file = started.as_deref().map(Path::new).and_then(Path::file_name).and_then(|name| name.to_str());
     // A package may add the platform, as in `kubectl-flex-linux-amd64` or `kubectl-flex.exe`.
     let rest = file.and_then(|file| file.strip_prefix(PLUGIN_FILE));
+    // A shell gives the word that was typed, and kubectl the path of the file.
+    if started.as_deref().is_some_and(|started| started == PLUGIN_FILE) {
+        return PLUGIN_FILE;
+    }
     if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '_'])) { PLUGIN } else { OWN }
 }
 
@@ -38,7 +55,7 @@ mod tests {
             (Some(""), OWN),
             (Some("flex-provisioner"), OWN),
             (Some("/flex-provisioner"), OWN),
-            (Some("kubectl-flex"), PLUGIN),
+            (Some("kubectl-flex"), PLUGIN_FILE),
             (Some("/usr/local/bin/kubectl-flex"), PLUGIN),
             (Some("./kubectl-flex.exe"), PLUGIN),
             (Some("kubectl-flex-linux-amd64"), PLUGIN),
@@ -47,5 +64,13 @@ mod tests {
         ] {
             assert_eq!(of(started.map(OsString::from)), expected, "{started:?}");
         }
+    }
+
+    #[test]
+    fn a_text_of_the_orchestrator_names_the_command_as_it_was_typed() {
+        let text = "`flex-provisioner vouch pvc-u --node b` in namespace flex-provisioner says more";
+        assert_eq!(called(text, OWN), text);
+        let typed = "`kubectl flex vouch pvc-u --node b` in namespace flex-provisioner says more";
+        assert_eq!(called(text, PLUGIN), typed);
     }
 }

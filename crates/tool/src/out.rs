@@ -1,16 +1,40 @@
 //! Standard output and standard error of the subcommands.
 
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal as _, Write};
 use std::process::exit;
 
 use anstream::{AutoStream, ColorChoice};
+use clap::ValueEnum;
 use flex_core::text::output;
 
 use crate::name::name;
 
 /// The exit code of a command whose reader left: that of a program that the signal `SIGPIPE` has ended.
 const NOBODY_READS: i32 = 141;
+
+/// When standard output has colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Colours {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always, also in a pipe.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Colours {
+    /// Makes the choice for this process.
+    pub(super) fn choose(self) {
+        let choice = match self {
+            Colours::Auto => ColorChoice::Auto,
+            Colours::Always => ColorChoice::Always,
+            Colours::Never => ColorChoice::Never,
+        };
+        choice.write_global();
+    }
+}
 
 /// Writes a line, without characters that act on a terminal. Ends the process without a word if nobody reads on, as with
 /// `| head`.
@@ -35,9 +59,16 @@ fn write_aside(to: &mut impl Write, text: Arguments<'_>) -> std::io::Result<()> 
     writeln!(to, "{}", output(&text.to_string(), false))
 }
 
-/// Checks whether standard output shows colours: it is a terminal, and nobody has said otherwise by `NO_COLOR`.
+/// Checks whether standard output shows colours: by `--color`, or because it is a terminal and nobody has set
+/// `NO_COLOR`.
 pub(super) fn colours() -> bool {
     AutoStream::choice(&std::io::stdout()) != ColorChoice::Never
+}
+
+/// Returns the number of columns of the terminal; `None` where standard output is none, and lines may have any length.
+pub(super) fn width() -> Option<usize> {
+    let (columns, _) = std::io::stdout().is_terminal().then(crossterm::terminal::size)?.ok()?;
+    Some(usize::from(columns)).filter(|columns| *columns > 0)
 }
 
 /// Writes a line to standard output, formatted as by `println!`.

@@ -22,8 +22,8 @@ use flex_provisioner::flags::{Names, Namespaces};
 use k8s_openapi::api::batch::v1::Job;
 
 use crate::files::{expand, read, shown};
-use crate::flags::{self, Output};
-use crate::out::say;
+use crate::flags::{self, FlexNamespaces, Output};
+use crate::out::{remark, say};
 
 #[derive(Debug, Args)]
 pub(super) struct RenderArgs {
@@ -38,13 +38,15 @@ pub(super) struct RenderArgs {
     output: Output,
     #[command(flatten)]
     names: Names,
+    #[command(flatten)]
+    namespaces: FlexNamespaces,
 }
 
 /// The UID in the output. A claim in a file has none yet.
 const UID: &str = flex_contract::names::NO_CLAIM_UID;
 
 pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
-    let RenderArgs { files, node, output, names } = args;
+    let RenderArgs { files, node, output, names, namespaces } = args;
     let Given { configs, objects, claims } = Given::read(&files)?;
     if claims.is_empty() {
         bail!(
@@ -52,10 +54,14 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
             files.iter().map(|f| shown(f)).collect::<Vec<_>>().join(", ")
         );
     }
-    let namespaces = Namespaces {
-        namespace: "flex-provisioner".into(),
-        config_namespaces: configs.iter().map(|config| config.name.namespace.clone()).collect(),
-    };
+    let mut namespaces = Namespaces::from(namespaces);
+    if namespaces.config_namespaces.is_empty() {
+        namespaces.config_namespaces = configs.iter().map(|config| config.name.namespace.clone()).collect();
+    }
+    for config in configs.iter().filter(|config| !namespaces.config_namespaces.contains(&config.name.namespace)) {
+        let name = &config.name.name;
+        remark!("ConfigMap {name} is in none of the namespaces of --config-namespace, so the orchestrator ignores it");
+    }
     let identity = flags::identity(&names, &namespaces);
     let table = classes(&identity, &configs, &objects, &BTreeMap::new(), &ExternalProvisioners::none());
     for mut claim in claims {
@@ -68,7 +74,7 @@ pub(super) fn render(args: RenderArgs) -> anyhow::Result<ExitCode> {
         let job = job_of(&claim, &identity, &table, &configs, node.as_deref().filter(|node| !node.is_empty()))
             .map_err(|why| anyhow::anyhow!("claim {}: {why}", claim.name.name))?;
         match output {
-            Output::Json => say!("{}", serde_json::to_string(&job)?),
+            Output::Json => say!("{}", serde_json::to_string_pretty(&job)?),
             Output::Table | Output::Yaml => say!("---\n{}", to_yaml(&job).map_err(anyhow::Error::msg)?),
         }
     }

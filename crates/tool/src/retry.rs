@@ -21,11 +21,12 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::claim::ClaimName;
+use crate::claim::{Found, Named};
 use crate::cluster::Cluster;
 use crate::collect;
-use crate::complete::candidates::classes;
+use crate::complete::candidates::{claims, classes};
 use crate::each::each;
+use crate::namespaces::UserNamespaces;
 use crate::out::say;
 
 /// The exit code if no attempt has failed.
@@ -33,12 +34,15 @@ const NOTHING_FAILED: u8 = 2;
 
 #[derive(Debug, Args)]
 pub(super) struct RetryArgs {
-    #[command(flatten)]
-    claim: Option<ClaimName>,
+    /// The claim, as NAME, NAMESPACE/NAME or pvc/NAME; or its volume, as pv/NAME.
+    #[arg(value_name = "CLAIM", add = ArgValueCompleter::new(claims))]
+    claim: Option<String>,
     /// Try again whatever has failed for this class: attempts for claims, and runs that delete, expand or modify
     /// volumes or delete snapshots.
     #[arg(long, conflicts_with = "claim", required_unless_present = "claim", add = ArgValueCompleter::new(classes))]
     class: Option<String>,
+    #[command(flatten)]
+    namespaces: UserNamespaces,
     /// Print what would be tried again, and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -80,9 +84,16 @@ async fn work(args: &RetryArgs) -> anyhow::Result<ExitCode> {
     let (Connection { client, namespace, clock, .. }, identity) = args.cluster.open().await?;
     let failed = match (&args.claim, &args.class) {
         (Some(claim), _) => {
-            of_claim(&client, &Claim::from(&claim.read(&client, &namespace).await?), clock.now()).await?
+            let named = Named::read(claim, args.namespaces.of_claim(claim)?, &namespace)?;
+            match named.find(&client, &identity).await? {
+                Found::Claim(claim) => of_claim(&client, &Claim::from(&*claim), clock.now()).await?,
+                Found::Left(left) => left.volume.iter().filter_map(|it| failed_volume(it, clock.now())).collect(),
+            }
         }
-        (None, Some(class)) => of_class(&collect::index(&client, &identity, &clock).await?, class, clock.now()),
+        (None, Some(class)) => {
+            let index = collect::index(&client, &identity, &clock).await?;
+            of_class(&index, class, &args.namespaces, clock.now())
+        }
         (None, None) => Vec::new(),
     };
     if failed.is_empty() {
@@ -132,15 +143,17 @@ async fn of_claim(client: &Client, claim: &Claim, now: i64) -> anyhow::Result<Ve
     Ok(failed_volume(&Volume::from(&volume), now).into_iter().collect())
 }
 
-/// Returns what has failed for a class.
-fn of_class(index: &Index, class: &str, now: i64) -> Vec<Failed> {
+/// Returns what has failed for a class, in the namespaces of these users.
+fn of_class(index: &Index, class: &str, namespaces: &UserNamespaces, now: i64) -> Vec<Failed> {
     let claims = index.claims().filter(|claim| claim.class.as_deref() == Some(class) && !claim.is_bound());
+    let claims = claims.filter(|claim| namespaces.has(&claim.name.namespace));
     let claims = claims.filter_map(|claim| failed_claim(&claim, now));
-    let volumes = index.volumes().filter(|volume| volume.class == class);
+    let volumes = index.volumes().filter(|volume| volume.class == class && namespaces.has(volume.user_namespace()));
     let volumes = volumes.filter_map(|volume| failed_volume(&volume, now));
     let of_class = |content: &Content| content.made_by().is_some_and(|made_by| made_by.effective_config.class == class);
     let contents = index.contents();
-    let contents = contents.filter(|content| of_class(content)).filter_map(|content| failed_content(content, now));
+    let contents = contents.filter(|content| of_class(content) && namespaces.has(&content.snapshot.namespace));
+    let contents = contents.filter_map(|content| failed_content(content, now));
     claims.chain(volumes).chain(contents).collect()
 }
 
@@ -163,7 +176,7 @@ fn failed_content(content: &Content, now: i64) -> Option<Failed> {
     Some(Failed { object: Object::Content(content.name.clone()), what })
 }
 
-/// The longest text of an image beside its run. `flex logs` and the events have the whole.
+/// The longest text of an image beside its run. `logs` and the events have the whole.
 const MAX_WORDS: usize = 200;
 
 fn described(operation: &str, attempt: u32, ago: i64, message: &str) -> String {

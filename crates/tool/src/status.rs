@@ -45,8 +45,9 @@ async fn work(args: &StatusArgs) -> anyhow::Result<()> {
     let (index, without_jobs) = listed(&client, &identity, &clock, args).await?;
     let surroundings = Surroundings::read(&client, &identity, &clock).await;
     let (class, without_jobs) = (args.class.as_deref(), without_jobs.as_deref());
-    let scope = args.form.scope(usize::MAX);
+    let scope = args.scope(usize::MAX);
     let mut overview = overview(&index, (&identity.instance, class), scope, clock.now(), without_jobs.is_none());
+    args.limit(&mut overview);
     add_warnings(&client, &identity, &index, &mut overview, clock.now()).await;
     let shown = Shown { identity: &identity, surroundings: &surroundings, overview: &overview, without_jobs, class };
     say!("{}", args.form.text(shown, args.drawing(None))?.trim_end());

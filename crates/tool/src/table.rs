@@ -8,6 +8,8 @@ use tabwriter::TabWriter;
 
 /// The spaces between two columns.
 const GAP: usize = 3;
+/// The least room for the last column, however narrow the terminal.
+const LEAST: usize = 10;
 /// The text of a cell without content.
 const NOTHING: &str = "-";
 
@@ -51,13 +53,20 @@ impl Cell {
         Cell { text: text.into(), tone }
     }
 
-    fn shown(&self, coloured: bool) -> String {
-        let text = line(&self.text, usize::MAX);
-        let text = if text.is_empty() { NOTHING } else { &text };
+    /// Returns the text with its colour, in so many characters at most.
+    fn shown(&self, coloured: bool, room: usize) -> String {
+        let text = self.plain();
+        let is_longer = text.chars().nth(room).is_some();
+        let text = if is_longer { text.chars().take(room.saturating_sub(1)).chain(['…']).collect() } else { text };
         match coloured && self.tone != Tone::Plain {
             true => format!("{0}{text}{0:#}", self.tone.style()),
-            false => text.to_owned(),
+            false => text,
         }
+    }
+
+    fn plain(&self) -> String {
+        let text = line(&self.text, usize::MAX);
+        if text.is_empty() { NOTHING.to_owned() } else { text }
     }
 }
 
@@ -86,14 +95,34 @@ impl Table {
 
     /// Returns the lines of the table, headings first.
     pub(super) fn text(&self, coloured: bool) -> String {
+        self.fitted(coloured, None)
+    }
+
+    /// Returns the same with the last column cut, so that the lines fit into a terminal of this width.
+    pub(super) fn fitted(&self, coloured: bool, width: Option<usize>) -> String {
+        let last = self.headings.len().saturating_sub(1);
+        let room = width.map_or(usize::MAX, |width| width.saturating_sub(self.width_before(last)).max(LEAST));
+        let room = |column: usize| if column == last { room } else { usize::MAX };
         let mut columns = TabWriter::new(Vec::new()).padding(GAP).minwidth(0).ansi(true);
         let headings = self.headings.iter().map(|heading| line(heading, usize::MAX)).collect::<Vec<_>>().join("\t");
-        let rows = self.rows.iter().map(|row| row.iter().map(|cell| cell.shown(coloured)).collect::<Vec<_>>());
+        let cells = |row: &Vec<Cell>| -> Vec<String> {
+            row.iter().enumerate().map(|(column, cell)| cell.shown(coloured, room(column))).collect()
+        };
+        let rows = self.rows.iter().map(cells);
         let lines: Vec<_> = std::iter::once(headings).chain(rows.map(|row| row.join("\t"))).collect();
         // Writing into memory cannot fail.
         let _ = columns.write_all(lines.join("\n").as_bytes()).and_then(|()| columns.flush());
         let text = columns.into_inner().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    /// Returns the width of the columns before one, with their gaps.
+    fn width_before(&self, last: usize) -> usize {
+        let widest = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.plain().chars().count());
+            cells.chain([self.headings[column].chars().count()]).max().unwrap_or_default() + GAP
+        };
+        (0..last).map(widest).sum()
     }
 }
 
@@ -119,6 +148,26 @@ mod tests {
         let width = longest.len() + GAP;
         let expected = format!("{:width$}STATE\n{:width$}ok\n{longest:width$}-\n", "NAME", "a");
         assert_eq!(table().text(false), expected);
+    }
+
+    #[test]
+    fn the_last_column_is_cut_to_the_width_of_the_terminal() {
+        let mut table = Table::new(["NAME", "REASON"]);
+        table.row(["a".into(), Cell::toned("the array is switched off", Tone::Bad)]);
+        let wide = "NAME   REASON\na      the array is switched off\n";
+        for (width, expected) in [
+            (None, wide),
+            (Some(32), wide),
+            (Some(31), "NAME   REASON\na      the array is switched o…\n"),
+            (Some(20), "NAME   REASON\na      the array is…\n"),
+            (Some(2), "NAME   REASON\na      the array…\n"),
+        ] {
+            assert_eq!(table.fitted(false, width), expected, "{width:?}");
+        }
+        assert_eq!(
+            table.fitted(true, Some(20)).replace("\u{1b}[31m", "").replace("\u{1b}[0m", ""),
+            table.fitted(false, Some(20))
+        );
     }
 
     #[test]

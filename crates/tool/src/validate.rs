@@ -10,12 +10,12 @@ use flex_core::config::document::{self, Document, Documents, Lines};
 use flex_core::config::external_provisioner::ExternalProvisioners;
 use flex_core::config::{common_mistakes, keys, labels, script, spelling};
 use flex_core::object::ObjectName;
-use flex_provisioner::flags::{Names, Namespaces};
+use flex_provisioner::flags::Names;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
 
 use crate::files::{expand, read, shown};
-use crate::flags::{self, Output};
+use crate::flags::{self, FlexNamespaces, Output};
 use crate::out::say;
 use crate::shell::{self, Remark};
 
@@ -30,7 +30,7 @@ pub(super) struct ValidateArgs {
     #[command(flatten)]
     names: Names,
     #[command(flatten)]
-    namespaces: Namespaces,
+    namespaces: FlexNamespaces,
 }
 
 /// A file to check.
@@ -79,7 +79,7 @@ pub(super) fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     for path in expand(&files)? {
         texts.push(File { name: shown(&path), text: read(&path)?, named: files.contains(&path) });
     }
-    let CheckedFiles { configs, messages, .. } = check(&texts, &flags::identity(&names, &namespaces));
+    let CheckedFiles { configs, messages, .. } = check(&texts, &flags::identity(&names, &namespaces.into()));
     print(&messages, configs.len(), output)?;
     let failed = messages.iter().any(|message| message.severity == "error");
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -80,7 +80,7 @@ async fn read(cluster: &Cluster) -> anyhow::Result<InCluster> {
 fn describe(found: &InCluster) -> String {
     let InCluster { namespace, leader, version, .. } = found;
     match (leader, version) {
-        (None, _) => format!("none leads in namespace {namespace}: see --namespace and --instance"),
+        (None, _) => format!("none leads in namespace {namespace}: see --flex-namespace and --instance"),
         (Some(leader), None) => format!("{leader} leads in namespace {namespace}, and is older than this command"),
         (Some(leader), Some(version)) if version == OWN => format!("{leader} leads in namespace {namespace}"),
         (Some(leader), Some(_)) => {
@@ -132,7 +132,7 @@ mod tests {
             version: version.map(str::to_owned),
         };
         for (leader, version, expected) in [
-            (None, None, "none leads in namespace flex: see --namespace and --instance"),
+            (None, None, "none leads in namespace flex: see --flex-namespace and --instance"),
             (Some("a"), Some(OWN), "a leads in namespace flex"),
             (Some("a"), Some("9.9.9"), "a leads in namespace flex: use the command of the orchestrator's version"),
             (Some("a"), None, "a leads in namespace flex, and is older than this command"),

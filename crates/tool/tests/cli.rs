@@ -205,6 +205,21 @@ fn the_job_of_the_example_is_printed() {
 }
 
 #[test]
+fn a_config_outside_of_the_config_namespaces_gets_no_job() {
+    assert_eq!(json(&["render", "-o", "json", "--config-namespace", "admin", SILVER, CLAIM])["kind"], "Job");
+    let other = run(&["render", "--config-namespace", "other", SILVER, CLAIM]);
+    let says = "is in none of the namespaces of --config-namespace, so the orchestrator ignores it\n";
+    assert!(other.code == Some(1) && other.err.contains(says) && other.out.is_empty(), "{}{}", other.out, other.err);
+}
+
+#[test]
+fn documents_are_indented() {
+    for args in [&["version", "--client", "-o", "json"][..], &["render", "-o", "json", SILVER, CLAIM]] {
+        assert!(run(args).out.starts_with("{\n  \""), "{args:?}");
+    }
+}
+
+#[test]
 fn the_printed_job_is_yaml_as_well() {
     let yaml = run(&["render", SILVER, CLAIM]).out;
     let read: Value = serde_saphyr::from_str(yaml.trim_start_matches("---\n")).unwrap();

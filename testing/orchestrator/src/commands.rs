@@ -13,7 +13,7 @@ impl Ring {
     /// Runs a command as an admin does. Returns its exit code, and what it printed.
     pub async fn command(&self, arguments: &[&str]) -> (i32, String) {
         let mut command = Command::new(tool());
-        command.args(arguments).args(["--namespace", OWN, "--config-namespace", &self.admin]);
+        command.args(arguments).args(["--flex-namespace", OWN, "--config-namespace", &self.admin]);
         command.env("KUBECONFIG", self.cluster().kubeconfig());
         let ended = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         let text = String::from_utf8_lossy(&ended.stdout).into_owned() + &String::from_utf8_lossy(&ended.stderr);
@@ -24,7 +24,7 @@ impl Ring {
 /// Returns the output of the doctor, and its exit code.
 pub fn doctor(ring: &Ring, config_namespace: &str, flags: &[&str]) -> (i32, Value) {
     let output = Command::new(tool())
-        .args(["doctor", "-o", "json", "--namespace", OWN, "--config-namespace", config_namespace])
+        .args(["doctor", "-o", "json", "--flex-namespace", OWN, "--config-namespace", config_namespace])
         .args(["--confirm-after", "1s"])
         .args(flags)
         .env("KUBECONFIG", ring.cluster().kubeconfig())
@@ -47,7 +47,7 @@ pub fn found(report: &Value) -> BTreeSet<(String, String)> {
 /// Runs `check`, and returns its exit code and its lines.
 pub fn check(cluster: &Cluster, config_namespace: &str, flags: &[&str]) -> (i32, Vec<Value>) {
     let output = Command::new(tool())
-        .args(["check", "-o", "json", "--namespace", OWN, "--config-namespace", config_namespace])
+        .args(["check", "-o", "json", "--flex-namespace", OWN, "--config-namespace", config_namespace])
         .args(flags)
         .env("KUBECONFIG", cluster.kubeconfig())
         .output()

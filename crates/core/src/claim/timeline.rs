@@ -50,6 +50,34 @@ impl Stage {
         self.get_documentation().unwrap_or_default()
     }
 
+    /// Returns the stage in words for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Stage::Stamped => "waited",
+            Stage::JobCreated => "Job created",
+            Stage::Scheduled => "scheduled",
+            Stage::Started => "running",
+            Stage::VolumeCreated => "volume made",
+            Stage::Adopted => "checked",
+            Stage::Bound => "bound",
+            Stage::Failed => "failed",
+        }
+    }
+
+    /// Returns what a claim waits for that has not reached this stage yet.
+    pub fn awaited(self) -> &'static str {
+        match self {
+            Stage::Stamped => "an attempt to begin",
+            Stage::JobCreated => "its Job",
+            Stage::Scheduled => "a node",
+            Stage::Started => "the container to start",
+            Stage::VolumeCreated => "the image to make the volume",
+            Stage::Adopted => "the check of the volume",
+            Stage::Bound => "the binding",
+            Stage::Failed => "the end of the attempt",
+        }
+    }
+
     /// Returns who works until the claim reaches this stage.
     pub fn worker(self) -> &'static str {
         match self {
@@ -136,12 +164,12 @@ impl Timeline {
     }
 
     /// Records a stage with its time, in milliseconds since 1970. The first stage sets the time of the creation, if it is
-    /// within that second.
+    /// within that second. Kubernetes tells later stages in whole seconds, so that they may seem to be before it.
     pub fn reach(&mut self, stage: Stage, at: i64) {
         if self.reached.is_empty() && (0..1000).contains(&at.saturating_sub(self.created)) {
             self.created = at;
         }
-        self.reached.insert(stage, at.saturating_sub(self.created));
+        self.reached.insert(stage, at.saturating_sub(self.created).max(0));
     }
 
     /// Returns the stages in their order. Kubernetes tells most times in whole seconds, so that a stage may seem to be
@@ -243,6 +271,7 @@ mod tests {
     fn each_stage_has_documentation_and_a_name_that_is_read_again() {
         for stage in Stage::iter() {
             assert!(stage.documentation().ends_with('.'), "{stage:?}");
+            assert!(stage.words().len() < 16, "{stage:?} fits into a column");
             let read: Stage = serde_json::from_value(serde_json::json!(stage.name())).unwrap();
             assert_eq!(read, stage, "annotation and metric have the same name");
         }
@@ -305,6 +334,8 @@ mod tests {
         soon.reach(Stage::Stamped, 5_900);
         soon.reach(Stage::Bound, 6_100);
         assert_eq!(soon.line(), "stamped 0 ms, bound 200 ms");
+        soon.reach(Stage::JobCreated, 5_000);
+        assert!(soon.to_string().contains("\"job-created\":0"), "{soon}");
         let mut late = Timeline::new(1, 5_000);
         late.reach(Stage::Stamped, 6_000);
         late.reach(Stage::Bound, 6_100);

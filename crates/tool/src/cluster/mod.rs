@@ -74,7 +74,7 @@ pub(super) struct Cluster {
     bundle: Option<PathBuf>,
     /// The orchestrator's own namespace, with its Lease and the versions of configs [default: that of its Deployment].
     #[arg(long, env = "POD_NAMESPACE", help_heading = "Orchestrator")]
-    namespace: Option<String>,
+    flex_namespace: Option<String>,
     /// The id of the orchestrator on all its objects [default: as its Deployment says].
     #[arg(long, env = "FLEX_INSTANCE", value_parser = instance_id, help_heading = "Orchestrator")]
     instance: Option<String>,
@@ -151,13 +151,13 @@ impl Cluster {
 
     /// Returns the names of the orchestrator, without the UID of the cluster.
     async fn orchestrator(&self, client: &Client) -> anyhow::Result<Identity> {
-        match orchestrators(client, self.namespace.as_deref()).await {
+        match orchestrators(client, self.flex_namespace.as_deref()).await {
             Ok(found) => self.chosen(found),
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 let identity = self.chosen(Vec::new())?;
-                if self.namespace.is_none() && self.instance.is_none() {
+                if self.flex_namespace.is_none() && self.instance.is_none() {
                     remark!(
-                        "You may not list Deployments and ask for the rights of their accounts, so the command takes instance {} in namespace {}: name another with --instance and --namespace.",
+                        "You may not list Deployments and ask for the rights of their accounts, so the command takes instance {} in namespace {}: name another with --instance and --flex-namespace.",
                         identity.instance,
                         identity.namespace
                     );
@@ -175,7 +175,7 @@ impl Cluster {
 
     /// Chooses the orchestrator that fits the flags. Without any, the usual names apply.
     fn chosen(&self, mut found: Vec<Orchestrator>) -> anyhow::Result<Identity> {
-        found.retain(|one| self.namespace.as_ref().is_none_or(|namespace| *namespace == one.namespace));
+        found.retain(|one| self.flex_namespace.as_ref().is_none_or(|namespace| *namespace == one.namespace));
         found.retain(|one| self.instance.as_ref().is_none_or(|instance| *instance == one.instance));
         found.sort_by(|a, b| (&a.namespace, &a.instance).cmp(&(&b.namespace, &b.instance)));
         // Two Deployments may be one orchestrator, as while one replaces the other.
@@ -183,7 +183,7 @@ impl Cluster {
         if found.len() > 1 {
             let lines = found.iter().map(|one| {
                 let Orchestrator { namespace, instance, provisioner, .. } = one;
-                format!("\n  --namespace {namespace} --instance {instance}    (provisioner {provisioner})")
+                format!("\n  --flex-namespace {namespace} --instance {instance}    (provisioner {provisioner})")
             });
             bail!("several orchestrators are installed: name one of them{}", lines.collect::<String>());
         }
@@ -202,7 +202,7 @@ impl Cluster {
         };
         let is_given = !self.config_namespaces.is_empty();
         let namespaces = Namespaces {
-            namespace: flags.namespace.unwrap_or(found.namespace),
+            namespace: flags.flex_namespace.unwrap_or(found.namespace),
             config_namespaces: if is_given { flags.config_namespaces } else { found.config_namespaces },
         };
         flags::identity(&names, &namespaces)
@@ -261,7 +261,8 @@ mod tests {
     }
 
     fn flags(namespace: Option<&str>, instance: Option<&str>) -> Cluster {
-        Cluster { namespace: namespace.map(str::to_owned), instance: instance.map(str::to_owned), ..Cluster::default() }
+        let (flex_namespace, instance) = (namespace.map(str::to_owned), instance.map(str::to_owned));
+        Cluster { flex_namespace, instance, ..Cluster::default() }
     }
 
     #[test]
@@ -287,7 +288,7 @@ mod tests {
                     assert_eq!(is, expected, "{what}");
                 }
                 (Err(error), Err(expected)) => {
-                    let named = error.lines().skip(1).map(|line| line.trim().trim_start_matches("--namespace "));
+                    let named = error.lines().skip(1).map(|line| line.trim().trim_start_matches("--flex-namespace "));
                     let named: Vec<_> = named.map(|line| line.split("    ").next().unwrap_or_default()).collect();
                     assert_eq!(named.join("|"), expected, "{what}");
                 }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use clap_complete::CompletionCandidate;
 use flex_provisioner::api::client::Connection;
 use flex_provisioner::api::pages;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
 
 use super::line::Line;
 use crate::contexts::matching;
+use crate::kind::Kind;
 use crate::{beside, collect};
 
 /// The longest time for candidates. Nobody waits longer for the answer to a key.
@@ -38,14 +39,24 @@ pub(crate) fn classes(begun: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// Returns the claims of the chosen namespace, or of the namespace that the word begins with.
+/// Returns the claims of the chosen namespace, or of the namespace that the word begins with; or the volumes, if it
+/// begins with their kind.
 pub(crate) fn claims(begun: &OsStr) -> Vec<CompletionCandidate> {
     let named = begun.to_str().and_then(|begun| begun.split_once('/')).map(|(namespace, _)| namespace.to_owned());
     answered(begun, async move |line| {
         let Connection { client, namespace, .. } = line.cluster.unwrap_or_default().connect().await?;
-        let (prefix, namespace) = match named {
-            Some(named) => (format!("{named}/"), named),
-            None => (String::new(), line.namespace.unwrap_or(namespace)),
+        let chosen = line.namespace.unwrap_or(namespace);
+        let prefix = named.as_ref().map(|named| format!("{named}/")).unwrap_or_default();
+        let namespace = match named {
+            Some(word) => match Kind::read(&word) {
+                Some(Kind::Volume) => {
+                    let all = pages::names(&Api::<PersistentVolume>::all(client), ListParams::default()).await?;
+                    return Ok(all.iter().map(|volume| format!("{prefix}{volume}")).collect());
+                }
+                Some(Kind::Claim) => chosen,
+                None => word,
+            },
+            None => chosen,
         };
         let api: Api<PersistentVolumeClaim> = Api::namespaced(client, &namespace);
         let all = pages::names(&api, ListParams::default()).await?;

@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 /// The flag that only commands about a cluster have.
 const CLUSTER_FLAG: &str = "kubeconfig";
 /// The flag with the namespace of a claim.
-const NAMESPACE_FLAG: &str = "claim_namespace";
+const NAMESPACE_FLAG: &str = "namespace";
 
 /// The cluster and the namespace that flags have chosen already.
 #[derive(Clone, Debug, Default)]

@@ -30,6 +30,8 @@ use crate::collect;
 use crate::each::each;
 use crate::flags::Output;
 use crate::leader;
+use crate::name::as_called;
+use crate::namespaces::UserNamespaces;
 use crate::out::say;
 use crate::places::places;
 
@@ -44,6 +46,8 @@ const FOUND_ERRORS: u8 = 3;
 pub(super) struct DoctorArgs {
     #[command(flatten)]
     cluster: Cluster,
+    #[command(flatten)]
+    namespaces: UserNamespaces,
     /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -66,14 +70,15 @@ struct ReportedFinding {
 }
 
 pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
-    let DoctorArgs { cluster, output, fix, backend, confirm_after } = args;
+    let DoctorArgs { cluster, namespaces, output, fix, backend, confirm_after } = args;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (reported, failed, listings, now) = runtime.block_on(async {
         let (Connection { client, address: kube_api, clock, .. }, identity) = cluster.open().await?;
         let mut findings = confirmed(&client, &identity, &clock, confirm_after).await?;
-        findings.extend(leader::read(&client, &identity, &clock).await?.missing);
-        findings.extend(missing_policies(&client).await?);
-        findings.extend(missing_accounts(&client, &identity).await?);
+        if namespaces.chosen().is_none() {
+            findings.extend(missing_policies(&client).await?);
+            findings.extend(missing_accounts(&client, &identity).await?);
+        }
         let mut listings = Vec::new();
         if backend {
             let index = collect::index(&client, &identity, &clock).await?;
@@ -88,6 +93,9 @@ pub(super) fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
             let places = written(&places(&client).await?);
             findings.extend(compare(before, after, &listings, &places));
         }
+        findings.retain(|finding| namespaces.has(&finding.object.name.namespace));
+        // Without a leader, nobody works in any namespace.
+        findings.extend(leader::read(&client, &identity, &clock).await?.missing);
         sort(&mut findings);
         let (reported, failed) = match fix {
             true => fixed(&client, &identity, findings).await?,
@@ -226,7 +234,7 @@ fn told(ReportedFinding { finding, removed }: &ReportedFinding, now: i64) -> Str
     let Finding { kind, severity, object, since, detail, remedy, removal } = finding;
     let severity = format!("{severity:?}").to_lowercase();
     let since = since.map(|since| format!(", for {} min", (now - since).max(0) / 60)).unwrap_or_default();
-    let of_others = |text: &str| line(text, usize::MAX);
+    let of_others = |text: &str| as_called(&line(text, usize::MAX));
     let (object, detail, remedy) = (of_others(&object.to_string()), of_others(detail), of_others(remedy));
     let ending = match (removed, removal) {
         (true, Some(Removal::Vouch)) => "vouched for".to_owned(),

@@ -1,12 +1,13 @@
 //! The claims to export.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use flex_provisioner::api::trimmed::Trimmed;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client};
 
-use crate::claim::claim_name;
+use crate::claim::Named;
 use crate::collect;
+use crate::namespaces::UserNamespaces;
 
 /// The largest number of claims in a request to the collector.
 pub(super) const CLAIMS: usize = 500;
@@ -21,10 +22,17 @@ pub(super) struct Claims {
 
 impl Claims {
     /// Returns the claims that the flags choose. `of_context` is the namespace of the kubeconfig's context.
-    pub(super) fn of(claim: Option<&str>, namespace: Option<&str>, of_context: &str) -> anyhow::Result<Self> {
-        let Some(claim) = claim else { return Ok(Claims { namespace: namespace.map(str::to_owned), name: None }) };
-        let name = claim_name(claim, namespace, of_context)?;
-        Ok(Claims { namespace: Some(name.namespace), name: Some(name.name) })
+    ///
+    /// # Errors
+    /// The name is not that of a claim.
+    pub(super) fn of(claim: Option<&str>, namespaces: &UserNamespaces, of_context: &str) -> anyhow::Result<Self> {
+        let Some(claim) = claim else {
+            return Ok(Claims { namespace: namespaces.chosen().map(str::to_owned), name: None });
+        };
+        match Named::read(claim, namespaces.of_claim(claim)?, of_context)? {
+            Named::Claim(name) => Ok(Claims { namespace: Some(name.namespace), name: Some(name.name) }),
+            volume @ Named::Volume(_) => bail!("{volume} has no timeline of its own: name its claim"),
+        }
     }
 
     pub(super) fn api(&self, client: &Client) -> Api<Trimmed<PersistentVolumeClaim>> {

@@ -9,7 +9,6 @@ mod spans;
 use std::process::ExitCode;
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 use clap_complete::ArgValueCompleter;
 use flex_provisioner::api::client::Connection;
 
@@ -17,7 +16,8 @@ use self::claims::{CLAIMS, Claims};
 use self::collector::{CollectorArgs, Refused};
 use self::ended::Ended;
 use crate::cluster::Cluster;
-use crate::complete::candidates::{claims, namespaces};
+use crate::complete::candidates::claims;
+use crate::namespaces::UserNamespaces;
 use crate::out::{remark, say};
 
 /// The exit code if the collector accepted a part of the spans only.
@@ -25,12 +25,11 @@ const REFUSED_SOME: u8 = 2;
 
 #[derive(Debug, Args)]
 pub(super) struct ExportTracesArgs {
-    /// The claim, as NAME or as NAMESPACE/NAME [default: all claims].
+    /// The claim, as NAME, NAMESPACE/NAME or pvc/NAME [default: all claims].
     #[arg(add = ArgValueCompleter::new(claims))]
     claim: Option<String>,
-    /// The namespace of the claim, or of all claims to export.
-    #[arg(short = 'n', long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new(), add = ArgValueCompleter::new(namespaces))]
-    claim_namespace: Option<String>,
+    #[command(flatten)]
+    namespaces: UserNamespaces,
     /// Go on, and send each attempt when it has ended.
     #[arg(short, long, conflicts_with = "bundle")]
     watch: bool,
@@ -49,7 +48,7 @@ async fn work(args: &ExportTracesArgs) -> anyhow::Result<ExitCode> {
     // A wrong flag is reported before anything is read.
     let collector = args.collector.open()?;
     let (Connection { client, namespace, .. }, identity) = args.cluster.open().await?;
-    let claims = Claims::of(args.claim.as_deref(), args.claim_namespace.as_deref(), &namespace)?;
+    let claims = Claims::of(args.claim.as_deref(), &args.namespaces, &namespace)?;
     if args.watch {
         follow::follow(&claims.api(&client), &claims, &collector, &identity.instance).await?;
         return Ok(ExitCode::SUCCESS);

@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
+use flex_provisioner::class_health::row::Row;
 use flex_provisioner::overview::Overview;
 use flex_provisioner::overview::collect::Scope;
 
@@ -10,14 +11,18 @@ use super::text::Drawing;
 use super::{class_text, json, text};
 use crate::cluster::Cluster;
 use crate::complete::candidates::classes;
+use crate::flags::indented;
 use crate::forward::StatusPort;
-use crate::out::colours;
+use crate::namespaces::UserNamespaces;
+use crate::out::{colours, width};
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     /// The class to show, with its settings and limits [default: all classes].
     #[arg(add = ArgValueCompleter::new(classes))]
     pub(super) class: Option<String>,
+    #[command(flatten)]
+    namespaces: UserNamespaces,
     #[command(flatten)]
     pub(super) cluster: Cluster,
     /// Show the state again and again, until the command is ended.
@@ -32,9 +37,6 @@ pub(crate) struct StatusArgs {
     /// The form of the output.
     #[arg(short = 'o', long = "output", value_enum, default_value = "table", value_name = "OUTPUT")]
     pub(super) form: Form,
-    /// Print no colours, as with the environment variable NO_COLOR.
-    #[arg(long)]
-    no_color: bool,
 }
 
 /// The form of the output.
@@ -68,7 +70,7 @@ impl Form {
                 [one] if shown.class.is_some() => class_text::text(shown, one, drawing),
                 _ => text::text(shown, drawing),
             },
-            Form::Json => json::document(shown).to_string(),
+            Form::Json => indented(&json::document(shown)),
             Form::Yaml => flex_manifest::to_yaml(&json::document(shown)).map_err(anyhow::Error::msg)?,
             Form::Name => names(shown.overview),
         })
@@ -94,6 +96,24 @@ fn names(overview: &Overview) -> String {
 impl StatusArgs {
     /// Returns how the text is drawn, with so many claims at most.
     pub(super) fn drawing(&self, claims: Option<usize>) -> Drawing {
-        Drawing { coloured: !self.no_color && colours(), wide: self.form == Form::Wide, claims }
+        let width = width().filter(|_| self.form == Form::Table);
+        Drawing { coloured: colours(), wide: self.form == Form::Wide, width, claims }
+    }
+
+    /// Returns what is read of the claims and volumes, with so many open claims at most. The claims of one namespace
+    /// are found among all.
+    pub(super) fn scope(&self, claims: usize) -> Scope {
+        self.form.scope(self.namespaces.chosen().map_or(claims, |_| usize::MAX))
+    }
+
+    /// Checks whether the orchestrator can tell what is shown. It knows no single namespace, and no whole documents.
+    pub(super) fn asks_orchestrator(&self) -> bool {
+        self.form.is_for_people() && self.namespaces.chosen().is_none()
+    }
+
+    /// Leaves out the claims of other namespaces.
+    pub(super) fn limit(&self, overview: &mut Overview) {
+        let namespace = |row: &Row| row.claim.split_once('/').map(|(namespace, _)| namespace.to_owned());
+        overview.claims.retain(|row| self.namespaces.has(&namespace(row).unwrap_or_default()));
     }
 }

@@ -27,7 +27,8 @@ use super::asked::{Asked, MAX_MESSAGE};
 use super::listed::{check_class, listed};
 use super::surroundings::{Shown, Surroundings};
 use super::text::Drawing;
-use crate::out::{remark, say};
+use crate::name::name;
+use crate::out::{remark, say, width};
 
 /// The time between two pictures.
 const REDRAW: Duration = Duration::from_secs(1);
@@ -68,7 +69,8 @@ async fn show(client: Client, identity: Identity, args: &StatusArgs) -> anyhow::
         }
         let drawing = screen.drawing();
         let picture = {
-            let overview = source.overview(args, args.form.scope(drawing.claims.unwrap_or(usize::MAX))).await;
+            let mut overview = source.overview(args, args.scope(drawing.claims.unwrap_or(usize::MAX))).await;
+            args.limit(&mut overview);
             let (class, without_jobs) = (args.class.as_deref(), None);
             let shown =
                 Shown { identity: &identity, surroundings: &surroundings, overview: &overview, without_jobs, class };
@@ -118,14 +120,16 @@ impl Watched {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         std::thread::spawn(move || runtime.block_on(watches));
         let ready = tokio::time::timeout(FIRST_LISTS, cluster.until_ready()).await;
-        ready.context("not all kinds could be listed: flex check says which rights are missing")?;
+        ready.with_context(|| {
+            format!("not all kinds could be listed: {} check says which rights are missing", name())
+        })?;
         Ok(Watched { client, identity, clock, cluster, _end: end })
     }
 }
 
 impl Source {
     async fn open(client: &Client, identity: &Identity, clock: &Clock, args: &StatusArgs) -> anyhow::Result<Self> {
-        if args.form.is_for_people() {
+        if args.asks_orchestrator() {
             check_class(client, identity, clock, args.class.as_deref()).await?;
             match Asked::open(client, identity, clock, args).await {
                 Ok(asked) => return Ok(Source::Asked(Box::new(asked))),
@@ -143,7 +147,7 @@ impl Source {
     async fn reread(&mut self, args: &StatusArgs) {
         match self {
             Source::Asked(asked) => asked.reread().await,
-            Source::Watched(watched) if args.form.is_for_people() => {
+            Source::Watched(watched) if args.asks_orchestrator() => {
                 match Asked::open(&watched.client, &watched.identity, &watched.clock, args).await {
                     Ok(asked) => *self = Source::Asked(Box::new(asked)),
                     Err(why) => tracing::debug!("{why:#}"),
@@ -200,7 +204,9 @@ impl Screen {
             Screen::Terminal(drawing) => {
                 let (_, lines) = size().unwrap_or_default();
                 let claims = usize::from(lines).saturating_sub(OTHER_LINES).max(1);
-                Drawing { claims: Some(claims), ..*drawing }
+                // A person may change the size of the window.
+                let width = width().filter(|_| !drawing.wide);
+                Drawing { claims: Some(claims), width, ..*drawing }
             }
             Screen::Stream { drawing, .. } => *drawing,
         }

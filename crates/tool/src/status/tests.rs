@@ -81,6 +81,14 @@ fn a_picture_has_a_limited_number_of_claims_and_those_that_fail_come_first() {
 }
 
 #[test]
+fn tables_fit_into_a_narrow_terminal() {
+    let narrow = shown(Form::Table, None, Drawing { width: Some(80), ..Drawing::default() });
+    let rows: Vec<_> = narrow.lines().filter(|line| line.starts_with("gold ") || line.starts_with("team/")).collect();
+    assert!(rows.len() == 5 && rows.iter().all(|row| row.chars().count() <= 80), "{narrow}");
+    assert!(rows[0].ends_with('…') && rows[0].contains(" 0/4 ") && !narrow.contains('░'), "{narrow}");
+}
+
+#[test]
 fn colours_are_only_added() {
     let plain = shown(Form::Table, None, Drawing::default());
     let coloured = shown(Form::Table, None, Drawing { coloured: true, ..Drawing::default() });

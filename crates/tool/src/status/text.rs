@@ -11,6 +11,7 @@ use flex_provisioner::overview::{ClassRow, Overview, PoolRow, VolumeRow};
 
 use super::surroundings::{Capacities, Policies, Shown};
 use crate::bar::bar;
+use crate::name::name;
 use crate::table::{Cell, Table, Tone};
 
 /// How the text is drawn.
@@ -20,8 +21,19 @@ pub(super) struct Drawing {
     pub(super) coloured: bool,
     /// The tables have all columns.
     pub(super) wide: bool,
+    /// The columns of the terminal, into which tables must fit; `None` for any width.
+    pub(super) width: Option<usize>,
     /// The largest number of claims in the table of claims; `None` for all.
     pub(super) claims: Option<usize>,
+}
+
+/// The narrowest terminal that has room for bars beside numbers, and for the volumes of the last hour.
+const ROOM_FOR_BARS: usize = 100;
+
+impl Drawing {
+    fn is_narrow(self) -> bool {
+        self.width.is_some_and(|width| width < ROOM_FOR_BARS)
+    }
 }
 
 /// Returns the overview as sections with an empty line in between.
@@ -57,7 +69,10 @@ pub(super) fn leader(shown: Shown<'_>) -> String {
 }
 
 pub(super) fn classes(overview: &Overview, drawing: Drawing) -> String {
-    let mut headings = vec!["CLASS", "CLAIMS", "RUNS", "LAST HOUR"];
+    let mut headings = vec!["CLASS", "CLAIMS", "RUNS"];
+    if !drawing.is_narrow() {
+        headings.push("LAST HOUR");
+    }
     if drawing.wide {
         headings.extend(["OBJECT", "CONFIG"]);
     }
@@ -67,12 +82,11 @@ pub(super) fn classes(overview: &Overview, drawing: Drawing) -> String {
         let recipe = class.recipe.as_ref().ok();
         let limit = recipe.map(|recipe| recipe.max_in_flight);
         let claims: Vec<_> = class.claims.iter().map(|(state, count)| format!("{} {count}", state.as_str())).collect();
-        let mut row: Vec<Cell> = vec![
-            class.name.as_str().into(),
-            claims.join(", ").into(),
-            limited(class.runs, limit).into(),
-            class.last_hour.to_string().into(),
-        ];
+        let mut row: Vec<Cell> =
+            vec![class.name.as_str().into(), claims.join(", ").into(), limited(class.runs, limit, drawing).into()];
+        if !drawing.is_narrow() {
+            row.push(class.last_hour.to_string().into());
+        }
         if drawing.wide {
             row.push(if class.has_object { "yes" } else { "label only" }.into());
             row.push(recipe.map(|recipe| recipe.version.as_str()).unwrap_or_default().into());
@@ -81,8 +95,8 @@ pub(super) fn classes(overview: &Overview, drawing: Drawing) -> String {
         table.row(row);
     }
     match table.is_empty() {
-        true => "There are no classes: kubectl flex check says what is missing.\n".to_owned(),
-        false => table.text(drawing.coloured),
+        true => format!("There are no classes: {} check says what is missing.\n", name()),
+        false => table.fitted(drawing.coloured, drawing.width),
     }
 }
 
@@ -97,9 +111,10 @@ pub(super) fn state(class: &ClassRow) -> Cell {
     Cell::toned(class.verdict.as_str(), tone)
 }
 
-/// Returns a bar with the numbers, such as `██░░░░░░░░ 2/10`.
-fn limited(used: Option<usize>, limit: Option<usize>) -> String {
+/// Returns a bar with the numbers, such as `██░░░░░░░░ 2/10`, or the numbers alone on a narrow terminal.
+fn limited(used: Option<usize>, limit: Option<usize>, drawing: Drawing) -> String {
     match (used, limit) {
+        (Some(used), Some(limit)) if drawing.is_narrow() => format!("{used}/{limit}"),
         (Some(used), Some(limit)) => format!("{} {used}/{limit}", bar(used as u128, limit as u128)),
         (Some(used), None) => used.to_string(),
         (None, Some(limit)) => format!("?/{limit}"),
@@ -120,7 +135,7 @@ fn pool_table(classes: &[ClassRow], drawing: Drawing) -> Option<String> {
             table.row([class.name.as_str().into(), size(*bytes).into(), ready.to_string().into(), kept.into()]);
         }
     }
-    (!table.is_empty()).then(|| table.text(drawing.coloured))
+    (!table.is_empty()).then(|| table.fitted(drawing.coloured, drawing.width))
 }
 
 /// Returns what the configs say: one section for each class that is left to others, and for each verdict with problems.
@@ -169,8 +184,11 @@ pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<Strin
         ]);
     }
     let rest = open.len().saturating_sub(shown).saturating_add(overview.more_claims);
-    let more = if rest > 0 { format!("… and {rest} more\n") } else { String::new() };
-    (!table.is_empty()).then(|| table.text(drawing.coloured) + &more)
+    let mut more = if rest > 0 { format!("… and {rest} more\n") } else { String::new() };
+    if open.iter().take(shown).any(|row| row.state == ClaimState::Waiting && row.waits_for.is_none()) {
+        more += &format!("For whom a claim waits: {} trace CLAIM\n", name());
+    }
+    (!table.is_empty()).then(|| table.fitted(drawing.coloured, drawing.width) + &more)
 }
 
 fn failed_expansions(volumes: &[VolumeRow], drawing: Drawing) -> Option<String> {
@@ -185,7 +203,7 @@ fn failed_expansions(volumes: &[VolumeRow], drawing: Drawing) -> Option<String> 
             format!("{}: {}", failed.reason, failed.message).into(),
         ]);
     }
-    (!table.is_empty()).then(|| table.text(drawing.coloured))
+    (!table.is_empty()).then(|| table.fitted(drawing.coloured, drawing.width))
 }
 
 fn failed_modifications(volumes: &[VolumeRow], drawing: Drawing) -> Option<String> {
@@ -196,7 +214,7 @@ fn failed_modifications(volumes: &[VolumeRow], drawing: Drawing) -> Option<Strin
         let why = format!("{}: {}", note.reason, note.message);
         table.row([volume.name.as_str().into(), note.failed_attempt.to_string().into(), why.into()]);
     }
-    (!table.is_empty()).then(|| table.text(drawing.coloured))
+    (!table.is_empty()).then(|| table.fitted(drawing.coloured, drawing.width))
 }
 
 fn failed_deletions(volumes: &[VolumeRow], drawing: Drawing) -> Option<String> {
@@ -206,7 +224,7 @@ fn failed_deletions(volumes: &[VolumeRow], drawing: Drawing) -> Option<String> {
         let why = format!("{}: {}", failure.reason, failure.message);
         table.row([volume.name.as_str().into(), volume.phase.as_str().into(), why.into()]);
     }
-    (!table.is_empty()).then(|| table.text(drawing.coloured))
+    (!table.is_empty()).then(|| table.fitted(drawing.coloured, drawing.width))
 }
 
 fn ignored_configs(shown: Shown<'_>) -> Vec<String> {
@@ -233,7 +251,7 @@ fn capacities(capacities: &Capacities, drawing: Drawing) -> Option<String> {
         let at = if at.is_empty() { "everywhere".to_owned() } else { at.join(",") };
         table.row([class.as_str().into(), at.into(), published.describe().into(), record.message.as_str().into()]);
     }
-    (!table.is_empty()).then(|| table.text(drawing.coloured))
+    (!table.is_empty()).then(|| table.fitted(drawing.coloured, drawing.width))
 }
 
 fn policy_table(policies: &Policies, drawing: Drawing) -> String {

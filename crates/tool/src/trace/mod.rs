@@ -14,10 +14,12 @@ use flex_core::claim::data_source::left_to_populator;
 use flex_core::claim::failed_attempts::{FailedAttempt, FailedAttempts};
 use flex_core::claim::progress::{Progress, progress};
 use flex_core::claim::timeline::{Basis, Stage, Timeline};
+use flex_core::config::Recipe;
 use flex_core::config::classes::{ClassLookup, Classes, Identity};
 use flex_core::model::claim::Claim;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
+use flex_core::run::backoff::next_try_at;
 use flex_core::run::member::Member;
 use flex_core::run::view;
 use flex_provisioner::api::client::Connection;
@@ -31,7 +33,7 @@ use serde_json::{Value, json};
 
 use self::observation::Trace;
 use self::text::text;
-use crate::claim::ClaimName;
+use crate::claim::{ClaimName, Found};
 use crate::cluster::Cluster;
 use crate::flags::Output;
 use crate::leader;
@@ -66,9 +68,19 @@ pub(super) fn trace(args: TraceArgs) -> anyhow::Result<ExitCode> {
 
 async fn work(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let (Connection { client, namespace, clock, .. }, identity) = args.cluster.open().await?;
+    let named = args.claim.named(&namespace)?;
     let (mut shown, mut surroundings) = (None, None);
     loop {
-        let object = args.claim.read(&client, &namespace).await?;
+        let object = match named.find(&client, &identity).await? {
+            Found::Claim(object) => object,
+            Found::Left(left) => {
+                match args.output.document(|| left.to_json())? {
+                    Some(document) => say!("{document}"),
+                    None => say!("{}", left.text(clock.now()).trim_end()),
+                }
+                return Ok(ExitCode::from(NOT_BOUND));
+            }
+        };
         let trace = read(&client, &identity, &object, &mut surroundings, &clock).await;
         // Ages change all the time, and are no news.
         let news = (trace.timeline.clone(), trace.events.clone(), trace.claim.phase.clone(), trace.idle.clone());
@@ -135,7 +147,7 @@ async fn read(
         Some(timeline) => timeline,
         None => current(client, &claim, &mut seen).await,
     };
-    let mut refused = None;
+    let (mut refused, mut next_try) = (None, None);
     let idle = match claim.is_bound() {
         true => None,
         false => {
@@ -143,19 +155,34 @@ async fn read(
                 *surroundings = Some(Surroundings::read(client, identity, clock).await);
             }
             refused = surroundings.as_ref().and_then(|known| refusal(identity, &claim, known));
+            next_try = surroundings.as_ref().and_then(|known| next_try_of(&claim, known, clock.now()));
             surroundings.as_ref().and_then(|known| idle(identity, &claim, known, &mut seen))
         }
     };
     let failed = FailedAttempts::of_object(&object.metadata, &claim);
-    Trace { claim, timeline, failed, events, refused, idle, unseen }
+    Trace { claim, timeline, failed, events, refused, next_try, idle, unseen }
+}
+
+/// Returns the recipe of a claim's class, if the class works.
+fn recipe<'a>(claim: &Claim, surroundings: &'a Surroundings) -> Option<&'a Recipe> {
+    let table = surroundings.classes.as_ref().ok()?;
+    let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
+    class.recipe.as_deref().ok()
+}
+
+/// Returns the time of the next attempt of a claim whose last attempt has failed.
+fn next_try_of(claim: &Claim, surroundings: &Surroundings, now: i64) -> Option<i64> {
+    let has_failed = progress(claim) == Some(Progress::Failed);
+    let failure = claim.last_failure.as_ref().filter(|_| has_failed)?;
+    let recipe = recipe(claim, surroundings)?;
+    let due = next_try_at(failure.reaction, failure.at, failure.attempt, recipe, now);
+    Some(if claim.retry { now } else { due })
 }
 
 /// Returns why the class refuses a claim that needs an attempt, if it does.
 fn refusal(identity: &Identity, claim: &Claim, surroundings: &Surroundings) -> Option<String> {
-    let table = surroundings.classes.as_ref().ok()?;
-    let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
     let needs_attempt = matches!(progress(claim), Some(Progress::Waiting | Progress::Failed));
-    let recipe = class.recipe.as_ref().ok().filter(|_| needs_attempt)?;
+    let recipe = recipe(claim, surroundings).filter(|_| needs_attempt)?;
     admit::refusal(claim, recipe, claim.is_pool_request(&identity.namespace))
 }
 
@@ -258,7 +285,7 @@ fn idle(
 }
 
 fn to_json(trace: &Trace) -> Value {
-    let Trace { claim, timeline, failed, events, refused, idle, unseen } = trace;
+    let Trace { claim, timeline, failed, events, refused, next_try, idle, unseen } = trace;
     let ObjectName { namespace, name } = &claim.name;
     let attempt = |attempt: &FailedAttempt| {
         let FailedAttempt { timeline, reason, message } = attempt;
@@ -287,6 +314,7 @@ fn to_json(trace: &Trace) -> Value {
         "failedAttemptsLeftOut": failed.left_out(),
         "lastFailure": claim.last_failure,
         "refused": refused,
+        "nextTry": next_try,
         "idle": idle,
         "events": events,
         "unseen": unseen,

@@ -20,6 +20,8 @@ pub(super) struct Trace {
     pub(super) events: Vec<ClaimEvent>,
     /// Why the class refuses the claim, if it does.
     pub(super) refused: Option<String>,
+    /// The time of the next attempt after a failure, in seconds since 1970, if it depends on the time alone.
+    pub(super) next_try: Option<i64>,
     /// Why nobody works on the claim, if that is so.
     pub(super) idle: Option<String>,
     /// What could not be read, and why.

@@ -1,16 +1,19 @@
 //! A trace as text.
 
+use flex_contract::operation::Operation;
 use flex_contract::reason;
 use flex_core::claim::data_source::left_to_populator;
 use flex_core::claim::failed_attempts::FailedAttempt;
 use flex_core::claim::progress::{Progress, progress};
 use flex_core::claim::timeline::{Reached, Stage, Timeline};
+use flex_core::run::failure::LastFailure;
 use flex_core::text::line;
 use flex_provisioner::age::age;
 use flex_provisioner::api::claim_events::ClaimEvent;
 
 use super::observation::Trace;
 use crate::markdown::unlinked;
+use crate::name::{as_called, name};
 
 /// The width of the column with the bars.
 const BAR: i64 = 40;
@@ -19,9 +22,12 @@ const LONG: i64 = 1000;
 /// The largest number of events in the text.
 const EVENTS: usize = 5;
 
-/// Returns a trace as text, with ages at `now`, in seconds since 1970.
+/// Returns a trace as text, with ages at `now`, in seconds since 1970: first the state, its cause and the next try.
 pub(super) fn text(trace: &Trace, now: i64) -> String {
     let mut lines = vec![headline(trace, now)];
+    lines.extend(trace.idle.iter().map(|why| format!("Nobody works on it: {}", line(why, usize::MAX))));
+    lines.extend(cause(trace, now));
+    lines.extend(waiting(trace, now));
     lines.extend(earlier(trace));
     lines.extend(stages(&trace.timeline, trace.begin()));
     if let Some(Reached { stage, took, .. }) =
@@ -33,20 +39,12 @@ pub(super) fn text(trace: &Trace, now: i64) -> String {
             }
             stage => format!(", the work of {}", stage.worker()),
         };
-        lines.push(format!("Longest: {} until `{}`{worker}.", seconds(took), name(stage)));
+        lines.push(format!("Longest: {} for {}{worker}.", seconds(took), stage.awaited()));
     }
-    lines.extend(waiting(trace, now));
-    lines.extend(trace.idle.iter().map(|why| format!("Nobody works on it: {}", line(why, usize::MAX))));
-    if let Some(failure) = trace.claim.last_failure.as_ref().filter(|_| !trace.is_bound()) {
-        let (reason, message) = (line(&failure.reason, usize::MAX), line(&failure.message, usize::MAX));
-        let ago = age(now - failure.at);
-        lines.push(format!("{} run {} failed {ago} ago: {reason}: {message}", failure.operation, failure.attempt));
-        if matches!(progress(&trace.claim), Some(Progress::Failed | Progress::Deleting)) && trace.refused.is_none() {
-            lines.push(format!("  To try again now: kubectl flex retry {}", trace.claim.name));
-        }
-    }
-    let events = trace.events.iter().filter(|event| !is_harmless(event, trace));
-    lines.extend(events.take(EVENTS).map(|event| event_text(event, now)));
+    let (ours, others): (Vec<_>, Vec<_>) =
+        trace.events.iter().filter(|event| !is_harmless(event, trace)).partition(|event| event.is_ours);
+    let events = ours.into_iter().chain(others).take(EVENTS);
+    lines.extend(events.map(|event| event_text(event, trace.is_bound(), now)));
     lines.extend(trace.unseen.iter().map(|what| format!("Not seen: {}", line(what, usize::MAX))));
     lines.join("\n") + "\n"
 }
@@ -66,34 +64,58 @@ fn headline(trace: &Trace, now: i64) -> String {
             (None, None) => "has no volume yet".to_owned(),
         },
     };
-    format!("Claim {}{class}, created {created} ago, {state}.", claim.name)
+    let failed = failure(trace).map(|failure| {
+        let ago = age(now - failure.at);
+        match failure.operation {
+            Operation::Provision => format!("; attempt {} failed {ago} ago", failure.attempt),
+            operation => format!("; {operation} run {} failed {ago} ago", failure.attempt),
+        }
+    });
+    format!("Claim {}{class}, created {created} ago, {state}{}.", claim.name, failed.unwrap_or_default())
 }
 
-/// Returns the lines of the failed attempts before the last attempt, each with its cause.
+/// Returns the last failure of a claim, unless the next attempt has begun.
+fn failure(trace: &Trace) -> Option<&LastFailure> {
+    let is_over = !trace.claim.is_bound() && progress(&trace.claim) != Some(Progress::Running);
+    trace.claim.last_failure.as_ref().filter(|_| is_over)
+}
+
+/// Returns the cause of the last failure, and the time of the next try.
+fn cause(trace: &Trace, now: i64) -> Vec<String> {
+    let Some(failure) = failure(trace) else { return Vec::new() };
+    let (reason, message) = (line(&failure.reason, usize::MAX), line(&failure.message, usize::MAX));
+    let mut lines = vec![format!("Cause: {reason}: {message}")];
+    let is_repeated = matches!(progress(&trace.claim), Some(Progress::Failed | Progress::Deleting));
+    if is_repeated && trace.refused.is_none() {
+        let now_by = format!("to try again now: {} retry {}", name(), trace.claim.name);
+        lines.push(match trace.next_try {
+            Some(due) if due > now => format!("Next try: in {}; {now_by}", age(due - now)),
+            Some(_) => "Next try: now".to_owned(),
+            None => format!("Next try: not known; {now_by}"),
+        });
+    }
+    lines
+}
+
+/// Returns a line for each failed attempt before the last attempt, with its cause.
 fn earlier(trace: &Trace) -> Vec<String> {
     let (first, last) = trace.earlier();
-    let mut lines = attempts(first, trace.timeline.created);
+    let mut lines: Vec<_> = first.iter().map(attempt).collect();
     match trace.failed.left_out() {
         0 => {}
         1 => lines.push("One more failed attempt is left out.".to_owned()),
         number => lines.push(format!("{number} more failed attempts are left out.")),
     }
-    // The end of the attempt before is not known.
-    let begin = last.first().and_then(|attempt| attempt.timeline.began());
-    lines.extend(attempts(last, begin.unwrap_or(trace.timeline.created)));
+    lines.extend(last.iter().map(attempt));
     lines
 }
 
-/// Returns the lines of failed attempts. The first one follows on `begin`, in milliseconds since 1970.
-fn attempts(attempts: &[FailedAttempt], mut begin: i64) -> Vec<String> {
-    let attempt = |attempt: &FailedAttempt| {
-        let mut lines = stages(&attempt.timeline, begin);
-        begin = attempt.ended();
-        let (reason, message) = (line(&attempt.reason, usize::MAX), line(&attempt.message, usize::MAX));
-        lines.push(format!("Failed: {reason}: {message}"));
-        lines
-    };
-    attempts.iter().flat_map(attempt).collect()
+/// Returns the line of a failed attempt: how long after the creation of the claim it failed, and why.
+fn attempt(attempt: &FailedAttempt) -> String {
+    let FailedAttempt { timeline, reason, message } = attempt;
+    let after = timeline.stages().last().map_or(0, |last| last.after);
+    let (reason, message) = (line(reason, usize::MAX), line(message, usize::MAX));
+    format!("Attempt {} failed after {}: {reason}: {message}", attempt.number(), seconds(after))
 }
 
 /// Returns a line for each stage: when it was reached, how long it took, and a bar. The first stage took the time since
@@ -112,7 +134,7 @@ fn stages(timeline: &Timeline, begin: i64) -> Vec<String> {
         let Reached { stage, after, took } = *reached;
         let text = format!(
             "{:<16}{:>10}{:>10}  {}",
-            name(stage),
+            stage.words(),
             seconds(after),
             seconds(took),
             bar(after - begin, took, total)
@@ -120,11 +142,6 @@ fn stages(timeline: &Timeline, begin: i64) -> Vec<String> {
         text.trim_end().to_owned()
     }));
     lines
-}
-
-/// Returns the name of a stage in words.
-fn name(stage: Stage) -> String {
-    stage.name().replace('-', " ")
 }
 
 /// Draws the time from `after - took` to `after` on a line of `total`.
@@ -151,8 +168,8 @@ fn waiting(trace: &Trace, now: i64) -> Option<String> {
     }
     let since = trace.timeline.stages().last().map_or(0, |last| last.after / 1000) + trace.timeline.created / 1000;
     Some(format!(
-        "Waits for `{}` since {}, the work of {}.",
-        name(next),
+        "Waits for {} since {}, the work of {}.",
+        next.awaited(),
         age(now - since),
         trace.timeline.next_worker()
     ))
@@ -165,15 +182,15 @@ fn is_harmless(event: &ClaimEvent, trace: &Trace) -> bool {
     is_served && !event.is_ours && event.message == format!("storageclass.storage.k8s.io \"{class}\" not found")
 }
 
-/// Returns an event with what its reader can do.
-fn event_text(event: &ClaimEvent, now: i64) -> String {
+/// Returns an event with what its reader can do, unless the claim is bound already.
+fn event_text(event: &ClaimEvent, is_bound: bool, now: i64) -> String {
     let ClaimEvent { reason, message, warning, is_ours, count, at } = event;
     let kind = if *warning { "Warning" } else { "Event" };
     let times = if *count > 1 { format!(", {count} times") } else { String::new() };
-    let (name, message) = (line(reason, usize::MAX), line(message, usize::MAX));
+    let (name, message) = (line(reason, usize::MAX), as_called(&line(message, usize::MAX)));
     let text = format!("{kind} {name}, {} ago{times}: {message}", age(now - at));
-    match remedy(reason, *is_ours) {
-        Some(remedy) => format!("{text}\n  To do: {remedy}"),
+    match remedy(reason, *is_ours).filter(|_| !is_bound) {
+        Some(remedy) => format!("{text}\n  To do: {}", as_called(&remedy)),
         None => text,
     }
 }

@@ -36,7 +36,7 @@ fn timeline(attempt: u32, reached: &[(Stage, i64)]) -> Timeline {
 
 fn trace(claim: Claim, timeline: Timeline) -> Trace {
     let failed = FailedAttempts::default();
-    Trace { claim, timeline, failed, events: Vec::new(), refused: None, idle: None, unseen: Vec::new() }
+    Trace { claim, timeline, failed, events: Vec::new(), refused: None, next_try: None, idle: None, unseen: Vec::new() }
 }
 
 fn event(reason: &str, message: &str, warning: bool, count: i32) -> ClaimEvent {
@@ -93,18 +93,18 @@ fn a_claim_without_an_attempt_says_first_what_the_orchestrator_warns_of() {
     let printed = text(&trace, CREATED + 90);
     let first = printed.lines().next().unwrap();
     assert!(first.ends_with(&format!("has no volume yet: {full}.")), "{printed}");
-    assert!(!printed.contains("Waits for `"), "{printed}");
+    assert!(!printed.contains("Waits for "), "{printed}");
     // Others, and events that are no warnings, say nothing of what the orchestrator waits for.
     trace.events[0].is_ours = false;
     trace.events[1].warning = false;
     let printed = text(&trace, CREATED + 90);
-    assert!(printed.contains("has no volume yet.") && printed.contains("Waits for `stamped`"), "{printed}");
+    assert!(printed.contains("has no volume yet.") && printed.contains("Waits for an attempt to begin"), "{printed}");
     // An attempt in progress is more than the warning before it.
     let stamped = json!({ names::CLAIM_UID: "u", names::ATTEMPT: "1" });
     (trace.claim, trace.timeline) = (claim(stamped, false), timeline(1, &[(Stage::Stamped, 16)]));
     trace.events = vec![event("LimitReached", full, true, 1)];
     let printed = text(&trace, CREATED + 90);
-    assert!(printed.contains("has no volume yet.") && printed.contains("Waits for `"), "{printed}");
+    assert!(printed.contains("has no volume yet.") && printed.contains("Waits for its Job"), "{printed}");
 }
 
 #[test]
@@ -125,11 +125,15 @@ fn a_failed_claim_that_is_refused_is_not_told_to_try_again() {
     });
     let stamped = json!({ names::CLAIM_UID: "u", names::ATTEMPT: "2", names::FAILURE: failure.to_string() });
     let mut trace = trace(claim(stamped, false), timeline(2, &[(Stage::Stamped, 75_000), (Stage::Failed, 80_000)]));
-    assert!(text(&trace, CREATED + 90).contains("flex retry"));
+    let retry = "to try again now: flex-provisioner retry team/data";
+    assert!(text(&trace, CREATED + 90).contains(&format!("Next try: not known; {retry}\n")));
+    trace.next_try = Some(CREATED + 120);
+    assert!(text(&trace, CREATED + 90).contains(&format!("Next try: in 30s; {retry}\n")));
+    assert!(text(&trace, CREATED + 120).contains("Next try: now\n"));
     trace.refused = Some("class gold provides at most 1Gi; ask for less".into());
     let printed = text(&trace, CREATED + 90);
     assert!(
-        printed.contains("is refused: class gold provides at most 1Gi") && !printed.contains("flex retry"),
+        printed.contains("is refused: class gold provides at most 1Gi") && !printed.contains("Next try"),
         "{printed}"
     );
 }
@@ -140,7 +144,8 @@ fn a_failed_attempt_says_why() {
         "operation": "provision", "attempt": 2, "at": CREATED + 80, "kind": "retry", "reason": "ExitCode",
         "message": "exit code 75: the array\nis switched off",
     });
-    let claim = claim(json!({ names::CLAIM_UID: "u", names::FAILURE: failure.to_string() }), false);
+    let stamped = json!({ names::CLAIM_UID: "u", names::ATTEMPT: "2", names::FAILURE: failure.to_string() });
+    let claim = claim(stamped, false);
     let reached = [(Stage::Stamped, 75_000), (Stage::JobCreated, 75_000), (Stage::Failed, 80_000)];
     insta::assert_snapshot!(text(&trace(claim, timeline(2, &reached)), CREATED + 90));
 }
@@ -188,6 +193,18 @@ fn a_claim_without_a_class_and_with_few_rights_says_so() {
     trace.claim.volume_name = Some("\u{1b}[2J".into());
     trace.unseen = vec!["its volume: persistentvolumes is forbidden\u{1b}[2J".into()];
     insta::assert_snapshot!(text(&trace, CREATED + 90));
+}
+
+#[test]
+fn nothing_is_to_be_done_for_a_bound_claim_and_own_events_come_first() {
+    let mut trace = trace(claim(json!({}), true), timeline(1, &[(Stage::Stamped, 16), (Stage::Bound, 20)]));
+    trace.events = vec![
+        event("WaitForFirstConsumer", "waiting for first consumer to be created before binding", false, 1),
+        event("LimitReached", "5 runs of class gold", false, 1),
+    ];
+    let printed = text(&trace, CREATED + 90);
+    let (own, other) = (printed.find("Event LimitReached"), printed.find("Event WaitForFirstConsumer"));
+    assert!(own.is_some() && own < other && !printed.contains("To do"), "{printed}");
 }
 
 #[test]

@@ -61,6 +61,7 @@ fn the_words_of_kubectl_flex_are_completed_from_the_command_line_and_the_cluster
     assert_eq!(candidates(&["logs", "d"]), ["data", "db"]);
     assert_eq!(candidates(&["trace", "-n", "other", ""]), ["theirs"]);
     assert_eq!(candidates(&["trace", "other/t"]), ["other/theirs"]);
+    assert_eq!(candidates(&["trace", "pvc/d"]), ["pvc/data", "pvc/db"]);
     assert_eq!(candidates(&["export-traces", "-n", ""]), ["other", "team"]);
     assert_eq!(candidates(&["status", "--context", ""]), ["test"]);
     assert_eq!(candidates(&["trace", "closed/"]), [""; 0], "nobody reads an error at this moment");

@@ -216,9 +216,6 @@ fn without_age_of_lease(out: &str) -> String {
 
 /// Writes a command and its answer.
 fn text(args: &[&str], Answer { code, out, err }: Answer) -> String {
-    // JSON is on one line, which nobody could review.
-    let out =
-        serde_json::from_str::<Value>(&out).map_or(out, |json| serde_json::to_string_pretty(&json).unwrap() + "\n");
     let (out, err) = (without_age_of_lease(&out), err.replace(bundle(), "BUNDLE"));
     format!("$ flex-provisioner {}\n{out}{err}exit code {}\n", args.join(" "), code.unwrap_or(-1))
 }
@@ -263,6 +260,33 @@ fn each_form_of_each_output_is_as_recorded() {
             insta::assert_snapshot!(args.join("_").replace(['/', ' '], "-").replace("_-", "_"), printed(args));
         }
     });
+}
+
+#[test]
+fn colours_are_as_the_flag_says() {
+    for (color, expected) in [("auto", false), ("never", false), ("always", true)] {
+        let printed = printed(&["status", "--color", color]);
+        assert_eq!(printed.contains("\u{1b}[31m"), expected, "{color}: {printed}");
+    }
+}
+
+#[test]
+fn a_namespace_limits_what_is_shown() {
+    let names = |args: &[&str]| printed(&[&["status", "-o", "name"], args].concat());
+    for args in [&["-n", "team"][..], &["--namespace", "team"], &["-A"], &["--all-namespaces"], &[]] {
+        assert!(names(args).contains("persistentvolumeclaim/team/broken"), "{args:?}");
+    }
+    assert!(!names(&["-n", "other"]).contains("team/"));
+    let both = printed(&["status", "-n", "team", "-A"]);
+    assert!(both.contains("cannot be used with") && both.contains("exit code 2"), "{both}");
+    let found = printed(&["doctor", "-n", "team", "--confirm-after", "1s"]);
+    assert!(found.contains("\n0 found: ") && found.contains("exit code 0"), "{found}");
+    let one = printed(&["retry", "broken", "-A"]);
+    assert!(one.contains("broken is one claim: name its namespace (-n)"), "{one}");
+    let by_kind = printed(&["trace", "-n", "team", "pvc/broken"]);
+    assert!(by_kind.contains("Claim team/broken of class gold"), "{by_kind}");
+    let all = printed(&["explain", "gold", "--all"]);
+    assert!(all.contains("backoff") && !all.contains("--all prints"), "{all}");
 }
 
 /// A bundle has the traces of claims that are not bound. These documents have no ages, so that the cluster may be read.

@@ -84,8 +84,8 @@ fn several_orchestrators_are_listed() {
     let two = vouch((200, list(&[deployment("b", &["--instance=y"]), deployment("a", &[])])));
     let answer = two.run(&["vouch", "--all"]);
     let expected = "flex-provisioner: several orchestrators are installed: name one of them
-  --namespace a --instance default    (provisioner flex-provisioner.io)
-  --namespace b --instance y    (provisioner flex-provisioner.io)
+  --flex-namespace a --instance default    (provisioner flex-provisioner.io)
+  --flex-namespace b --instance y    (provisioner flex-provisioner.io)
 ";
     assert_eq!((answer.err.as_str(), answer.code), (expected, Some(1)));
     let named = two.run(&["vouch", "--all", "--instance", "y"]);
@@ -96,7 +96,7 @@ fn several_orchestrators_are_listed() {
 fn a_user_who_may_not_list_deployments_gets_the_usual_names_and_is_told_so() {
     let forbidden = vouch((403, status(403, "Forbidden")));
     let answer = forbidden.run(&["vouch", "--all"]);
-    let note = "You may not list Deployments and ask for the rights of their accounts, so the command takes instance default in namespace flex-provisioner: name another with --instance and --namespace.\n";
+    let note = "You may not list Deployments and ask for the rights of their accounts, so the command takes instance default in namespace flex-provisioner: name another with --instance and --flex-namespace.\n";
     assert_eq!((answer.err.as_str(), namespaces(&forbidden)), (note, vec!["flex-provisioner".to_owned()]));
     let named = forbidden.run(&["vouch", "--all", "--instance", "default"]);
     assert_eq!(named.err, "");
@@ -227,6 +227,8 @@ fn failing(pods: &[serde_json::Value], log: (u16, String)) -> Server {
     Server::start(vec![
         (DEPLOYMENTS, 200, list(&[deployment("storage", &[])])),
         ("/api/v1/namespaces/team/persistentvolumeclaims/data", 200, claim.to_string()),
+        ("/api/v1/persistentvolumes?", 200, list(&[])),
+        ("/apis/batch/v1/namespaces/storage/jobs?", 200, list(&[])),
         ("/api/v1/namespaces/storage/pods?", 200, list(pods)),
         ("/api/v1/namespaces/storage/pods/second/log?", 200, "earlier words\n".to_owned()),
         ("/api/v1/namespaces/storage/pods/third/log?", log.0, log.1),
@@ -252,7 +254,7 @@ fn the_log_of_an_attempt_is_printed() {
     }
     assert_eq!(server.run(&["logs", "data", "--previous"]).out, "earlier words\n");
     let absent = server.run(&["logs", "team/other"]);
-    let says = "flex-provisioner: claim team/other does not exist\n";
+    let says = "flex-provisioner: claim team/other does not exist, and neither a volume nor a Job of it is left\n";
     assert_eq!((absent.err.as_str(), absent.code), (says, Some(1)));
     let waiting = failing(&pods, (400, status(400, "waiting to start: ContainerCreating"))).run(&["logs", "data"]);
     let says = "pod storage/third has no log: waiting to start: ContainerCreating\n";
@@ -265,4 +267,55 @@ fn the_last_words_remain_when_the_pod_is_gone() {
     let says =
         "claim team/data: no pod of attempt 3 exists any more; its last words were: ExitCode: exit code 75: off\n";
     assert_eq!((answer.out.as_str(), answer.err.as_str(), answer.code), (says, "", Some(2)));
+}
+
+/// A cluster with a volume whose claim is gone, because its delete run has failed.
+fn released(pods: &[serde_json::Value]) -> Server {
+    let failure = json!({ "operation": "delete", "attempt": 1, "at": 1, "kind": "retry", "reason": "ExitCode", "message": "exit code 75: in use" });
+    let annotations = json!({
+        "flex-provisioner.io/claim-uuid": "u", "flex-provisioner.io/last-failure": failure.to_string(),
+    });
+    let volume = json!({
+        "metadata": { "name": "pvc-u", "uid": "v", "annotations": annotations },
+        "spec": {
+            "storageClassName": "gold", "persistentVolumeReclaimPolicy": "Delete",
+            "claimRef": { "namespace": "team", "name": "gone", "uid": "u" },
+        },
+        "status": { "phase": "Released" },
+    });
+    Server::start(vec![
+        (DEPLOYMENTS, 200, list(&[deployment("storage", &[])])),
+        ("/api/v1/persistentvolumes/pvc-u", 200, volume.to_string()),
+        ("/api/v1/persistentvolumes?", 200, list(&[volume])),
+        ("/apis/batch/v1/namespaces/storage/jobs?", 200, list(&[])),
+        ("/api/v1/namespaces/storage/pods?", 200, list(pods)),
+        ("/api/v1/namespaces/storage/pods/deletes/log?", 200, "the LUN is in use\n".to_owned()),
+    ])
+}
+
+#[test]
+fn a_claim_that_is_gone_is_known_by_its_own_name_and_by_its_volume() {
+    let labels = json!({
+        "flex-provisioner.io/operation": "delete", "flex-provisioner.io/claim-uuid": "u",
+        "flex-provisioner.io/attempt": "1",
+    });
+    let pod = json!({ "metadata": { "name": "deletes", "namespace": "storage", "labels": labels } });
+    let server = released(&[pod]);
+    for name in ["gone", "pvc/gone", "team/gone", "pv/pvc-u", "persistentvolume/pvc-u"] {
+        let answer = server.run(&["logs", name]);
+        let is = (answer.out.as_str(), answer.err.as_str(), answer.code);
+        assert_eq!(is, ("the LUN is in use\n", "", Some(0)), "{name}");
+        let answer = server.run(&["trace", name]);
+        let says = "Volume pvc-u of class gold: its claim team/gone is gone, and the volume is Released, with the policy Delete.\nIts delete run 1 failed ";
+        assert!(answer.out.starts_with(says) && answer.code == Some(2), "{}{}", answer.out, answer.err);
+        let answer = server.run(&["retry", name, "--dry-run"]);
+        let says = "volume pvc-u: would be tried again: delete run 1 failed ";
+        assert!(answer.out.starts_with(says) && answer.code == Some(0), "{}{}", answer.out, answer.err);
+    }
+    let answer = released(&[]).run(&["logs", "gone"]);
+    let says =
+        "volume pvc-u: no pod of attempt 1 exists any more; its last words were: ExitCode: exit code 75: in use\n";
+    assert_eq!((answer.out.as_str(), answer.code), (says, Some(2)));
+    let answer = server.run(&["trace", "pv/pvc-other"]);
+    assert_eq!(answer.err, "flex-provisioner: volume pvc-other does not exist\n");
 }

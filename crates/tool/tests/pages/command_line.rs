@@ -39,9 +39,10 @@ fn commands() -> String {
 
 fn stages() -> String {
     let rows = Stage::iter().map(|stage| {
-        vec![code(&stage.name().replace('-', " ")), stage.documentation().trim().to_owned(), stage.worker().to_owned()]
+        let what = stage.documentation().trim().to_owned();
+        vec![stage.words().to_owned(), code(stage.name()), what, stage.worker().to_owned()]
     });
-    format!("\n{}\n", table(&["stage", "what has happened", "whose work it was until then"], rows))
+    format!("\n{}\n", table(&["stage", "in documents", "what has happened", "whose work it was until then"], rows))
 }
 
 /// Returns a text of the command line with the full stop that it lacks.
@@ -105,9 +106,9 @@ fn flags() -> String {
             }
         }
     }
-    let rows = rows
-        .into_iter()
-        .map(|(names, given)| vec![given.flag, named(&names, &all), given.variable, given.default, given.meaning]);
+    let row = |of: String, given: Argument| vec![given.flag, of, given.variable, given.default, given.meaning];
+    let of_all = command.get_arguments().map(given).map(|given| row("all".to_owned(), given));
+    let rows = of_all.chain(rows.into_iter().map(|(names, given)| row(named(&names, &all), given)));
     format!("\n{}\n", table(&["flag", "of", "variable", "default", "meaning"], rows))
 }
 

@@ -101,7 +101,9 @@ pub async fn measure(program: &Path, claims: usize) -> Result<Watching> {
 /// Starts a command that watches.
 fn watch(program: &Path, kubeconfig: &Path) -> Result<Child> {
     let mut command = Command::new(program);
-    command.args(["status", "--watch", "--namespace", OWN, "--config-namespace", ADMIN]).env("KUBECONFIG", kubeconfig);
+    command
+        .args(["status", "--watch", "--flex-namespace", OWN, "--config-namespace", ADMIN])
+        .env("KUBECONFIG", kubeconfig);
     command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
     command.spawn().with_context(|| format!("start {}", program.display()))
 }
