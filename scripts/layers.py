@@ -58,7 +58,7 @@ LAYERS = {
     "src/state": """
         answers compact id queue unstarted words watch_change
         work_item
-        cache configs expectations fair_queue slot_request
+        cache configs expectations fair_queue outages slot_request
         facts kept_scripts members open_batch removed_jobs revisions unmarked unseen_writes
         batches quota slots sync_probes
         pools quota_waiters

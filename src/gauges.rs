@@ -22,9 +22,13 @@ fn measure(context: &Context) {
     let now = context.clock.now();
     let mut claims: BTreeMap<(String, Progress), Waiting> = BTreeMap::new();
     let mut runs: BTreeMap<String, i64> = BTreeMap::new();
+    let mut outages = Vec::new();
     {
         let index = context.cluster.index();
         let classes = index.classes();
+        for class in classes.iter() {
+            outages.extend(index.outages_of(&class.name).into_iter().map(|operation| (class.name.clone(), operation)));
+        }
         for claim in index.unsettled_claims() {
             let Some(progress) = progress(&claim) else { continue };
             let Some(class) = claim.class.as_deref() else { continue };
@@ -40,6 +44,7 @@ fn measure(context: &Context) {
         }
     }
     context.metrics.in_progress(claims, runs);
+    context.metrics.outages(outages);
     context.metrics.queue_depth.set(i64::try_from(context.cluster.queue.depth()).unwrap_or(i64::MAX));
     if let Some(used) = used_by_process() {
         context.metrics.process(used);

@@ -42,6 +42,7 @@ labels! {
     Segment { class: String, topology: String }
     InProgress { class: String, state: &'static str }
     Run { operation: String }
+    ClassRun { class: String, operation: &'static str }
     Reconciled { object: &'static str }
     Build { version: &'static str }
     Reached { class: String, stage: &'static str }
@@ -124,6 +125,9 @@ metrics! {
     oldest_claim: Family<InProgress, Gauge> = "flex_claims_in_progress_oldest_seconds";
     /// Runs in progress, by operation.
     runs: Family<Run, Gauge> = "flex_runs_in_progress";
+    /// Always 1, for each operation of a class whose last runs have all failed. One run begins at a time, until one
+    /// succeeds.
+    outages: Family<ClassRun, Gauge> = "flex_outages";
     /// Work items that are ready, or with a worker.
     pub queue_depth: Gauge = "flex_queue_depth";
     /// Time of the reconciliations of a kind of object, with all their requests.

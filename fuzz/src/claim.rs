@@ -18,6 +18,7 @@ use flex_core::model::claim::{Binding, Claim, Stamp};
 use flex_core::object::is_dns_name;
 use flex_core::run::job::{RunTarget, job};
 use flex_core::run::node::{NodeState, NodeStates};
+use flex_core::run::slot_wait::NoSlot;
 use flex_core::run::state::{Cause, RunState};
 use flex_provisioner::api::events::event_note;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -202,7 +203,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                     (false, false) => ClassCertainty::MayFollow,
                 },
                 has_revision: likely(draw),
-                has_slot: likely(draw),
+                no_slot: (!likely(draw)).then_some(NoSlot::Taken),
                 quota_refusal: None,
                 has_pending_charge: false,
                 attributes_error: None,

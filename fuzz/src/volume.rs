@@ -187,7 +187,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
         preconditions: Preconditions {
             class_certainty: ClassCertainty::Certain,
             has_revision: true,
-            has_slot: true,
+            no_slot: None,
             quota_refusal: None,
             has_pending_charge: false,
             attributes_error: None,

@@ -23,6 +23,9 @@ pub struct Health {
     pub failing: Option<Failing>,
     /// The claims and volumes whose storage could not be deleted.
     pub undeleted: Option<Failing>,
+    /// The operations whose last runs have all failed, so that one run begins at a time.
+    #[serde(default)]
+    pub outages: Vec<Operation>,
     /// The number of claims whose attempt has had no result for long.
     pub slow: usize,
     /// The number of claims that the class refuses as they are.
@@ -40,6 +43,7 @@ impl Health {
         Health {
             failing: failing(class, rows, volumes),
             undeleted: undeleted(class, rows, volumes),
+            outages: Vec::new(),
             slow: rows.iter().filter(is_slow).count(),
             refused: rows.iter().filter(is_refused).count(),
             warned: table.verdicts.values().any(|verdict| !verdict.warnings.is_empty() && serves(&verdict.classes)),
@@ -56,9 +60,9 @@ impl Health {
         [Some(state), refused, warned].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
-    /// Checks whether attempts or deletions of the class fail.
+    /// Checks whether runs of the class fail.
     pub fn is_failing(&self) -> bool {
-        self.failing.is_some() || self.undeleted.is_some()
+        self.failing.is_some() || self.undeleted.is_some() || !self.outages.is_empty()
     }
 
     /// Returns what is wrong with the runs of the class, for people.
@@ -68,7 +72,8 @@ impl Health {
         let undeleted =
             self.undeleted.as_ref().map(|Failing { claims, last }| format!("cannot be deleted: {claims}, last {last}"));
         let slow = (self.slow > 0).then(|| format!("no result for {LONG} s: {}, whose events may say why", self.slow));
-        [failing, undeleted, slow].into_iter().flatten().collect()
+        let outages = self.outages.iter().map(|operation| format!("outage: one {operation} run at a time"));
+        [failing, undeleted, slow].into_iter().flatten().chain(outages).collect()
     }
 }
 
@@ -129,6 +134,21 @@ mod tests {
             "cannot be deleted: 2, last pvc-a: ExitCode: no such pool"
         );
         assert_eq!(says(&[], &[volume("Bound")]), "ok", "another claim has the volume by now");
+    }
+
+    #[test]
+    fn a_class_with_an_outage_says_which_runs_begin_one_at_a_time() {
+        let table = one_class(json!({ "service-account-name": "c" }));
+        let class = table.iter().next().expect("the config names a class");
+        let rows = [failed("a", 1, Reaction::Retry, 9, "off")];
+        let health = Health { outages: vec![Operation::Provision], ..Health::of("c", &table, &rows, &[]) };
+        let says = "failing: 1 claim, last team/a: ExitCode: off; outage: one provision run at a time";
+        assert_eq!(health.verdict(class), says);
+        let health = Health { outages: vec![Operation::DeleteSnapshot], ..Health::default() };
+        assert_eq!(
+            (health.verdict(class).as_str(), health.is_failing()),
+            ("outage: one delete-snapshot run at a time", true)
+        );
     }
 
     #[test]

@@ -16,8 +16,8 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::values::{ErrorCategory, ProcessUse, RequestCode, Waiting};
 use super::{
-    Category, Class, Configured, Decided, InProgress, Kind, Metrics, Outcome, Provisioned, Reached, Reconciled,
-    Requested, Run, Segment, Size, Watched,
+    Category, Class, ClassRun, Configured, Decided, InProgress, Kind, Metrics, Outcome, Provisioned, Reached,
+    Reconciled, Requested, Run, Segment, Size, Watched,
 };
 
 fn class(class: &str) -> Class {
@@ -199,6 +199,14 @@ impl Metrics {
         }
         for (operation, count) in runs {
             self.runs.get_or_create(&Run { operation }).set(count);
+        }
+    }
+
+    /// Sets the operations of classes that have an outage.
+    pub fn outages(&self, outages: Vec<(String, Operation)>) {
+        self.outages.clear();
+        for (class, operation) in outages {
+            self.outages.get_or_create(&ClassRun { class, operation: operation.as_str() }).set(1);
         }
     }
 

@@ -49,6 +49,7 @@ fn each_metric_is_counted_and_has_the_labels_of_its_documentation() {
     metrics.lease_age.begin(Instant::now());
     let waiting = Waiting { claims: 1, oldest: 2 };
     metrics.in_progress([(("c".into(), Progress::Waiting), waiting)].into(), [("provision".into(), 1)].into());
+    metrics.outages(vec![("c".to_owned(), Operation::Provision)]);
     metrics.reconciled("claim", Duration::from_millis(1));
     metrics.reached("c", &{
         let mut timeline = Timeline::new(1, 0);

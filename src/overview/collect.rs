@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use flex_contract::operation::Operation;
 use flex_core::claim::quota::{ClassUsage, Usage};
 use flex_core::config::Recipe;
 use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
@@ -71,11 +72,14 @@ pub fn overview_in_parts(
     collector.end(&uses, true)
 }
 
-/// The runs in progress and the usage, by class.
-type Uses = HashMap<String, (usize, ClassUsage)>;
+/// The runs in progress, the operations with an outage and the usage, by class.
+type Uses = HashMap<String, (usize, Vec<Operation>, ClassUsage)>;
 
 fn uses(index: &Index) -> Uses {
-    let use_of = |class: &Class| (index.runs_in_flight(&class.name), index.class_usage(&class.name));
+    let use_of = |class: &Class| {
+        let name = &class.name;
+        (index.runs_in_flight(name), index.outages_of(name), index.class_usage(name))
+    };
     index.classes().iter().map(|class| (class.name.clone(), use_of(class))).collect()
 }
 
@@ -176,8 +180,8 @@ impl<'a> Collector<'a> {
         let shown = classes.iter().filter(|class| self.shows(&class.name));
         let shown: Vec<_> = shown
             .map(|class| {
-                let health = Health::of(&class.name, &classes, &self.rows, &for_health);
-                let (runs, usage) = uses.get(&class.name).cloned().unwrap_or_default();
+                let (runs, outages, usage) = uses.get(&class.name).cloned().unwrap_or_default();
+                let health = Health { outages, ..Health::of(&class.name, &classes, &self.rows, &for_health) };
                 self.class_row(class, health, has_jobs.then_some(runs), &usage)
             })
             .collect();

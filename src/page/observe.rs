@@ -167,16 +167,19 @@ pub fn overview(sources: &Sources) -> Document<Overview> {
         }
         let (ready, runs, by_class) = {
             let index = context.cluster.index();
-            let of = |class: &Class| (index.runs_in_flight(&class.name), index.class_usage(&class.name).all);
+            let of = |class: &Class| {
+                let name = &class.name;
+                (index.runs_in_flight(name), index.outages_of(name), index.class_usage(name).all)
+            };
             let by_class: BTreeMap<_, _> = seen.classes.iter().map(|class| (class.name.as_str(), of(class))).collect();
             (index.pooled_counts(), index.jobs().filter(|job| !job.is_over).count(), by_class)
         };
         let (rows, volumes) = (seen.rows(context.clock.now()), seen.volumes_for_health(context));
         let now = context.clock.passed();
         let row = |class: &Class| {
-            let health = Health::of(&class.name, &seen.classes, &rows, &volumes);
+            let (runs, outages, usage) = by_class.get(class.name.as_str()).cloned().unwrap_or_default();
+            let health = Health { outages, ..Health::of(&class.name, &seen.classes, &rows, &volumes) };
             let (is_failing, troubles) = (health.is_failing(), health.troubles());
-            let (runs, usage) = by_class.get(class.name.as_str()).copied().unwrap_or_default();
             let claims = claims.get(class.name.as_str()).copied().unwrap_or_default();
             let hour = context.last_hour.bound(&class.name, now);
             ClassRow::of(&ClassFacts { class, runs, usage, ready: &ready, claims, hour, is_failing, troubles })

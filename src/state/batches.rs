@@ -48,13 +48,15 @@ struct Kind<'a> {
     for_pool: bool,
 }
 
-/// A first run that could join others in a batch.
-struct FirstRun<'a> {
+/// A run that could join others in a batch.
+struct JoiningRun<'a> {
     operation: Operation,
     recipe: &'a Recipe,
     node: Option<&'a str>,
     /// The run makes a pooled volume.
     for_pool: bool,
+    /// The last attempt failed.
+    is_retry: bool,
     id: &'a str,
     /// The name of its own Job outside a batch.
     job: &'a str,
@@ -62,7 +64,7 @@ struct FirstRun<'a> {
     ts: &'a str,
 }
 
-/// A first attempt of a claim that may join a batch.
+/// An attempt of a claim that may join a batch.
 pub struct AttemptToBatch<'a> {
     /// The name of its own Job, as which its slot is taken.
     pub job: &'a str,
@@ -111,7 +113,7 @@ pub struct LeftBatches {
 
 /// Joining and leaving.
 impl Batches {
-    /// Returns the batch for which a first attempt must be stamped. It is named by the claim's id and the time of the
+    /// Returns the batch for which an attempt must be stamped. It is named by the claim's id and the time of the
     /// stamp. Returns `None` for a run of its own.
     pub fn join_provision(
         &mut self,
@@ -126,7 +128,8 @@ impl Batches {
             return None;
         }
         let for_pool = facts.is_pool_request_name(&claim.name);
-        let run = FirstRun { operation: Operation::Provision, recipe, node, for_pool, id: &claim.uid, job, ts };
+        let (operation, is_retry) = (Operation::Provision, claim.own_stamp().is_some());
+        let run = JoiningRun { operation, recipe, node, for_pool, is_retry, id: &claim.uid, job, ts };
         let name = self.join(&run, facts, expectations)?;
         expectations.join_batch(job, &name, WorkItem::Claim(claim.name.clone()));
         Some(name)
@@ -143,7 +146,8 @@ impl Batches {
         expectations: &mut Expectations,
     ) -> Option<String> {
         let id = volume.volume_id().unwrap_or_default();
-        let run = FirstRun { operation: Operation::Delete, recipe, node, for_pool: false, id, job, ts };
+        let operation = Operation::Delete;
+        let run = JoiningRun { operation, recipe, node, for_pool: false, is_retry: false, id, job, ts };
         let name = if self.own_runs.contains(id) { None } else { self.join(&run, facts, expectations) };
         match &name {
             None => drop(self.own_runs.insert(id.to_owned())),
@@ -161,12 +165,12 @@ impl Batches {
         self.own_runs.remove(id);
     }
 
-    fn join(&mut self, run: &FirstRun<'_>, facts: &Facts, expectations: &Expectations) -> Option<String> {
+    fn join(&mut self, run: &JoiningRun<'_>, facts: &Facts, expectations: &Expectations) -> Option<String> {
         if run.recipe.batch_size < 2 {
             return None;
         }
         let now = facts.now();
-        let FirstRun { operation, node, for_pool, .. } = *run;
+        let JoiningRun { operation, node, for_pool, is_retry, .. } = *run;
         let kind = Kind { class: &run.recipe.class, operation, node, for_pool };
         let joins = |(name, open): &(&String, &OpenBatch)| {
             let passed = now.saturating_sub(open.began);
@@ -182,7 +186,8 @@ impl Batches {
                 }
             };
             let has_place = open.stamped.len() < open.size && !open.is_full();
-            has_place && open.for_pool == run.for_pool && open.matches(run.operation, run.recipe, run.node) && is_open()
+            let is_alike = (open.for_pool, open.is_retry) == (for_pool, is_retry);
+            has_place && is_alike && open.matches(run.operation, run.recipe, run.node) && is_open()
         };
         let open = self.open.iter().find(joins);
         let name = match open.map(|(name, _)| name.clone()) {
@@ -199,7 +204,7 @@ impl Batches {
             None => return None,
         };
         let open = self.open.entry(name.clone());
-        let open = open.or_insert_with(|| OpenBatch::new(operation, run.recipe, node, for_pool, now));
+        let open = open.or_insert_with(|| OpenBatch::new(operation, run.recipe, node, for_pool, is_retry, now));
         open.stamped.insert(run.id.to_owned());
         open.joined = now;
         Some(name)
@@ -327,9 +332,8 @@ impl Batches {
     /// Checks whether the batch of a claim's stamp has begun without it, or will not begin. Then the claim needs a run
     /// of its own.
     pub fn is_missed_by(&self, claim: &Claim, recipe: &Recipe, cache: &Cache) -> bool {
-        let (Some(name), Some(stamp)) = (claim.batch(), claim.own_stamp()) else { return false };
-        let alone = stamp.attempt != 1 || claim.data_source.is_some();
-        alone
+        let Some(name) = claim.batch() else { return false };
+        claim.data_source.is_some()
             || self.is_shut_out_of_batch(
                 name,
                 Operation::Provision,

@@ -1,15 +1,18 @@
 //! The fair queue: the items that wait for a slot, and whose turn is next.
 //!
 //! The items of one namespace that need the same node form a flow (`Flow`), in the order of their arrival. Runs that
-//! delete have flows of their own. The next slot goes to the namespace with the fewest runs, and among equals to the
-//! one that has waited longest for its turn. Within a namespace, runs that delete alternate with all others. So a
-//! namespace that asks for little does not wait behind one that asks for much, and a new claim does not wait for many
-//! deletions. The time to find the next turn depends on the number of flows and slots, and not on the number of items.
+//! delete have flows of their own, and so have runs of objects whose last run failed. The next slot goes to the namespace
+//! with the fewest runs, and among equals to the one that has waited longest for its turn. Within a namespace, runs that
+//! delete, runs after a failure and all others take turns. So a namespace that asks for little does not wait behind one
+//! that asks for much, and a new claim waits neither for many deletions nor for many claims that fail. The time to find
+//! the next turn depends on the number of flows and slots, and not on the number of items.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, btree_map};
 use std::time::Duration;
+
+use flex_contract::operation::Operation;
 
 use crate::state::work_item::WorkItem;
 
@@ -21,16 +24,32 @@ const ENTRY_TTL: Duration = Duration::from_secs(75);
 const MAX_DISPATCHES: usize = 1000;
 
 /// A flow: the common properties of items that wait behind each other.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
     /// The flow is for pooled volumes, which delay no claim.
     pub for_pool: bool,
     /// The namespace of the user.
     pub namespace: String,
-    /// The runs delete something.
-    pub deletes: bool,
+    /// The operation of the runs.
+    pub operation: Operation,
+    /// The last runs of the objects failed.
+    pub has_failed: bool,
     /// The node on which the runs must be.
     pub node: Option<String>,
+}
+
+/// The number of kinds of flows that take turns within a namespace.
+const KINDS: usize = 3;
+
+impl Flow {
+    /// Returns the number of the kind.
+    fn kind(&self) -> usize {
+        match (self.operation, self.has_failed) {
+            (Operation::Delete | Operation::DeleteSnapshot, _) => 2,
+            (_, true) => 1,
+            (_, false) => 0,
+        }
+    }
 }
 
 /// The number of runs of a class that may still begin.
@@ -40,6 +59,8 @@ pub struct FreeSlots<'a> {
     pub free: usize,
     /// The free slots for pooled volumes.
     pub for_pool: usize,
+    /// The free slots of each operation that has an outage.
+    pub in_outage: BTreeMap<Operation, usize>,
     /// The slots of each namespace.
     pub namespaces: SlotsPerName<'a>,
     /// The slots of each node.
@@ -59,7 +80,8 @@ impl FreeSlots<'_> {
     /// Returns free slots for all items.
     pub fn for_all() -> Self {
         let any = || SlotsPerName { most: usize::MAX, used: HashMap::new() };
-        FreeSlots { free: usize::MAX, for_pool: usize::MAX, namespaces: any(), nodes: any() }
+        let in_outage = BTreeMap::new();
+        FreeSlots { free: usize::MAX, for_pool: usize::MAX, in_outage, namespaces: any(), nodes: any() }
     }
 }
 
@@ -88,9 +110,8 @@ pub struct Position {
 #[derive(Debug, Default)]
 struct ClassQueue {
     flows: BTreeMap<Flow, BTreeMap<u64, Waiting>>,
-    /// The last dispatch of each namespace. The first number is for runs that make or change something, the second for
-    /// runs that delete.
-    dispatched: HashMap<String, [u64; 2]>,
+    /// The last dispatch of each namespace, by the kind of flow.
+    dispatched: HashMap<String, [u64; KINDS]>,
 }
 
 #[derive(Debug)]
@@ -143,7 +164,7 @@ impl FairQueue {
         if queue.dispatched.len() >= MAX_DISPATCHES && queue.flows.is_empty() {
             queue.dispatched.clear();
         }
-        queue.dispatched.entry(flow.namespace.clone()).or_default()[usize::from(flow.deletes)] = turn;
+        queue.dispatched.entry(flow.namespace.clone()).or_default()[flow.kind()] = turn;
     }
 
     fn number(&mut self) -> u64 {
@@ -210,6 +231,7 @@ struct Dispatch<'a> {
     ranked: BinaryHeap<Reverse<(Rank, usize)>>,
     free: usize,
     for_pool: usize,
+    in_outage: BTreeMap<Operation, usize>,
     namespaces: Limited,
     nodes: Limited,
     asks: Option<u64>,
@@ -245,6 +267,7 @@ struct Asking<'a, 'f> {
 /// The first item of a flow, and those behind it.
 struct Head<'a> {
     for_pool: bool,
+    operation: Operation,
     namespace: usize,
     node: Option<usize>,
     dispatched: u64,
@@ -265,6 +288,7 @@ impl<'a> Dispatch<'a> {
             ranked: BinaryHeap::new(),
             free: free_slots.free,
             for_pool: free_slots.for_pool,
+            in_outage: free_slots.in_outage.clone(),
             namespaces: Limited { most: free_slots.namespaces.most, has: Vec::new() },
             nodes: Limited { most: free_slots.nodes.most, has: Vec::new() },
             asks: asks.as_ref().map(|asks| asks.turn.number),
@@ -276,12 +300,13 @@ impl<'a> Dispatch<'a> {
         let (mut namespaces, mut nodes) = (HashMap::new(), HashMap::new());
         let dispatched = |flow: &Flow| {
             let turns = queue.and_then(|queue| queue.dispatched.get(&flow.namespace)).copied().unwrap_or_default();
-            turns[usize::from(flow.deletes)]
+            turns[flow.kind()]
         };
         let mut add = |turns: &mut Self, flow: &Flow, first, behind| {
             let namespace = turns.namespaces.number_of(&flow.namespace, &mut namespaces, &free_slots.namespaces.used);
             let node = flow.node.as_ref().map(|node| turns.nodes.number_of(node, &mut nodes, &free_slots.nodes.used));
-            let head = Head { for_pool: flow.for_pool, namespace, node, dispatched: dispatched(flow), first, behind };
+            let (for_pool, operation, dispatched) = (flow.for_pool, flow.operation, dispatched(flow));
+            let head = Head { for_pool, operation, namespace, node, dispatched, first, behind };
             turns.ranked.push(Reverse((turns.rank(&head), turns.heads.len())));
             turns.heads.push(head);
         };
@@ -323,10 +348,12 @@ impl<'a> Iterator for Dispatch<'a> {
             }
             let (for_pool, namespace, node, turn) = (head.for_pool, head.namespace, head.node, head.first);
             let is_full = self.namespaces.is_full(namespace) || node.is_some_and(|node| self.nodes.is_full(node));
-            if is_full || for_pool && self.for_pool == 0 {
+            let of_operation = self.in_outage.get_mut(&head.operation);
+            if is_full || for_pool && self.for_pool == 0 || of_operation.as_ref().is_some_and(|free| **free == 0) {
                 // The items behind it do not fit either.
                 continue;
             }
+            of_operation.into_iter().for_each(|free| *free -= 1);
             self.free -= 1;
             self.for_pool -= usize::from(for_pool);
             self.namespaces.has[namespace] += 1;

@@ -12,7 +12,8 @@ fn claim(name: &str) -> WorkItem {
 }
 
 fn flow(namespace: &str) -> Flow {
-    Flow { namespace: namespace.into(), ..Flow::default() }
+    let (operation, namespace) = (Operation::Provision, namespace.into());
+    Flow { for_pool: false, namespace, operation, has_failed: false, node: None }
 }
 
 fn on(namespace: &str, node: &str) -> Flow {
@@ -55,26 +56,72 @@ fn the_first_item_has_the_first_turn_and_keeps_it_when_it_asks_again() {
 #[test]
 fn a_new_claim_does_not_wait_for_many_deletions() {
     let mut queue = FairQueue::default();
-    let deletes = Flow { deletes: true, ..flow("a") };
+    let deletes = Flow { operation: Operation::Delete, ..flow("a") };
     let goes = |number: u8| WorkItem::Volume(format!("pv-{number}"));
     (0..9).for_each(|number| queue.enqueue(&goes(number), "c", deletes.clone(), NOW));
-    queue.enqueue(&claim("a/1"), "c", flow("a"), NOW);
-    queue.enqueue(&claim("a/2"), "c", flow("a"), NOW);
+    let makes = flow("a");
+    queue.enqueue(&claim("a/1"), "c", makes.clone(), NOW);
+    queue.enqueue(&claim("a/2"), "c", makes.clone(), NOW);
     let mut order = Vec::new();
     for _ in 0..4 {
         let turn = queue.dispatch("c", &FreeSlots { free: 1, ..FreeSlots::for_all() }, NOW).next().cloned().unwrap();
         queue.dequeue(&turn);
-        queue.record_dispatch("c", &Flow { deletes: matches!(turn, WorkItem::Volume(_)), ..flow("a") });
+        queue.record_dispatch("c", if matches!(turn, WorkItem::Volume(_)) { &deletes } else { &makes });
         order.push(turn);
     }
     assert_eq!(order, [goes(0), claim("a/1"), goes(1), claim("a/2")], "they take turns");
 }
 
 #[test]
+fn a_new_claim_does_not_wait_for_many_claims_that_fail_and_these_do_not_wait_for_new_ones() {
+    let (makes, failed) = (flow("a"), Flow { has_failed: true, ..flow("a") });
+    let mut queue = FairQueue::default();
+    for number in 0..9 {
+        queue.enqueue(&claim(&format!("a/failed-{number}")), "c", failed.clone(), NOW);
+    }
+    for number in 0..9 {
+        queue.enqueue(&claim(&format!("a/new-{number}")), "c", makes.clone(), NOW);
+    }
+    let mut order = Vec::new();
+    for _ in 0..4 {
+        let turn = queue.dispatch("c", &FreeSlots { free: 1, ..FreeSlots::for_all() }, NOW).next().cloned().unwrap();
+        let WorkItem::Claim(name) = &turn else { panic!("{turn:?}") };
+        queue.dequeue(&turn);
+        queue.record_dispatch("c", if name.name.starts_with("failed") { &failed } else { &makes });
+        order.push(name.name.clone());
+    }
+    assert_eq!(order, ["failed-0", "new-0", "failed-1", "new-1"]);
+}
+
+#[test]
+fn an_operation_with_an_outage_has_one_turn_and_delays_no_other() {
+    let mut queue = fair_queue(&["a/1", "a/2", "b/1"]);
+    let goes = WorkItem::Volume("pv".into());
+    queue.enqueue(&goes, "c", Flow { operation: Operation::Delete, ..flow("a") }, NOW);
+    for (left, provisions) in [(1, vec![claim("a/1")]), (0, vec![])] {
+        let in_outage = || BTreeMap::from([(Operation::Provision, left)]);
+        let free_slots = FreeSlots { in_outage: in_outage(), ..FreeSlots::for_all() };
+        let turns: Vec<_> = queue.dispatch("c", &free_slots, NOW).cloned().collect();
+        assert!(turns.contains(&goes), "{turns:?}");
+        let others: Vec<_> = turns.into_iter().filter(|item| *item != goes).collect();
+        assert_eq!(others, provisions);
+        let is_next = |item: &WorkItem, flow: &Flow| {
+            let free_slots = FreeSlots { in_outage: in_outage(), ..FreeSlots::for_all() };
+            queue.is_next(item, flow, "c", &free_slots, NOW)
+        };
+        assert_eq!(is_next(&claim("a/1"), &flow("a")), left == 1);
+        assert!(
+            !is_next(&claim("b/1"), &flow("b"))
+                && is_next(&claim("z/1"), &Flow { operation: Operation::Expand, ..flow("z") })
+        );
+    }
+}
+
+#[test]
 fn a_claim_that_comes_during_a_drain_has_one_of_the_next_two_turns() {
     for namespace in ["a", "b"] {
         let mut queue = FairQueue::default();
-        let deletes = Flow { deletes: true, ..flow("a") };
+        let deletes = Flow { operation: Operation::Delete, ..flow("a") };
         (0..10_000)
             .for_each(|number| queue.enqueue(&WorkItem::Volume(format!("pv-{number}")), "c", deletes.clone(), NOW));
         let late = claim(&format!("{namespace}/late"));
@@ -191,11 +238,12 @@ proptest! {
         let mut line = FairQueue::default();
         for (number, (namespace, node, for_pool)) in waiting.iter().enumerate() {
             let node = (*node > 0).then(|| node.to_string());
-            let lane = Flow { for_pool: *for_pool, namespace: namespace.to_string(), deletes: false, node };
+            let lane = Flow { for_pool: *for_pool, node, ..flow(&namespace.to_string()) };
             line.enqueue(&WorkItem::Claim(ObjectName::new(namespace.to_string(), number.to_string())), "c", lane, NOW);
         }
         let (free, for_pool, per_namespace, per_node) = limits;
-        let free_slots = FreeSlots { free, for_pool, namespaces: slots(per_namespace, HashMap::new()), nodes: slots(per_node, HashMap::new()) };
+        let (namespaces, nodes) = (slots(per_namespace, HashMap::new()), slots(per_node, HashMap::new()));
+        let free_slots = FreeSlots { free, for_pool, namespaces, nodes, ..FreeSlots::for_all() };
         let turns: Vec<&WorkItem> = line.dispatch("c", &free_slots, NOW).collect();
         let lanes: Vec<&Flow> = turns.iter().filter_map(|key| line.flow_of(key, "c")).collect();
         let mut distinct = turns.clone();

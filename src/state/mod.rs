@@ -14,6 +14,7 @@ pub mod index;
 mod kept_scripts;
 mod members;
 mod open_batch;
+mod outages;
 mod pools;
 pub mod queue;
 mod quota;

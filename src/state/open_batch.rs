@@ -21,6 +21,8 @@ pub(super) struct OpenBatch {
     pub(super) node: Option<String>,
     /// The batch makes pooled volumes, and no claim waits for it.
     pub(super) for_pool: bool,
+    /// The last attempts of the members failed. They delay no claims whose first attempt is due.
+    pub(super) is_retry: bool,
     pub(super) class: String,
     pub(super) size: usize,
     pub(super) window: Duration,
@@ -60,6 +62,7 @@ impl OpenBatch {
         recipe: &Recipe,
         node: Option<&str>,
         for_pool: bool,
+        is_retry: bool,
         began: Duration,
     ) -> Self {
         OpenBatch {
@@ -67,6 +70,7 @@ impl OpenBatch {
             version: recipe.version(),
             node: node.map(str::to_owned),
             for_pool,
+            is_retry,
             class: recipe.class.clone(),
             size: recipe.batch_size,
             window: recipe.batch_window,
@@ -79,8 +83,8 @@ impl OpenBatch {
 
     /// Makes the batch for which this member has arrived.
     pub(super) fn of(entry: &BatchEntry, for_pool: bool, began: Duration) -> Self {
-        let node = entry.target.node.as_deref();
-        OpenBatch::new(entry.request.operation, &entry.recipe, node, for_pool, began)
+        let (node, is_retry) = (entry.target.node.as_deref(), entry.member.attempt > 1);
+        OpenBatch::new(entry.request.operation, &entry.recipe, node, for_pool, is_retry, began)
     }
 
     pub(super) fn is_full(&self) -> bool {

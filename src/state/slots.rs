@@ -12,8 +12,11 @@ use flex_core::run::view::Job;
 use crate::state::expectations::{Expectation, Expectations, Membership};
 use crate::state::facts::Facts;
 use crate::state::fair_queue::{FairQueue, Flow, FreeSlots, SlotsPerName};
+use crate::state::outages::Outages;
 use crate::state::slot_request::SlotRequest;
 use crate::state::work_item::WorkItem;
+use flex_core::run::outage::{Failures, Pace};
+use flex_core::run::slot_wait::NoSlot;
 
 /// The slots that are taken before their Jobs are visible, and the items that wait for one.
 #[derive(Debug, Default)]
@@ -21,9 +24,16 @@ pub struct Slots {
     /// The Jobs that no watch shows yet.
     expectations: Expectations,
     queue: FairQueue,
+    /// The failures that let the runs of an operation begin one at a time.
+    outages: Outages,
 }
 
 impl Slots {
+    /// Returns the ends of runs, for a change.
+    pub fn outages_mut(&mut self) -> &mut Outages {
+        &mut self.outages
+    }
+
     /// Returns the Jobs that no watch shows yet. Each takes a slot.
     pub fn expectations(&self) -> &Expectations {
         &self.expectations
@@ -38,16 +48,20 @@ impl Slots {
     /// or content. If not, the item must [join the queue](Slots::wait).
     pub fn acquire(&mut self, job: &str, slot_request: &SlotRequest, recipe: &Recipe, facts: &Facts) -> bool {
         self.expectations.drop_expired(facts.now());
-        let flow = flow(slot_request, facts);
-        if !self.expectations.contains(job) && !self.is_next(slot_request, &flow, recipe, facts) {
-            return false;
+        let flow = self.flow(slot_request, recipe, facts);
+        let class_label = label_value(&recipe.class);
+        if !self.expectations.contains(job) {
+            if !self.is_next(slot_request, &flow, recipe, facts) {
+                return false;
+            }
+            self.outages.begin(&class_label, slot_request.operation, facts.clock.now());
         }
         self.queue.dequeue(&slot_request.item);
         self.queue.record_dispatch(&recipe.class, &flow);
         let Flow { for_pool, namespace, node, .. } = flow;
         let expected = Expectation {
             since: facts.now(),
-            class_label: label_value(&recipe.class),
+            class_label,
             operation: Some(slot_request.operation),
             namespace,
             for_pool,
@@ -86,11 +100,37 @@ impl Slots {
         }
     }
 
-    /// Checks whether the class has a slot for this run, after those that wait before it. An item in the queue counts
-    /// for the node with which it joined.
-    pub fn has_slot(&self, slot_request: &SlotRequest, recipe: &Recipe, facts: &Facts) -> bool {
+    /// Returns why the class has no slot for this run, after those that wait before it; `None` if it has one. An item in
+    /// the queue counts for the node with which it joined.
+    pub fn no_slot(&self, slot_request: &SlotRequest, recipe: &Recipe, facts: &Facts) -> Option<NoSlot> {
         let stands = self.queue.flow_of(&slot_request.item, &recipe.class).cloned();
-        self.is_next(slot_request, &stands.unwrap_or_else(|| flow(slot_request, facts)), recipe, facts)
+        let flow = stands.unwrap_or_else(|| self.flow(slot_request, recipe, facts));
+        if self.is_next(slot_request, &flow, recipe, facts) {
+            return None;
+        }
+        let class = label_value(&recipe.class);
+        let pace = self.paces(&class, facts).find(|(operation, _)| *operation == slot_request.operation);
+        Some(match pace {
+            None | Some((_, Pace::Normal)) => NoSlot::Taken,
+            Some((_, Pace::Pause(until))) => NoSlot::Outage(Some(until)),
+            Some((_, Pace::Probe)) => NoSlot::Outage(None),
+        })
+    }
+
+    /// Returns the operations of a class, by its label value, that have an outage, with the pace of each.
+    fn paces(&self, class: &str, facts: &Facts) -> impl Iterator<Item = (Operation, Pace)> {
+        let pace = move |(operation, failures): (Operation, Failures)| {
+            let is_visible = visible_runs(class, facts).any(|job| job.run_labels.operation == operation);
+            let mut expected = self.expectations.of_class(class, facts.now());
+            let is_running = is_visible || expected.any(|(_, expected)| expected.operation == Some(operation));
+            (operation, failures.pace(is_running, facts.clock.now()))
+        };
+        self.outages.of(class).map(pace)
+    }
+
+    /// Returns the operations of a class that have an outage.
+    pub fn outages_of(&self, class: &str) -> impl Iterator<Item = Operation> {
+        self.outages.of(&label_value(class)).map(|(operation, _)| operation)
     }
 
     fn is_next(&self, slot_request: &SlotRequest, flow: &Flow, recipe: &Recipe, facts: &Facts) -> bool {
@@ -100,7 +140,8 @@ impl Slots {
 
     /// Adds a run without a slot to the queue. Returns the items whose turn is now.
     pub fn wait(&mut self, slot_request: &SlotRequest, recipe: &Recipe, facts: &Facts) -> Vec<WorkItem> {
-        self.queue.enqueue(&slot_request.item, &recipe.class, flow(slot_request, facts), facts.now());
+        let flow = self.flow(slot_request, recipe, facts);
+        self.queue.enqueue(&slot_request.item, &recipe.class, flow, facts.now());
         self.dispatch(recipe, facts)
     }
 
@@ -170,9 +211,11 @@ impl Slots {
             _ => free,
         };
         let most = |limit: Option<usize>| limit.unwrap_or(usize::MAX);
+        let free_in_outage = |(operation, pace): (Operation, Pace)| (operation, usize::from(pace == Pace::Probe));
         Some(FreeSlots {
             free,
             for_pool,
+            in_outage: self.paces(&class, facts).map(free_in_outage).collect(),
             namespaces: SlotsPerName { most: most(recipe.max_in_flight_per_namespace), used: namespaces },
             nodes: SlotsPerName { most: most(recipe.max_in_flight_per_node), used: nodes },
         })
@@ -184,14 +227,15 @@ impl Slots {
         let visible = visible.filter(|name| facts.is_pool_request_name(name)).count();
         visible + self.expectations.of_class(class, facts.now()).filter(|(_, expected)| expected.for_pool).count()
     }
-}
 
-/// Returns the flow of a request.
-fn flow(slot_request: &SlotRequest, facts: &Facts) -> Flow {
-    let is_request = matches!(&slot_request.item, WorkItem::Claim(name) if facts.is_pool_request_name(name));
-    let deletes = matches!(slot_request.operation, Operation::Delete | Operation::DeleteSnapshot);
-    let (namespace, node) = (slot_request.namespace.clone(), slot_request.node.clone());
-    Flow { for_pool: is_request && !deletes, namespace, deletes, node }
+    /// Returns the flow of a request.
+    fn flow(&self, slot_request: &SlotRequest, recipe: &Recipe, facts: &Facts) -> Flow {
+        let SlotRequest { item, operation, namespace, node } = slot_request.clone();
+        let is_request = matches!(&item, WorkItem::Claim(name) if facts.is_pool_request_name(name));
+        let for_pool = is_request && !matches!(operation, Operation::Delete | Operation::DeleteSnapshot);
+        let has_failed = self.outages.has_failed(&label_value(&recipe.class), operation, &item);
+        Flow { for_pool, namespace, operation, has_failed, node }
+    }
 }
 
 /// Returns the runs of a class, by its label value, that use a slot and are in progress. Runs on a dead node do not

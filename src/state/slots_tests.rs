@@ -1,7 +1,9 @@
 //! Tests of the ledger of slots: which runs use one, and that none is lost.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use flex_contract::exit::Reaction;
 use flex_core::object::ObjectName;
 use flex_core::run::node::Node;
 use flex_core::run::view::Pod;
@@ -9,7 +11,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::state::expectations::EXPECTATION_TIMEOUT;
-use crate::state::testing::{CLASS, batch_job, claim, facts, job, recipe, serve};
+use crate::state::testing::{CLASS, batch_job, claim, facts, failed_claim, job, pod_of, recipe, serve};
+use crate::state::watch_change::Changed;
 
 fn asks(claim: &str) -> SlotRequest {
     SlotRequest::claim(&ObjectName::new("team", claim))
@@ -120,6 +123,57 @@ fn an_item_leaves_the_queue_when_it_gets_a_slot_or_asks_for_none() {
     assert_eq!(slots.next_of_label(CLASS, &facts), [item("c")]);
     assert!(slots.acquire("run-c", &asks("c"), &recipe, &facts));
     assert_eq!(slots.waiting(CLASS, now).count(), 0);
+}
+
+/// Shows claims whose attempts failed at this time.
+fn fail(slots: &mut Slots, claims: &[&str], at: i64) {
+    for name in claims {
+        let now = Some(Arc::new(failed_claim(name, Reaction::Retry, at)));
+        slots.outages_mut().on_claim(&Changed { before: None, now });
+    }
+}
+
+#[test]
+fn in_an_outage_the_runs_of_the_operation_begin_one_at_a_time() {
+    const FIVE: Duration = Duration::from_secs(5);
+    let (clock, mut facts) = facts();
+    let recipe = serve(&mut facts, &[("max-in-flight", "9")]);
+    let (mut slots, all) = (Slots::default(), ["a", "b", "c", "d", "e"]);
+    let no_slot = |slots: &Slots, claim: &str, facts: &Facts| slots.no_slot(&asks(claim), &recipe, facts);
+    fail(&mut slots, &all[..4], 0);
+    for run in ["run-x", "run-y"] {
+        assert!(slots.acquire(run, &asks(run), &recipe, &facts), "few have failed");
+        slots.expectations_mut().remove(run);
+    }
+    fail(&mut slots, &all, 0);
+    assert!(slots.outages_of(CLASS).eq([Operation::Provision]));
+    assert!(!slots.acquire("run-a", &asks("a"), &recipe, &facts));
+    assert_eq!(no_slot(&slots, "a", &facts), Some(NoSlot::Outage(Some(5))));
+    for claim in ["a", "b"] {
+        assert_eq!(slots.wait(&asks(claim), &recipe, &facts), []);
+    }
+    let deletes = asks("z").to(Operation::Delete);
+    assert!(slots.acquire("delete-z", &deletes, &recipe, &facts), "a full backend still deletes");
+
+    clock.pass(FIVE);
+    assert_eq!(slots.next(CLASS, &facts), [asks("a").item], "one at a time");
+    assert_eq!(no_slot(&slots, "b", &facts), Some(NoSlot::Outage(None)), "the other has its turn");
+    assert!(slots.acquire("run-a", &asks("a"), &recipe, &facts));
+    assert!(slots.acquire("run-a", &asks("a"), &recipe, &facts), "the slot is its own");
+    assert_eq!(no_slot(&slots, "b", &facts), Some(NoSlot::Outage(Some(65))), "its end tells more");
+    slots.expectations_mut().remove("run-a");
+    assert_eq!(no_slot(&slots, "b", &facts), Some(NoSlot::Outage(Some(10))), "no watch has shown the failure");
+    fail(&mut slots, &["a"], 5);
+    assert_eq!(slots.next(CLASS, &facts), []);
+
+    clock.pass(FIVE);
+    assert!(slots.acquire("run-b", &asks("b"), &recipe, &facts));
+    let run = job("provision", "b");
+    slots.outages_mut().on_pod(Some(&pod_of(&run, None)), &pod_of(&run, Some(0)), 10);
+    assert_eq!(slots.outages_of(CLASS).count(), 0);
+    for claim in ["c", "d"] {
+        assert!(slots.acquire(claim, &asks(claim), &recipe, &facts), "a run has succeeded");
+    }
 }
 
 /// The state of an item between two operations.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use flex_contract::exit::Reaction;
 use flex_contract::names;
+use flex_contract::operation::Operation;
 use flex_core::batch::{Member, MemberObject};
 use flex_core::config::Recipe;
 use flex_core::config::classes::{Config, Identity};
@@ -12,7 +14,9 @@ use flex_core::config::effective_config::EffectiveConfig;
 use flex_core::model::claim::Claim;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
-use flex_core::run::view::{Job, RunLabels};
+use flex_core::run::failure::LastFailure;
+use flex_core::run::state::Cause;
+use flex_core::run::view::{ContainerEnd, Job, Pod, RunLabels};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -41,7 +45,7 @@ impl ManualClock {
 
 impl Time for ManualClock {
     fn wall(&self) -> jiff::Timestamp {
-        jiff::Timestamp::UNIX_EPOCH
+        jiff::Timestamp::from_second(self.passed().as_secs().cast_signed()).unwrap()
     }
 
     fn passed(&self) -> Duration {
@@ -120,6 +124,13 @@ pub fn claim(namespace: &str, name: &str, stamped: bool) -> Claim {
     Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap())
 }
 
+/// Returns a claim in the namespace `team` whose first attempt failed at this time, in seconds since 1970.
+pub fn failed_claim(name: &str, reaction: Reaction, at: i64) -> Claim {
+    let cause = Cause::new("ExitCode", "exit code 75: try again later");
+    let last_failure = Some(LastFailure::new(Operation::Provision, 1, at, &cause, reaction));
+    Claim { last_failure, ..claim("team", name, true) }
+}
+
 /// Returns the volume of a claim.
 pub fn volume(claim: &Claim, size: &str) -> Volume {
     let volume = json!({
@@ -143,6 +154,23 @@ pub fn job(operation: &str, claim: &str) -> Job {
         claim: Some(ObjectName::new("team", claim)),
         run_labels: RunLabels { operation: operation.into(), id: claim.into(), attempt: 1, class: CLASS.into() },
         ..Job::default()
+    }
+}
+
+/// Returns the pod of a Job, whose image has ended with this code or goes on.
+pub fn pod_of(job: &Job, code: Option<i32>) -> Pod {
+    let end = |code| {
+        let (container, reason, message) = (names::CONTAINER.into(), String::new(), String::new());
+        ContainerEnd { container, code, reason, message, at: 0 }
+    };
+    Pod {
+        name: ObjectName::new("own", format!("{}-pod", job.name.name)),
+        job: job.name.name.clone(),
+        job_uid: job.uid.clone(),
+        run_labels: job.run_labels.clone(),
+        members: job.members.clone(),
+        terminated: code.map(end),
+        ..Pod::default()
     }
 }
 

@@ -224,24 +224,36 @@ async fn few_jobs_provision_and_delete_a_burst_of_claims() {
 }
 
 #[tokio::test]
-async fn a_failed_member_delays_no_other_and_is_retried_alone() {
+async fn failed_members_delay_no_other_and_share_their_next_run() {
     let mut ring = Ring::start().await;
-    let keys = [ANYWHERE, ("batch-size", "3"), ("batch-window", "5s"), ("backoff", "1s..1s")];
+    let keys = [ANYWHERE, ("batch-size", "4"), ("batch-window", "5s"), ("backoff", "1s..1s")];
     ring.config("c", "c", &keys).await;
-    let (first, job) = collected(&mut ring, &["a", "b", "c"]).await;
-    make(&ring, &job, "a").await;
-    ring.bound("a").await;
-    make(&ring, &job, "c").await;
-    ring.bound("c").await;
-    let failed = MemberFailure { member: line(&job, "b"), code: 75, message: "the array is switched off".into() };
+    let (first, job) = collected(&mut ring, &["a", "b", "c", "d"]).await;
+    for claim in ["a", "c"] {
+        make(&ring, &job, claim).await;
+        ring.bound(claim).await;
+    }
+    let failed =
+        |claim| MemberFailure { member: line(&job, claim), code: 75, message: format!("no array for {claim}") };
     ring.pod_of(&job).await;
-    ring.pod_ends(&job, 0, &batch::write_outcomes(&[failed])).await;
-    ring.event(USER, "b", reason::PROVISIONING_FAILED, "the array is switched off").await;
-    let id = uid(&ring.get_claim("b").await);
-    let again = ring.job(ADMIN, "provision", &id, 2).await;
-    assert!(!is_batch(&again), "the failed member delays no other");
-    assert_eq!(annotation(&ring.get_claim("b").await, names::BATCH), None);
-    for (job, claim) in [(&again, "b"), (&first, "first")] {
+    ring.pod_ends(&job, 0, &batch::write_outcomes(&[failed("b"), failed("d")])).await;
+    for claim in ["b", "d"] {
+        ring.event(USER, claim, reason::PROVISIONING_FAILED, &format!("no array for {claim}")).await;
+    }
+    // Each has its own attempt and its own end. One fails again, in a way that may be the fault of its own request.
+    let again = batch_of(&ring, 2).await;
+    assert!(requests(&again).iter().all(|request| request.attempt == 2), "{:?}", requests(&again));
+    make(&ring, &again, "b").await;
+    ring.bound("b").await;
+    ring.pod_of(&again).await;
+    let crashed = MemberFailure { member: line(&again, "d"), code: 101, message: "panicked".into() };
+    ring.pod_ends(&again, 0, &batch::write_outcomes(&[crashed])).await;
+    ring.event(USER, "d", reason::PROVISIONING_FAILED, "attempt 2 failed: exit code 101: panicked").await;
+    let id = uid(&ring.get_claim("d").await);
+    let alone = ring.job(ADMIN, "provision", &id, 3).await;
+    assert!(!is_batch(&alone), "it may be the fault of this claim");
+    assert_eq!(annotation(&ring.get_claim("d").await, names::BATCH), None);
+    for (job, claim) in [(&alone, "d"), (&first, "first")] {
         make(&ring, job, claim).await;
         ring.bound(claim).await;
         ring.pod_of(job).await;

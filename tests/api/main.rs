@@ -34,6 +34,7 @@ mod modify;
 mod move_in;
 mod node_names;
 mod nodes;
+mod outages;
 mod page;
 mod pools;
 mod restored;

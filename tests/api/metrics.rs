@@ -15,7 +15,7 @@ use orchestrator::wait::until;
 use crate::failures::refuses;
 
 /// Returns the metrics of the orchestrator that runs.
-async fn scraped(ring: &Ring) -> String {
+pub async fn scraped(ring: &Ring) -> String {
     let line = ring.logged("admin_address=").await;
     let address = line.split("admin_address=").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -32,7 +32,7 @@ fn lines_of(text: &str, series: &str) -> String {
 }
 
 /// Waits until a series, by the beginning of its line, has a value that passes, and returns the value.
-async fn value(ring: &Ring, series: &str, passes: impl Fn(f64) -> bool) -> f64 {
+pub async fn value(ring: &Ring, series: &str, passes: impl Fn(f64) -> bool) -> f64 {
     until(format!("{series} has the value"), || async {
         let text = scraped(ring).await;
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse::<f64>().ok());

@@ -31,7 +31,7 @@ pub async fn burst(ring: &Ring, class: &str, refused: Value, says: &str) -> Stri
     println!("claims of each Job: {:?}", jobs.values().map(BTreeSet::len).collect::<Vec<_>>());
     assert!(jobs.len() < CLAIMS * 3 / 4, "{jobs:?}");
     // On a busy machine the failing claim may have been stamped too late for its batch, and has a run of its own. What
-    // happens then is shown by `batches::a_failed_member_delays_no_other_and_is_retried_alone`.
+    // happens then is shown by `batches::failed_members_delay_no_other_and_share_their_next_run`.
     let shared = jobs.iter().filter(|(name, claims)| name.starts_with("provision-batch-") && claims.len() > 1);
     let (batch, claims) = shared.max_by_key(|(_, claims)| claims.contains(REFUSED)).expect("some claims share a run");
     println!("{batch}: {claims:?}");

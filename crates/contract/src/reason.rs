@@ -116,7 +116,7 @@ reasons! {
     PROVISIONING_FAILED = "ProvisioningFailed", Warning on [Claim]: "[Look up the message](#why-an-attempt-failed).";
     /// The claim waits for its admin, or for another object: the message names what is missing.
     WAITING_FOR_PROVISIONER = "WaitingForProvisioner", Either on [Claim]: "Correct what the message names, or wait for it.";
-    /// A [limit](config.md#limits-and-times) of the class or namespace is reached.
+    /// A [limit](config.md#limits-and-times) is reached, or the class has an [outage](config.md#outages).
     LIMIT_REACHED = "LimitReached", Either on [Claim, Snapshot]: "Wait, or [raise the limit](#limitreached).";
     /// The data source is of another API group, and a populator makes the volume.
     LEFT_TO_POPULATOR = "LeftToPopulator", Normal on [Claim]: "Nothing, if that populator is installed.";

@@ -199,6 +199,12 @@ impl Job {
 }
 
 impl Pod {
+    /// Checks whether the image has ended and done what it was asked for, in a batch for one member at least.
+    pub fn has_succeeded(&self) -> bool {
+        let is_done = self.terminated.as_ref().is_some_and(|end| end.container == CONTAINER && end.code == 0);
+        is_done && outcomes(self).is_none_or(|failed| failed.len() < self.members.len().max(1))
+    }
+
     /// Returns the pod that a member sees, by its number from 0.
     pub fn as_seen_by(&self, number: usize) -> Option<Pod> {
         let member = self.members.get(number)?;

@@ -83,7 +83,7 @@ pub(super) async fn stamp(
         };
         let joins =
             |index: &mut Index| index.join_batch(claim, recipe, &AttemptToBatch { job: &job, nodes: &nodes, ts: &ts });
-        let batch = if attempt == 1 { joins(&mut index) } else { None };
+        let batch = if claim.may_join_batch() { joins(&mut index) } else { None };
         (index.charge(claim, &class.name), batch, woken, index.term())
     };
     woken.extend(batch.clone().map(WorkItem::Batch));

@@ -16,6 +16,7 @@ use flex_core::model::data_source::SourceUser;
 use flex_core::model::reach::reaching;
 use flex_core::model::volume::Volume;
 use flex_core::run::node::{Node, NodeLabels, NodeStates};
+use flex_core::run::slot_wait::NoSlot;
 use flex_core::run::view::{Job, Pod, nodes_with_pods};
 
 use crate::reconcile::context::Context;
@@ -99,8 +100,8 @@ pub(super) struct OwnedPreconditions {
     pub class_certainty: ClassCertainty,
     /// The revision of the class's recipe is stored.
     pub has_revision: bool,
-    /// The class has a free slot for another run.
-    pub has_slot: bool,
+    /// The reason why the class has no slot for another run; `None` if it has one.
+    pub no_slot: Option<NoSlot>,
     /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
     pub quota_refusal: Option<String>,
     /// The quota counts the claim, though the cache does not show its stamp yet.
@@ -380,7 +381,7 @@ impl ObservationBuilder<'_> {
                 _ => ClassCertainty::Certain,
             },
             has_revision: current.is_some_and(|recipe| index.has_revision(&recipe.hash)),
-            has_slot: current.is_none_or(|recipe| !may_start_attempt || index.has_slot(&slot_request, recipe)),
+            no_slot: current.filter(|_| may_start_attempt).and_then(|recipe| index.no_slot(&slot_request, recipe)),
             quota_refusal: current.filter(|_| !claim.terminating).and_then(|recipe| index.quota_refusal(claim, recipe)),
             has_pending_charge: index.has_pending_charge(&claim.uid),
             attributes,

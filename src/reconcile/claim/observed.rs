@@ -55,7 +55,7 @@ pub(super) fn observed<T>(
         preconditions: Preconditions {
             class_certainty: observation.preconditions.class_certainty,
             has_revision: observation.preconditions.has_revision,
-            has_slot: observation.preconditions.has_slot,
+            no_slot: observation.preconditions.no_slot,
             quota_refusal: observation.preconditions.quota_refusal.as_deref(),
             has_pending_charge: observation.preconditions.has_pending_charge,
             attributes_error: observation.preconditions.attributes.as_ref().err().map(String::as_str),

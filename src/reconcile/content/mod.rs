@@ -147,7 +147,7 @@ fn decide_now(
             recipe: &source.recipe,
             is_terminating: claim.is_some_and(|claim| claim.terminating),
             is_protected: claim.zip(finalizer.as_ref()).is_some_and(|(claim, own)| claim.finalizers.contains(own)),
-            has_slot: context.cluster.index().has_slot(&slot_request(content, source), &source.recipe),
+            no_slot: context.cluster.index().no_slot(&slot_request(content, source), &source.recipe),
         }),
         recipe: seen.made_by.as_ref().map_err(String::clone).map(|basis| &basis.recipe),
         origin_node: origin_node(seen),

@@ -16,7 +16,7 @@ use flex_core::rules::NewEvent;
 use flex_core::run::job::{self, RunTarget};
 use flex_core::run::node::NodeStates;
 use flex_core::run::request::AttemptStart;
-use flex_core::run::slot_wait::ALL_TAKEN;
+use flex_core::run::slot_wait::NoSlot;
 use flex_core::run::state::{JobRefusal, RunState};
 use flex_core::run::view::{Job, has_running_pods};
 use flex_core::volume::in_place_run::{InPlaceRun, InPlaceRuns};
@@ -168,7 +168,8 @@ pub(super) fn acquire_slot(context: &Context, run: &ReadyRun<'_>) -> bool {
     if context.acquire_slot(name, &slot_request, run.recipe) {
         return true;
     }
-    let message = format!("the {operation} run waits: {ALL_TAKEN}");
+    let why = context.cluster.index().no_slot(&slot_request, run.recipe).unwrap_or(NoSlot::Taken);
+    let message = format!("the {operation} run waits: {}", why.text());
     context.emit(ObjectRef::claim(run.claim), NewEvent { warning: false, reason: reason::LIMIT_REACHED, message });
     false
 }

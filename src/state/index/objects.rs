@@ -59,6 +59,7 @@ impl Index {
         let mut freed = Freed::default();
         let version = changed.now.as_ref().map(|claim| claim.resource_version.as_str());
         self.unseen_writes.shows(&item, version);
+        self.slots.outages_mut().on_claim(changed);
         if changed.now.as_ref().is_none_or(|now| has_begun(now, facts)) {
             self.quota_waiters.remove(&item);
         }
@@ -128,6 +129,7 @@ impl Index {
         let mut freed = Freed::default();
         let version = changed.now.as_ref().map(|volume| volume.resource_version.as_str());
         self.unseen_writes.shows(&item, version);
+        self.slots.outages_mut().on_volume(changed);
         self.unmarked.on_volume(changed);
         let probe_due = self.sync_probes.on_volume(changed, facts.now());
         freed.quota.extend(self.quota.on_volume(changed, facts));

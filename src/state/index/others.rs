@@ -61,6 +61,7 @@ impl Index {
             WatchChange::Apply(content) => {
                 let content = Arc::new(content);
                 snapshots.apply_content(content.clone());
+                self.slots.outages_mut().on_content(&content.name, Some(&content));
                 let needs_no_slot = content.terminating || content.ready;
                 let item = WorkItem::Content(content.name.clone());
                 let turn = if needs_no_slot { self.slots.stop_waiting_for_slot(&item) } else { None };
@@ -68,6 +69,7 @@ impl Index {
             }
             WatchChange::Delete(name) => {
                 let Some(content) = snapshots.remove_content(&name.name) else { return Vec::new() };
+                self.slots.outages_mut().on_content(&name.name, None);
                 let turn = self.slots.stop_waiting_for_slot(&WorkItem::Content(name.name));
                 self.woken_by_gone_content(&content, turn.as_deref())
             }

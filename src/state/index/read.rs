@@ -18,6 +18,7 @@ use flex_core::model::snapshot::{Content, Snapshot};
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 use flex_core::run::node::{Node, NodeStates};
+use flex_core::run::slot_wait::NoSlot;
 use flex_core::run::view::{Job, Pod, WarningEvent};
 use flex_core::{batch, sync_probe};
 
@@ -232,10 +233,10 @@ impl Index {
 
 /// Slots, quota, batches, pools and sync probes.
 impl Index {
-    /// Checks whether the class has a slot for this run, after those that wait before it. An item in the queue counts
-    /// for the node with which it joined.
-    pub fn has_slot(&self, slot_request: &SlotRequest, recipe: &Recipe) -> bool {
-        self.slots.has_slot(slot_request, recipe, &self.facts)
+    /// Returns why the class has no slot for this run, after those that wait before it; `None` if it has one. An item in
+    /// the queue counts for the node with which it joined.
+    pub fn no_slot(&self, slot_request: &SlotRequest, recipe: &Recipe) -> Option<NoSlot> {
+        self.slots.no_slot(slot_request, recipe, &self.facts)
     }
 
     /// Counts the runs of a class that are in progress or about to begin.

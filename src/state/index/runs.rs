@@ -109,6 +109,8 @@ impl Index {
             WatchChange::Apply(pod) => {
                 self.unstarted.see(&pod);
                 self.answers.see(&pod);
+                let before = runs.pod(&pod.name).map(|before| &**before);
+                self.slots.outages_mut().on_pod(before, &pod, self.facts.clock.now());
                 self.see_gate(&pod, false);
                 let changed = self.facts.cache.runs.apply_pod(pod);
                 let mut items = self.woken_by_pod(changed.last());
@@ -138,6 +140,11 @@ impl Index {
     /// Returns the items of a Job's run; none if there is no such Job.
     pub fn items_of_job(&self, name: &ObjectName) -> Vec<WorkItem> {
         self.facts.cache.runs.job(name).map(|job| of_job(job)).unwrap_or_default()
+    }
+
+    /// Returns the operations of a class that have an outage: their runs begin one at a time.
+    pub fn outages_of(&self, class: &str) -> Vec<Operation> {
+        self.slots.outages_of(class).collect()
     }
 
     /// Records a warning of Kubernetes about a Job or pod.

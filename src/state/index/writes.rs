@@ -88,7 +88,7 @@ impl Index {
 
 /// Batches.
 impl Index {
-    /// Returns the batch for which a first attempt must be stamped. It is named by the claim's id and the time of the
+    /// Returns the batch for which an attempt must be stamped. It is named by the claim's id and the time of the
     /// stamp. Returns `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as the run's Job.
     pub fn join_batch(&mut self, claim: &Claim, recipe: &Recipe, run: &AttemptToBatch<'_>) -> Option<String> {
         self.batches.join_provision(claim, recipe, run, &self.facts, self.slots.expectations_mut())

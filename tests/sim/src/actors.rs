@@ -227,13 +227,17 @@ impl Actors {
             if profile.restores { 30 } else { 0 },
             if profile.second_pods { 12 } else { 0 },
             if profile.copies { 12 } else { 0 },
+            if world.is_down { 1 } else { 0 },
         ];
         match rng.weighted(&weights) {
             Some(0) => {
                 self.create(store, world, rng);
-                if profile.batch.is_some() {
-                    self.create_more(store, world, rng);
-                }
+                let more: &[&str] = match (profile.outages, profile.batch) {
+                    (true, _) => &["a", "b", "c", "d", "e", "f", "g", "h"],
+                    (false, Some(_)) => &["a", "b", "c", "d", "e"],
+                    (false, None) => &[],
+                };
+                self.create_more(store, world, rng, more);
             }
             Some(1) => {
                 let claims = Actors::claims(store);
@@ -273,6 +277,7 @@ impl Actors {
             Some(12) => Actors::remove_by_force(store, world, rng),
             Some(13) => Actors::copy_job(store, world, rng),
             Some(10) => self.touch_snapshot(store, world, rng, profile),
+            Some(14) => Actors::repair_backend(world),
             _ => {}
         }
     }
@@ -282,6 +287,13 @@ impl Actors {
         line(|| format!("user: asks for the next attempt of {kind:?} {name}"));
         count("attempts asked for");
         store.update(kind, name, |object| object["metadata"]["annotations"][names::RETRY] = json!("now"));
+    }
+
+    /// Ends the outage of the backend.
+    fn repair_backend(world: &mut World) {
+        line(|| "admin: the backend is up".to_owned());
+        count("outages ended");
+        world.is_down = false;
     }
 
     /// Adds or removes the finalizer of another controller on an object, or asks for its next attempt.
@@ -317,9 +329,12 @@ impl Actors {
     }
 
     /// Creates several claims of a class at one time.
-    fn create_more(&mut self, store: &mut Store, world: &mut World, rng: &mut Rng) {
+    fn create_more(&mut self, store: &mut Store, world: &mut World, rng: &mut Rng, names: &[&str]) {
+        if names.is_empty() {
+            return;
+        }
         let class = *rng.pick(&self.classes);
-        for name in ["a", "b", "c", "d", "e"] {
+        for name in names.iter().copied() {
             if rng.permille(700) && store.create(Kind::Claim, claim(name, class, &json!({}))).is_some() {
                 line(|| format!("user: creates claim {name} of class {class}, too"));
                 count("claims created");

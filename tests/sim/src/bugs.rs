@@ -82,14 +82,16 @@ pub enum Bug {
     OpenedTwice,
     /// A leader does not close the Jobs that it inherits, and Jobs have no deadline. The deadline alone would end them.
     InheritedNotClosed,
+    /// Each failure is recorded as one of a full backend, so that no outage is known.
+    OutageUnknown,
 }
 
 impl Bug {
     /// Changes the profile so that the bug can do its harm: the situation that it needs is frequent, and no other fault
     /// hides it.
     pub fn prepare(self, profile: &mut Profile) {
-        let Profile { classes, claims, actor_actions, pool, .. } = profile;
-        (*claims, *actor_actions, *pool) = (3, 12, None);
+        let Profile { classes, claims, actor_actions, pool, outages, .. } = profile;
+        (*claims, *actor_actions, *pool, *outages) = (3, 12, None, false);
         match self {
             Bug::UnguardedWrites => {
                 *classes = vec!["script", "shared"];
@@ -161,6 +163,13 @@ impl Bug {
                 (profile.replicas, profile.crashes, profile.handovers) = (2, 3, 3);
                 (profile.bad_image, profile.kill, profile.typos, profile.nodes) = (0, 0, false, false);
             }
+            Bug::OutageUnknown => {
+                *classes = vec!["shared"];
+                profile.begin_with_outage();
+                (profile.replicas, profile.crashes, profile.handovers, profile.stalls) = (1, 0, 0, 0);
+                (profile.batch, profile.each, profile.snapshots, profile.configs) = (None, None, false, false);
+                (profile.share, profile.kill, profile.bad_image, profile.nodes) = (None, 0, 0, false);
+            }
             Bug::NoClaimUid => profile.policies = false,
             Bug::Silence => (profile.crashes, profile.refused, profile.lost_answer, profile.late) = (0, 0, 0, 0),
             _ => {}
@@ -228,12 +237,10 @@ impl Bug {
                 store.delete(Kind::Volume, &volume);
             }
             (Bug::AllAttemptsIdle, Verb::Patch, Kind::Claim) => {
-                let failure = body.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(names::FAILURE));
-                let noted = failure.as_ref().and_then(|text| serde_json::from_str::<Value>(text.as_str()?).ok());
-                if let (Some(failure), Some(mut noted)) = (failure, noted) {
-                    noted["unstarted_attempts"] = noted["attempt"].clone();
-                    *failure = json!(noted.to_string());
-                }
+                change_failure(body, |failure| failure["unstarted_attempts"] = failure["attempt"].clone());
+            }
+            (Bug::OutageUnknown, Verb::Patch, Kind::Claim) => {
+                change_failure(body, |failure| failure["kind"] = json!("no-capacity"));
             }
             (Bug::NewestVersion, Verb::Create, Kind::Job) if !is_delete(body) => {
                 let class = crate::store::label(body, names::LABEL_CLASS).to_owned();
@@ -349,6 +356,16 @@ impl Bug {
             (Bug::Silence, Verb::Create, Kind::Event) => Some(Answer::created(&request.body)),
             _ => None,
         }
+    }
+}
+
+/// Changes the record of a failure that a patch writes on a claim.
+fn change_failure(body: &mut Value, change: impl Fn(&mut Value)) {
+    let failure = body.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(names::FAILURE));
+    let noted = failure.as_ref().and_then(|text| serde_json::from_str::<Value>(text.as_str()?).ok());
+    if let (Some(failure), Some(mut noted)) = (failure, noted) {
+        change(&mut noted);
+        *failure = json!(noted.to_string());
     }
 }
 

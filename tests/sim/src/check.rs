@@ -3,6 +3,7 @@
 pub mod batches;
 pub mod gates;
 pub mod late;
+pub mod outages;
 pub mod pools;
 pub mod snapshots;
 

@@ -65,6 +65,8 @@ const ALL: [Action; ACTIONS] = [
 
 /// The most steps of the part with faults.
 const CHAOS: usize = 1500;
+/// The time for which the backend is down, in milliseconds, if the steps suffice and no admin repairs it earlier.
+const OUTAGE: u64 = 120_000;
 /// The most steps until everything has come to rest: far more than any history needs.
 const REST: usize = 20_000;
 /// The same with a bug, where the answer must be quick, not certain.
@@ -169,7 +171,7 @@ impl History {
             rng,
             time,
             store,
-            world: World::new(profile.share, actors.pools(&profile)),
+            world: World::new(&profile, actors.pools(&profile)),
             pv: PvController::default(),
             actors,
             wire: Wire::default(),
@@ -196,7 +198,8 @@ impl History {
         }
         self.elect()?;
         let mut steps = 0;
-        while steps < CHAOS && (self.profile.actor_actions > 0 || steps < 150) {
+        let goes_on = |history: &Self| history.world.is_down && history.time.millis() < OUTAGE;
+        while steps < CHAOS && (self.profile.actor_actions > 0 || steps < 150 || goes_on(self)) {
             self.step().await?;
             steps += 1;
         }

@@ -100,6 +100,8 @@ pub struct Profile {
     pub copies: bool,
     /// Whether the API server may carry out requests of a former leader in a later term.
     pub late_over_terms: bool,
+    /// Whether the backend is down at the beginning.
+    pub outages: bool,
 }
 
 /// All classes.
@@ -165,6 +167,7 @@ impl Profile {
             second_pods: false,
             copies: false,
             late_over_terms: false,
+            outages: false,
         }
         .with_classes(rng)
     }
@@ -232,7 +235,17 @@ impl Profile {
             self.actor_actions += 4;
         }
         self.late_over_terms = rng.permille(250) && self.handovers + self.crashes > 0;
+        if rng.permille(100) && self.share.is_none() && self.pool.is_none() {
+            self.begin_with_outage();
+        }
         self
+    }
+
+    /// Makes users create many claims while the backend is down.
+    pub fn begin_with_outage(&mut self) {
+        (self.outages, self.jumps, self.most) = (true, 0, 100);
+        self.claims = self.claims.max(2);
+        self.actor_actions += 4;
     }
 
     /// Returns whether quotas hold at all times: one process decides all, and no other process forgets or misses its

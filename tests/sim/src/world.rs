@@ -13,6 +13,7 @@ use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
 use crate::api::FOREGROUND;
+use crate::check::outages::Outage;
 use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::store::{self, Kind, Store, annotation, is_deleting, text, uid};
@@ -78,6 +79,10 @@ pub struct World {
     pub share: Option<usize>,
     /// The size of each class's pool.
     pub pools: BTreeMap<String, usize>,
+    /// Whether the backend is down, so that each run fails.
+    pub is_down: bool,
+    /// The provision runs of each class while the backend is down.
+    pub outages: BTreeMap<String, Outage>,
 }
 
 /// Returns the node on which the pod of a Job must run; empty for any.
@@ -106,8 +111,8 @@ fn condition(job: &mut Value, kind: &str, reason: &str, now: &str) {
 
 impl World {
     /// Builds an empty world, with the quota of a class and its pools.
-    pub fn new(share: Option<usize>, pools: BTreeMap<String, usize>) -> Self {
-        World { share, pools, ..World::default() }
+    pub fn new(profile: &Profile, pools: BTreeMap<String, usize>) -> Self {
+        World { share: profile.share, pools, is_down: profile.outages, ..World::default() }
     }
 
     /// Reconciles an object in the role of its controller.

@@ -213,6 +213,23 @@ fn a_member_without_a_line_ends_like_the_pod() {
 }
 
 #[test]
+fn a_pod_has_succeeded_if_it_has_for_one_member() {
+    let (_, pod) = batch();
+    let single = |pod: Pod| Pod { members: Arc::default(), ..pod };
+    for (what, pod, expected) in [
+        ("it is in progress", pod.clone(), false),
+        ("no member has failed", ended(&pod, 0, ""), true),
+        ("one member has failed", ended(&pod, 0, "flex-batch 1\n2 75 off\n"), true),
+        ("all members have failed", ended(&pod, 0, "flex-batch 1\n1 75 off\n2 75 off\n3 1\n"), false),
+        ("it was stopped", ended(&pod, 137, "flex-batch 1\n2 75 off\n"), false),
+        ("a run for one claim", single(ended(&pod, 0, "")), true),
+        ("a failed run for one claim", single(ended(&pod, 75, "off")), false),
+    ] {
+        assert_eq!(pod.has_succeeded(), expected, "{what}");
+    }
+}
+
+#[test]
 fn a_member_without_an_observed_outcome_is_running() {
     let (job, pod) = batch();
     let complete = Job { complete: true, is_over: true, ..job };

@@ -27,7 +27,7 @@ use crate::run::decide::{Goal, Next, NodeOfRun, Outcome, Seen, SeenRun, What, de
 use crate::run::failure::LastFailure;
 use crate::run::node::{NodeStates, unreachable_message};
 use crate::run::rule::{Rule as RunRule, Target};
-use crate::run::slot_wait::until_slot_is_free;
+use crate::run::slot_wait::{NoSlot, until_slot_is_free};
 use crate::run::state::{Cause, JobRefusal, RunState};
 use crate::run::view::Job;
 use crate::status_reason::message_of;
@@ -60,8 +60,8 @@ pub struct RunSource<'a> {
     pub is_terminating: bool,
     /// The claim of the source is protected for this snapshot.
     pub is_protected: bool,
-    /// The class has a free slot for a run.
-    pub has_slot: bool,
+    /// The reason why the class has no slot for a run; `None` if it has one.
+    pub no_slot: Option<NoSlot>,
 }
 
 /// The observation on which the decision rests.
@@ -403,7 +403,7 @@ fn next_run(
     let next = Next {
         due: failed.map_or(now, |failure| next_attempt_at(content, failure, source.recipe, now)),
         poll: None,
-        has_slot: is_stamped || source.has_slot,
+        has_slot: is_stamped || source.no_slot.is_none(),
         is_prepared: is_stamped,
         node: None,
     };
@@ -463,7 +463,10 @@ fn storing(o: &Observed<'_>, outcome: Outcome<'_>, now: i64) -> Decision {
     let rule = Rule::Run(Target::Snapshot, outcome.rule);
     match outcome.what {
         What::Wait { unreachable, .. } => Decision { requeue_at: outcome.requeue_at, ..waiting(o, rule, unreachable) },
-        What::WaitForSlot => until_slot_is_free(rule.step(Step::WaitForSlot), content.created, now),
+        What::WaitForSlot => {
+            let why = o.source.as_ref().ok().and_then(|source| source.no_slot).unwrap_or(NoSlot::Taken);
+            until_slot_is_free(rule.step(Step::WaitForSlot), why, content.created, now)
+        }
         What::Stuck { cause, .. } => reporting(rule, content, cause.message.clone()),
         What::Remove(job) => rule.step(Step::RemoveJob { job: job.name.clone() }),
         What::Succeeded(_) => rule.step(Step::MarkReady { size: content.made_by().map(|made_by| made_by.size) }),

@@ -180,7 +180,7 @@ impl World {
                     recipe: &recipe,
                     is_terminating: self.is_terminating,
                     is_protected: self.is_protected,
-                    has_slot: self.has_slot,
+                    no_slot: (!self.has_slot).then_some(NoSlot::Taken),
                 }),
                 recipe: if self.known { Ok(&recipe) } else { Err("lost".into()) },
                 origin_node: Some(NODE),

@@ -163,6 +163,16 @@ impl Claim {
         self.own_stamp().and_then(|stamp| stamp.batch.as_ref())
     }
 
+    /// Checks whether the next attempt may share a run with those of other claims: the first attempt, and each after a
+    /// failure that the image has told. Another failure may be that of all claims in a run which one of them has crashed.
+    pub fn may_join_batch(&self) -> bool {
+        let Some(stamp) = self.own_stamp() else { return true };
+        let is_of_attempt =
+            |failure: &&LastFailure| failure.operation == Operation::Provision && failure.attempt == stamp.attempt;
+        let failure = self.last_failure.as_ref().filter(is_of_attempt);
+        stamp.volume_generation == 0 && failure.is_some_and(LastFailure::was_told_by_image)
+    }
+
     /// Returns the volume id, which the claim's runs get as `CLAIM_UUID`.
     pub fn volume_id(&self) -> String {
         volume_id(&self.uid, self.volume_generation())
@@ -346,5 +356,48 @@ fn data_source(claim: &PersistentVolumeClaim, spec: &PersistentVolumeClaimSpec, 
     match !named && !has_begun && super::manifest::is_source_dropped(claim) {
         true => Some(DataSource::Dropped),
         false => DataSource::of(spec, metadata.namespace.as_deref().unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flex_contract::exit::Reaction;
+
+    use super::*;
+    use crate::run::state::Cause;
+
+    /// A claim whose failure the image has not told has its next attempt alone, and so has one that a batch left out.
+    #[test]
+    fn a_claim_shares_its_first_attempt_and_those_after_a_failure_that_the_image_has_told() {
+        let text = "{metadata: {name: a, namespace: team, uid: u}, spec: {}}";
+        let new = Claim::from(&crate::config::values::yaml::<PersistentVolumeClaim>(text).unwrap());
+        let stamp = Stamp { claim_uid: "u".into(), attempt: 2, ..Stamp::default() };
+        let failed = |operation, attempt, reason: &str, message: &str| {
+            LastFailure::new(operation, attempt, 1, &Cause::new(reason, message), Reaction::Retry)
+        };
+        let told = |attempt| failed(Operation::Provision, attempt, "ExitCode", "exit code 75: try again later: off");
+        let of_generation = |volume_generation| Stamp { volume_generation, ..stamp.clone() };
+        for (what, stamp, last_failure, expected) in [
+            ("the first attempt", None, None, true),
+            ("after a failure that the image has told", Some(stamp.clone()), Some(told(2)), true),
+            ("left out by its batch", Some(stamp.clone()), None, false),
+            ("left out after a failure", Some(stamp.clone()), Some(told(1)), false),
+            ("its volume was taken", Some(of_generation(1)), Some(told(2)), false),
+            (
+                "the image has crashed",
+                Some(stamp.clone()),
+                Some(failed(Operation::Provision, 2, "ExitCode", "exit code 101")),
+                false,
+            ),
+            (
+                "a clean-up has failed",
+                Some(stamp.clone()),
+                Some(failed(Operation::Delete, 2, "ExitCode", "exit code 75: try again later")),
+                false,
+            ),
+        ] {
+            let claim = Claim { stamp, last_failure, ..new.clone() };
+            assert_eq!(claim.may_join_batch(), expected, "{what}");
+        }
     }
 }

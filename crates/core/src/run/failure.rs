@@ -1,6 +1,7 @@
 //! The stored record of a failed run.
 
-use flex_contract::exit::Reaction;
+use flex_contract::cause;
+use flex_contract::exit::{self, Reaction};
 use flex_contract::operation::Operation;
 
 use super::backoff::{delay, due_after, shortened};
@@ -57,6 +58,13 @@ impl LastFailure {
     /// Checks whether the next attempt is far off: the request cannot succeed, or all retries are used.
     pub fn gives_up(&self, retries: u32) -> bool {
         self.reaction == Reaction::Never || self.attempt > retries
+    }
+
+    /// Checks whether the image itself has said, by an exit code of the contract, that another try may succeed.
+    pub fn was_told_by_image(&self) -> bool {
+        let codes = exit::ALL.iter().filter(|known| known.code != exit::OK && known.reaction != Reaction::Never);
+        let mut words = codes.map(|known| exit::explain(known.code));
+        self.reason == cause::EXIT_CODE && words.any(|words| self.message.starts_with(&words))
     }
 
     /// Reads a record from its annotation. Returns `None` if the orchestrator cannot have written it.
@@ -120,6 +128,30 @@ impl LastFailure {
             unstarted_attempts: last.map_or(0, |last| last.unstarted_attempts),
             empty_attempts: last.map_or(0, |last| last.empty_attempts),
             ..LastFailure::new(operation, attempt, at, cause, Reaction::Retry)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_image_tells_that_another_try_may_succeed() {
+        for (reason, message, expected) in [
+            ("ExitCode", "exit code 75: try again later: the array is off", true),
+            ("ExitCode", "exit code 75: try again later", true),
+            ("ExitCode", "exit code 69: no room here: full", true),
+            ("ExitCode", "exit code 65: never for this request: exit code 75: try again later", false),
+            ("ExitCode", "exit code 101: panicked", false),
+            ("ExitCode", "exit code 1", false),
+            ("ExitCode", "container proxy: exit code 75: try again later", false),
+            ("OOMKilled", "the image ran out of memory; raise `resources`", false),
+            ("DeadlineExceeded", "the image did not end within 300 s (`timeout`)", false),
+        ] {
+            let cause = Cause::new(reason, message);
+            let failure = LastFailure::new(Operation::Provision, 1, 1, &cause, Reaction::Retry);
+            assert_eq!(failure.was_told_by_image(), expected, "{reason}: {message}");
         }
     }
 }

@@ -8,6 +8,7 @@
 //! - [`node`] says whether a pod can run on a node.
 //! - [`list`] lists a backend, for no volume. [`crate::capacity`] has runs that report free space.
 //! - [`times`] says when a run reached each stage.
+//! - [`outage`] decides at which pace runs begin while they fail one after another.
 //! - [`late_runs`] cleans up after runs whose claim or snapshot is gone.
 
 pub mod backoff;
@@ -23,6 +24,7 @@ pub mod member;
 pub(crate) mod mounts;
 pub mod move_in;
 pub mod node;
+pub mod outage;
 pub mod phase;
 pub(crate) mod pod;
 mod pod_view;

@@ -157,6 +157,31 @@ fn copies_and_claims_of_other_versions_join_no_batch() {
 }
 
 #[test]
+fn claims_that_failed_share_a_batch_of_their_own_which_delays_no_first_attempt() {
+    let (hands, mut index, recipe, first) = open_batch();
+    let mut again = |uid: &str| {
+        let (claim, job) = (stamped(uid, "former", &recipe), format!("provision-{uid}-2"));
+        assert!(index.acquire_slot(&job, &SlotRequest::claim(&claim.name), &recipe));
+        index.join_batch(&claim, &recipe, &AttemptToBatch { job: &job, nodes: &[], ts: "u" }).unwrap()
+    };
+    let (batch, same) = (again("c"), again("d"));
+    assert!(batch == same && batch != first);
+    assert_eq!(join(&mut index, "e", &recipe), Some(first));
+    for uid in ["c", "d"] {
+        let mut again = stamped(uid, &batch, &recipe);
+        again.stamp.as_mut().unwrap().attempt = 2;
+        assert!(!index.has_missed_batch(&again, &recipe));
+        let BatchEntry { member, request, target, recipe } = entry(uid, &recipe);
+        let member = Member { attempt: 2, ..member };
+        assert!(index.add_entry(&batch, BatchEntry { member, request, target, recipe }));
+    }
+    hands.pass(WINDOW);
+    let (step, entries, _) = collected(&mut index, &batch);
+    let members: Vec<_> = entries.iter().map(|entry| (entry.member.id.as_str(), entry.member.attempt)).collect();
+    assert_eq!((step, members), (Step::Create, vec![("c", 2), ("d", 2)]));
+}
+
+#[test]
 fn a_batch_takes_members_while_two_other_runs_are_in_progress() {
     let (hands, mut index) = timed();
     let recipe = recipe("9");

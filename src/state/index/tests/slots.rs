@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use flex_contract::exit::Reaction;
+use flex_contract::operation::Operation;
 use flex_core::model::claim::Claim;
 use flex_core::object::ObjectName;
 use flex_core::run::node::Node;
@@ -9,6 +11,7 @@ use flex_core::run::view::{Job, Pod, RunLabels};
 
 use super::{CLASS, index, name, recipe, with_limits};
 use crate::state::index::{Index, SlotRequest, WatchChange, WorkItem};
+use crate::state::testing::{failed_claim, job, pod_of};
 
 fn asks(index: &mut Index, claim: &str) -> bool {
     let has = index.acquire_slot(claim, &SlotRequest::claim(&name(claim)), &recipe(CLASS));
@@ -105,6 +108,28 @@ fn a_run_on_a_lost_node_leaves_its_slot_to_the_next_in_the_queue() {
 }
 
 #[test]
+fn an_outage_begins_and_ends_by_what_watches_show_and_the_end_of_a_run_wakes_who_waits() {
+    let (mut index, recipe) = with_limits(&[]);
+    let claims = ["a", "b", "c", "d", "e"];
+    for claim in claims {
+        index.change_claim(WatchChange::Apply(failed_claim(claim, Reaction::Retry, 0)));
+    }
+    assert_eq!(index.outages_of(CLASS), [Operation::Provision]);
+    let run = job("provision", "z");
+    index.change_job(WatchChange::Apply(run.clone()));
+    index.change_pod(WatchChange::Apply(pod_of(&run, None)));
+    for claim in claims {
+        let slot_request = SlotRequest::claim(&name(claim));
+        assert!(!index.acquire_slot(claim, &slot_request, &recipe), "a run is in progress");
+        assert_eq!(index.wait_for_slot(&slot_request, &recipe), []);
+    }
+    index.change_pod(WatchChange::Apply(pod_of(&run, Some(0))));
+    assert!(index.outages_of(CLASS).is_empty());
+    let woken = index.change_job(WatchChange::Apply(Job { is_over: true, complete: true, ..run }));
+    assert_eq!(woken[1..], claims.map(|claim| WorkItem::Claim(name(claim))));
+}
+
+#[test]
 fn snapshots_wait_in_the_same_queue_as_claims() {
     let (mut index, recipe) = with_limits(&[("max-in-flight", "1"), ("max-in-flight-per-namespace", "1")]);
     let (claim, content) = (SlotRequest::claim(&name("a")), SlotRequest::content("snapcontent-s", "team"));
@@ -118,7 +143,7 @@ fn snapshots_wait_in_the_same_queue_as_claims() {
     let snapshot = Job { content: Some("snapcontent-s".into()), ..run("snapshot", "s") };
     index.change_job(WatchChange::Apply(snapshot.clone()));
     let other = SlotRequest::content("snapcontent-t", "team");
-    assert!(!index.has_slot(&claim, &recipe) && !index.acquire_slot("snapshot-t-1", &other, &recipe));
+    assert!(index.no_slot(&claim, &recipe).is_some() && !index.acquire_slot("snapshot-t-1", &other, &recipe));
     index.wait_for_slot(&other, &recipe);
     let woken = index.change_job(WatchChange::Apply(Job { is_over: true, ..snapshot }));
     assert!(woken.contains(&claim.item) && !woken.contains(&other.item), "{woken:?}");
@@ -164,7 +189,7 @@ fn a_node_at_its_limit_delays_no_other_node() {
     assert!(index.acquire_slot("provision-a-1", &on("a", "n"), &recipe));
     assert!(!index.acquire_slot("provision-b-1", &on("b", "n"), &recipe), "expected there");
     assert!(index.wait_for_slot(&on("b", "n"), &recipe).is_empty());
-    assert!(!index.has_slot(&SlotRequest::claim(&name("b")), &recipe), "it waits for that node");
+    assert!(index.no_slot(&SlotRequest::claim(&name("b")), &recipe).is_some(), "it waits for that node");
     let run_labels = RunLabels { operation: "provision".into(), id: "a".into(), attempt: 1, class: CLASS.into() };
     let job = Job {
         name: name("provision-a-1"),
@@ -181,7 +206,7 @@ fn a_node_at_its_limit_delays_no_other_node() {
     assert!(index.acquire_slot("provision-b-1", &on("b", "n"), &recipe));
     assert!(index.wait_for_slot(&on("d", "n"), &recipe).is_empty());
     assert_eq!(index.wait_for_slot(&on("d", "o"), &recipe), [WorkItem::Claim(name("d"))], "it goes to another node");
-    assert!(index.has_slot(&SlotRequest::claim(&name("d")), &recipe));
+    assert!(index.no_slot(&SlotRequest::claim(&name("d")), &recipe).is_none());
 }
 
 #[test]

@@ -18,6 +18,9 @@ impl Actors {
         for mark in world.marked.clone() {
             Actors::unmark(store, world, &mark);
         }
+        if world.is_down {
+            Actors::repair_backend(world);
+        }
         (0..self.configs.len()).for_each(|at| self.fix_config(store, at));
         let gone: Vec<&str> =
             NODES.iter().copied().filter(|name| store.get(Kind::Node, &ObjectName::new("", *name)).is_none()).collect();

@@ -165,6 +165,9 @@ impl History {
         if let Some(wrong) = wrong.or_else(|| check::gates::failure(&self.store, &request)) {
             return Err(vec![wrong]);
         }
+        if let Some(wrong) = check::outages::request(&mut self.world, &request, self.time.millis()) {
+            return Err(vec![wrong]);
+        }
         let answer = api::handle(&mut self.store, &request);
         if answer.code >= 400 {
             line(|| format!("    {}: {}", answer.code, answer.message()));

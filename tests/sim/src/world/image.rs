@@ -16,7 +16,7 @@ use super::{StorageKey, VOLUME_PROTECTION, World, end_pod, snapshots};
 use crate::check::batches::ended_for_others;
 use crate::profile::Profile;
 use crate::rng::Rng;
-use crate::store::{Kind, Store, annotation, is_deleting, text, uid};
+use crate::store::{Kind, Store, annotation, is_deleting, label, text, uid};
 use crate::trace::{count, line};
 
 /// The next act of an image.
@@ -48,6 +48,7 @@ pub(super) enum Act {
 #[derive(Clone, Debug)]
 pub struct Process {
     pub(super) request: RunRequest,
+    class: String,
     pub(super) storage_key: StorageKey,
     /// Its number in the batch, from 1.
     member: usize,
@@ -237,6 +238,7 @@ impl World {
             request.operation == Operation::Provision && (request.clone_of.is_some() || request.snapshot.is_some());
         let reads = copies.then_some([Act::Read, Act::Read]).into_iter().flatten();
         let acts = if annotation(job, "idle").is_empty() { reads.chain(acts).collect() } else { vec![Act::Exit(0)] };
+        let acts = if self.is_down { vec![Act::Exit(75)] } else { acts };
         if bad {
             count("bad runs");
         }
@@ -275,7 +277,8 @@ impl World {
                 request.volume_id, request.operation
             ));
         }
-        Process { script: get("BY_HAND").is_some(), reserved: profile.policies, request, storage_key, member, acts }
+        let (class, script) = (label(job, names::LABEL_CLASS).to_owned(), get("BY_HAND").is_some());
+        Process { script, reserved: profile.policies, request, class, storage_key, member, acts }
     }
 
     /// Takes the next act of a container.
@@ -289,6 +292,10 @@ impl World {
         let at = container.next(rng);
         let mut process = container.processes.remove(at);
         let act = process.acts.remove(0);
+        if self.is_down && act == Act::Exit(75) && process.request.operation == Operation::Provision {
+            let outage = self.outages.entry(process.class.clone()).or_default();
+            outage.fail(&process.request.volume_id, store.time.millis());
+        }
         match act {
             Act::Read => {
                 count("reads of a source");

@@ -29,15 +29,13 @@ pub(super) fn refused(o: &Observed<'_>, recipe: &Recipe) -> Option<Decision> {
 
 /// Waits if no attempt can begin now, because the recipe is not stored yet or there is no free slot.
 pub(super) fn wait_to_start(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision> {
-    match (o.preconditions.has_revision, o.preconditions.has_slot) {
+    if !o.preconditions.has_revision {
         // The revision's event will arrive.
-        (false, _) => Some(Rule::RevisionNotStored.nothing()),
-        (true, false) => {
-            let wait = run(RunRule::NoFreeSlot).step(Step::WaitForSlot { nodes: nodes.to_vec() });
-            Some(until_slot_is_free(wait, o.claim.created, now))
-        }
-        (true, true) => None,
+        return Some(Rule::RevisionNotStored.nothing());
     }
+    let why = o.preconditions.no_slot?;
+    let wait = run(RunRule::NoFreeSlot).step(Step::WaitForSlot { nodes: nodes.to_vec() });
+    Some(until_slot_is_free(wait, why, o.claim.created, now))
 }
 
 /// Ends the processes that must end before an attempt may begin. Returns `None` if none is left. The Job of the stamped

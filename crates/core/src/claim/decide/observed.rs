@@ -9,6 +9,7 @@ use crate::model::data_source::SourceUser;
 use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::run::node::NodeStates;
+use crate::run::slot_wait::NoSlot;
 use crate::run::state::RunState;
 use crate::run::view::Job;
 
@@ -163,8 +164,8 @@ pub struct Preconditions<'a> {
     pub class_certainty: ClassCertainty,
     /// The revision of the class's recipe is stored.
     pub has_revision: bool,
-    /// The class has a free slot for another run.
-    pub has_slot: bool,
+    /// The reason why the class has no slot for another run; `None` if it has one.
+    pub no_slot: Option<NoSlot>,
     /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
     pub quota_refusal: Option<&'a str>,
     /// A stamp whose write may have failed has reserved quota for the claim, and other claims wait for that quota.

@@ -21,6 +21,7 @@ use crate::run::backoff::delay;
 use crate::run::failure::LastFailure;
 use crate::run::node::{NodeState, NodeStates};
 use crate::run::rule::{Rule as RunRule, Target};
+use crate::run::slot_wait::NoSlot;
 use crate::run::state::{Cause, RunState};
 use crate::run::view::{Job, RunLabels};
 
@@ -175,7 +176,7 @@ impl World {
             preconditions: Preconditions {
                 class_certainty: self.class_certainty,
                 has_revision: self.has_revision,
-                has_slot: self.has_slot,
+                no_slot: (!self.has_slot).then_some(NoSlot::Taken),
                 quota_refusal: self.quota_refusal,
                 has_pending_charge: self.has_pending_charge,
                 attributes_error: self.attributes_error,
