@@ -17,9 +17,7 @@ use flex_contract::reason;
 use crate::config::{NodeGone, Recipe};
 use crate::limits;
 use crate::model::data_source::SourceUser;
-use crate::model::snapshot::CAPABILITY;
-use crate::model::snapshot::Content;
-use crate::model::snapshot::SnapshotProvenance;
+use crate::model::snapshot::{CAPABILITY, Content, SnapshotProvenance};
 use crate::rules::Rule as _;
 use crate::run;
 use crate::run::backoff::{delay, delay_after, due_after, not_before, shortened};
@@ -279,8 +277,7 @@ fn end_deletion(o: &Observed<'_>, now: i64) -> Option<Decision> {
 
 /// Returns the observation for the decision about these runs.
 fn seen<'a>(o: &Observed<'a>, runs: &'a [SeenRun<'a>]) -> Seen<'a> {
-    let unreachable = o.node_states.first_not_reachable(o.nodes_with_pods).map(String::as_str);
-    Seen::of(runs, unreachable)
+    Seen::of(runs, o.node_states.first_not_reachable(o.nodes_with_pods).map(String::as_str))
 }
 
 /// Waits for a run. Emits an event if a pod for which it waits is on a node that does not answer.
