@@ -123,7 +123,7 @@ fn help_and_usage_and_errors_have_the_name_that_users_type() {
     ] {
         let program = named(&folder, file);
         let help = run_as(&program, &["--help"]);
-        assert!(help.out.contains(&format!("Usage: {typed} <COMMAND>")), "{file}: {}", help.out);
+        assert!(help.out.contains(&format!("Usage: {typed} [OPTIONS] <COMMAND>")), "{file}: {}", help.out);
         let help = run_as(&program, &["status", "--help"]);
         assert!(help.out.contains(&format!("Usage: {typed} status [OPTIONS]")), "{file}: {}", help.out);
         let usage = run_as(&program, &["logs"]);
