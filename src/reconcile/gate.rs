@@ -8,7 +8,7 @@ use flex_core::run::view::{Job, Pod};
 
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
-use crate::state::index::GateView;
+use crate::state::index::{GateView, WatchChange};
 
 /// Reconciles the gate of a Job's pods, by the name of the Job.
 pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
@@ -57,7 +57,13 @@ async fn confirmed(context: &Context, name: &ObjectName, cached: GateView) -> Re
     };
     let is_of_it = |pod: &Arc<Pod>| job.as_ref().is_some_and(|job| job.uid == pod.job_uid);
     named.extend(cached.pods.into_iter().chain(cached.strays).filter(|pod| !is_of_it(pod)));
-    Ok(context.cluster.index().view_gate(name, job, named))
+    let view = context.cluster.index().view_gate(name, job.clone(), named);
+    // The watches had not shown yet that a pod was opened, so its Job has ended after all.
+    let is_unopened = |job: &Option<Arc<Job>>| job.as_ref().is_some_and(|job| job.is_unopened);
+    if let Some(job) = job.filter(|_| is_unopened(&cached.job) && !is_unopened(&view.job)) {
+        context.cluster.update(|index| index.change_job(WatchChange::Apply(Arc::unwrap_or_clone(job))));
+    }
+    Ok(view)
 }
 
 /// Opens a pod: the scheduler may choose a node now.

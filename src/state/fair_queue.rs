@@ -39,15 +39,14 @@ pub struct Flow {
 }
 
 /// The number of kinds of flows that take turns within a namespace.
-const KINDS: usize = 3;
+const KINDS: usize = 4;
 
 impl Flow {
     /// Returns the number of the kind.
     fn kind(&self) -> usize {
         match (self.operation, self.has_failed) {
-            (Operation::Delete | Operation::DeleteSnapshot, _) => 2,
-            (_, true) => 1,
-            (_, false) => 0,
+            (Operation::Delete | Operation::DeleteSnapshot, has_failed) => 2 + usize::from(has_failed),
+            (_, has_failed) => usize::from(has_failed),
         }
     }
 }

@@ -40,6 +40,24 @@ fn dispatch(queue: &FairQueue, free_slots: FreeSlots<'_>) -> Vec<String> {
 }
 
 #[test]
+fn a_deletion_does_not_wait_for_many_that_fail() {
+    let mut queue = FairQueue::default();
+    let new = Flow { operation: Operation::Delete, ..flow("a") };
+    let failed = Flow { has_failed: true, ..new.clone() };
+    let goes = |number: u8| WorkItem::Volume(format!("pv-{number}"));
+    (0..9).for_each(|number| queue.enqueue(&goes(number), "c", failed.clone(), NOW));
+    queue.enqueue(&goes(9), "c", new.clone(), NOW);
+    let mut order = Vec::new();
+    for _ in 0..3 {
+        let turn = queue.dispatch("c", &FreeSlots { free: 1, ..FreeSlots::for_all() }, NOW).next().cloned().unwrap();
+        queue.dequeue(&turn);
+        queue.record_dispatch("c", if turn == goes(9) { &new } else { &failed });
+        order.push(turn);
+    }
+    assert_eq!(order, [goes(0), goes(9), goes(1)], "they take turns");
+}
+
+#[test]
 fn the_first_item_has_the_first_turn_and_keeps_it_when_it_asks_again() {
     let mut queue = fair_queue(&["a/1", "a/2", "a/3"]);
     queue.enqueue(&claim("a/1"), "c", flow("a"), NOW);

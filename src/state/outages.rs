@@ -6,15 +6,16 @@ use std::collections::BTreeMap;
 
 use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
-
-use crate::state::watch_change::Changed;
-use crate::state::work_item::WorkItem;
 use flex_core::model::claim::Claim;
+use flex_core::model::phase::VolumePhase;
 use flex_core::model::snapshot::Content;
 use flex_core::model::volume::Volume;
 use flex_core::object::label_value;
 use flex_core::run::outage::Failures;
 use flex_core::run::view::{LabelledOperation, Pod};
+
+use crate::state::watch_change::Changed;
+use crate::state::work_item::WorkItem;
 
 /// The failures of all classes, by the label values of the classes.
 #[derive(Debug, Default)]
@@ -76,7 +77,13 @@ impl Outages {
     pub fn on_volume(&mut self, changed: &Changed<Volume>) {
         let volume = changed.last();
         let runs = changed.now.iter().flat_map(|volume| volume.failed_runs());
-        let failed = runs.filter(|run| run.reaction == Reaction::Retry).map(|run| (run.operation, run.at));
+        // Such a volume asks for no other run, and its last failure is never cleared.
+        let asks_again = |operation| match operation {
+            Operation::Delete => !volume.abandoned,
+            _ => volume.phase == VolumePhase::Bound && !volume.terminating,
+        };
+        let failed = runs.filter(|run| run.reaction == Reaction::Retry && asks_again(run.operation));
+        let failed = failed.map(|run| (run.operation, run.at));
         self.note(WorkItem::Volume(volume.name.clone()), &volume.class, failed);
         let is_new = changed.before.as_ref().is_none_or(|before| !before.is_adopted());
         if is_new && changed.now.as_ref().is_some_and(|now| now.is_adopted()) {

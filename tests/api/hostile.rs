@@ -124,9 +124,17 @@ async fn the_pod_of_a_run_that_had_begun_is_not_created_again() {
     let gate = json!([{ "name": names::START_GATE }]);
     pods.create(&dry(), &restored(&labels, gate)).await.unwrap();
     pods.create(&dry(), &restored(&json!({ "app": "other" }), json!([]))).await.unwrap();
-    let mut conformance = labels;
-    conformance[names::LABEL_INSTANCE] = json!("conformance-12345678");
-    pods.create(&dry(), &restored(&conformance, json!([]))).await.unwrap();
+    // Commands create the Jobs of these runs, and nobody would open them.
+    for (label, value) in [
+        (names::LABEL_INSTANCE, "conformance-12345678"),
+        (names::LABEL_OPERATION, "list"),
+        (names::LABEL_OPERATION, "move-in"),
+        (names::LABEL_OPERATION, "move-out"),
+    ] {
+        let mut of_command = labels.clone();
+        of_command[label] = json!(value);
+        pods.create(&dry(), &restored(&of_command, json!([]))).await.unwrap();
+    }
 }
 
 /// Without the policy the PV controller may write the claim at the moment at which the orchestrator stamps it.

@@ -63,7 +63,8 @@ impl Index {
 
     /// Adds what this leader knows to a Job and the pods that name it.
     pub fn view_gate(&self, name: &ObjectName, job: Option<Arc<Job>>, named: Vec<Arc<Pod>>) -> GateView {
-        let job = job.map(|job| match self.was_never_opened(&job) {
+        let is_open = |job: &Job| named.iter().any(|pod| pod.job_uid == job.uid && pod.gate.is_none());
+        let job = job.map(|job| match self.was_never_opened(&job) && !is_open(&job) {
             true => Arc::new(Arc::unwrap_or_clone(job).unopened()),
             false => job,
         });

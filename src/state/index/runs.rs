@@ -128,13 +128,19 @@ impl Index {
             }
             WatchChange::Retain(all) => {
                 let missing = all.missing(runs.pod_names());
-                self.remove_missing(missing, |index, name| index.change_pod(WatchChange::Delete(name.clone())))
+                self.remove_missing(missing, |index, name| index.lose_pod(name))
             }
             WatchChange::RetainIn(namespace, all) => {
                 let missing = all.missing(within(runs.pod_names(), &namespace));
-                self.remove_missing(missing, |index, name| index.change_pod(WatchChange::Delete(name.clone())))
+                self.remove_missing(missing, |index, name| index.lose_pod(name))
             }
         }
+    }
+
+    /// Removes a pod that a list lacks. Unlike a deletion, that does not show that the cache had the pod's last state.
+    fn lose_pod(&mut self, name: &ObjectName) -> Vec<WorkItem> {
+        let lost = self.facts.cache.runs.remove_pod(name);
+        lost.map(|changed| self.woken_by_pod(changed.last())).unwrap_or_default()
     }
 
     /// Returns the items of a Job's run; none if there is no such Job.
