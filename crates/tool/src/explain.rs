@@ -44,7 +44,7 @@ pub(super) struct ExplainArgs {
     /// The class.
     #[arg(add = ArgValueCompleter::new(classes))]
     class: String,
-    /// Files or directories with claims: what would refuse them?
+    /// Files or directories with claims, to see what would refuse them.
     #[arg(long = "claim", value_name = "FILE")]
     claims: Vec<PathBuf>,
     /// The namespace of claims whose file names none [default: that of the context].
