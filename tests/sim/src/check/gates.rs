@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use flex_contract::names;
+use flex_core::model::claim::{MAX_VOLUME_GENERATIONS, volume_ids};
 use serde_json::Value;
 
 use super::{Guarantee, Violation};
@@ -33,8 +34,10 @@ pub fn failure(store: &Store, request: &Request) -> Option<Violation> {
     let Request { verb: Verb::Patch, kind: Kind::Claim, name, body, .. } = request else { return None };
     let failure = document(body, names::FAILURE);
     let (claim, said) = (uid(store.get(Kind::Claim, name)?), text(&failure, "/message"));
+    // A claim whose volume was taken has other ids afterwards.
+    let ids: Vec<String> = volume_ids(claim, MAX_VOLUME_GENERATIONS).collect();
     let is_of_attempt = |job: &Value| {
-        let is_single = label(job, names::LABEL_VOLUME_ID).starts_with(claim)
+        let is_single = ids.iter().any(|id| id == label(job, names::LABEL_VOLUME_ID))
             && label(job, names::LABEL_ATTEMPT).parse().ok() == failure["attempt"].as_u64();
         let is_batch = annotation(&job["spec"]["template"], names::BATCH).contains(claim);
         (is_single || is_batch) && label(job, names::LABEL_OPERATION) == text(&failure, "/operation")
