@@ -135,9 +135,17 @@ pub(super) const WRONG: &[Row] = &[
         )],
     ),
     (
-        "joins the path of a deletion with an empty id",
+        "empties the path of a deletion that it has joined with an empty id",
         By(Case::DeleteAlone),
-        &[(r#"if needed == "" {"#, r#"if needed == "" && operation != "delete" {"#)],
+        &[
+            (r#"if needed == "" {"#, r#"if needed == "" && operation != "delete" {"#),
+            (
+                DELETE,
+                r#"inside, _ := filepath.Glob(filepath.Join(volume, "*"))
+		remove(inside...)
+		remove(volume, half)"#,
+            ),
+        ],
     ),
     (
         "removes what is behind a link, by os.Stat in place of os.Lstat",
