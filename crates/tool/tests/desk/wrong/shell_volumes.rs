@@ -110,8 +110,8 @@ pub(super) const WRONG: &[Row] = &[
             CLONE,
             r#"half=$base/.half-clone
             flex-pv remove "$half"
-            sleep 0.3
-            cp -a "$base/$CLONE_OF" "$half""#,
+            cp -a "$base/$CLONE_OF" "$half"
+            sleep 2"#,
         )],
     ),
     (
