@@ -8,7 +8,7 @@ use flex_core::run::view::{Job, Pod};
 
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
-use crate::state::index::{GateView, WatchChange};
+use crate::state::index::GateView;
 
 /// Reconciles the gate of a Job's pods, by the name of the Job.
 pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
@@ -61,7 +61,7 @@ async fn confirmed(context: &Context, name: &ObjectName, cached: GateView) -> Re
     // The watches had not shown yet that a pod was opened, so its Job has ended after all.
     let is_unopened = |job: &Option<Arc<Job>>| job.as_ref().is_some_and(|job| job.is_unopened);
     if let Some(job) = job.filter(|_| is_unopened(&cached.job) && !is_unopened(&view.job)) {
-        context.cluster.update(|index| index.change_job(WatchChange::Apply(Arc::unwrap_or_clone(job))));
+        context.cluster.update(|index| index.correct_unopened(Arc::unwrap_or_clone(job)));
     }
     Ok(view)
 }

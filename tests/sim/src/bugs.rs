@@ -105,7 +105,7 @@ impl Bug {
             // Pods outlive their Jobs, and their end is reported late.
             Bug::BackgroundDeletion => {
                 *classes = vec!["shared"];
-                (profile.replicas, profile.bad_image, profile.kill, profile.dying) = (1, 500, 0, 30);
+                (profile.replicas, profile.bad_image, profile.kill, profile.dying) = (1, 500, 0, 10);
                 profile.watches = [10; KINDS.len()];
                 profile.watches[Kind::Pod as usize] = 1;
                 profile.speed = [10; ACTIONS];
