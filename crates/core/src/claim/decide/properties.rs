@@ -320,8 +320,12 @@ fn check_end(world: &World) {
             && (world.is_bound_to(&volume.name) || world.is_to_be_undone() && !world.is_alive())
     });
     let recipe = world.stamped_recipe.as_ref().or(world.class.recipe.as_deref().ok().filter(|_| !world.foreign));
-    let kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != ReclaimPolicy::Delete)
-        && world.volumes.iter().any(|(volume, _)| volume.terminating && volume.phase == VolumePhase::Bound);
+    let is_kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != ReclaimPolicy::Delete);
+    // An admin has set the volume to Retain, or the class keeps all.
+    let kept = world.volumes.iter().any(|(volume, _)| {
+        let by_class = is_kept && volume.phase == VolumePhase::Bound;
+        volume.terminating && (by_class || volume.reclaim_policy != ReclaimPolicy::Delete)
+    });
     assert!(claim.abandoned || safe || world.has_transferred() || kept, "something would be left behind");
     let own = world.volumes.iter().find(|(volume, _)| volume.name == names::pv_name(UID));
     let unmarked = world.lacks_mark && own.is_some_and(|(volume, _)| volume.is_adopted());

@@ -51,7 +51,7 @@ fn bound_with_finalizer(o: &Observed<'_>, now: i64) -> Decision {
         None => succeeded(Rule::BoundClaimHeld, volume, Step::RemoveFinalizer),
         Some(hindered) if hindered.step == Step::Nothing && claim.terminating && claim.abandoned => undo(o, now),
         Some(adopt) if adopt.step != Step::Nothing && cannot_add_finalizer(o, volume) => {
-            if claim.terminating && claim.abandoned { undo(o, now) } else { without_finalizer(o, now) }
+            if claim.terminating && claim.abandoned { undo(o, now) } else { without_finalizer(o, volume, now) }
         }
         Some(adopt) => adopt,
     }

@@ -135,6 +135,9 @@ fn a_claim_deletes_the_storage_of_a_bound_volume_without_finalizer() {
     world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
     world.rests(Rule::BoundVolumeTerminating);
     world.claim.finalizers.pop();
+    world.volumes[0].0.reclaim_policy = flex_contract::policy::ReclaimPolicy::Retain;
+    assert_eq!(world.step(Rule::VolumeRetained), Step::RemoveFinalizer, "an admin keeps its storage");
+    world.volumes[0].0.reclaim_policy = flex_contract::policy::ReclaimPolicy::Delete;
     assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"));
     world.jobs = vec![job(1)];
     assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1).name });

@@ -84,7 +84,7 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
             Some(recipe) if recipe.reclaim_policy != ReclaimPolicy::Delete => {
                 Rule::VolumeRetained.step(Step::RemoveFinalizer)
             }
-            _ => without_finalizer(o, now),
+            _ => without_finalizer(o, volume, now),
         };
     }
     if is_terminating_without_finalizer(volume) {
@@ -95,12 +95,16 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
 }
 
 /// Decides about a claim whose volume needs a finalizer and cannot get it any more. The volume vanishes with the claim,
-/// so its storage is deleted first, once no pod uses it.
-pub(super) fn without_finalizer(o: &Observed<'_>, now: i64) -> Decision {
+/// so its storage is deleted first, once no pod uses it, unless an admin has set the volume to Retain.
+pub(super) fn without_finalizer(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
     let others = o.claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
     match o.recipe_of_attempt() {
         // The claim's deletion and the end of its use arrive as events.
         _ if !o.claim.terminating || others => Rule::BoundVolumeTerminating.nothing(),
+        _ if volume.reclaim_policy != ReclaimPolicy::Delete => {
+            let ending = end_runs(o, o.runs.jobs, now).or_else(|| end_deletion(o));
+            ending.unwrap_or_else(|| Rule::VolumeRetained.step(Step::RemoveFinalizer))
+        }
         Some(recipe) => end_runs(o, o.runs.jobs, now).unwrap_or_else(|| deleting(o, recipe, now)),
         None => cleanup_needs_recipe(),
     }
