@@ -7,7 +7,7 @@ use flex_core::object::ObjectName;
 use flex_core::run::gate::{self, Answer, Decision, Observed};
 use flex_core::run::view::{Job, Pod};
 
-use super::{Index, WatchChange, WorkItem};
+use super::Index;
 
 /// A Job with its pods, and what this leader knows of it.
 #[derive(Debug)]
@@ -104,16 +104,6 @@ impl Index {
         let pods = self.facts.cache.runs.pods_named(&job.run_labels.id).filter(|pod| pod.job_uid == job.uid);
         let (closed, open): (Vec<_>, Vec<_>) = pods.partition(|pod| pod.gate.is_some());
         !is_asked && open.is_empty() && (!closed.is_empty() || self.answers.has_unopened_pod(&job.uid))
-    }
-
-    /// Replaces a Job that was taken for one that nobody opened by what the API shows. A Job that the cache does not have, or
-    /// has as it is, stays so: the answer may be older than what a watch has shown.
-    pub fn correct_unopened(&mut self, job: Job) -> Vec<WorkItem> {
-        let is_wrong = |known: &Arc<Job>| known.uid == job.uid && known.is_unopened;
-        match self.facts.cache.runs.job(&job.name).is_some_and(is_wrong) {
-            true => self.change_job(WatchChange::Apply(job)),
-            false => Vec::new(),
-        }
     }
 
     /// Records what a watch shows of the gate of a pod, at last that the pod is gone.

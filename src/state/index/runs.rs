@@ -137,6 +137,16 @@ impl Index {
         }
     }
 
+    /// Replaces a Job that was taken for one that nobody opened by what the API shows. A Job that the cache does not have, or
+    /// has as it is, stays so: the answer may be older than what a watch has shown.
+    pub fn correct_unopened(&mut self, job: Job) -> Vec<WorkItem> {
+        let known = self.facts.cache.runs.job(&job.name);
+        match known.is_some_and(|known| known.uid == job.uid && known.is_unopened) {
+            true => self.change_job(WatchChange::Apply(job)),
+            false => Vec::new(),
+        }
+    }
+
     /// Removes a pod that a list lacks. Unlike a deletion, that does not show that the cache had the pod's last state.
     fn lose_pod(&mut self, name: &ObjectName) -> Vec<WorkItem> {
         let lost = self.facts.cache.runs.remove_pod(name);
