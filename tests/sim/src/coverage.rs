@@ -168,7 +168,7 @@ pub const UNREACHED: &[Unreached] = &[
     rare("content", "DeletedButRetained", "an admin must delete the content of a retained snapshot"),
     rare("content", "Unbound", "a content must be restored without the UID of its VolumeSnapshot, and not be ready"),
     // Scheduling gates.
-    impossible("gate", "JobIsEvidence", "the simulated API server does not say who wrote a Job"),
+    rare("gate", "JobIsEvidence", "a backup tool must restore a Job while its former volume waits for evidence"),
     // Late runs.
     rare(
         "late-run",
@@ -239,6 +239,7 @@ pub const UNREACHED: &[Unreached] = &[
         "a pod must outlive its Job while a user requests other attributes",
     ),
     rare_run("volume", "size", "RunUnreachable", "a node must be lost while an expand run is on it"),
+    rare_run("volume", "attributes", "RunUnreachable", "a node must be lost while a modify run is on it"),
     rare_run("content", "snapshot", "RunUnreachable", "a node must be lost while a snapshot run is on it"),
     rare_run("content", "snapshot", "RunStopping", "somebody else must delete the Job of a snapshot run"),
     rare_run(
