@@ -368,6 +368,10 @@ workflows() {
     "$actionlint" >&2
 }
 
+action_for_vendors() {
+    install_package curl curl && scripts/conformance_action_test.sh
+}
+
 mapfile -t fuzzers < <(basename --suffix .rs fuzz/fuzz_targets/*.rs | sed 's/^/--bin=/')
 mkdir "$work/kustomize" "$work/kustomize-all" "$work/elsewhere" "$work/chart" "$work/values" "$work/presets"
 check "cargo fmt" cargo fmt --all --check
@@ -410,6 +414,7 @@ check "rights and digests of workflows" scripts/workflows.py
 check "planted mistakes in workflows" scripts/workflows.py --self-test
 check "workflows" workflows
 check "versions of the manual" scripts/pages_test.sh
+check "the action for vendors" action_for_vendors
 check "links" scripts/links.py
 check "pages of the manual" scripts/book.py --check
 check "planted circles between files" scripts/layers.py --self-test
