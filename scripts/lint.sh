@@ -124,6 +124,7 @@ go_vet() {
     for module in testing/csi-driver testing/csi-driver/mock testing/e2e-suite/verdict; do
         (cd "$module" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go vet -trimpath .) || status=1
     done
+    (cd examples/helpers && CGO_ENABLED=0 GOWORK=off go vet provision.go flexpv.go) || status=1
     return "$status"
 }
 
