@@ -3,6 +3,7 @@
 set -euo pipefail
 
 PATH=$PATH:/usr/local/go/bin
+# renovate: datasource=go depName=helm.sh/helm/v3
 readonly version=v3.22.0
 readonly directory=${FLEX_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/flex-provisioner}/helm-$version
 

@@ -2,8 +2,8 @@
 # Checks the sources without running the product. All checks run, also after one has failed. The last lines say which
 # failed and which could not be run.
 #
-# Installs shellcheck by its Debian package if it is missing, has helm from helm.sh and promtool from promtool.sh beside this
-# script, and takes kubectl from the cluster of the tests.
+# Installs shellcheck by its Debian package if it is missing, has helm, promtool and actionlint from the scripts beside
+# this one, and takes kubectl from the cluster of the tests.
 #
 #   FLEX_LINT_DENY=1   install cargo-deny if it is missing, whatever it takes (minutes)
 #   CI=…               install cargo-deny if it is missing and 10 minutes are enough
@@ -124,6 +124,7 @@ go_vet() {
     for module in testing/csi-driver testing/csi-driver/mock testing/e2e-suite/verdict; do
         (cd "$module" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go vet -trimpath .) || status=1
     done
+    (cd examples/helpers && CGO_ENABLED=0 GOWORK=off go vet provision.go flexpv.go) || status=1
     return "$status"
 }
 
@@ -357,6 +358,21 @@ alerts() {
     "$promtool" check rules deploy/dashboards/alerts.yaml >&2 && "$promtool" test rules deploy/dashboards/alerts.test.yaml >&2
 }
 
+# The program comes from its Go module. Where that cannot be had, the check of digests and rights still runs.
+workflows() {
+    local actionlint
+    actionlint=$(scripts/actionlint.sh) || {
+        say "lint: actionlint was NOT RUN: it could not be built"
+        skipped+=("actionlint")
+        return
+    }
+    "$actionlint" >&2
+}
+
+action_for_vendors() {
+    install_package curl curl && scripts/conformance_action_test.sh
+}
+
 mapfile -t fuzzers < <(basename --suffix .rs fuzz/fuzz_targets/*.rs | sed 's/^/--bin=/')
 mkdir "$work/kustomize" "$work/kustomize-all" "$work/elsewhere" "$work/chart" "$work/values" "$work/presets"
 check "cargo fmt" cargo fmt --all --check
@@ -395,6 +411,11 @@ check "what the chart takes from other files" python3 scripts/chart.py --check
 check "tests that pages name" named_tests
 check "pages for users name no tests" no_named_tests
 check "names of failed tests" scripts/failed_test.sh
+check "rights and digests of workflows" scripts/workflows.py
+check "planted mistakes in workflows" scripts/workflows.py --self-test
+check "workflows" workflows
+check "versions of the manual" scripts/pages_test.sh
+check "the action for vendors" action_for_vendors
 check "links" scripts/links.py
 check "pages of the manual" scripts/book.py --check
 check "planted circles between files" scripts/layers.py --self-test

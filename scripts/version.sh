@@ -15,6 +15,8 @@ readonly chart=deploy/helm/flex-provisioner/Chart.yaml
 readonly plugin=deploy/krew/flex.yaml
 # Where the plugin's manifest names a version: by itself, and in the addresses of its archives.
 readonly of_plugin='(^  version: |/releases/download/)v[0-9A-Za-z.-]+'
+# Crates of ours that crates.io has. Cargo asks for the version of each.
+readonly of_crate='^(flex-[a-z]+ = \{ path = .*version = ")[^"]+'
 # Images of ours with a version of three parts. Those of the cluster of the tests have a version of one part.
 readonly image='(localhost/flex-provisioner/[a-z-]+):[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]*[0-9A-Za-z])?'
 
@@ -38,6 +40,10 @@ check() {
         echo "the plugin of kubectl is not of version $version" >&2
         status=1
     fi
+    if grep -noE "$of_crate" Cargo.toml | grep -vE "\"${version//./\\.}$" | sed "s|^|Cargo.toml:|" >&2; then
+        echo "a crate of this project is asked for in another version" >&2
+        status=1
+    fi
     [[ $(grep -m 1 '^## ' CHANGELOG.md) == "## $version"* ]] ||
         { echo "CHANGELOG.md does not begin with version $version" >&2; status=1; }
     ((status == 0)) || echo "Cargo.toml has version $version; scripts/version.sh --write brings the others to it" >&2
@@ -49,6 +55,7 @@ write() {
     while read -r file; do sed -i -E "s#$image#\\1:$version#g" "$file"; done < <(naming)
     sed -i -E "s/^(version|appVersion): .*/\\1: $version/" "$chart"
     sed -i -E "s#$of_plugin#\\1v$version#g" "$plugin"
+    sed -i -E "s#$of_crate#\\1$version#" Cargo.toml
     cargo update --workspace --quiet
     [[ $(grep -m 1 '^## ' CHANGELOG.md) == "## $version"* ]] ||
         echo "version.sh: write a heading for $version into CHANGELOG.md yourself" >&2

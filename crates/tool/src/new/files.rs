@@ -128,6 +128,22 @@ mod tests {
         }
     }
 
+    /// The action takes the tool of this version, and calls the test that stands beside the workflow.
+    #[test]
+    fn the_build_server_uses_the_action_of_this_version() {
+        let all = files("mine", Language::Shell, &[]);
+        let workflow = &all.iter().find(|file| file.path.starts_with(".github/")).unwrap().text;
+        let action = include_str!("../../../../.github/actions/conformance/action.yml");
+        let called = workflow.split_once("/.github/actions/conformance@").unwrap().1;
+        let (_, inputs) = called.split_once("with:\n").unwrap();
+        let inputs: Vec<_> = inputs.lines().map_while(|line| line.strip_prefix("        ")?.split_once(": ")).collect();
+        let version = concat!("v", env!("CARGO_PKG_VERSION"));
+        assert!(inputs.contains(&("version", version)) && inputs.contains(&("command", "./test.sh")), "{inputs:?}");
+        for (name, _) in inputs {
+            assert!(action.contains(&format!("\n  {name}:\n")), "the action has no input {name}");
+        }
+    }
+
     /// Anybody can open a pull request, and its program runs there.
     #[test]
     fn the_build_server_gives_a_pull_request_few_rights_and_runs_only_pinned_actions() {
@@ -137,7 +153,7 @@ mod tests {
         assert!(workflow.contains("permissions:\n  contents: read\n"), "{workflow}");
         let actions: Vec<&str> =
             workflow.lines().filter_map(|line| line.split_once("uses: ")).map(|(_, it)| it).collect();
-        assert_eq!(actions.len(), 2);
+        assert_eq!(actions.len(), 3);
         for action in actions {
             let commit = action.split_once('@').map_or("", |(_, rest)| rest.split(' ').next().unwrap_or_default());
             assert!(commit.len() == 40 && commit.chars().all(|c| c.is_ascii_hexdigit()), "{action}");

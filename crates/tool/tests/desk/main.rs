@@ -8,6 +8,7 @@ mod confined;
 mod conformance;
 mod elsewhere;
 mod front;
+mod helpers;
 mod scaffold;
 mod shipped;
 mod wrong;
