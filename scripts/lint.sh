@@ -350,6 +350,16 @@ json() {
     return "$status"
 }
 
+# The moving picture of the README is drawn from its transcript, and its provisioner is accepted. `make recording` makes both
+# from a run, and `make recording CHECK=1` compares them with one.
+recording() {
+    python3 -B scripts/recording/draw_test.py || return
+    [[ -f docs/recording.json && -f docs/recording.svg ]] || { say "docs/recording.json or .svg is missing: run \`make recording\`"; return 1; }
+    scripts/recording/draw.py <docs/recording.json | cmp - docs/recording.svg ||
+        { say "run scripts/recording/draw.py <docs/recording.json >docs/recording.svg"; return 1; }
+    validate scripts/recording/drawer.yaml
+}
+
 # The rules themselves, and the series that fire each alert or do not.
 alerts() {
     local promtool
@@ -398,6 +408,7 @@ check "names of failed tests" scripts/failed_test.sh
 check "links" scripts/links.py
 check "pages of the manual" scripts/book.py --check
 check "planted circles between files" scripts/layers.py --self-test
+check "the moving picture" recording
 check "decisions" decisions
 check "glossary" glossary
 if kubernetes=$(kubernetes); then
