@@ -308,7 +308,7 @@ named_tests() {
 no_named_tests() {
     local file name tests status=0
     tests=$(grep -rhEA4 '#\[(tokio::)?test[](]' --include='*.rs' src tests provisioner-images crates | grep -oE 'fn \w+\(')
-    for file in README.md docs/{README,command-line,comparison,config,contract,helm,operations,script,troubleshooting}.md \
+    for file in README.md provisioner-images/README.md docs/{README,command-line,comparison,config,contract,helm,operations,script,troubleshooting}.md \
         docs/{tutorials,how-to,explanation}/*.md provisioner-images/*/README.md; do
         while read -r name; do
             if grep -qF "fn ${name##*::}(" <<<"$tests"; then say "$file names the test $name"; status=1; fi
