@@ -7,6 +7,7 @@
 PATH has kubectl, whose context has the namespace `recording`; ../recording.sh sees to both. The cluster is this machine.
 """
 
+import contextlib
 import datetime
 import json
 import subprocess
@@ -107,8 +108,12 @@ def transcript():
     version = json.loads(kubectl("version -o json"))["serverVersion"]["gitVersion"]
     try:
         steps = [performed(step) for step in story.STEPS]
-    finally:
-        clean_up()
+    except Failed:
+        # What has failed first is the news.
+        with contextlib.suppress(Failed):
+            clean_up()
+        raise
+    clean_up()
     return {"kubernetes": version, "recorded": datetime.date.today().isoformat(), "steps": steps}
 
 
