@@ -3,7 +3,7 @@
 # CLUSTER names the cluster of demo, cluster-up and cluster-down, if you want more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-it test-busy test-cinder test-csi test-e2e-suite test-faults test-versions test-upgrade test-docs dashboard soak bench lint chart images push manifests cluster-up cluster-down clean
+.PHONY: help demo test test-it test-busy test-cinder test-csi test-e2e-suite test-faults test-versions test-upgrade test-docs recording dashboard soak bench lint chart images push manifests cluster-up cluster-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -40,6 +40,9 @@ test-upgrade: ## work in progress survives an upgrade from FROM=COMMIT, and the 
 
 test-docs: ## the blocks of the manual that are marked to run, on a cluster of their own; PAGES=docs/how-to/pools.md
 	@scripts/test-docs.sh $(PAGES)
+
+recording: ## the moving picture of the README, from a run of its steps on the demo cluster; CHECK=1 compares and writes nothing
+	@scripts/recording.sh $(CLUSTER) $(if $(CHECK),--check)
 
 dashboard: ## the panels of the dashboard, with a real Prometheus and the data of a real run; draws PICTURE=build/dashboard.png
 	@scripts/dashboard.sh $(PICTURE)

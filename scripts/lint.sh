@@ -309,7 +309,7 @@ named_tests() {
 no_named_tests() {
     local file name tests status=0
     tests=$(grep -rhEA4 '#\[(tokio::)?test[](]' --include='*.rs' src tests provisioner-images crates | grep -oE 'fn \w+\(')
-    for file in README.md docs/{README,command-line,comparison,config,contract,helm,operations,script,troubleshooting}.md \
+    for file in README.md provisioner-images/README.md docs/{README,command-line,comparison,config,contract,helm,operations,script,troubleshooting}.md \
         docs/{tutorials,how-to,explanation}/*.md provisioner-images/*/README.md; do
         while read -r name; do
             if grep -qF "fn ${name##*::}(" <<<"$tests"; then say "$file names the test $name"; status=1; fi
@@ -349,6 +349,16 @@ json() {
         python3 -m json.tool "$file" >/dev/null || { say "$file is not JSON"; status=1; }
     done < <(git ls-files -z 'deploy/**/*.json')
     return "$status"
+}
+
+# The moving picture of the README is drawn from its transcript, and its provisioner is accepted. `make recording` makes both
+# from a run, and `make recording CHECK=1` compares them with one.
+recording() {
+    python3 -B scripts/recording/draw_test.py || return
+    [[ -f docs/recording.json && -f docs/recording.svg ]] || { say "docs/recording.json or .svg is missing: run \`make recording\`"; return 1; }
+    scripts/recording/draw.py <docs/recording.json | cmp - docs/recording.svg ||
+        { say "run scripts/recording/draw.py <docs/recording.json >docs/recording.svg"; return 1; }
+    validate scripts/recording/drawer.yaml
 }
 
 # The rules themselves, and the series that fire each alert or do not.
@@ -419,6 +429,7 @@ check "the action for vendors" action_for_vendors
 check "links" scripts/links.py
 check "pages of the manual" scripts/book.py --check
 check "planted circles between files" scripts/layers.py --self-test
+check "the moving picture" recording
 check "decisions" decisions
 check "glossary" glossary
 if kubernetes=$(kubernetes); then

@@ -1,4 +1,4 @@
-//! The walk of a vendor who follows the README: its blocks, word for word, but for the name of the image.
+//! The walk of a vendor who follows the README of the images: its blocks, word for word, but for the name of the image.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -30,8 +30,8 @@ async fn the_image_of_the_readme_goes_from_its_text_to_a_written_volume() {
     let name = format!("mine-{}", cluster::tests_name());
     let storage = format!("/var/lib/flex-{name}");
     let _ = fs::remove_dir_all(&storage);
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let (_, vendors) = readme.split_once("\n## For vendors").expect("the README has a section for vendors");
+    let readme = fs::read_to_string(root().join("provisioner-images/README.md")).unwrap();
+    let (_, vendors) = readme.split_once("\n## Write your own").expect("the README has a section for vendors");
     let [image, class] = blocks(vendors).map(|block| block.replace("mine", &name));
 
     let walk = Walk::begin(&ring.cluster().kubectl());

@@ -226,11 +226,11 @@ fn only_root_has_access_to_the_directory_of_all_volumes() {
     }
 }
 
-/// The image of the README, and its config, which is made from that of `hostpath`.
+/// The image of the README of all images, and its config, which is made from that of `hostpath`.
 #[test]
 fn the_readme_s_image_makes_volumes_and_no_empty_copies() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let readme = fs::read_to_string(root.join("provisioner-images/README.md")).unwrap();
     let (node, api) = (Node::new(), Api::start(vec![Reply::Echo]));
     let (_, rest) = readme.split_once("<<'SCRIPT'\n").unwrap();
     let (image, rest) = rest.split_once("\nSCRIPT\n").unwrap();
