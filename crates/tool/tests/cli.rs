@@ -10,6 +10,10 @@ mod fake;
 mod golden;
 #[path = "cli/plugin.rs"]
 mod plugin;
+#[path = "cli/schema.rs"]
+mod schema;
+#[path = "cli/schema_rules.rs"]
+mod schema_rules;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
