@@ -1,7 +1,8 @@
-//! The JSON schema of a config: the table of keys keeps its rules, and mistakes do not.
+//! The JSON schema of a config: the table of keys and all shipped configs keep its rules, and mistakes do not.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use flex_core::config::keys::form::Form;
 use flex_core::config::keys::{self, KeySpec};
@@ -11,10 +12,34 @@ use super::schema_rules::{matches, problems};
 use super::{ROOT, run};
 
 const FILE: &str = "docs/reference/config.schema.json";
+const LINE: &str = "# yaml-language-server: $schema=";
 
 fn schema() -> Value {
     let text = fs::read_to_string(Path::new(ROOT).join(FILE)).unwrap();
     serde_json::from_str(&text).unwrap()
+}
+
+/// Returns the documents of a file.
+fn documents(text: &str) -> Vec<Value> {
+    let parts = text.split("\n---\n").filter(|part| part.contains("kind: "));
+    parts.map(|part| serde_saphyr::from_str(part).unwrap_or_else(|error| panic!("{error}: {part}"))).collect()
+}
+
+/// Returns the files of `configmaps/` with a config.
+fn shipped() -> Vec<(PathBuf, String)> {
+    let folders =
+        ["configmaps", "configmaps/recipes"].map(|folder| fs::read_dir(Path::new(ROOT).join(folder)).unwrap());
+    let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    let files = files.map(|path| (path.clone(), fs::read_to_string(path).unwrap()));
+    files.filter(|(_, text)| text.contains("\nkind: ConfigMap")).collect()
+}
+
+fn assert_kept(schema: &Value, file: &Path, text: &str) {
+    let documents = documents(text);
+    assert!(documents.iter().any(|document| document["kind"] == "ConfigMap"), "{}", file.display());
+    for document in documents {
+        assert_eq!(problems(schema, &document), [""; 0], "{}", file.display());
+    }
 }
 
 #[test]
@@ -22,6 +47,37 @@ fn the_command_prints_the_file_of_the_repository() {
     let answer = run(&["schema"]);
     assert_eq!((answer.code, answer.err.as_str()), (Some(0), ""));
     assert_eq!(answer.out, fs::read_to_string(Path::new(ROOT).join(FILE)).unwrap());
+}
+
+#[test]
+fn each_shipped_config_names_the_schema_and_keeps_it() {
+    let (schema, files) = (schema(), shipped());
+    assert!(files.len() >= 20, "{} configs", files.len());
+    let of_repository = Path::new(ROOT).join(FILE).canonicalize().unwrap();
+    for (path, text) in files {
+        let named = text.lines().next().and_then(|line| line.strip_prefix(LINE));
+        let named = named.unwrap_or_else(|| panic!("{} does not begin with `{LINE}`", path.display()));
+        let target = path.parent().unwrap().join(named).canonicalize().ok();
+        assert_eq!(target.as_ref(), Some(&of_repository), "{}: {named}", path.display());
+        assert_kept(&schema, &path, &text);
+    }
+}
+
+/// Editors apply the line to its own document.
+#[test]
+fn what_new_writes_names_the_schema_in_the_document_of_the_config() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut new = Command::new(env!("CARGO_BIN_EXE_flex-provisioner"));
+    let ended = new.args(["new", "mine", "--operations", "clone,list"]).current_dir(folder.path()).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let path = folder.path().join("mine/config.yaml");
+    let (schema, text) = (schema(), fs::read_to_string(&path).unwrap());
+    let line = format!("\n---\n{LINE}{}\napiVersion: v1\nkind: ConfigMap\n", schema["$id"].as_str().unwrap());
+    assert!(text.contains(&line), "{text}");
+    let krew = fs::read_to_string(Path::new(ROOT).join("deploy/krew/flex.yaml")).unwrap();
+    let homepage = krew.lines().find_map(|line| line.strip_prefix("  homepage: ")).unwrap();
+    assert_eq!(schema["$id"], format!("{homepage}/raw/main/{FILE}"));
+    assert_kept(&schema, &path, &text);
 }
 
 #[test]
