@@ -214,8 +214,9 @@ PRESETS = {
 
 
 def documents(path):
-    """Splits a file into its documents, each with its comment."""
-    return [part.strip("\n") for part in re.split(r"^---$", path.read_text(), flags=re.M)]
+    """Splits a file into its documents, each with its comment. The line for editors names a file beside the chart."""
+    text = re.sub(r"^# yaml-language-server: .*\n", "", path.read_text(), flags=re.M)
+    return [part.strip("\n") for part in re.split(r"^---$", text, flags=re.M)]
 
 
 def kind(document):

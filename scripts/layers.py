@@ -47,6 +47,7 @@ LAYERS = {
     "crates/tool/src": """
         bar collect contexts each files flags kind leader markdown name places recording rights shell table
         archive beside forward left out
+        schema
         cluster job new render validate
         complete
         namespaces

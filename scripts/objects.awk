@@ -9,6 +9,8 @@
 
 FNR == 1 && NR > 1 { finish() }
 /^---/ { finish(); next }
+# The line for editors names a file of the repository.
+/^# yaml-language-server: / { next }
 { lines[++count] = $0 }
 /^kind: / { kind = $2 }
 /^[a-z]/ { top = $1 }

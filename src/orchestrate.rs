@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::api::events::EventRecorder;
+use crate::api::events::{EventRecorder, Reporter};
 use crate::api::fence::Fence;
 use crate::api::lease::LeaderElector;
 use crate::api::says::causes;
@@ -134,7 +134,10 @@ async fn orchestrate(args: Flags, log: Log) -> anyhow::Result<ExitCode> {
     let identity = Identity { cluster: cluster_uid::until_known(&client, &clock).await, ..identity };
     let cluster = ClusterState::new(identity.clone(), clock.clone());
     cluster.queue.pause();
-    let (events, event_writer) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
+    let replica =
+        replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
+    let reporter = Reporter::new(&identity.provisioner, &replica);
+    let (events, event_writer) = EventRecorder::start(client.clone(), reporter, clock.clone());
     let fence = Fence::default();
     let writes = Writes::new(fence.client(&client), identity.clone(), binding).with_cache(&cluster);
     let kube_api = kube_api.unwrap_or(address);
@@ -145,8 +148,6 @@ async fn orchestrate(args: Flags, log: Log) -> anyhow::Result<ExitCode> {
     tokio::spawn(external_provisioner::follow(client.clone(), cluster.clone(), context.clock.clone()));
     reconcile::start(&context);
 
-    let replica =
-        replica.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| format!("pid-{}", std::process::id()));
     let renewed = context.metrics.lease_age.clone();
     let lease = identity.lease();
     let (candidate, leading) =

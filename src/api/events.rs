@@ -39,6 +39,20 @@ pub fn event_note(message: &str) -> String {
     text::printable(message, MAX_NOTE)
 }
 
+/// The program that emits events.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    controller: String,
+    instance: String,
+}
+
+impl Reporter {
+    /// Names the orchestrator by its provisioner, and the replica.
+    pub fn new(provisioner: &str, replica: &str) -> Self {
+        Reporter { controller: provisioner.to_owned(), instance: replica.to_owned() }
+    }
+}
+
 #[derive(Debug)]
 struct QueuedEvent {
     key: String,
@@ -104,12 +118,12 @@ pub struct EventRecorder {
 
 impl EventRecorder {
     /// Starts the writers. After [`EventRecorder::close`], await the handle until all events are written.
-    pub fn start(client: Client, component: String, clock: Clock) -> (Self, tokio::task::JoinHandle<()>) {
+    pub fn start(client: Client, reporter: Reporter, clock: Clock) -> (Self, tokio::task::JoinHandle<()>) {
         let dedup = Arc::<Mutex<Dedup>>::default();
         let (lanes, receivers): (Vec<_>, Vec<_>) = (0..WRITERS).map(|_| mpsc::unbounded_channel()).unzip();
         let writers = receivers
             .into_iter()
-            .map(|notes| drain(notes, client.clone(), component.clone(), dedup.clone(), clock.clone()));
+            .map(|notes| drain(notes, client.clone(), reporter.clone(), dedup.clone(), clock.clone()));
         let writers = futures::future::join_all(writers.collect::<Vec<_>>());
         (EventRecorder { writers: lanes, dedup, clock }, tokio::spawn(async move { drop(writers.await) }))
     }
@@ -162,14 +176,14 @@ fn short(hash: &str) -> u64 {
 async fn drain(
     mut notes: mpsc::UnboundedReceiver<Option<QueuedEvent>>,
     client: Client,
-    component: String,
+    reporter: Reporter,
     dedup: Arc<Mutex<Dedup>>,
     clock: Clock,
 ) {
     while let Some(Some(event_note)) = notes.recv().await {
         let mut pauses = RETRY_DELAYS.iter();
         loop {
-            let written = clock.within(EVENT_WRITE_TIMEOUT, write(&client, &component, &event_note)).await;
+            let written = clock.within(EVENT_WRITE_TIMEOUT, write(&client, &reporter, &event_note)).await;
             let error = match written {
                 Some(Ok(())) => break,
                 Some(Err(error)) if !passes(&error) => says::error(&error),
@@ -201,7 +215,7 @@ fn passes(error: &kube::Error) -> bool {
     }
 }
 
-async fn write(client: &Client, component: &str, event_note: &QueuedEvent) -> Result<(), kube::Error> {
+async fn write(client: &Client, reporter: &Reporter, event_note: &QueuedEvent) -> Result<(), kube::Error> {
     let QueuedEvent { key, count, object: ObjectRef { kind, name, uid }, .. } = event_note;
     let namespace = if name.namespace.is_empty() { "default" } else { &name.namespace };
     let now = Time(event_note.at);
@@ -228,7 +242,10 @@ async fn write(client: &Client, component: &str, event_note: &QueuedEvent) -> Re
         count: Some(*count),
         first_timestamp: Some(now.clone()),
         last_timestamp: Some(now.clone()),
-        source: Some(EventSource { component: Some(component.into()), host: None }),
+        action: Some(event_note.reason.action.into()),
+        reporting_component: Some(reporter.controller.clone()),
+        reporting_instance: Some(reporter.instance.clone()),
+        source: Some(EventSource { component: Some(reporter.controller.clone()), host: None }),
         ..Event::default()
     };
     let api: Api<Event> = Api::namespaced(client.clone(), namespace);
@@ -308,19 +325,24 @@ mod tests {
     #[tokio::test]
     async fn events_that_cannot_be_written_now_are_written_later_in_order() {
         let (client, written) = api_server(2, StatusCode::INTERNAL_SERVER_ERROR).await;
-        let (events, end) = EventRecorder::start(client, "test".into(), Clock::default());
+        let (events, end) = EventRecorder::start(client, Reporter::new("test", "replica"), Clock::default());
         events.emit(claim(), true, reason::WAITING_FOR_PROVISIONER, "one");
         events.emit(claim(), true, reason::PROVISIONING_FAILED, "two");
         events.close();
         end.await.unwrap();
-        let reasons: Vec<_> = written.lock().unwrap().iter().map(|event| event["reason"].clone()).collect();
+        let written = written.lock().unwrap();
+        let reasons: Vec<_> = written.iter().map(|event| event["reason"].clone()).collect();
         assert_eq!(reasons, ["WaitingForProvisioner", "ProvisioningFailed"]);
+        let event = &written[0];
+        let says = ["action", "reportingComponent", "reportingInstance"].map(|field| event[field].clone());
+        assert_eq!(says, ["Provision", "test", "replica"]);
+        assert_eq!((&event["source"]["component"], &event["eventTime"]), (&says[1], &Value::Null));
     }
 
     #[tokio::test]
     async fn a_refused_event_is_emitted_again_and_a_written_one_is_not() {
         let (client, written) = api_server(1, StatusCode::UNPROCESSABLE_ENTITY).await;
-        let (events, end) = EventRecorder::start(client, "test".into(), Clock::default());
+        let (events, end) = EventRecorder::start(client, Reporter::new("test", "replica"), Clock::default());
         events.emit(claim(), true, reason::PROVISIONING_FAILED, "one");
         while !events.dedup.lock().unwrap().hashes.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;

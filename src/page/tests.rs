@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::*;
-use crate::api::events::EventRecorder;
+use crate::api::events::{EventRecorder, Reporter};
 use crate::api::writes::{Binding, Writes};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
@@ -35,7 +35,7 @@ fn sources(leads: bool) -> (Sources, ClusterState) {
     let identity = identity();
     let (client, clock) = (refused(), Clock::default());
     let cluster = ClusterState::new(identity.clone(), clock.clone());
-    let (events, _) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
+    let (events, _) = EventRecorder::start(client.clone(), Reporter::new(&identity.provisioner, "me"), clock.clone());
     let writes = Writes::new(client.clone(), identity.clone(), Binding::Direct);
     let context = Context::new(identity, cluster.clone(), writes, events, Metrics::default(), String::new(), clock);
     let (leading, holder) = (watch::channel(leads).1, watch::channel("other".to_owned()).1);

@@ -103,7 +103,7 @@ pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::events::EventRecorder;
+    use crate::api::events::{EventRecorder, Reporter};
     use crate::api::writes::{Binding, Writes};
     use crate::clock::Clock;
     use crate::metrics::Metrics;
@@ -132,7 +132,8 @@ pub(super) mod tests {
         let (identity, clock) = (default_identity(), Clock::default());
         let client = Client::new(tower::service_fn(answer), "own");
         let cluster = ClusterState::new(identity.clone(), clock.clone());
-        let (events, _) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
+        let (events, _) =
+            EventRecorder::start(client.clone(), Reporter::new(&identity.provisioner, "me"), clock.clone());
         let writes = Writes::new(client, identity.clone(), Binding::Direct);
         let metrics = Metrics::default();
         (Context::new(identity, cluster, writes, events, metrics, String::new(), clock), asked)

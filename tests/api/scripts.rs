@@ -9,7 +9,7 @@ use flex_core::config::classes::Identity;
 use flex_core::config::script::{hash, kept_data, kept_prefix};
 use flex_core::kept_script::UNNAMED_TTL;
 use flex_core::model::volume::Volume;
-use flex_provisioner::api::events::EventRecorder;
+use flex_provisioner::api::events::{EventRecorder, Reporter};
 use flex_provisioner::api::watch::stored;
 use flex_provisioner::api::writes::{Binding, Writes};
 use flex_provisioner::clock::{Clock, Time};
@@ -202,7 +202,7 @@ async fn a_script_is_removed_some_time_after_the_last_volume_that_names_it() {
     let clock = Clock::new(hands.clone());
     let cluster = ClusterState::new(identity.clone(), clock.clone());
     let writes = Writes::new(ring.client.clone(), identity.clone(), Binding::Direct).with_cache(&cluster);
-    let (events, _told) = EventRecorder::start(ring.client.clone(), "test".into(), clock.clone());
+    let (events, _told) = EventRecorder::start(ring.client.clone(), Reporter::new("test", "replica"), clock.clone());
     let context =
         Context::new(identity, cluster.clone(), writes.clone(), events, Metrics::default(), String::new(), clock);
     writes.write_script(FIRST).await.unwrap();

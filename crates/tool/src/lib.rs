@@ -40,6 +40,7 @@ mod recording;
 mod render;
 mod retry;
 mod rights;
+mod schema;
 mod shell;
 mod status;
 mod table;
@@ -79,6 +80,10 @@ enum Command {
     ///
     /// Exits 0, or 1 if the claim could not be served.
     Render(render::RenderArgs),
+    /// Print the JSON schema of a config, by which editors complete and check it.
+    ///
+    /// Exits 0.
+    Schema,
     /// Write the files of a provisioner of your own: program, Dockerfile, config, class, claim and test.
     ///
     /// Makes a directory with the name, and overwrites nothing. What it writes is a whole provisioner, which passes
@@ -197,6 +202,11 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
+/// Returns the JSON schema of a provisioner ConfigMap, as `schema` prints it.
+pub fn config_schema() -> String {
+    schema::text() + "\n"
+}
+
 /// Parses the command line and runs the subcommand.
 pub fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
@@ -223,6 +233,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
     match chosen {
         Command::Validate(args) => validate::validate(args),
         Command::Render(args) => render::render(args),
+        Command::Schema => schema::schema(),
         Command::New(args) => new::new(args),
         Command::Try(args) => desk::attempt::attempt(args),
         Command::Conformance(args) => desk::conformance::conformance(*args),

@@ -10,6 +10,10 @@ mod fake;
 mod golden;
 #[path = "cli/plugin.rs"]
 mod plugin;
+#[path = "cli/schema.rs"]
+mod schema;
+#[path = "cli/schema_rules.rs"]
+mod schema_rules;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -299,7 +303,7 @@ fn what_shellcheck_says_of_a_script_is_a_warning_at_its_line() {
         .output()
         .unwrap();
     let out = String::from_utf8(output.stdout).unwrap();
-    let expected = format!("{}:22: warning: script: shellcheck SC2086: Double quote\n", path.display());
+    let expected = format!("{}:23: warning: script: shellcheck SC2086: Double quote\n", path.display());
     assert_eq!(out, format!("{expected}1 provisioner configs checked: 0 errors, 1 warnings\n"));
     assert_eq!(output.status.code(), Some(0));
 }

@@ -103,6 +103,8 @@ fn what_was_pushed_is_named_by_its_digest_and_nothing_else_is() {
     }
     let of_nfs = format!("{REGISTRY}/nfs:{VERSION}");
     assert_eq!(images(&read(&folder, "configmaps/nfs.yaml")), [of_nfs.as_str()].into());
+    // The schema that the line for editors names is not among the files.
+    assert!(!read(&folder, "configmaps/nfs.yaml").contains("yaml-language-server"));
     write(&folder, &["--version", "next"]);
     assert!(!read(&folder, "quickstart.yaml").contains(&digest), "another version has other digests");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use flex_core::config::classes::Identity;
 use flex_core::config::modify;
 use flex_core::object::ObjectName;
-use flex_provisioner::api::events::EventRecorder;
+use flex_provisioner::api::events::{EventRecorder, Reporter};
 use flex_provisioner::api::writes::{Binding, WriteError, Writes};
 use flex_provisioner::clock::Clock;
 use flex_provisioner::metrics::Metrics;
@@ -79,7 +79,11 @@ impl Replica {
         for class in snapshot_classes {
             cluster.index_mut().change_snapshot_class(WatchChange::Apply(class.clone()));
         }
-        let (events, writer) = EventRecorder::start(client.clone(), identity.provisioner.clone(), clock.clone());
+        let (events, writer) = EventRecorder::start(
+            client.clone(),
+            Reporter::new(&identity.provisioner, &number.to_string()),
+            clock.clone(),
+        );
         let writes = Writes::new(client, identity.clone(), binding).with_cache(&cluster);
         let kube_api = "https://api".to_owned();
         let context = Context::new(identity.clone(), cluster, writes, events, metrics, kube_api, clock.clone());

@@ -24,9 +24,6 @@ use crate::config::pool::Pool;
 use crate::limits;
 use crate::object::{is_dns_name, is_provisioner_name};
 
-const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
-const VOLUME_MODES: &[&str] = &["Filesystem", "Block"];
-
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_BACKOFF: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(5 * 60) };
 const DEFAULT_RETRIES: u32 = 15;
@@ -93,13 +90,9 @@ fn read(r: &mut Reader<'_>, effective_config: EffectiveConfig) -> Recipe {
         node_gone: node_gone(r),
         secret_env: r.names(&keys::SECRET_ENV, "Secret"),
         secret_volume: r.names(&keys::SECRET_VOLUME, "Secret"),
-        reclaim_policy: r.one_of(&keys::RECLAIM_POLICY, &["Delete", "Retain"], "Delete").as_str().into(),
-        access_modes: r.some_of(&keys::ACCESS_MODES, ACCESS_MODES, ACCESS_MODES),
-        volume_modes: r
-            .some_of(&keys::VOLUME_MODE, VOLUME_MODES, &VOLUME_MODES[..1])
-            .iter()
-            .map(|mode| mode.as_str().into())
-            .collect(),
+        reclaim_policy: r.one_of(&keys::RECLAIM_POLICY, "Delete").as_str().into(),
+        access_modes: r.some_of(&keys::ACCESS_MODES, keys::ACCESS_MODES.form.words()),
+        volume_modes: r.some_of(&keys::VOLUME_MODE, &["Filesystem"]).iter().map(|mode| mode.as_str().into()).collect(),
         mount_options: r.read(&keys::MOUNT_OPTIONS, list).unwrap_or_default(),
         fs_type: r.read(&keys::FS_TYPE, fs_type).unwrap_or_default(),
         timeout: r.read(&keys::TIMEOUT, duration).unwrap_or(DEFAULT_TIMEOUT),
@@ -210,18 +203,18 @@ fn required_image(r: &mut Reader<'_>, has_script: bool) -> String {
 
 fn pull_policy(r: &mut Reader<'_>) -> Option<String> {
     let given = r.text(&keys::IMAGE_PULL_POLICY).is_some();
-    given.then(|| r.one_of(&keys::IMAGE_PULL_POLICY, &["Always", "IfNotPresent", "Never"], ""))
+    given.then(|| r.one_of(&keys::IMAGE_PULL_POLICY, ""))
 }
 
 fn placement(r: &mut Reader<'_>) -> Placement {
-    match r.one_of(&keys::PLACEMENT, &["selected-node", "any"], "selected-node").as_str() {
+    match r.one_of(&keys::PLACEMENT, "selected-node").as_str() {
         "any" => Placement::Any,
         _ => Placement::SelectedNode,
     }
 }
 
 fn node_gone(r: &mut Reader<'_>) -> NodeGone {
-    match r.one_of(&keys::NODE_GONE, &["hold", "forget", "run-elsewhere"], "hold").as_str() {
+    match r.one_of(&keys::NODE_GONE, "hold").as_str() {
         "forget" => NodeGone::Forget,
         "run-elsewhere" => NodeGone::RunElsewhere,
         _ => NodeGone::Hold,

@@ -1,8 +1,9 @@
 //! The keys of a provisioner config, each with its documentation and its properties.
 //!
 //! Code names a key by its constant, such as [`TIMEOUT`]. All lists of keys follow from the properties, and the tables
-//! of `docs/config.md` and the word list of the admission policy `configs` are printed from here.
+//! of `docs/config.md`, the JSON schema and the word list of the admission policy `configs` are printed from here.
 
+pub mod form;
 mod spec;
 mod table;
 

@@ -7,7 +7,7 @@ use flex_core::config::classes::Identity;
 use flex_core::text::line;
 use flex_provisioner::age::age;
 use flex_provisioner::api::client::Connection;
-use flex_provisioner::api::events::EventRecorder;
+use flex_provisioner::api::events::{EventRecorder, Reporter};
 use flex_provisioner::api::fence::Fence;
 use flex_provisioner::api::writes::{Binding, Writes};
 use flex_provisioner::clock::Clock;
@@ -69,7 +69,8 @@ pub(super) async fn decided(
     *cluster.index_mut() = index;
     // A fence that nobody opens: even a fault could not write.
     let fenced = Fence::default().client(client);
-    let (events, writer) = EventRecorder::start(fenced.clone(), identity.provisioner.clone(), clock.clone());
+    let (events, writer) =
+        EventRecorder::start(fenced.clone(), Reporter::new(&identity.provisioner, "replay"), clock.clone());
     let writes = Writes::new(fenced, identity.clone(), Binding::Direct).with_cache(&cluster);
     let metrics = Metrics::default();
     let context = Context::new(identity.clone(), cluster, writes, events, metrics, address.to_owned(), clock.clone());

@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 
 use super::template::rendered;
+use crate::schema::ADDRESS;
 
 /// The operations that the program can have beside provision and delete, by the names of their capabilities.
 pub(super) const OPERATIONS: [&str; 5] = ["expand", "clone", "snapshot", "list", "capacity"];
@@ -99,6 +100,7 @@ pub(super) fn files(name: &str, language: Language, operations: &[String]) -> Ve
         ("BUILD", build),
         ("PROGRAM", &program),
         ("VERSION", env!("CARGO_PKG_VERSION")),
+        ("SCHEMA", ADDRESS),
     ];
     let any = ["any"].into_iter().filter(|_| !capabilities.is_empty());
     let chosen: Vec<&str> = capabilities.iter().copied().chain(any).collect();

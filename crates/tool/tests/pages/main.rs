@@ -1,4 +1,5 @@
-//! Parts of pages and manifests are printed from the code, between two markers. This test compares them.
+//! Parts of pages and manifests are printed from the code, between two markers, and a schema is printed as a whole. This
+//! test compares them.
 //!
 //! `UPDATE_PAGES=1 cargo test --test pages` rewrites them.
 
@@ -10,6 +11,7 @@ mod contract_page;
 mod metrics;
 mod policies;
 mod rules;
+mod schema;
 mod script;
 mod troubleshooting;
 

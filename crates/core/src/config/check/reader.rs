@@ -55,7 +55,9 @@ impl Reader<'_> {
         })
     }
 
-    pub fn one_of(&mut self, key: &KeySpec, allowed: &[&str], default: &str) -> String {
+    /// Reads one of the words of the key.
+    pub fn one_of(&mut self, key: &KeySpec, default: &str) -> String {
+        let allowed = key.form.words();
         self.read(key, |text| match allowed.contains(&text) {
             true => Ok(text.to_owned()),
             false => Err(format!("`{text}` is not known; write one of {}", allowed.join(", "))),
@@ -63,7 +65,9 @@ impl Reader<'_> {
         .unwrap_or_else(|| default.to_owned())
     }
 
-    pub fn some_of(&mut self, key: &KeySpec, allowed: &[&str], default: &[&str]) -> Vec<String> {
+    /// Reads a list of words of the key.
+    pub fn some_of(&mut self, key: &KeySpec, default: &[&str]) -> Vec<String> {
+        let allowed = key.form.words();
         self.read(key, |text| {
             let chosen = list(text)?;
             match chosen.iter().find(|item| !allowed.contains(&item.as_str())) {

@@ -1,5 +1,7 @@
 //! The entry of a key in the table.
 
+use super::form::Form;
+
 /// One key of a provisioner config.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
@@ -27,6 +29,8 @@ pub struct KeySpec {
     pub class_may_set: bool,
     /// With another value, the image may reach another backend.
     pub leads_to_backend: bool,
+    /// The form of the value.
+    pub form: Form,
 }
 
 /// The parts of the documentation that list keys.
