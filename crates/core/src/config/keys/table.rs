@@ -185,7 +185,8 @@ keys! {
         affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no,
     }
 
-    /// Labels of the nodes on which the pod may run. Nodes must have Linux, unless the config names `kubernetes.io/os`.
+    /// Labels of the nodes on which the pod may run.
+    /// Unless the config names `kubernetes.io/os`, they have Linux.
     NODE_SELECTOR = "node-selector", Placement {
         value: "`key=value`, comma-separated, or a YAML map", default: "any node with Linux", example: "storage=yes", section: "",
         errors: [("storage=yes, fast", "has no `=`")],
