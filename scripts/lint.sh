@@ -247,7 +247,24 @@ chart_presets() {
     template --values "$values" >"$work/presets/all.yaml" || return
     printf 'resources: [all.yaml]\n' >"$work/presets/kustomization.yaml"
     normal "$work/presets" >"$work/presets.yaml" || return
+    [[ $(grep -cE '^kind: (Deployment|DaemonSet|Job|Pod)$' "$work/presets.yaml") == \
+        $(grep -c '  kubernetes.io/os: linux$' "$work/presets.yaml") ]] ||
+        { say "a pod of the chart may run on nodes with another system than Linux"; return 1; }
     validate "$work/presets.yaml"
+}
+
+# Checks what the number of pods changes, and who may use the SCC of OpenShift.
+chart_choices() {
+    template >"$work/one.yaml" && template --set replicas=2 >"$work/two.yaml" || return
+    ! grep -E 'PodDisruptionBudget|podAntiAffinity' "$work/one.yaml" >&2 ||
+        { say "one pod has a PodDisruptionBudget or an affinity"; return 1; }
+    [[ $(grep -cE '^kind: PodDisruptionBudget$|^        podAntiAffinity:$' "$work/two.yaml") == 2 ]] ||
+        { say "two pods lack a PodDisruptionBudget or an affinity"; return 1; }
+    template --set openshift.scc=true,classes.local.preset=hostpath --set classes.shared.preset=nfs \
+        --set classes.shared.config.server=a,classes.shared.config.export=/b \
+        --show-only templates/openshift.yaml >"$work/scc.yaml" || return
+    [[ $(sed -n '/^subjects:/,$s/^  name: //p' "$work/scc.yaml" | sort | tr '\n' ' ') == 'default local-provisioner ' ]] ||
+        { say "the SCC is not for the class of hostpath and its DaemonSet alone"; return 1; }
 }
 
 # Checks that two flags make a whole class, without a kind that the cluster does not serve.
@@ -444,6 +461,7 @@ if kubernetes=$(kubernetes); then
         check "the chart with all values" chart_values
         check "the chart makes a class by two flags" chart_class
         check "the chart with each preset" chart_presets
+        check "the chart with several pods and on OpenShift" chart_choices
         check "the chart refuses wrong values" chart_refuses
     else
         failed+=("helm could not be built")

@@ -3,9 +3,10 @@
 use std::process::Command;
 
 use flex_contract::names;
+use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use orchestrator::commands::{check, lines_of};
@@ -49,6 +50,53 @@ async fn a_cluster_is_checked_before_the_installation() {
     }
 }
 
+/// A namespace that enforces Pod Security, in which nothing is installed.
+const STRICT: &str = "strict";
+
+/// Checks a namespace before the installation, and returns the exit code and the lines.
+fn check_before(ring: &Ring, namespace: &str) -> (Option<i32>, Vec<Value>) {
+    let mut command = Command::new(tool());
+    command.args(["check", "--pre", "-o", "json", "--flex-namespace", namespace]);
+    let output = command.env("KUBECONFIG", ring.cluster().kubeconfig()).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    (output.status.code(), report["checks"].as_array().unwrap().clone())
+}
+
+#[tokio::test]
+async fn the_pods_of_an_installation_are_sent_as_dry_runs_before_it() {
+    let ring = Ring::without_orchestrator(&[]).await;
+    let marks = |lines: &[Value]| {
+        let marks = lines_of(lines, "pods").into_iter().map(|(mark, _)| mark.to_owned());
+        marks.collect::<Vec<_>>()
+    };
+    let (_, lines) = check_before(&ring, "not-there-yet");
+    assert_eq!(marks(&lines), ["ok"; 4], "{lines:?}");
+    assert!(lines_of(&lines, "pods")[0].1.contains("namespace default (where not-there-yet does not exist yet)"));
+
+    ring.namespace(STRICT, &[("pod-security.kubernetes.io/enforce", "restricted")]).await;
+    let (_, lines) = check_before(&ring, STRICT);
+    assert_eq!(marks(&lines), ["ok", "ok", "warning", "warning"], "{lines:?}");
+    assert!(lines_of(&lines, "pods")[3].1.contains("violates PodSecurity"), "{lines:?}");
+    let remedy = lines.iter().filter(|line| line["check"] == "pods").nth(3).unwrap()["remedy"].as_str().unwrap();
+    assert!(remedy.contains("kubectl label namespace strict pod-security"), "{remedy}");
+
+    let quota = json!({ "metadata": { "name": "none" }, "spec": { "hard": { "pods": "0" } } });
+    let quotas = ring.api::<ResourceQuota>(STRICT);
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    until("the API server knows the quota", || async {
+        let (code, lines) = check_before(&ring, STRICT);
+        let (mark, found) = lines_of(&lines, "pods")[0];
+        let refuses = (code, mark) == (Some(2), "failed") && found.contains("quota");
+        if refuses { Ok(()) } else { unexpected(lines) }
+    })
+    .await;
+
+    let left = ring.api::<Pod>(STRICT).list(&ListParams::default()).await.unwrap().items;
+    assert!(left.is_empty(), "a dry run makes nothing: {left:?}");
+    let namespaces: Api<Namespace> = Api::all(ring.client.clone());
+    namespaces.delete(STRICT, &DeleteParams::default()).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_person_without_rights_learns_which_are_missing() {
     let ring = Ring::without_orchestrator(&[]).await;
@@ -83,6 +131,7 @@ async fn an_installation_is_checked() {
     assert!(lines_of(&lines, "rights")[0].1.contains("may not: "), "{lines:?}");
     assert_eq!(lines_of(&lines, "leader").iter().map(|(mark, _)| *mark).collect::<Vec<_>>(), ["failed"]);
     assert!(lines_of(&lines, "configs")[0].1.contains("no provisioner config is in namespace admin"), "{lines:?}");
+    assert!(lines_of(&lines, "pods").is_empty(), "the dry runs are for the time before the installation: {lines:?}");
 
     ring.with_shipped_rights();
     ring.run().await;

@@ -94,6 +94,9 @@ async fn a_release_makes_a_class_whose_claims_outlive_an_upgrade_and_leaves_noth
     let first = write(&ring, "first").await;
     assert!(volumes_in(&base).contains(&first), "{first} in {:?}", volumes_in(&base));
 
+    // A test that fails lets helm fail.
+    helm(ring.cluster(), &["test", RELEASE, "--timeout", "300s"]);
+
     // Without a flag the command knows the names of the orchestrator.
     let status = ["-n", OWN, "exec", "deploy/flex-provisioner", "--", "/flex-provisioner", "status"];
     let status = kubectl(ring.cluster(), &status);

@@ -169,6 +169,14 @@ pub const LEADER_VERSION: &str = "flex-provisioner.io/version";
 pub const LOG_FILTER: &str = "flex-provisioner.io/log";
 /// On nodes: the label by which `local` volumes select their node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
+/// On nodes: the operating system. Each kubelet writes it.
+pub const OS: &str = "kubernetes.io/os";
+/// The value of [`OS`] on the nodes of runs, unless the config names another.
+pub const OS_LINUX: &str = "linux";
+/// On pods of runs: the annotations by which autoscalers leave the node alone while the run is there. The first is for
+/// the cluster autoscaler, the second for Karpenter.
+pub const LEFT_ALONE: [(&str, &str); 2] =
+    [("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"), ("karpenter.sh/do-not-disrupt", "true")];
 
 /// The directory of the properties as files.
 pub const PROPERTY_DIR: &str = "/etc/flex";

@@ -19,13 +19,14 @@ const BEAT: Duration = Duration::from_secs(10);
 pub struct SimulatedNode(JoinHandle<()>);
 
 impl SimulatedNode {
-    /// Creates the node, with these labels beside the one with its name.
+    /// Creates the node, with these labels beside those that each kubelet writes.
     ///
     /// # Errors
     /// The API server refuses the node, for example because one of that name exists.
     pub async fn start(client: Client, name: &str, labels: &[(&str, &str)]) -> Result<Self> {
         let nodes: Api<Node> = Api::all(client);
-        let labels: BTreeMap<&str, &str> = [("kubernetes.io/hostname", name)].iter().chain(labels).copied().collect();
+        let labels: BTreeMap<&str, &str> =
+            [("kubernetes.io/hostname", name), ("kubernetes.io/os", "linux")].iter().chain(labels).copied().collect();
         let node = serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } }))?;
         nodes.create(&PostParams::default(), &node).await.with_context(|| format!("node {name}"))?;
         beat(&nodes, name).await.with_context(|| format!("status of node {name}"))?;

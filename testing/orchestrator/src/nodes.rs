@@ -18,7 +18,8 @@ pub const ON_NODE: (&str, &str) = ("placement", "selected-node");
 impl Ring {
     /// Creates a node, as far as the API knows.
     pub async fn node(&self, name: &str) {
-        let node = json!({ "metadata": { "name": name, "labels": { names::HOSTNAME: name } } });
+        let labels = json!({ names::HOSTNAME: name, names::OS: names::OS_LINUX });
+        let node = json!({ "metadata": { "name": name, "labels": labels } });
         let nodes: Api<Node> = Api::all(self.client.clone());
         nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     }

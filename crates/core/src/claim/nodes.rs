@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use flex_contract::names;
 use k8s_openapi::api::core::v1::{NodeSelector, Taint, Toleration};
 
 use crate::config::Recipe;
@@ -90,9 +91,16 @@ pub fn matches_config(node: &Node, recipe: &Recipe) -> bool {
     let selected = |selector: &BTreeMap<String, String>| {
         selector.iter().all(|(key, value)| node.labels.get(key).is_some_and(|label| label == value))
     };
-    selected(&recipe.node_selector)
+    (has_system(node) || recipe.names_os())
+        && selected(&recipe.node_selector)
         && selector.is_none_or(selected)
         && required.is_none_or(|required| is_within(node, required))
+}
+
+/// Checks whether a node has the operating system of runs. A node without the label counts as one that has it, because
+/// the kubelet writes the label: such a node has none yet.
+fn has_system(node: &Node) -> bool {
+    node.labels.get(names::OS).is_none_or(|system| system == names::OS_LINUX)
 }
 
 /// Checks a node against a selector. The terms are alternatives. Each may select by labels and by the name, which is a
@@ -200,6 +208,30 @@ mod tests {
         assert!(!within("{matchFields: [{key: metadata.name, operator: In, values: [b]}]}"));
         assert!(!within("{}"), "an empty term holds on no node");
         assert!(!may(zone, &[("pod-template", "spec: {nodeSelector: {zone: east}}")]));
+    }
+
+    #[test]
+    fn a_node_with_windows_is_left_alone_unless_the_config_names_it() {
+        let windows = node("metadata: {name: a, labels: {kubernetes.io/os: windows}}");
+        let linux = node("metadata: {name: b, labels: {kubernetes.io/os: linux}}");
+        let both = [windows.clone(), linux.clone()];
+        assert_eq!(chosen(&both, &[]), (Some("b".into()), true, false));
+        assert_eq!(chosen(&both[..1], &[]), (None, false, false), "no other node makes it a choice");
+        assert_eq!(chosen(&both[..1], &["a"]), (None, false, false), "nor does an earlier attempt");
+        assert!(!can_accept_run(&windows, &recipe(&[])), "it is no node of the class for `doctor` either");
+        let term =
+            "{nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [windows]}]}]}";
+        let affinity = format!(
+            "spec: {{affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {term}}}}}, containers: []}}"
+        );
+        for named in [
+            ("node-selector", "kubernetes.io/os=windows"),
+            ("pod-template", "spec: {nodeSelector: {kubernetes.io/os: windows}, containers: []}"),
+            ("pod-template", affinity.as_str()),
+        ] {
+            let recipe = recipe(&[named]);
+            assert!(accepts_run(&windows, &recipe) && !accepts_run(&linux, &recipe), "{named:?}");
+        }
     }
 
     #[test]

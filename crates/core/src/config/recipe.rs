@@ -1,5 +1,6 @@
 //! The checked form of a config together with its StorageClass.
 
+use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::volume_mode::VolumeMode;
 use std::collections::BTreeMap;
@@ -155,6 +156,21 @@ impl Recipe {
     /// is known.
     pub fn required_node<'a>(&self, node: Option<&'a str>) -> Option<&'a str> {
         node.filter(|_| self.placement == Placement::SelectedNode)
+    }
+
+    /// Checks whether the config itself says which operating system its runs need: by `node-selector`, or in
+    /// `pod-template` by `nodeSelector`, a required node affinity or `os`. Otherwise they need Linux.
+    pub fn names_os(&self) -> bool {
+        let spec = self.pod_template.as_ref().and_then(|template| template.spec.as_ref());
+        let selector = spec.and_then(|spec| spec.node_selector.as_ref());
+        let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
+        let required = affinity.and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution.as_ref());
+        let terms = required.into_iter().flat_map(|required| &required.node_selector_terms);
+        let mut labels = terms.flat_map(|term| term.match_expressions.iter().flatten());
+        self.node_selector.contains_key(names::OS)
+            || selector.is_some_and(|labels| labels.contains_key(names::OS))
+            || spec.is_some_and(|spec| spec.os.is_some())
+            || labels.any(|label| label.key == names::OS)
     }
 
     /// Returns the version of this class, `namespace/name@hash`, as claims and Jobs carry it.

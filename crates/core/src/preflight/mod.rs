@@ -1,5 +1,6 @@
 //! The checks of a cluster before and after the installation: pure judgements on facts that a command has read.
 
+pub mod pods;
 pub mod rights;
 
 use std::collections::BTreeMap;

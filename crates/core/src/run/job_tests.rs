@@ -85,6 +85,43 @@ fn a_run_that_frees_storage_of_a_node_may_run_on_it_while_it_is_full_or_cordoned
     }
 }
 
+#[test]
+fn a_run_is_on_linux_unless_its_config_names_another_system() {
+    let selector = |keys: &[(&str, &str)]| {
+        let recipe = recipe(&[&[("image", "x")], keys].concat());
+        job(&recipe, &request(&recipe), &run_target(None)).spec.unwrap().template.spec.unwrap().node_selector
+    };
+    let labels = |text: &str| {
+        let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+        Some(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>())
+    };
+    assert_eq!(selector(&[]), labels("kubernetes.io/os=linux"));
+    assert_eq!(selector(&[("node-selector", "disk=ssd")]), labels("disk=ssd,kubernetes.io/os=linux"));
+    let windows = [("node-selector", "kubernetes.io/os=windows")];
+    assert_eq!(selector(&windows), labels("kubernetes.io/os=windows"));
+    let template = "spec: {nodeSelector: {kubernetes.io/os: windows}, containers: []}";
+    assert_eq!(selector(&[("pod-template", template)]), labels("kubernetes.io/os=windows"));
+    assert_eq!(selector(&[("pod-template", "spec: {os: {name: windows}, containers: []}")]), None);
+}
+
+/// An autoscaler that removes the node of a run ends it, and the attempt begins again elsewhere.
+#[test]
+fn autoscalers_leave_the_node_of_a_run_alone_unless_the_template_says_otherwise() {
+    let annotations = |keys: &[(&str, &str)]| {
+        let recipe = recipe(&[&[("image", "x")], keys].concat());
+        let job = job(&recipe, &request(&recipe), &run_target(None));
+        assert!(
+            names::LEFT_ALONE.iter().all(|(key, _)| !job.metadata.annotations.iter().flatten().any(|(k, _)| k == key))
+        );
+        let metadata = job.spec.unwrap().template.metadata.unwrap();
+        let all = metadata.annotations.unwrap();
+        names::LEFT_ALONE.map(|(key, _)| all.get(key).cloned().unwrap_or_default())
+    };
+    assert_eq!(annotations(&[]), ["false", "true"]);
+    let template = "metadata: {annotations: {cluster-autoscaler.kubernetes.io/safe-to-evict: 'true'}}";
+    assert_eq!(annotations(&[("pod-template", template)]), ["true", "true"]);
+}
+
 /// A restored Job runs again, with the id of a volume that may have another owner by then.
 #[test]
 fn backup_tools_leave_out_each_run_and_its_pod() {

@@ -110,6 +110,7 @@ pub(super) fn pod(
 ) -> PodTemplateSpec {
     let references = References::of(recipe, input.operation, target);
     annotations.extend(files(input).enumerate().map(|(n, property)| (annotation(n), property.value.clone())));
+    annotations.extend(left_alone(recipe));
     let (volumes, mounts) = mounted(recipe, input, &references).into_iter().unzip();
     let container = container(recipe, input, &references, mounts);
     PodTemplateSpec {
@@ -121,7 +122,7 @@ pub(super) fn pod(
             automount_service_account_token: Some(false),
             service_account_name: references.account.cloned(),
             image_pull_secrets: pull_secrets(recipe, target),
-            node_selector: (!recipe.node_selector.is_empty()).then(|| recipe.node_selector.clone()),
+            node_selector: node_selector(recipe),
             affinity: nodes(target),
             tolerations: tolerations(recipe, input.operation, target),
             priority_class_name: recipe.priority_class.clone(),
@@ -134,6 +135,24 @@ pub(super) fn pod(
             ..PodSpec::default()
         }),
     }
+}
+
+/// Returns the annotations by which autoscalers leave the node alone, without those that the admin's template has.
+fn left_alone(recipe: &Recipe) -> impl Iterator<Item = (String, String)> {
+    let metadata = recipe.pod_template.as_ref().and_then(|template| template.metadata.as_ref());
+    let theirs = metadata.and_then(|metadata| metadata.annotations.as_ref());
+    let ours = names::LEFT_ALONE.into_iter();
+    let ours = ours.filter(move |(key, _)| theirs.is_none_or(|theirs| !theirs.contains_key(*key)));
+    ours.map(|(key, value)| (key.to_owned(), value.to_owned()))
+}
+
+/// Returns the labels of the nodes that may take the pod: those of the config, and Linux unless it names another system.
+fn node_selector(recipe: &Recipe) -> Option<BTreeMap<String, String>> {
+    let mut labels = recipe.node_selector.clone();
+    if !recipe.names_os() {
+        labels.insert(names::OS.to_owned(), names::OS_LINUX.to_owned());
+    }
+    (!labels.is_empty()).then_some(labels)
 }
 
 /// Returns the taints that the pod tolerates. A full node, or one that is being emptied, must let in the run that frees

@@ -14,7 +14,7 @@ pub(crate) struct CheckArgs {
     /// The form of the output.
     #[arg(short, long, value_enum, default_value = "table")]
     pub(super) output: Output,
-    /// Check the cluster before the installation: with your rights, and without an orchestrator.
+    /// Check the cluster before the installation: with your rights, and without an orchestrator. Sends its pods as dry runs.
     #[arg(long)]
     pub(super) pre: bool,
     /// Pull each image on a node: starts a pod for each, waits for the image, and deletes the pod.
@@ -26,6 +26,9 @@ pub(crate) struct CheckArgs {
     /// The ServiceAccount of the orchestrator, in its namespace.
     #[arg(long, default_value = "flex-provisioner")]
     pub(super) service_account: String,
+    /// Exit with 0 after warnings, as `helm test` needs it.
+    #[arg(long)]
+    pub(super) tolerate_warnings: bool,
     /// The longest time to wait for each image.
     #[arg(long, default_value = "2m", value_parser = flex_core::config::values::duration)]
     pub(super) timeout: Duration,

@@ -17,7 +17,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 
 use super::args::CheckArgs;
-use super::pull;
+use super::{dry_run, pull};
 use crate::flags::SHIPPED_SHELL;
 use crate::rights::missing_rights;
 use crate::{beside, leader};
@@ -68,7 +68,9 @@ pub(super) async fn lines(client: &Client, identity: &Identity, args: &CheckArgs
     }
     lines.push(or_unknown("default class", default_classes(client).await, |names| preflight::default_classes(&names)));
     let mut images: BTreeSet<String> = args.images.iter().cloned().collect();
-    if !args.pre {
+    if args.pre {
+        lines.extend(dry_run::lines(client, identity, args.images.first().map(String::as_str)).await);
+    } else {
         lines.push(leader(client, identity).await);
         match beside::classes(client, identity).await {
             Ok(classes) => {

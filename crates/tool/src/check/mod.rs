@@ -2,6 +2,7 @@
 
 mod args;
 mod collect;
+mod dry_run;
 mod pull;
 
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ pub(super) fn check(args: CheckArgs) -> anyhow::Result<ExitCode> {
     }
     Ok(ExitCode::from(match lines.iter().map(|line| line.mark).max() {
         None | Some(Mark::Ok) => 0,
+        Some(Mark::Warning) if args.tolerate_warnings => 0,
         Some(Mark::Warning) => 1,
         Some(Mark::Failed) => 2,
     }))

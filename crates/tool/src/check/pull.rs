@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use flex_contract::names;
 use flex_core::preflight::ImageState;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
@@ -61,6 +62,7 @@ pub(super) async fn pull(
             "restartPolicy": "Never",
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
+            "nodeSelector": { names::OS: names::OS_LINUX },
             "tolerations": [{ "operator": "Exists" }],
             "securityContext": { "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": { "type": "RuntimeDefault" } },
             "containers": [{

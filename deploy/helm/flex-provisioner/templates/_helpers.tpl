@@ -44,6 +44,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- dict "list" ($names | uniq) | toYaml }}
 {{- end }}
 
+{{/* The account of the orchestrator. */}}
+{{- define "flex-provisioner.account" -}}{{ .Values.serviceAccount.name | default .Values.name }}{{- end }}
+
 {{/* `true` where the platform assigns the user ids of pods. */}}
 {{- define "flex-provisioner.assignsUsers" -}}
 {{- $enabled := .Values.openshift.enabled | toString }}
@@ -53,6 +56,49 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{/* The names of the orchestrator, which classes have to use. */}}
 {{- define "flex-provisioner.provisioner" -}}{{ .Values.provisionerName | default "flex-provisioner.io" }}{{- end }}
 {{- define "flex-provisioner.plugin" -}}{{ .Values.pluginName | default "kubernetes.io/flex-provisioner" }}{{- end }}
+
+{{/*
+What the orchestrator's pod and the pods of hooks share: account, Secrets for pulling, place and security, as fields of a pod.
+*/}}
+{{- define "flex-provisioner.pod" -}}
+{{- $security := .Values.podSecurityContext }}
+{{- if include "flex-provisioner.assignsUsers" . }}{{ $security = omit $security "runAsUser" "runAsGroup" "fsGroup" }}{{ end -}}
+serviceAccountName: {{ include "flex-provisioner.account" . }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with (include "flex-provisioner.pullSecrets" . | fromYaml).list }}
+imagePullSecrets:
+{{- range . }}
+- name: {{ . }}
+{{- end }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.hostAliases }}
+hostAliases:
+{{- toYaml . | nindent 0 }}
+{{- end }}
+{{- with $security }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The image of the orchestrator and of the tool. */}}
+{{- define "flex-provisioner.ownImage" -}}
+{{- include "flex-provisioner.image" (dict
+  "registry" (.Values.global.imageRegistry | default .Values.image.registry)
+  "repository" .Values.image.repository
+  "tag" (.Values.image.tag | default .Chart.AppVersion)
+  "digest" .Values.image.digest) }}
+{{- end }}
 
 {{/* Refuses another name alone. Two orchestrators with the same identity would end each other's attempts. */}}
 {{- define "flex-provisioner.verifyNames" -}}

@@ -189,8 +189,9 @@ keys! {
     }
 
     /// Labels of the nodes on which the pod may run.
+    /// Unless the config names `kubernetes.io/os`, they have Linux.
     NODE_SELECTOR = "node-selector", Placement {
-        value: "`key=value`, comma-separated, or a YAML map", default: "any node", example: "storage=yes", section: "",
+        value: "`key=value`, comma-separated, or a YAML map", default: "any node with Linux", example: "storage=yes", section: "",
         errors: [("storage=yes, fast", "has no `=`")],
         affects_volume: yes, follows_class: yes, class_may_set: no, leads_to_backend: no, form: Text,
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, anyhow};
+use flex_core::claim::nodes::matches_config;
 use flex_core::object::ObjectName;
 use flex_core::run::node::Node;
 use flex_desk::setting::{Setting, Site};
@@ -44,10 +45,7 @@ pub(super) async fn site(client: &Client, setting: &Setting, wanted: Option<&str
     }
     let nodes = all::<k8s_openapi::api::core::v1::Node>(Api::all(client.clone()), "").await?;
     let nodes: Vec<Node> = nodes.iter().map(Node::from).collect();
-    let serves = |node: &Node| {
-        let selected = setting.recipe.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
-        selected && setting.class.allowed.allows(&node.labels)
-    };
+    let serves = |node: &Node| matches_config(node, &setting.recipe) && setting.class.allowed.allows(&node.labels);
     let node = chosen(&nodes, serves, wanted).map_err(|why| anyhow!(why))?;
     Ok(Site { node: node.name.clone(), labels: node.labels.clone() })
 }

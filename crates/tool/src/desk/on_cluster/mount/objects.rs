@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use flex_contract::names::LABEL_INSTANCE;
+use flex_contract::names::{LABEL_INSTANCE, OS, OS_LINUX};
 use flex_contract::quantity;
 use flex_desk::conformance::mounts::PART;
 use flex_desk::setting::Setting;
@@ -165,6 +165,7 @@ impl MountPods {
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
             "imagePullSecrets": self.pull_secrets.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>(),
+            "nodeSelector": { OS: OS_LINUX },
             "tolerations": self.tolerations,
             "securityContext": security,
             "containers": [container],
