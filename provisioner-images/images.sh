@@ -209,6 +209,7 @@ labels() { # NAME
 }
 
 # The check in a Dockerfile runs programs of the image. This machine's kernel must know who runs those of other processors.
+# The exit code 69 tells a caller that can go on without these images.
 assert_emulation() { # NAME
     [[ -n $foreign ]] && grep -q '^RUN ' "$(dockerfile "$1")" || return 0
     grep -qs enabled "/proc/sys/fs/binfmt_misc/qemu-${CARGO_BUILD_TARGET%%-*}" && return
@@ -216,7 +217,7 @@ assert_emulation() { # NAME
     say "on Debian: apt-get install qemu-user-static, which registers itself where systemd runs; elsewhere, as root:"
     say "  mount -t binfmt_misc none /proc/sys/fs/binfmt_misc"
     say "  cat /usr/lib/binfmt.d/qemu-${CARGO_BUILD_TARGET%%-*}.conf >/proc/sys/fs/binfmt_misc/register"
-    exit 1
+    exit 69
 }
 
 # Prints one text for all inputs: names, modes, link targets and contents, not times.

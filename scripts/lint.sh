@@ -395,6 +395,7 @@ check "what the chart takes from other files" python3 scripts/chart.py --check
 check "tests that pages name" named_tests
 check "pages for users name no tests" no_named_tests
 check "names of failed tests" scripts/failed_test.sh
+check "the scripts of a release" scripts/release/release_test.sh
 check "links" scripts/links.py
 check "pages of the manual" scripts/book.py --check
 check "planted circles between files" scripts/layers.py --self-test
