@@ -3,7 +3,7 @@
 # CLUSTER names the cluster of demo, cluster-up and cluster-down, if you want more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-it test-busy test-cinder test-csi test-e2e-suite test-faults test-versions test-upgrade test-docs dashboard soak bench lint chart images push manifests release cluster-up cluster-down clean
+.PHONY: help demo test test-it test-busy test-cinder test-csi test-e2e-suite test-faults test-versions test-upgrade test-docs dashboard soak bench lint chart images push manifests release reproducible cluster-up cluster-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -72,6 +72,9 @@ manifests: ## install.yaml, quickstart.yaml and the configs for REGISTRY=..., in
 
 release: ## VERSION=0.1.0: programs, images, chart and manifests to publish, into dist; ARCHITECTURES='amd64' for one
 	@scripts/release/release.sh --version '$(VERSION)' --registry '$(REGISTRY)' --architectures '$(ARCHITECTURES)'
+
+reproducible: ## the release of the last commit, built twice in two folders: both must have the same bytes
+	@scripts/release/reproducible.sh --registry '$(REGISTRY)' --architectures '$(ARCHITECTURES)'
 
 cluster-up: ## a cluster with the orchestrator, NODES=2 for two nodes; the last line is the path of its kubeconfig
 	@scripts/cluster-up.sh $(CLUSTER)
