@@ -13,11 +13,6 @@ fail() { # WHAT IS WRONG, WHAT TO DO ABOUT IT...
     exit 1
 }
 
-# Prints the sha256 of a file, on Linux and on macOS.
-sum_of() { # FILE
-    if command -v sha256sum >/dev/null; then sha256sum "$1"; else shasum -a 256 "$1"; fi | cut -d' ' -f1
-}
-
 # Prints where this project and its images are, once they are published. Cargo.toml alone names both places.
 repository() { sed -n 's/^repository = "\(.*\)"$/\1/p' Cargo.toml; }
 default_registry() { sed -n '/^\[workspace\.metadata\.release\]/,/^$/s/^registry = "\(.*\)"$/\1/p' Cargo.toml; }

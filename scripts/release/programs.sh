@@ -39,7 +39,8 @@ begin() { # PROGRAM NAME: makes the folder of an archive
 
 # Lets the tool print its completions under a name, by which they belong to this name, and its pages of the manual.
 texts() { # NAME
-    local shell into=$work/$1 called=$work/called/$1
+    local shell into=$work/$1 called
+    called=$work/called/$1$(ending)
     mkdir -p "$work/called" "$into/completions"
     cp "$speaking" "$called"
     chmod 0755 "$called"

@@ -118,6 +118,10 @@ expected='builds:excluded fake:required inside:required macro:excluded of_macro:
 grep -q '"pkg:deb/debian/jq@1%3A1.6-2%2Bdeb12?arch=arm64&distro=debian-12"' "$work/dist/sbom/image-shell-arm64.cdx.json" ||
     fail "the parts of an image lack its Debian package"
 
+# Each architecture has its name of cargo, and no other one is taken.
+[[ $(scripts/release/cross.sh --target arm64) == aarch64-unknown-linux-gnu ]] || fail "cross.sh does not know arm64"
+! scripts/release/cross.sh riscv64 true 2>/dev/null || fail "cross.sh compiles for an architecture that no release has"
+
 # krew's manifest has the archives that are there, and no others.
 grep -q 'kubectl-flex-linux-arm64' "$work/dist/flex.yaml" || fail "flex.yaml lacks arm64"
 ! grep -q 'darwin\|"0000' "$work/dist/flex.yaml" || fail "flex.yaml names an archive that is not there"
