@@ -43,6 +43,14 @@ read_arguments "$@"
 [[ ${wanted#v} == "$version" ]] ||
     fail "Cargo.toml has version $version, not $wanted" "write it there, and run scripts/version.sh --write"
 scripts/version.sh --check || exit 1
+# A name that a registry would refuse is refused before anything is built.
+check_registry() { # REGISTRY
+    local chosen=$1
+    # shellcheck source=scripts/registry.sh
+    source scripts/registry.sh
+    read_options "make release VERSION=$version REGISTRY=registry.example.org/team" --registry "$chosen"
+}
+(check_registry "$registry") || exit 1
 [[ -n $architectures ]] || fail "no architecture is given"
 for architecture in $architectures; do scripts/release/cross.sh --target "$architecture" >/dev/null || exit 1; done
 
