@@ -27,7 +27,8 @@ repository=${path:+$path/}flex-provisioner
 
 digest_of() { # IMAGE
     local digest
-    digest=$(awk -v start="$registry/$1:$version@" 'index($0, start) == 1 { print substr($0, length(start) + 1) }' "$out/images.txt")
+    digest=$(awk -v start="$registry/$1:$version@" 'index($0, start) == 1 { print substr($0, length(start) + 1) }' \
+        "$out/images.txt")
     [[ -n $digest ]] || fail "$out/images.txt has no image $registry/$1:$version"
     echo "$digest"
 }
@@ -36,7 +37,8 @@ digest_of() { # IMAGE
 name_registry() { # CHART
     sed -i -e "s#^  registry: localhost\$#  registry: $host#" \
         -e "s#^  repository: flex-provisioner/flex-provisioner\$#  repository: $repository#" "$1/values.yaml"
-    sed -i -e "s#default \`\"localhost\"\`#default \`\"$host\"\`#" \
+    sed -i -e "s#deploy/helm/flex-provisioner --#oci://$registry/charts/flex-provisioner --version $version --#" \
+        -e "s#default \`\"localhost\"\`#default \`\"$host\"\`#" \
         -e "s#default \`\"flex-provisioner/flex-provisioner\"\`#default \`\"$repository\"\`#" "$1/README.md"
     sed -i -e "s#localhost/flex-provisioner/#$registry/#" "$1/Chart.yaml"
     if grep -rn "localhost/\|registry: localhost" "$1" >&2 || ! grep -q "^  registry: $host\$" "$1/values.yaml"; then
