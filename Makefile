@@ -3,7 +3,7 @@
 # CLUSTER names the cluster of demo, cluster-up and cluster-down, if you want more than one.
 CLUSTER ?= demo
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-it test-busy test-cinder test-csi test-e2e-suite test-faults test-versions test-upgrade test-docs recording dashboard soak bench lint chart images push manifests cluster-up cluster-down clean
+.PHONY: help demo test test-it test-busy test-cinder test-csi test-e2e-suite test-faults test-versions test-upgrade test-docs recording dashboard soak bench lint chart images push manifests release reproducible cluster-up cluster-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -73,6 +73,12 @@ push: ## brings the images to REGISTRY=registry.example.org/team and writes the 
 manifests: ## install.yaml, quickstart.yaml and the configs for REGISTRY=..., into build/install
 	@scripts/manifests.sh $(files)
 
+release: ## VERSION=0.1.0: programs, images, chart and manifests to publish, into dist; ARCHITECTURES='amd64' for one
+	@scripts/release/release.sh --version '$(VERSION)' --registry '$(REGISTRY)' --architectures '$(ARCHITECTURES)'
+
+reproducible: ## the release of the last commit, built twice in two folders: both must have the same bytes
+	@scripts/release/reproducible.sh --registry '$(REGISTRY)' --architectures '$(ARCHITECTURES)'
+
 cluster-up: ## a cluster with the orchestrator, NODES=2 for two nodes; the last line is the path of its kubeconfig
 	@scripts/cluster-up.sh $(CLUSTER)
 
@@ -80,4 +86,4 @@ cluster-down: ## ends the cluster of cluster-up; directories of volumes that sti
 	@scripts/cluster-down.sh $(CLUSTER)
 
 clean: ## removes what was built here; the Kubernetes binary in ~/.cache/flex-provisioner stays
-	rm -rf target build
+	rm -rf target build dist

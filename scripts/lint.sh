@@ -443,6 +443,7 @@ check "planted mistakes in workflows" scripts/workflows.py --self-test
 check "workflows" workflows
 check "versions of the manual" scripts/pages_test.sh
 check "the action for vendors" action_for_vendors
+check "the scripts of a release" scripts/release/release_test.sh
 check "links" scripts/links.py
 check "pages of the manual" scripts/book.py --check
 check "planted circles between files" scripts/layers.py --self-test
