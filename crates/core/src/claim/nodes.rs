@@ -91,7 +91,7 @@ pub fn matches_config(node: &Node, recipe: &Recipe) -> bool {
     let selected = |selector: &BTreeMap<String, String>| {
         selector.iter().all(|(key, value)| node.labels.get(key).is_some_and(|label| label == value))
     };
-    (has_system(node) || recipe.names_os())
+    has_system(node, recipe)
         && selected(&recipe.node_selector)
         && selector.is_none_or(selected)
         && required.is_none_or(|required| is_within(node, required))
@@ -99,8 +99,9 @@ pub fn matches_config(node: &Node, recipe: &Recipe) -> bool {
 
 /// Checks whether a node has the operating system of runs. A node without the label counts as one that has it, because
 /// the kubelet writes the label: such a node has none yet.
-fn has_system(node: &Node) -> bool {
-    node.labels.get(names::OS).is_none_or(|system| system == names::OS_LINUX)
+fn has_system(node: &Node, recipe: &Recipe) -> bool {
+    let label = node.labels.get(names::OS);
+    recipe.system().zip(label).is_none_or(|(wanted, label)| wanted == label)
 }
 
 /// Checks a node against a selector. The terms are alternatives. Each may select by labels and by the name, which is a
@@ -228,6 +229,7 @@ mod tests {
             ("node-selector", "kubernetes.io/os=windows"),
             ("pod-template", "spec: {nodeSelector: {kubernetes.io/os: windows}, containers: []}"),
             ("pod-template", affinity.as_str()),
+            ("pod-template", "spec: {os: {name: windows}, containers: []}"),
         ] {
             let recipe = recipe(&[named]);
             assert!(accepts_run(&windows, &recipe) && !accepts_run(&linux, &recipe), "{named:?}");

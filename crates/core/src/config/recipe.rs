@@ -158,19 +158,21 @@ impl Recipe {
         node.filter(|_| self.placement == Placement::SelectedNode)
     }
 
-    /// Checks whether the config itself says which operating system its runs need: by `node-selector`, or in
-    /// `pod-template` by `nodeSelector`, a required node affinity or `os`. Otherwise they need Linux.
-    pub fn names_os(&self) -> bool {
+    /// Returns the operating system that nodes need for the runs, as their label says it: Linux, unless `os` of the
+    /// `pod-template` is another. Returns `None` if the config has a requirement of its own for this label: by
+    /// `node-selector`, or in `pod-template` by `nodeSelector` or a required node affinity.
+    pub fn system(&self) -> Option<&str> {
         let spec = self.pod_template.as_ref().and_then(|template| template.spec.as_ref());
         let selector = spec.and_then(|spec| spec.node_selector.as_ref());
         let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
         let required = affinity.and_then(|nodes| nodes.required_during_scheduling_ignored_during_execution.as_ref());
         let terms = required.into_iter().flat_map(|required| &required.node_selector_terms);
         let mut labels = terms.flat_map(|term| term.match_expressions.iter().flatten());
-        self.node_selector.contains_key(names::OS)
+        let is_required = self.node_selector.contains_key(names::OS)
             || selector.is_some_and(|labels| labels.contains_key(names::OS))
-            || spec.is_some_and(|spec| spec.os.is_some())
-            || labels.any(|label| label.key == names::OS)
+            || labels.any(|label| label.key == names::OS);
+        let of_pod = spec.and_then(|spec| spec.os.as_ref()).map_or(names::OS_LINUX, |os| os.name.as_str());
+        (!is_required).then_some(of_pod)
     }
 
     /// Returns the version of this class, `namespace/name@hash`, as claims and Jobs carry it.

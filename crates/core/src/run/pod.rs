@@ -146,11 +146,11 @@ fn left_alone(recipe: &Recipe) -> impl Iterator<Item = (String, String)> {
     ours.map(|(key, value)| (key.to_owned(), value.to_owned()))
 }
 
-/// Returns the labels of the nodes that may take the pod: those of the config, and Linux unless it names another system.
+/// Returns the labels of the nodes that may take the pod: those of the config, and its system.
 fn node_selector(recipe: &Recipe) -> Option<BTreeMap<String, String>> {
     let mut labels = recipe.node_selector.clone();
-    if !recipe.names_os() {
-        labels.insert(names::OS.to_owned(), names::OS_LINUX.to_owned());
+    if let Some(system) = recipe.system() {
+        labels.insert(names::OS.to_owned(), system.to_owned());
     }
     (!labels.is_empty()).then_some(labels)
 }
