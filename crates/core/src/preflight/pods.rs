@@ -33,7 +33,7 @@ pub fn shipped(identity: &Identity, image: Option<&str>) -> Vec<ShippedPod> {
     let deployment: Deployment = document(DEPLOYMENT, "Deployment");
     let keeper: DaemonSet = document(HOSTPATH, "DaemonSet");
     let config: ConfigMap = document(HOSTPATH, "ConfigMap");
-    let plain = [("image".to_owned(), image.unwrap_or("localhost/image").to_owned())];
+    let plain = [("image".to_owned(), "localhost/image".to_owned())];
     let on_node = config.data.into_iter().flatten().filter(|(key, _)| !OF_OTHERS.contains(&key.as_str()));
     let template = |spec: Option<PodTemplateSpec>| spec.unwrap_or_default();
     let all = [
@@ -89,6 +89,8 @@ pub fn answer(code: u16, message: &str) -> Answer {
     match code {
         _ if message.contains("error looking up service account") => Answer::TooEarly,
         _ if message.contains(" cannot create resource ") => Answer::Unknown,
+        // A webhook with side effects answers no dry run.
+        _ if message.contains("does not support dry run") => Answer::Unknown,
         401 | 404 | 409 | 429 | 502..=504 => Answer::Unknown,
         _ => Answer::Refuses,
     }

@@ -142,9 +142,11 @@ async fn serves(client: &Client, group_version: &str, resource: &str) -> kube::R
 }
 
 async fn taken_names(client: &Client, identity: &Identity) -> kube::Result<TakenNames> {
-    let driver = Api::<CSIDriver>::all(client.clone()).get_opt(&identity.provisioner).await?;
-    let foreign_driver =
-        driver.is_some_and(|driver| driver.labels().get(names::LABEL_INSTANCE) != Some(&identity.instance));
+    // The orchestrator's account may list these, and get none.
+    let named = ListParams::default().fields(&format!("metadata.name={}", identity.provisioner));
+    let is_foreign = |driver: CSIDriver| driver.labels().get(names::LABEL_INSTANCE) != Some(&identity.instance);
+    let drivers = pages::all(&Api::<CSIDriver>::all(client.clone()), named, is_foreign).await?;
+    let foreign_driver = drivers.contains(&true);
     let named = ListParams::default().fields(&format!("metadata.name={}", identity.lease().name));
     let leases = pages::all(&Api::<Lease>::all(client.clone()), named, |lease| lease.namespace()).await?;
     let namespaces = leases.into_iter().flatten();
