@@ -21,7 +21,7 @@ fn nodes(ring: &Ring) -> Api<Node> {
 }
 
 async fn node(ring: &Ring, name: &str, host: &str) {
-    let node = json!({ "metadata": { "name": name, "labels": { names::HOSTNAME: host } } });
+    let node = json!({ "metadata": { "name": name, "labels": { names::HOSTNAME: host, names::OS: names::OS_LINUX } } });
     nodes(ring).create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
 }
 

@@ -131,7 +131,7 @@ async fn zones() -> Ring {
     let mut ring = Ring::without_orchestrator(&[]).await;
     let nodes: Api<Node> = Api::all(ring.client.clone());
     for (name, zone) in [("n1", "a"), ("n2", "b"), ("n3", "b")] {
-        let node = json!({ "metadata": { "name": name, "labels": { names::HOSTNAME: name, ZONE: zone } } });
+        let node = json!({ "metadata": { "name": name, "labels": { names::HOSTNAME: name, names::OS: names::OS_LINUX, ZONE: zone } } });
         nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     }
     ring.run().await;

@@ -62,7 +62,8 @@ async fn deleted_on_renamed(ring: &Ring, snapshot: &str) {
 async fn rename(ring: &Ring) {
     let nodes: Api<Node> = Api::all(ring.client.clone());
     nodes.delete("n1", &DeleteParams::default()).await.unwrap();
-    let node = json!({ "metadata": { "name": "n1-new", "labels": { names::HOSTNAME: "n1" } } });
+    let node =
+        json!({ "metadata": { "name": "n1-new", "labels": { names::HOSTNAME: "n1", names::OS: names::OS_LINUX } } });
     nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
 }
 

@@ -47,7 +47,7 @@ impl FullNodes {
             let now = jiff::Timestamp::now().to_string();
             let ready = json!({ "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now });
             let node = json!({
-                "metadata": { "name": name, "labels": { names::HOSTNAME: name } },
+                "metadata": { "name": name, "labels": { names::HOSTNAME: name, names::OS: names::OS_LINUX } },
                 "spec": { "taints": [{ "key": TAINT, "effect": "NoSchedule" }] },
             });
             nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
