@@ -15,7 +15,7 @@ readonly chart=deploy/helm/flex-provisioner/Chart.yaml
 readonly plugin=deploy/krew/flex.yaml
 # Where the plugin's manifest names a version: by itself, and in the addresses of its archives.
 readonly of_plugin='(^  version: |/releases/download/)v[0-9A-Za-z.-]+'
-# Crates of ours that crates.io has. Cargo asks for the version of each.
+# Crates of ours for crates.io. Cargo asks for the version of each.
 readonly of_crate='^(flex-[a-z]+ = \{ path = .*version = ")[^"]+'
 # Images of ours with a version of three parts. Those of the cluster of the tests have a version of one part.
 readonly image='(localhost/flex-provisioner/[a-z-]+):[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]*[0-9A-Za-z])?'

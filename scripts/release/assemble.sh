@@ -2,27 +2,28 @@
 # Writes the parts of a release that follow from its archives and images: manifests, chart, krew's manifest, changes, sums.
 # A build server calls it again after it has added archives of other systems.
 #
-#   assemble.sh --registry HOST/PATH --architectures 'amd64 arm64' --out DIR
+#   assemble.sh --architectures 'amd64 arm64' --out DIR
 #
-# DIR has the archives, and what images.sh wrote. The variables FLEX_REVISION and SOURCE_DATE_EPOCH name the commit and its
+# DIR has the archives, and what images.sh wrote, with the registry in images.txt. The variables FLEX_REVISION and SOURCE_DATE_EPOCH name the commit and its
 # time; the default is the last commit.
 # shellcheck source=scripts/release/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-registry='' architectures='' out=''
+architectures='' out=''
 while (($# > 1)); do
     case $1 in
-        --registry) registry=$2 ;;
         --architectures) architectures=$2 ;;
         --out) out=$2 ;;
         *) fail "unknown argument $1" ;;
     esac
     shift 2
 done
-if (($# > 0)) || [[ -z $registry || -z $architectures || -z $out ]]; then
-    fail "usage: assemble.sh --registry HOST/PATH --architectures 'amd64 arm64' --out DIR"
+if (($# > 0)) || [[ -z $architectures || -z $out ]]; then
+    fail "usage: assemble.sh --architectures 'amd64 arm64' --out DIR"
 fi
 version=$(scripts/version.sh)
+registry=$(head -n 1 "$out/images.txt")
+registry=${registry%/*}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 FLEX_REVISION=${FLEX_REVISION:-$(git rev-parse HEAD)}
 export SOURCE_DATE_EPOCH FLEX_REVISION

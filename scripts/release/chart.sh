@@ -41,7 +41,7 @@ name_registry() { # CHART
         -e "s#default \`\"localhost\"\`#default \`\"$host\"\`#" \
         -e "s#default \`\"flex-provisioner/flex-provisioner\"\`#default \`\"$repository\"\`#" "$1/README.md"
     sed -i -e "s#localhost/flex-provisioner/#$registry/#" "$1/Chart.yaml"
-    if grep -rn "localhost/\|registry: localhost" "$1" >&2 || ! grep -q "^  registry: $host\$" "$1/values.yaml"; then
+    if grep -rn "localhost/\|registry: localhost\$" "$1" >&2 || ! grep -q "^  registry: $host\$" "$1/values.yaml"; then
         fail "the chart still names an image that only this machine has" "chart.sh no longer knows how its files name images"
     fi
 }

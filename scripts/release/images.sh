@@ -30,7 +30,8 @@ build() { # ARCHITECTURE NAME PROGRAM...
     target=$(scripts/release/cross.sh --target "$architecture")
     archive=$(CARGO_BUILD_TARGET=$target FLEX_PROFILE=release provisioner-images/images.sh --no-build "$name") || return
     for program in "$@"; do parts+=("$out/sbom/$program-linux-$architecture.cdx.json"); done
-    scripts/release/sbom.py image "$archive" "$name" "$version" "${parts[@]}" >"$out/sbom/image-$name-$architecture.cdx.json"
+    scripts/release/sbom.py image "$archive" "$name" "$version" "${parts[@]}" \
+        >"$out/sbom/image-$name-$architecture.cdx.json" || return
     echo "$archive"
 }
 

@@ -4,7 +4,7 @@
 #   publish.sh [DIR] [--registry HOST/PATH] [--insecure]
 #
 #   DIR           the default is dist
-#   --registry    another registry, such as that of a closed network; the digests stay the same
+#   --registry    another registry, such as that of a closed network; manifests and chart still name the first one
 #   --insecure    the registry speaks plain HTTP, or its certificate is not verified
 #
 # Credentials are those of `skopeo login HOST` and `helm registry login HOST`. The chart goes to HOST/PATH/charts, because the
@@ -42,4 +42,6 @@ while IFS=@ read -r reference _; do
 done <"$dist/images.txt"
 "$(scripts/helm.sh)" push "${push[@]}" "$dist"/flex-provisioner-[0-9]*.tgz "oci://$registry/charts" >&2 ||
     fail "helm could not push the chart (its output is above)" "if it was refused: helm registry login ${registry%%/*}"
-say "pushed; a class by two flags: helm install flex-provisioner oci://$registry/charts/flex-provisioner"
+image=$registry/flex-provisioner
+say "pushed; to install: helm install flex-provisioner oci://$registry/charts/flex-provisioner" \
+    "--set image.registry=${image%%/*} --set image.repository=${image#*/}"

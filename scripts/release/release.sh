@@ -117,7 +117,7 @@ list_parts
 status=0
 scripts/release/images.sh --registry "$registry" --architectures "$architectures" --out "$out" || status=$?
 ((status == 0 || status == 69)) || fail "the images could not be built (the output is above)"
-scripts/release/assemble.sh --registry "$registry" --architectures "$architectures" --out "$out"
+scripts/release/assemble.sh --architectures "$architectures" --out "$out"
 scripts/release/verify.sh "$out"
 ((status == 0)) || fail "the release in $out is whole, but has some images for fewer processors than $architectures" \
     "what this machine lacks is named above; ARCHITECTURES=amd64 asks for less"

@@ -4,7 +4,7 @@
 # shellcheck source=scripts/release/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-registry=registry.example/team
+registry=localhost:5000/team
 version=$(scripts/version.sh)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -57,7 +57,7 @@ SH
     done < <(provisioner-images/images.sh --list)
 }
 
-assemble() { scripts/release/assemble.sh --registry "$registry" --architectures 'amd64 arm64' --out "$1"; }
+assemble() { scripts/release/assemble.sh --architectures 'amd64 arm64' --out "$1"; }
 
 # Computes the sums again, so that a check other than that of the sums has to find the damage.
 sum_again() { # DIST
@@ -99,6 +99,11 @@ packed_again() { # ARCHIVE COMMAND...: in the folder of its files, with new sums
 fake_helm
 parts "$work/dist" amd64 arm64 2>"$work/said" || { cat "$work/said"; exit 1; }
 assemble "$work/dist" 2>"$work/said" || { cat "$work/said"; exit 1; }
+# Archives of a Mac, which has no flex-pv, join later.
+mkdir "$work/mac"
+cp "$work/arm64/flex-provisioner" "$work/mac/"
+scripts/release/programs.sh --system darwin-arm64 --programs "$work/mac" --out "$work/dist" --speaking "$work/tool" 2>/dev/null
+assemble "$work/dist" 2>"$work/said" || { cat "$work/said"; exit 1; }
 scripts/release/verify.sh "$work/dist" 2>"$work/said" || { cat "$work/said"; exit 1; }
 grep -q 'image shell: amd64 arm64' "$work/said" || fail "an image is not for both kinds of processors"
 
@@ -123,8 +128,10 @@ grep -q '"pkg:deb/debian/jq@1%3A1.6-2%2Bdeb12?arch=arm64&distro=debian-12"' "$wo
 ! scripts/release/cross.sh riscv64 true 2>/dev/null || fail "cross.sh compiles for an architecture that no release has"
 
 # krew's manifest has the archives that are there, and no others.
-grep -q 'kubectl-flex-linux-arm64' "$work/dist/flex.yaml" || fail "flex.yaml lacks arm64"
-! grep -q 'darwin\|"0000' "$work/dist/flex.yaml" || fail "flex.yaml names an archive that is not there"
+for system in linux-arm64 darwin-arm64; do
+    grep -q "kubectl-flex-$system" "$work/dist/flex.yaml" || fail "flex.yaml lacks $system"
+done
+! grep -q 'darwin-amd64\|"0000' "$work/dist/flex.yaml" || fail "flex.yaml names an archive that is not there"
 
 refused 'a file is not what SHA256SUMS says' flip kubectl-flex-linux-arm64.tar.gz
 refused 'a file is not what SHA256SUMS says' flip install.yaml
@@ -145,8 +152,10 @@ refused 'has no page of the manual' packed_again flex-provisioner-linux-arm64.ta
 refused 'holds a program of other processors' packed_again flex-pv-linux-arm64.tar.gz cp "$work/amd64/flex-pv" flex-pv
 refused "the chart's appVersion is not" packed_again "flex-provisioner-$version.tgz" \
     sed -i 's/^appVersion: .*/appVersion: 9.9.9/' flex-provisioner/Chart.yaml
-refused 'names an image that only the building machine has' packed_again configs.tar.gz \
-    sed -i 's#registry.example/team/#localhost/flex-provisioner/#' configmaps/nfs.yaml
+refused 'the chart names an image that only the building machine has' packed_again "flex-provisioner-$version.tgz" \
+    sed -i 's/^  registry: .*/  registry: localhost/' flex-provisioner/values.yaml
+refused 'configs names an image that only the building machine has' packed_again configs.tar.gz \
+    sed -i "s#$registry/#localhost/flex-provisioner/#" configmaps/nfs.yaml
 if [[ $(dpkg --print-architecture 2>/dev/null) == amd64 ]]; then
     fakes program amd64 9.9.9 "$work/other"
     refused 'is of another version' packed_again flex-pv-linux-amd64.tar.gz cp "$work/other" flex-pv

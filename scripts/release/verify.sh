@@ -112,7 +112,7 @@ chart() {
     for key in version appVersion; do
         grep -qE "^$key: \"?${version//./\\.}\"?\$" "$into/flex-provisioner/Chart.yaml" || bad "the chart's $key is not $version"
     done
-    ! grep -rnE 'localhost/|registry: localhost' "$into" >&2 || bad "the chart names an image that only the building machine has"
+    ! grep -rnE 'localhost/|registry: localhost$' "$into" >&2 || bad "the chart names an image that only the building machine has"
     while read -r digest; do
         grep -qF "@$digest" "$dist/images.txt" || bad "values.yaml has $digest, which is not in images.txt"
     done < <(grep -oE 'sha256:[0-9a-f]{64}' "$dist/values.yaml")
