@@ -68,7 +68,8 @@ async fn a_delete_run_without_a_volume_asks_as_the_attempts_did() {
         let asked = request(&deletion);
         assert_eq!((asked.node_name.as_str(), asked.attempts_alike), ("n1", zones[0] == zones[1]), "{name}");
         let pod = deletion.spec.clone().unwrap().template.spec.unwrap();
-        assert_eq!((pod.node_name, pod.node_selector), (None, None), "{name}");
+        let labels: Vec<_> = pod.node_selector.into_iter().flatten().map(|(key, _)| key).collect();
+        assert_eq!((pod.node_name, labels.as_slice()), (None, [names::OS.to_owned()].as_slice()), "{name}");
         ring.pod_ends(&deletion, 0, "").await;
         ring.claim_gone(name).await;
     }
