@@ -109,7 +109,7 @@ pub const UNREACHED: &[Unreached] = &[
     rare("claim", "AttributesUnavailable", "the VolumeAttributesClasses exist in all histories"),
     impossible("claim", "SelectedNodeForbidden", "no class has allowedTopologies"),
     rare("claim", "TooManyVolumesTaken", "other claims must take more volumes of one claim than a history has claims"),
-    rare("claim", "FinalizerLost", "no user removes the finalizer of the orchestrator"),
+    rare("claim", "FinalizerLost", "no user removes the annotation by which a claim is held"),
     rare(
         "claim",
         "NoRoomOnRemovedNode",
@@ -168,21 +168,17 @@ pub const UNREACHED: &[Unreached] = &[
     rare("content", "DeletedButRetained", "an admin must delete the content of a retained snapshot"),
     rare("content", "Unbound", "a content must be restored without the UID of its VolumeSnapshot, and not be ready"),
     // Scheduling gates.
-    impossible("gate", "JobIsEvidence", "the simulated API server does not say who wrote a Job"),
+    rare("gate", "JobIsEvidence", "a backup tool must restore a Job while its former volume waits for evidence"),
     // Late runs.
     rare(
         "late-run",
         "RunRestored",
         "the clock of a replica must be ten minutes behind that of the API server when it asks for a late run's Job",
     ),
-    rare(
-        "late-run",
-        "RunIsEvidence",
-        "the clock of a replica must be ten minutes behind that of the API server when it asks for a late run's Job, or the Job must name a node, and the run must succeed",
-    ),
     rare("late-run", "RecipeUnknown", "the stored recipe must be lost before the late run ends"),
-    rare("late-run", "MayBeKept", "a Job must be created after a claim with the policy Retain is gone"),
-    rare("late-run", "RunInProgress", "a Job must be created after its claim is gone"),
+    rare("late-run", "MayBeKept", "a Job must be created after a content with the policy Retain is gone"),
+    rare("late-run", "RunInProgress", "a Job must be created after its content is gone"),
+    rare("late-run", "DeleteRunDue", "a Job must be created after its content is gone"),
     impossible("late-run", "StorageDeleted", NO_ENVIRONMENT),
     impossible("late-run", "DeleteRunStuck", NO_ENVIRONMENT),
     impossible("late-run", "DeleteRunInProgress", NO_ENVIRONMENT),
@@ -239,6 +235,7 @@ pub const UNREACHED: &[Unreached] = &[
         "a pod must outlive its Job while a user requests other attributes",
     ),
     rare_run("volume", "size", "RunUnreachable", "a node must be lost while an expand run is on it"),
+    rare_run("volume", "attributes", "RunUnreachable", "a node must be lost while a modify run is on it"),
     rare_run("content", "snapshot", "RunUnreachable", "a node must be lost while a snapshot run is on it"),
     rare_run("content", "snapshot", "RunStopping", "somebody else must delete the Job of a snapshot run"),
     rare_run(
