@@ -2,11 +2,10 @@
 //! contract without `flex-pv`.
 
 use std::fs;
-use std::process::Command;
 
 use flex_desk::conformance::Case;
 
-use crate::{Answer, Files, judged, without_front};
+use crate::{Files, judged, without_front};
 
 const PYTHON_HELPER: &str = include_str!("../../../../examples/helpers/flexpv.py");
 const PYTHON: &str = include_str!("../../../../examples/helpers/provision.py");
@@ -52,12 +51,7 @@ fn go(files: &Files, helper: &str) -> String {
     for (name, text) in [("go.mod", "module mine\n\ngo 1.21\n"), ("flexpv.go", helper), ("provision.go", GO)] {
         fs::write(files.path(name), text).unwrap();
     }
-    let mut build = Command::new("sh");
-    let path = format!("{}:/usr/local/go/bin", std::env::var("PATH").unwrap_or_default());
-    build.args(["-c", "go build -o provision ."]).current_dir(files.path("")).env("PATH", path);
-    build.env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=mod").env("GOWORK", "off");
-    let answer: Answer = build.output().expect("the shell starts").into();
-    assert_eq!(answer.code, Some(0), "{answer:?}");
+    files.build_go("go build -o provision .");
     files.path("provision")
 }
 

@@ -68,6 +68,16 @@ impl Files {
         path
     }
 
+    /// Builds programs in Go here, by this command.
+    fn build_go(&self, command: &str) {
+        let mut build = Command::new("sh");
+        let path = format!("{}:/usr/local/go/bin", std::env::var("PATH").unwrap_or_default());
+        build.args(["-c", command]).current_dir(self.path("")).env("PATH", path);
+        build.env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=mod").env("GOWORK", "off");
+        let answer: Answer = build.output().expect("the shell starts").into();
+        assert_eq!(answer.code, Some(0), "{answer:?}");
+    }
+
     fn path(&self, name: &str) -> String {
         self.0.path().join(name).to_str().expect("UTF-8").to_owned()
     }

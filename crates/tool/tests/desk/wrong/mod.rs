@@ -16,14 +16,13 @@ mod shell_volumes;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flex_desk::conformance::Case;
 
 use self::row::{By, Edits, Found, Only, Row, edited};
 use crate::front::{self, Stand};
-use crate::{Answer, Files, judged, without_front};
+use crate::{Files, judged, without_front};
 
 /// The config of all programs but those for an array.
 const CONFIG: &str = "crates/tool/tests/desk/wrong/config.yaml";
@@ -96,12 +95,7 @@ fn of_go(wrong: Vec<Row>) -> Kind {
         fs::write(format!("{folder}/main.go"), edited(GO, does, edits)).unwrap();
     }
     fs::write(files.path("go.mod"), "module mine\n\ngo 1.21\n").unwrap();
-    let mut build = Command::new("sh");
-    let path = format!("{}:/usr/local/go/bin", std::env::var("PATH").unwrap_or_default());
-    build.args(["-c", "go build -ldflags='-s -w' -o bin/ ./..."]).current_dir(files.path("")).env("PATH", path);
-    build.env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=mod").env("GOWORK", "off");
-    let answer: Answer = build.output().expect("the shell starts").into();
-    assert_eq!(answer.code, Some(0), "{answer:?}");
+    files.build_go("go build -ldflags='-s -w' -o bin/ ./...");
     let judge = move |does: &str, _: Edits, cases: &[Case]| on_desk(&files.path(&format!("bin/{}", slug(does))), cases);
     Kind { wrong, cases: without_front(), judge: Box::new(judge) }
 }
