@@ -8,18 +8,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 registry='' version='' out=''
-while (($# > 1)); do
-    case $1 in
-        --registry) registry=$2 ;;
-        --version) version=$2 ;;
-        --out) out=$2 ;;
-        *) fail "unknown argument $1" ;;
-    esac
-    shift 2
-done
-if (($# > 0)) || [[ -z $registry || -z $version || -z $out ]]; then
-    fail "usage: chart.sh --registry HOST/PATH --version VERSION --out DIR"
-fi
+read_flags "chart.sh --registry HOST/PATH --version VERSION --out DIR" registry version out -- "$@"
 [[ -f $out/images.txt ]] || fail "$out/images.txt is missing" "build the images first"
 host=${registry%%/*} path=${registry#"${registry%%/*}"}
 path=${path#/}

@@ -9,18 +9,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 registry='' architectures='' out=''
-while (($# > 1)); do
-    case $1 in
-        --registry) registry=$2 ;;
-        --architectures) architectures=$2 ;;
-        --out) out=$2 ;;
-        *) fail "unknown argument $1" ;;
-    esac
-    shift 2
-done
-if (($# > 0)) || [[ -z $registry || -z $architectures || -z $out ]]; then
-    fail "usage: images.sh --registry HOST/PATH --architectures 'amd64 arm64' --out DIR"
-fi
+read_flags "images.sh --registry HOST/PATH --architectures 'amd64 arm64' --out DIR" registry architectures out -- "$@"
 version=$(scripts/version.sh)
 
 # Builds an image for some processors, prints its archive, and lists its parts.

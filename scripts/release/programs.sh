@@ -12,19 +12,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 system='' programs='' out='' speaking='' folders=()
-while (($# > 1)); do
-    case $1 in
-        --system) system=$2 ;;
-        --programs) programs=$2 ;;
-        --out) out=$2 ;;
-        --speaking) speaking=$2 ;;
-        *) fail "unknown argument $1" ;;
-    esac
-    shift 2
-done
-if (($# > 0)) || [[ -z $system || -z $programs || -z $out ]]; then
-    fail "usage: programs.sh --system OS-ARCH --programs FOLDER --out FOLDER [--speaking TOOL]"
-fi
+read_flags "programs.sh --system OS-ARCH --programs FOLDER --out FOLDER [--speaking TOOL]" \
+    system programs out \?speaking -- "$@"
 
 # Prints the ending of programs on this system.
 ending() { if [[ $system == windows-* ]]; then echo .exe; fi; }
