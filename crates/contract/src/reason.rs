@@ -13,7 +13,7 @@ pub struct Reason {
     pub name: &'static str,
     /// The type of the events with this reason.
     pub level: Level,
-    /// What the orchestrator was about to do, or did, in a word.
+    /// The action of the orchestrator, in a word.
     pub action: &'static str,
     /// The kinds of objects that have such events.
     pub on: &'static [Object],
