@@ -36,8 +36,9 @@ pub enum Bug {
     EmptyLists,
     /// Each try to create a Job makes another Job.
     NewJobNames,
-    /// Jobs are deleted before their pods, and no list of the API shows a pod. One of the two alone would not make two
-    /// runs meet, because the orchestrator asks for the pods of a Job that is gone.
+    /// Jobs are deleted before their pods, and nothing shows a pod whose Job is deleted. One of the two alone would not
+    /// make two runs meet: the orchestrator has seen each pod that it has opened, and asks for the pods of a Job that is
+    /// gone.
     BackgroundDeletion,
     /// Only the last of the nodes where storage may be left is recorded.
     NoNodes,
@@ -213,7 +214,10 @@ impl Bug {
                 body["metadata"]["name"] = json!(new);
                 name.name = new;
             }
-            (Bug::BackgroundDeletion, Verb::Delete, Kind::Job) => body["propagationPolicy"] = json!("Background"),
+            (Bug::BackgroundDeletion, Verb::Delete, Kind::Job) => {
+                body["propagationPolicy"] = json!("Background");
+                hide_pods(store, name);
+            }
             (Bug::NoNodes, Verb::Patch, Kind::Claim) if body["metadata"]["annotations"].is_object() => {
                 let nodes = &mut body["metadata"]["annotations"][names::NODES];
                 if let Some(last) = nodes.as_str().and_then(|nodes| nodes.rsplit(',').next()).map(str::to_owned) {
@@ -377,6 +381,16 @@ fn job_left_by_one_member(store: &Store) -> Option<ObjectName> {
     };
     let mut jobs = store.all(Kind::Job).filter(|(_, job)| is_batch(job) && !crate::store::is_deleting(job));
     jobs.find(|(_, job)| members(job).iter().any(|member| has_left(&member.id))).map(|(name, _)| name.clone())
+}
+
+/// Hides the pods of a Job.
+fn hide_pods(store: &mut Store, job: &ObjectName) {
+    let Some(job) = store.get(Kind::Job, job).cloned() else { return };
+    let is_of_job = |pod: &Value| owner_uid(pod) == crate::store::uid(&job);
+    let pods = store.all(Kind::Pod).filter(|(_, pod)| is_of_job(pod));
+    for name in pods.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+        store.hide(Kind::Pod, &name);
+    }
 }
 
 /// Opens a pod for which this holds, as the orchestrator does it.

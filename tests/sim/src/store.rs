@@ -84,6 +84,8 @@ pub struct Store {
     pod_specs: BTreeMap<String, Value>,
     /// The pods from which the orchestrator has removed its gate, by UID, with the UIDs of their Jobs.
     pub opened: BTreeMap<String, String>,
+    /// The objects that `hide` has hidden, by UID.
+    hidden: BTreeSet<String>,
     /// The objects changed since this was last taken.
     pub touched: BTreeSet<(Kind, ObjectName)>,
     /// The time.
@@ -190,6 +192,7 @@ impl Store {
             uids: 0,
             pod_specs: BTreeMap::new(),
             opened: BTreeMap::new(),
+            hidden: BTreeSet::new(),
             touched: BTreeSet::new(),
             time,
         }
@@ -261,7 +264,7 @@ impl Store {
         self.touched.insert((kind, name.clone()));
         self.log[kind as usize].push(Change {
             name: name.clone(),
-            gone,
+            gone: gone || self.hidden.contains(uid(&object)),
             object: object.clone(),
             view: OnceCell::new(),
         });
@@ -304,6 +307,14 @@ impl Store {
     pub fn is_closed(&self, namespace: &str) -> bool {
         let namespace_object = self.get(Kind::Namespace, &ObjectName::new("", namespace));
         namespace == crate::VENDOR && namespace_object.is_none_or(|namespace| is_deleting(namespace))
+    }
+
+    /// Hides an object from the watches, which report that it is gone while it is there. Only a planted bug does this.
+    pub fn hide(&mut self, kind: Kind, name: &ObjectName) {
+        if let Some(object) = self.get(kind, name).cloned() {
+            self.hidden.insert(uid(&object).to_owned());
+            self.log_state(kind, name.clone(), (*object).clone());
+        }
     }
 
     /// Removes an object, whatever its finalizers.
