@@ -104,7 +104,7 @@ fn while_in_use(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: i64) 
     }
     if deletes && is_unprotected {
         let message = format!(
-            "the volume was deleted before its reclaim policy was set to Delete: Kubernetes removes the volume together with its claim, and nobody deletes its storage (id {}); write down where the storage is, and delete it by hand",
+            "the volume was deleted before its reclaim policy was set to Delete: Kubernetes removes the volume together with its claim, and nobody deletes its storage (id {}); write down where the storage is, and delete it by hand when the claim is gone",
             volume.volume_id().unwrap_or_default()
         );
         return Rule::DeletePolicyTooLate.warn(reason::VOLUME_FAILED_DELETE, message);
