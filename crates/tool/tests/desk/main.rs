@@ -88,6 +88,7 @@ fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(flex_provisioner());
     let path = format!("{}:/usr/bin:/bin:/usr/sbin:/sbin", PROGRAMS.display());
     command.args(arguments).env_clear().env("PATH", path).current_dir(root());
+    command.envs(std::env::var_os("TMPDIR").map(|memory| ("TMPDIR", memory)));
     command
 }
 

@@ -61,7 +61,8 @@ pub fn passes(backend: &impl Backend, on_node: &[&str], arguments: &[&str]) {
     for (key, value) in desk.changes() {
         command.args(["--set", &format!("{key}={value}")]);
     }
-    let output = command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").output().unwrap();
+    let memory = std::env::var_os("TMPDIR").map(|memory| ("TMPDIR", memory));
+    let output = command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").envs(memory).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let outcomes = Outcomes::read(&String::from_utf8_lossy(&output.stdout));
     let outcomes = outcomes.unwrap_or_else(|why| panic!("{why}\n{}: {said}", output.status));
