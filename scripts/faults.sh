@@ -68,9 +68,9 @@ small_soak() {
 # Runs one stage with a control plane at a time. Beside others, Kubernetes' controllers would be so late that one history
 # reaches into the next.
 faults_stages() {
-    budget=360 stage 'killed amid real pods' real_pods
-    budget=360 stage 'killed at every write' cut_points
-    budget=60 stage 'a small soak' small_soak
+    budget=390 stage 'killed amid real pods' real_pods
+    budget=680 stage 'killed at every write' cut_points
+    budget=75 stage 'a small soak' small_soak
     budget=60 stage 'what only computes, its rest' joined 'what only computes'
 }
 

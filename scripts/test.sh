@@ -41,7 +41,7 @@ demonstrate() {
 }
 
 # The budget of all stages in seconds, if only Kubernetes was built before.
-export whole=3300
+export whole=4200
 stage 'packages' scripts/setup.sh --packages
 # Linkers, downloads and pip leave a processor idle, which the compilers of Kubernetes and of this project share.
 beside 'Kubernetes and servers' scripts/setup.sh --test
@@ -57,15 +57,15 @@ begin_computing
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-2}
 beside 'with pods' cargo test --workspace --no-fail-fast --test e2e
 export RUST_TEST_THREADS=$((2 * RUST_TEST_THREADS))
-budget=1400 stage 'tests' in_memory cargo test --workspace --no-fail-fast
+budget=2000 stage 'tests' in_memory cargo test --workspace --no-fail-fast
 budget=100 stage 'with pods, the rest' joined 'with pods'
 unset RUST_TEST_THREADS
 # The demonstration waits for its pods.
 # Programs of clouds and drivers with a front before their server take minutes: `make test-cinder` runs them.
 beside 'conformance of slow images' in_memory cargo test --workspace --test desk -- --ignored shipped:: \
     --skip fronted::the_shipped_c --skip fronted::the_shipped_s
-budget=120 stage 'the demonstration' demonstrate
-budget=60 stage 'conformance of slow images, its rest' joined 'conformance of slow images'
+budget=160 stage 'the demonstration' demonstrate
+budget=150 stage 'conformance of slow images, its rest' joined 'conformance of slow images'
 budget=30 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
 # The Cinder image and the stages of faults both wait most of the time.
 beside 'the Cinder image' cargo test --workspace --no-fail-fast --test cinder
