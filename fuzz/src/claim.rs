@@ -107,7 +107,7 @@ fn drawn(draw: &mut Draw<'_>) -> Value {
             3 => spec["volumeAttributesClassName"] = json!(draw.text_or(&["gold"])),
             4 => spec["selector"] = json!({ "matchLabels": { "a": draw.text() } }),
             5 => claim["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
-            _ => claim["metadata"]["finalizers"] = json!([names::CLAIM_FINALIZER]),
+            _ => claim["metadata"]["annotations"][names::HELD] = claim["metadata"]["uid"].clone(),
         }
         return claim;
     }
@@ -165,7 +165,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             volume_generation,
             batch: None,
         });
-        claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+        claim.held = true;
     }
     let tried: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
     let states = [NodeState::Reachable, NodeState::Unreachable, NodeState::NotCached, NodeState::NotFound];
@@ -250,7 +250,7 @@ fn apply(claim: &mut Claim, recipe: &Recipe, step: Step) {
                 volume_generation,
                 batch: None,
             });
-            claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+            claim.held = true;
             claim.nodes_with_storage = nodes;
         }
         Step::StartRun => {

@@ -135,7 +135,7 @@ fn claim(recipe: &Recipe) -> Claim {
         volume_generation: 0,
         batch: None,
     });
-    claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+    claim.held = true;
     claim
 }
 

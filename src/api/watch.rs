@@ -10,6 +10,7 @@ use flex_core::config::effective_config::{EffectiveConfig, revision_name};
 use flex_core::config::modify::{self, VolumeAttributesClass};
 use flex_core::config::script;
 use flex_core::model::grant::{self, ReferenceGrant};
+use flex_core::model::record::{Record, is_record};
 use flex_core::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use flex_core::object::ObjectName;
 use flex_core::run::view::{WarningEvent, seconds};
@@ -355,6 +356,9 @@ fn name_of<K: Resource>(object: &K) -> ObjectName {
 /// content of that hash is not the orchestrator's.
 pub fn stored(object: ControllerRevision) -> Option<Stored> {
     let (name, data) = (object.name_any(), object.data?.0);
+    if is_record(&name) {
+        return Record::read(&object.metadata, &data).map(Stored::Record);
+    }
     let created = seconds(object.metadata.creation_timestamp.as_ref());
     if script::kept_hash(&name).is_some() {
         let text: Arc<str> = script::kept_text(&data)?.into();

@@ -6,6 +6,7 @@ mod claim;
 mod kept_script;
 mod move_in;
 mod pool;
+mod record;
 mod run;
 mod snapshot;
 mod volume;

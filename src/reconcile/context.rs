@@ -12,6 +12,7 @@ use flex_contract::operation::Operation;
 use flex_core::config::Recipe;
 use flex_core::config::classes::{ClassLookup, Identity};
 use flex_core::config::effective_config::hash_of;
+use flex_core::model::claim::Claim;
 use flex_core::model::object_ref::ObjectRef;
 use flex_core::object::ObjectName;
 use flex_core::rules::Rule;
@@ -131,6 +132,10 @@ impl Context {
 
     pub(super) fn emit(&self, about: ObjectRef, event: flex_core::rules::NewEvent) {
         let flex_core::rules::NewEvent { warning, reason, message } = event;
+        // Nobody looks at the events of a record. A finding names the claim that is gone.
+        if about.kind == ObjectRef::RECORD {
+            return tracing::warn!(record = %about.name, reason = reason.name, message, "of a claim that is gone");
+        }
         self.events.emit(about, warning, reason, message);
     }
 
@@ -191,8 +196,9 @@ impl Context {
     }
 
     /// Creates the Job of a run, with the text of its script, the time of the request, the cluster and the gate of its pods. Until
-    /// the watch shows the Job, the run counts as one that may be running.
-    pub(super) async fn create_job(&self, recipe: &Recipe, job: api::Job) -> Result<(), WriteError> {
+    /// the watch shows the Job, the run counts as one that may be running. If it makes volumes for claims, a record follows, and
+    /// the run begins only after both answers.
+    pub(super) async fn create_job(&self, recipe: &Recipe, job: api::Job, claims: &[Claim]) -> Result<(), WriteError> {
         let name = ObjectName::of(&job.metadata);
         // The expectation begins before the Job exists, because the watch may be faster than the answer.
         let term = {
@@ -210,9 +216,11 @@ impl Context {
         if matches!(created, Err(Refused { .. } | NotFound { .. } | Foreign(_) | Incomplete { .. })) {
             self.cluster.update(|index| index.cancel_expectation(&name.name));
         }
-        if let Some(uid) = created? {
-            self.cluster.index_mut().record_answer(uid, term);
+        let Some(uid) = created? else { return Ok(()) };
+        if !claims.is_empty() {
+            self.arm_record(&name.name, claims).await?;
         }
+        self.cluster.index_mut().record_answer(uid, term);
         Ok(())
     }
 

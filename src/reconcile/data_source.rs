@@ -158,7 +158,7 @@ pub(super) fn source_users_of_content(content: &Content, index: &Index) -> Vec<S
     let in_progress = |uid: &str| {
         let claim = index.claim_by_id(uid)?;
         let from_it = claim.data_source.as_ref() == Some(&DataSource::Snapshot(content.snapshot.clone()));
-        (claim.uid == uid && claim.has_finalizer() && from_it).then(|| claim.name.clone())
+        (claim.uid == uid && claim.is_held() && from_it).then(|| claim.name.clone())
     };
     source_users_of(&content.finalizers)
         .map(|uid| SourceUser { uid: uid.to_owned(), in_progress: in_progress(uid) })
@@ -218,7 +218,7 @@ impl SourceClaimObservation {
 pub(super) fn source_users_of_claim(claim: &Claim, index: &Index) -> Vec<SourceUser> {
     let in_progress = |uid: &str| {
         let copy = index.claim_by_id(uid)?;
-        (copy.uid == uid && copy.has_finalizer() && copy.source_claim() == Some(&claim.name)).then(|| copy.name.clone())
+        (copy.uid == uid && copy.is_held() && copy.source_claim() == Some(&claim.name)).then(|| copy.name.clone())
     };
     let copies =
         source_users_of(&claim.finalizers).map(|uid| SourceUser { uid: uid.to_owned(), in_progress: in_progress(uid) });
@@ -237,7 +237,7 @@ pub(super) async fn confirm_done(context: &Context, copies: &[String], of: &str)
         let known = context.cluster.index().claim_by_id(uid).filter(|copy| copy.uid == *uid);
         let in_progress = match known {
             Some(copy) => {
-                context.writes.read_claim(&copy.name).await?.is_some_and(|c| c.uid == *uid && c.has_finalizer())
+                context.writes.read_claim(&copy.name).await?.is_some_and(|c| c.uid == *uid && c.is_held())
             }
             None => context.writes.has_claim(uid).await?,
         };

@@ -97,7 +97,7 @@ fn readers(context: &Context, item: &WorkItem) -> Vec<Reader> {
             let configs = configs_with_capacity(&index.classes());
             configs.iter().filter_map(|name| config(name, reason::CAPACITY_FAILED)).collect()
         }
-        WorkItem::Configs | WorkItem::Gate(_) | WorkItem::SyncProbe | WorkItem::Findings => Vec::new(),
+        WorkItem::Configs | WorkItem::Gate(_) | WorkItem::Record(_) | WorkItem::SyncProbe | WorkItem::Findings => Vec::new(),
     }
 }
 

@@ -15,6 +15,7 @@ mod gates;
 mod objects;
 mod others;
 mod read;
+mod records;
 mod related;
 mod runs;
 mod term;
@@ -42,6 +43,7 @@ use crate::state::pools::Pools;
 pub use crate::state::pools::{PoolObservation, UnknownPool};
 use crate::state::quota::QuotaLedger;
 use crate::state::quota_waiters::QuotaWaiters;
+use crate::state::records::Records;
 use crate::state::removed_jobs::RemovedJobs;
 pub use crate::state::revisions::REVISION_TTL;
 use crate::state::revisions::Revisions;
@@ -85,6 +87,8 @@ pub struct Index {
     answers: Answers,
     /// The runs of which no container has started.
     unstarted: UnstartedRuns,
+    /// The records of runs.
+    records: Records,
     /// The Jobs that somebody deleted while they were in progress.
     removed_jobs: RemovedJobs,
     /// The kinds of snapshot objects that the cluster does not serve, as watches have shown.
@@ -109,6 +113,7 @@ impl Index {
             unseen_writes: UnseenWrites::default(),
             answers: Answers::default(),
             unstarted: UnstartedRuns::default(),
+            records: Records::default(),
             removed_jobs: RemovedJobs::default(),
             absent_snapshot_kinds: BTreeSet::new(),
         }

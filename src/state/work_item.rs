@@ -19,6 +19,8 @@ pub enum WorkItem {
     Batch(String),
     /// The scheduling gate of a Job's pods, by the name of the Job.
     Gate(ObjectName),
+    /// The record of a run, by its name.
+    Record(String),
     /// A VolumeSnapshot.
     Snapshot(ObjectName),
     /// A VolumeSnapshotContent.
@@ -50,6 +52,7 @@ impl InLane for WorkItem {
             WorkItem::Configs
             | WorkItem::Claim(_)
             | WorkItem::Batch(_)
+            | WorkItem::Record(_)
             | WorkItem::Gate(_)
             | WorkItem::Snapshot(_)
             | WorkItem::SyncProbe

@@ -6,8 +6,8 @@ use flex_contract::names;
 use flex_contract::reason;
 use flex_core::model::grant::ReferenceGrant;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::{Api, ResourceExt};
 use orchestrator::kubelet::{nfs_volume, request};
 use orchestrator::nodes::{local_volume, pinned_to};
 use orchestrator::ring::{ADMIN, Ring, WHILE, annotation, uid};
@@ -146,11 +146,11 @@ async fn a_clone_deleted_half_way_unprotects_its_source_also_after_a_crash() {
     assert_eq!(protected_uids(&ring.get_claim("source").await), std::slice::from_ref(&copy));
     ring.kill().await;
     ring.pod_ends(&delete, 0, "").await;
-    // The orchestrator misses the deletion of the clone: the finalizer on the source names a claim that does not exist
-    // any more.
-    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    ring.claims().patch("copy", &PatchParams::default(), &free).await.unwrap();
-    ring.claim_gone("copy").await;
+    // Somebody deletes the record meanwhile: the finalizer on the source names a claim of which nothing is known any more.
+    for record in ring.records_of("copy").await.unwrap() {
+        ring.revisions().delete(&record.name_any(), &DeleteParams::default()).await.unwrap();
+    }
+    ring.claim_vanished("copy").await;
     ring.run().await;
     ring.claim_gone("source").await;
     let delete = ring.job(ADMIN, "delete", &source, 1).await;

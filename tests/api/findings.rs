@@ -144,8 +144,10 @@ async fn orphans_are_reported_and_only_own_ones_are_removed_where_that_is_safe()
     // A claim whose attempt began with a class that does not exist any more, and a claim with a pod without a Job.
     let claim = ring.claim("held", "gone").await;
     let stamp = json!({ "metadata": {
-        "finalizers": ["kubernetes.io/pvc-protection", names::CLAIM_FINALIZER],
-        "annotations": { names::CLAIM_UID: uid(&claim), names::ATTEMPT: "1", names::RECIPE_VERSION: format!("{ADMIN}/c@0123456789abcdef") },
+        "annotations": {
+            names::CLAIM_UID: uid(&claim), names::ATTEMPT: "1", names::HELD: "true",
+            names::RECIPE_VERSION: format!("{ADMIN}/c@0123456789abcdef"),
+        },
     } });
     ring.claims().patch("held", &PatchParams::default(), &Patch::Merge(stamp)).await.unwrap();
     let living = uid(&ring.claim("living", "nobody-s").await);

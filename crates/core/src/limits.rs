@@ -9,6 +9,8 @@
 
 /// The annotations of a batch's pod. The rest of the API's limit is left for annotations of others.
 pub const POD: usize = 252 * 1024;
+/// The claims in the record of a run, about: one more may exceed it. The API's limit for an object is three times as much.
+pub const RECORD: usize = 512 * 1024;
 /// The number of keys of a config with its StorageClass, parameters included.
 pub const KEYS: usize = 300;
 /// One value of a config.

@@ -18,6 +18,7 @@ mod node_list;
 pub mod object_ref;
 pub mod phase;
 pub mod reach;
+pub mod record;
 pub mod snapshot;
 pub mod volume;
 pub mod volume_id;

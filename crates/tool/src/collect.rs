@@ -174,7 +174,7 @@ pub(crate) async fn scripts(client: &Client, identity: &Identity) -> anyhow::Res
     let kept = all::<ControllerRevision>(Api::namespaced(client.clone(), &identity.namespace), &ours).await?;
     let kept = kept.into_iter().filter_map(stored).filter_map(|stored| match stored {
         Stored::Script(KeptScript { hash, text, .. }) => Some((hash, text)),
-        Stored::Recipe(..) => None,
+        Stored::Recipe(..) | Stored::Record(_) => None,
     });
     let configs = configs(client, identity).await?;
     let texts = configs.iter().filter_map(|config| config.data.get(keys::SCRIPT.name));

@@ -146,7 +146,8 @@ async fn of_claim(client: &Client, claim: &Claim, now: i64) -> anyhow::Result<Ve
 /// Returns what has failed for a class, in the namespaces of these users.
 fn of_class(index: &Index, class: &str, namespaces: &UserNamespaces, now: i64) -> Vec<Failed> {
     let claims = index.claims().filter(|claim| claim.class.as_deref() == Some(class) && !claim.is_bound());
-    let claims = claims.filter(|claim| namespaces.has(&claim.name.namespace));
+    // What claims that are gone have left is tried again by itself.
+    let claims = claims.filter(|claim| !claim.is_stand_in() && namespaces.has(&claim.name.namespace));
     let claims = claims.filter_map(|claim| failed_claim(&claim, now));
     let volumes = index.volumes().filter(|volume| volume.class == class && namespaces.has(volume.user_namespace()));
     let volumes = volumes.filter_map(|volume| failed_volume(&volume, now));

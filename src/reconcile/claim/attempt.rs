@@ -170,12 +170,12 @@ pub(super) async fn start_run(
     if let Some(batch) = claim.batch() {
         let (id, attempt, object) = (claim.volume_id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
         let member = Member { id, attempt, object, attributes, is_first };
-        let has_joined = context.add_entry(batch, BatchEntry { member, request, target, recipe: recipe.clone() });
+        let has_joined = context.add_entry(batch, BatchEntry { member, request, target, recipe: recipe.clone(), claim: Some(Box::new(claim.clone())) });
         confirmed.missed_batch = !has_joined;
         return Ok(if has_joined { StepOutcome::End(Requeue::JobCreated) } else { StepOutcome::Again });
     }
     let target = RunTarget { attributes, is_first, ..target };
-    let refusal = match context.create_job(recipe, job::job(recipe, &request, &target)).await {
+    let refusal = match context.create_job(recipe, job::job(recipe, &request, &target), std::slice::from_ref(claim)).await {
         Ok(()) => return Ok(StepOutcome::End(Requeue::JobCreated)),
         Err(WriteError::NotFound { message, .. }) => {
             let cause =

@@ -177,6 +177,9 @@ impl Execution<'_> {
         if let Some(volume) = self.volume(&names::pv_name(&self.claim.volume_id())) {
             self.context.cluster.index_mut().expect_pooled(volume);
         }
+        if !self.context.settle(self.claim).await? {
+            return Ok(StepOutcome::Postponed);
+        }
         self.context.writes.delete_pool_request(&self.claim.name, &self.claim.uid).await?;
         self.refresh().await
     }
@@ -217,6 +220,10 @@ impl Execution<'_> {
         // The PV controller would do it itself, one claim after another.
         if volume.phase != VolumePhase::Bound || self.observation.volumes.lacks_mark(name) {
             context.writes.complete_volume(volume).await?;
+        }
+        // From its mark on the volume says all. Once the claim is bound, somebody may keep the data without the volume's object.
+        if !context.settle(claim).await? {
+            return Ok(StepOutcome::Postponed);
         }
         let stamp = claim.own_stamp().is_none().then(|| stamp_of_ready(context, claim, volume));
         let timeline = bound_timeline(context, claim, self.observation, Some(volume));
@@ -264,7 +271,12 @@ impl Execution<'_> {
         if !nodes.is_empty() {
             return Ok(self.context.writes.set_claim_nodes(self.claim, nodes).await?.into());
         }
-        let released = self.context.writes.remove_claim_finalizer(self.claim, None).await;
+        match self.context.settle(self.claim).await? {
+            true if self.claim.is_stand_in() => return Ok(StepOutcome::End(Requeue::Done)),
+            true => {}
+            false => return Ok(StepOutcome::Postponed),
+        }
+        let released = self.context.writes.release_claim(self.claim, None).await;
         match released {
             Err(error) if !claim_is_gone(self.claim, &error) => Err(error),
             _ => Ok(StepOutcome::End(Requeue::Done)),
@@ -281,13 +293,18 @@ impl Execution<'_> {
         if claim.terminating && self.confirmed.volume.as_ref().is_some_and(is_unseen) {
             return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
         }
+        match context.settle(claim).await? {
+            true if claim.is_stand_in() => return Ok(StepOutcome::End(Requeue::Done)),
+            true => {}
+            false => return Ok(StepOutcome::Postponed),
+        }
         // The PV controller may have bound the volume first. It is the orchestrator's all the same.
         let is_bound = claim.is_bound() && claim.own_stamp().is_some();
         let timeline = is_bound.then(|| {
             let volume = claim.volume_name.as_deref().and_then(|name| self.volume(name));
             bound_timeline(context, claim, self.observation, volume)
         });
-        let released = match context.writes.remove_claim_finalizer(claim, timeline.as_ref()).await {
+        let released = match context.writes.release_claim(claim, timeline.as_ref()).await {
             Err(error) if claim_is_gone(claim, &error) => return Ok(StepOutcome::End(Requeue::Done)),
             released => released?,
         };

@@ -3,6 +3,7 @@
 mod alike;
 mod attempt;
 mod execute;
+pub(super) mod gone;
 mod names;
 mod observe;
 mod observed;
@@ -39,8 +40,11 @@ use crate::state::index::WorkItem;
 pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
     let cached = context.cluster.index().claim(name);
     let Some(mut claim) = cached.map(|claim| (*claim).clone()) else {
-        return crate::reconcile::late_runs::clean_up(context, name).await;
+        return gone::clean_up(context, name).await;
     };
+    if claim.is_stand_in() && !is_gone(context, &claim).await? {
+        return Ok(Requeue::After(RETRY_SOON));
+    }
     if claim.belongs_to_other_instance(&context.identity.instance) {
         return Ok(Requeue::Done);
     }
@@ -129,13 +133,26 @@ impl Reconcile for ClaimReconciler {
     }
 }
 
+/// Checks whether the claim of a stand-in is certainly gone. A watch may be late, so that the API is asked once.
+async fn is_gone(context: &Context, stand_in: &Claim) -> Result<bool, WriteError> {
+    if context.cluster.index().is_gone(&stand_in.uid) {
+        return Ok(true);
+    }
+    let there = context.writes.read_claim(&stand_in.api_name()).await?;
+    let is_gone = there.is_none_or(|there| there.uid != stand_in.uid);
+    if is_gone {
+        context.cluster.index_mut().note_gone(&stand_in.uid);
+    }
+    Ok(is_gone)
+}
+
 /// The time that an external provisioner has for a claim before the claim gets an event about it, in seconds.
 const EVENT_AFTER: i64 = 60;
 
 /// Emits an event on a claim that waits for the external provisioner of a driver. A config here would replace that
 /// provisioner.
 fn left_to_external_provisioner(context: &Context, claim: &Claim) -> Option<Requeue> {
-    if claim.is_bound() || claim.terminating || claim.has_finalizer() || claim.own_stamp().is_some() {
+    if claim.is_bound() || claim.terminating || claim.is_held() || claim.own_stamp().is_some() {
         return None;
     }
     let classes = context.cluster.index().classes();

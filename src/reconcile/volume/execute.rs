@@ -36,6 +36,8 @@ pub(super) async fn execute(
         }
         Step::AddFinalizer => writes.add_volume_finalizer(volume).await?.into(),
         Step::RemoveFinalizer => {
+            // The volume alone tells from now on what becomes of its storage.
+            context.settle_id(volume.volume_id().unwrap_or_default()).await?;
             writes.remove_volume_finalizer(volume).await?;
             StepOutcome::End(Requeue::Done)
         }

@@ -52,7 +52,7 @@ async fn with_pending_adoption_mark(context: &Context, volume: Volume) -> Result
     let (marked, claim_is_provisioning) = {
         let index = context.cluster.index();
         let claim = volume.claim_uid.as_deref().and_then(|uid| index.claim_by_id(uid));
-        (index.marked(&volume), claim.is_some_and(|claim| claim.has_finalizer()))
+        (index.marked(&volume), claim.is_some_and(|claim| claim.is_held()))
     };
     match marked {
         None => Ok(volume),

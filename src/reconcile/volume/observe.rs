@@ -223,7 +223,7 @@ fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
     };
     match index.claim_by_id(uid) {
         Some(claim)
-            if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
+            if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() =>
         {
             ClaimState::BoundToOtherVolume
         }

@@ -24,29 +24,31 @@ impl Index {
                 items
             }
             WatchChange::Apply(claim) => {
+                let mut items = if claim.is_stand_in() { Vec::new() } else { self.remove_stand_in(&claim.uid) };
                 let keys = self.metadata_keys(&claim);
                 let changed = self.facts.cache.claims.apply(claim.kept(keys));
-                self.on_claim(&changed)
+                items.extend(self.on_claim(&changed));
+                items
             }
             WatchChange::Delete(name) => {
                 if let Some(claim) = claims.get(&name) {
                     self.facts.cache.volumes.note_claim_deleted(&claim);
                 }
-                self.remove_claim(&name)
+                self.remove_real_claim(&name, true)
             }
             WatchChange::Retain(all) => {
-                let missing = all.missing(claims.names());
-                self.remove_missing(missing, Index::remove_claim)
+                let missing = all.missing(self.listed_claims());
+                self.remove_missing(missing, |index, name| index.remove_real_claim(name, false))
             }
             WatchChange::RetainIn(namespace, all) => {
-                let missing = all.missing(within(claims.names(), &namespace));
-                self.remove_missing(missing, Index::remove_claim)
+                let missing = all.missing(within(self.listed_claims(), &namespace));
+                self.remove_missing(missing, |index, name| index.remove_real_claim(name, false))
             }
         }
     }
 
     /// Removes a claim from the cache. A list without the claim proves nothing to its volumes: they ask the API.
-    fn remove_claim(&mut self, name: &ObjectName) -> Vec<WorkItem> {
+    pub(super) fn remove_claim(&mut self, name: &ObjectName) -> Vec<WorkItem> {
         match self.facts.cache.claims.remove(name) {
             Some(changed) => self.on_claim(&changed),
             None => Vec::new(),
@@ -69,7 +71,7 @@ impl Index {
             freed.turn = self.slots.stop_waiting_for_slot(&item);
             claim.volume_ids().for_each(|id| self.removed_jobs.forget(&id));
         }
-        if changed.now.is_none() {
+        if changed.now.is_none() && self.records.stand_in(&claim.uid).is_none() {
             claim.volume_ids().for_each(|id| self.unstarted.forget(&id));
         }
         freed.quota = self.quota.on_claim(changed, facts);

@@ -23,7 +23,7 @@ impl Index {
     }
 
     /// Returns the claim with a UID, or with a volume id of its runs.
-    pub(super) fn claim_of_id(&self, id: &str) -> Option<WorkItem> {
+    pub fn claim_of_id(&self, id: &str) -> Option<WorkItem> {
         self.facts.cache.claims.name_of(id).cloned().map(WorkItem::Claim)
     }
 

@@ -228,6 +228,7 @@ impl Actors {
             if profile.second_pods { 12 } else { 0 },
             if profile.copies { 12 } else { 0 },
             if world.is_down { 1 } else { 0 },
+            if profile.records { 8 } else { 0 },
         ];
         match rng.weighted(&weights) {
             Some(0) => {
@@ -278,6 +279,7 @@ impl Actors {
             Some(13) => Actors::copy_job(store, world, rng),
             Some(10) => self.touch_snapshot(store, world, rng, profile),
             Some(14) => Actors::repair_backend(world),
+            Some(15) => Actors::copy_record(store, rng),
             _ => {}
         }
     }

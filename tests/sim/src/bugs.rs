@@ -14,6 +14,7 @@ use crate::check::Guarantee;
 use crate::check::batches::members;
 use crate::history::Action;
 use crate::profile::{ACTIONS, Profile};
+use crate::records;
 use crate::store::{KINDS, Kind, Store};
 use crate::wire::{Answer, Request, Verb};
 use crate::world::{has_condition, has_start_gate, owner_uid};
@@ -24,8 +25,14 @@ const NO_DEADLINE: i64 = 10_000_000;
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bug {
-    /// The finalizer on claims is never written.
-    NoClaimFinalizer,
+    /// Records of runs are never armed, and the orchestrator does not know it.
+    RecordNotArmed,
+    /// A copy of a record counts as the record itself.
+    CopiedRecordCounts,
+    /// A record is deleted as soon as one of its claims is gone.
+    RecordGoneEarly,
+    /// A record is deleted in whatever version it is.
+    UnguardedRecordEnd,
     /// The finalizer on volumes is never written.
     NoVolumeFinalizer,
     /// Patches apply to any version, and to any object of the name.
@@ -41,7 +48,7 @@ pub enum Bug {
     BackgroundDeletion,
     /// Only the last of the nodes where storage may be left is recorded.
     NoNodes,
-    /// A claim loses its finalizer when its delete run begins.
+    /// A claim is held no more, and its record is deleted, when its delete run begins.
     EarlyRelease,
     /// A volume is deleted when its delete run begins. (To take a terminating Job for the new one is no bug to be
     /// found: nobody waits long for a Job that is not visible, and it is created again.)
@@ -116,6 +123,25 @@ impl Bug {
                 profile.bad_image = 500;
             }
             Bug::NoVolumeFinalizer | Bug::EarlyRelease | Bug::EarlyRemoval => profile.bad_image = 500,
+            Bug::RecordGoneEarly => {
+                *classes = vec!["shared"];
+                profile.bad_image = 500;
+            }
+            // The copy counts when an admin has deleted a retained volume, and kept its storage.
+            Bug::CopiedRecordCounts => {
+                *classes = vec!["kept"];
+                *actor_actions = 24;
+                (profile.records, profile.volumes, profile.share) = (true, true, None);
+                (profile.bad_image, profile.kill, profile.in_place, profile.nodes) = (0, 0, false, false);
+                (profile.restores, profile.manual_removals, profile.others, profile.swaps) =
+                    (false, false, false, false);
+            }
+            // The creation of a record is repeated, while the deletion of its first form is under way.
+            Bug::UnguardedRecordEnd => {
+                *classes = vec!["shared"];
+                (profile.late, profile.lost_answer, profile.refused, profile.crashes) = (150, 150, 0, 2);
+                (profile.bad_image, profile.kill, profile.typos, profile.nodes) = (0, 0, false, false);
+            }
             Bug::NoFence => {
                 *classes = vec!["shared", "script"];
                 (profile.replicas, profile.old_leader_continues) = (2, true);
@@ -180,11 +206,7 @@ impl Bug {
     /// that does not come to rest. For other bugs such a history proves nothing.
     pub fn is_shown_by(self, broken: Guarantee) -> bool {
         match self {
-            Bug::NoClaimFinalizer
-            | Bug::NoVolumeFinalizer
-            | Bug::NewJobNames
-            | Bug::Silence
-            | Bug::InheritedNotClosed => true,
+            Bug::NoVolumeFinalizer | Bug::NewJobNames | Bug::Silence | Bug::InheritedNotClosed => true,
             _ => broken != Guarantee::Stuck,
         }
     }
@@ -199,7 +221,6 @@ impl Bug {
             }
         };
         match (self, *verb, *kind) {
-            (Bug::NoClaimFinalizer, Verb::Patch, Kind::Claim) => drop(body, names::CLAIM_FINALIZER),
             (Bug::NoVolumeFinalizer, Verb::Patch, Kind::Volume) => drop(body, names::VOLUME_FINALIZER),
             (Bug::UnguardedWrites, Verb::Patch, _) => {
                 if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -222,11 +243,35 @@ impl Bug {
             }
             (Bug::EarlyRelease, Verb::Create, Kind::Job) if is_delete(body) => {
                 let id = crate::store::label(body, names::LABEL_VOLUME_ID).to_owned();
-                let claim = store.all(Kind::Claim).find(|(_, claim)| crate::store::uid(claim) == id);
-                if let Some(name) = claim.map(|(name, _)| name.clone()) {
+                if let Some(name) = records::claim(store, &id).map(|(name, _)| name.clone()) {
                     store.update(Kind::Claim, &name, |claim| {
-                        crate::store::drop_finalizer(claim, names::CLAIM_FINALIZER)
+                        claim["metadata"]["annotations"].as_object_mut().map(|all| all.remove(names::HELD));
                     });
+                }
+                if let Some(name) = records::needed_by(store, &id) {
+                    store.remove(Kind::Revision, &name);
+                }
+            }
+            (Bug::CopiedRecordCounts, ..) => {
+                let is_copy = |record: &Value| {
+                    !crate::store::annotation(record, names::ARMED).is_empty() && !records::is_armed(record)
+                };
+                let found = records::all(store).find(|(_, record)| is_copy(record));
+                if let Some(name) = found.map(|(name, _)| name.clone()) {
+                    store.update(Kind::Revision, &name, |record| {
+                        let own = crate::store::uid(record).to_owned();
+                        record["metadata"]["annotations"][names::ARMED] = json!(own);
+                    });
+                }
+            }
+            (Bug::RecordGoneEarly, ..) => {
+                if let Some(name) = records::without_claim(store) {
+                    store.remove(Kind::Revision, &name);
+                }
+            }
+            (Bug::UnguardedRecordEnd, Verb::Delete, Kind::Revision) => {
+                if let Some(wanted) = body["preconditions"].as_object_mut() {
+                    wanted.remove("resourceVersion");
                 }
             }
             (Bug::EarlyRemoval, Verb::Create, Kind::Job) if is_delete(body) => {
@@ -352,6 +397,11 @@ impl Bug {
                 let is_opened = store.opened.values().any(|of| of == crate::store::uid(job));
                 let is_over = has_condition(job, "Complete") || has_condition(job, "Failed");
                 (!is_opened && !is_over).then(|| Answer::ok(job))
+            }
+            (Bug::RecordNotArmed, Verb::Patch, Kind::Revision)
+                if !crate::store::annotation(&request.body, names::ARMED).is_empty() =>
+            {
+                store.get(Kind::Revision, &request.name).map(|record| Answer::ok(record))
             }
             (Bug::Silence, Verb::Create, Kind::Event) => Some(Answer::created(&request.body)),
             _ => None,

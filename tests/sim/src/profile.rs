@@ -98,6 +98,8 @@ pub struct Profile {
     pub second_pods: bool,
     /// Whether people copy Jobs.
     pub copies: bool,
+    /// Whether backup tools restore the records of runs.
+    pub records: bool,
     /// Whether the API server may carry out requests of a former leader in a later term.
     pub late_over_terms: bool,
     /// Whether the backend is down at the beginning.
@@ -166,6 +168,7 @@ impl Profile {
             typos: false,
             second_pods: false,
             copies: false,
+            records: false,
             late_over_terms: false,
             outages: false,
         }
@@ -238,6 +241,10 @@ impl Profile {
         if rng.permille(100) && self.share.is_none() && self.pool.is_none() {
             self.begin_with_outage();
         }
+        self.records = rng.permille(200);
+        if self.records {
+            self.actor_actions += 3;
+        }
         self
     }
 
@@ -295,6 +302,6 @@ impl Profile {
         (self.kill, self.bad_image, self.refused, self.lost_answer, self.late) = (0, 0, 0, 0, 0);
         (self.relist, self.twice, self.crashes, self.handovers, self.jumps, self.actor_actions) = (0, 0, 0, 0, 0, 0);
         self.stalls = 0;
-        (self.old_leader_continues, self.second_pods, self.copies) = (false, false, false);
+        (self.old_leader_continues, self.second_pods, self.copies, self.records) = (false, false, false, false);
     }
 }

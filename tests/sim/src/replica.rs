@@ -276,6 +276,12 @@ impl Replica {
         self.queue.done(&key);
     }
 
+    /// Returns the UIDs of the claims that are gone and for which a record stands, as its cache has them.
+    pub fn stand_ins(&self) -> Vec<String> {
+        let index = self.context.cluster.index();
+        index.claims().filter(|claim| claim.is_stand_in()).map(|claim| claim.uid.clone()).collect()
+    }
+
     /// Returns whether no reconciliation is in progress.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty()

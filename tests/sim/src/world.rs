@@ -63,6 +63,9 @@ pub struct World {
     pub marked: BTreeSet<(Kind, ObjectName, String)>,
     /// The UIDs of volumes in use that an admin has set to Retain.
     pub retained: BTreeSet<String>,
+    /// The storage of volumes that somebody keeps, by the UID of the volume: the claim was bound and is gone, and the
+    /// volume had the policy Retain all the time.
+    pub kept: BTreeMap<String, StorageKey>,
     /// The ids of snapshots whose contents looked restored, and that an admin has let go.
     pub let_go: BTreeSet<String>,
     /// The Jobs that somebody has made as copies of the orchestrator's, by UID.

@@ -56,7 +56,7 @@ fn decide_without_source_users(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let wanted = names::pv_name(&claim.volume_id());
     let names_other_volume = claim.volume_name.as_ref().is_some_and(|name| *name != wanted);
-    if claim.has_finalizer() && (names_other_volume || (claim.terminating && !claim.is_bound())) {
+    if claim.is_held() && (names_other_volume || (claim.terminating && !claim.is_bound())) {
         return undo(o, now);
     }
     if claim.is_bound() || claim.terminating {

@@ -1,6 +1,7 @@
 //! The inputs of [`classes`](super::classes): configs, StorageClasses and stored revisions, with the fields that
 //! matter.
 
+use crate::model::record::Record;
 use flex_contract::policy::ReclaimPolicy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -160,6 +161,8 @@ pub enum Stored {
     Recipe(String, Revision),
     /// A script.
     Script(KeptScript),
+    /// The record of a run.
+    Record(Record),
 }
 
 /// The parameter of a StorageClass that names its config.

@@ -78,7 +78,7 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
         let detail = format!("it ended {} min ago, and Kubernetes should have removed it after an hour", over / 60);
         return Some(finding(FindingKind::JobFinished, detail).since(at).removed_by(Removal::OldJob));
     }
-    let settled = claim.is_some_and(|claim| claim.is_bound() && !claim.has_finalizer() && !claim.terminating);
+    let settled = claim.is_some_and(|claim| claim.is_bound() && !claim.is_held() && !claim.terminating);
     if job.volume.is_none() && settled && over > STUCK_AFTER {
         let removal = Removal::Job { claim: id.to_owned(), volume: None };
         return Some(finding(FindingKind::JobFinished, "its claim is bound".to_owned()).since(at).removed_by(removal));

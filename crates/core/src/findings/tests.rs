@@ -258,8 +258,9 @@ fn merge(into: &mut Value, from: Value) {
 fn stamped(config: &str) -> Value {
     let annotations = json!({
         names::CLAIM_UID: UID, names::ATTEMPT: "1", names::PROVISION_TS: at(NOW - 400), names::RECIPE_VERSION: config,
+        names::HELD: UID,
     });
-    json!({ "metadata": { "finalizers": [names::CLAIM_FINALIZER], "annotations": annotations } })
+    json!({ "metadata": { "annotations": annotations } })
 }
 
 fn failure(operation: &str) -> String {

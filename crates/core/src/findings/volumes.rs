@@ -46,7 +46,7 @@ fn owner(w: &Lookups<'_>, volume: &Volume) -> Owner {
     let Some(uid) = reference.or(volume.claim_uid.as_deref()) else { return Owner::None };
     match w.objects.claim_by_id(uid) {
         Some(claim)
-            if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
+            if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() =>
         {
             Owner::BoundToOtherVolume(claim)
         }
@@ -295,7 +295,7 @@ fn in_use(
         let remedy = format!("correct the image or its config, then: kubectl delete pv {}", volume.name);
         return finding(FindingKind::VolumeQuarantined, format!("it does not fit claim {}: {why}", claim.name), remedy);
     }
-    let bound = claim.is_bound() && claim.volume_name.as_deref() == Some(&volume.name) && !claim.has_finalizer();
+    let bound = claim.is_bound() && claim.volume_name.as_deref() == Some(&volume.name) && !claim.is_held();
     if !bound {
         return None;
     }

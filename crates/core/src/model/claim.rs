@@ -61,6 +61,23 @@ impl Stamp {
     }
 }
 
+/// Between the name of a claim that is gone and its UID, in the name of its stand-in. No name in the API has it.
+const STAND_IN: char = '#';
+
+/// Checks whether a name is that of a stand-in for a claim that is gone.
+pub fn is_stand_in_name(name: &ObjectName) -> bool {
+    name.name.contains(STAND_IN)
+}
+
+/// The record of a run: a ControllerRevision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordRef {
+    /// The name of the record.
+    pub name: ObjectName,
+    /// The UID of the record.
+    pub uid: String,
+}
+
 /// A claim, with the fields that the orchestrator needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
@@ -80,6 +97,10 @@ pub struct Claim {
     pub finalizers: Vec<String>,
     /// `finalizers` is complete.
     pub finalizers_whole: bool,
+    /// An attempt has begun, and its volume is neither bound nor undone.
+    pub held: bool,
+    /// The claim is gone, and stands here for what the run of this record may have made.
+    pub record: Option<Box<RecordRef>>,
     /// The stamp of the claim, whoever wrote it.
     pub stamp: Option<Stamp>,
     /// The orchestrator instance that wrote the stamp.
@@ -192,9 +213,39 @@ impl Claim {
         volume.claim_uid.as_ref().is_none_or(|uid| *uid == self.uid || *uid == self.volume_id())
     }
 
-    /// Checks whether the claim has the orchestrator's finalizer.
-    pub fn has_finalizer(&self) -> bool {
-        self.finalizers.iter().any(|finalizer| finalizer == names::CLAIM_FINALIZER)
+    /// Checks whether an attempt has begun whose volume is neither bound nor undone.
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Checks whether the claim is gone, and stands here for what a run may have made.
+    pub fn is_stand_in(&self) -> bool {
+        self.record.is_some()
+    }
+
+    /// Returns the name that the claim has in the API, or had there.
+    pub fn api_name(&self) -> ObjectName {
+        let name = self.name.name.split_once(STAND_IN).map_or(self.name.name.as_str(), |(name, _)| name);
+        ObjectName::new(&self.name.namespace, name)
+    }
+
+    /// Returns the stand-in of this claim, which is gone, for what the run of a record may have made. It has the version
+    /// of the record.
+    pub fn stand_in(self, record: RecordRef, resource_version: &str) -> Self {
+        Claim {
+            name: ObjectName::new(&self.name.namespace, format!("{}{STAND_IN}{}", self.name.name, self.uid)),
+            resource_version: resource_version.to_owned(),
+            terminating: true,
+            finalizers: Vec::new(),
+            held: true,
+            record: Some(Box::new(record)),
+            phase: ClaimPhase::Pending,
+            volume_name: None,
+            bind_completed: false,
+            finalizers_whole: true,
+            retry: false,
+            ..self
+        }
     }
 
     /// Returns the claim that this one clones.
@@ -275,6 +326,8 @@ impl From<&PersistentVolumeClaim> for Claim {
             terminating: metadata.deletion_timestamp.is_some(),
             finalizers,
             finalizers_whole,
+            held: annotation(names::HELD).is_some_and(|of| Some(of) == metadata.uid),
+            record: None,
             stamp,
             instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),
             nodes_with_storage: nodes(annotation(names::NODES).filter(|_| has_begun).as_deref()),

@@ -18,6 +18,7 @@ pub mod gate;
 pub mod job;
 mod job_name;
 pub mod late_runs;
+pub mod record;
 pub mod list;
 pub mod managers;
 pub mod member;

@@ -81,7 +81,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
 
 /// Checks whether an existing claim may be adopting the volume now: it is not bound yet, or still held.
 pub fn may_adopt(claim: &Claim) -> bool {
-    claim.has_finalizer() || !claim.is_bound()
+    claim.is_held() || !claim.is_bound()
 }
 
 /// Adds the event about a restored volume.

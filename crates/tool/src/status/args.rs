@@ -13,6 +13,7 @@ use crate::cluster::Cluster;
 use crate::complete::candidates::classes;
 use crate::flags::indented;
 use crate::forward::StatusPort;
+use crate::left::is_gone;
 use crate::namespaces::UserNamespaces;
 use crate::out::{colours, width};
 
@@ -89,7 +90,8 @@ impl Form {
 fn names(overview: &Overview) -> String {
     let with_object = overview.classes.iter().filter(|class| class.has_object);
     let classes = with_object.map(|class| format!("storageclass.storage.k8s.io/{}", class.name));
-    let open = overview.open_claims().into_iter().map(|row| format!("persistentvolumeclaim/{}", row.claim));
+    let open = overview.open_claims().into_iter().filter(|row| !is_gone(&row.claim));
+    let open = open.map(|row| format!("persistentvolumeclaim/{}", row.claim));
     classes.chain(open).collect::<Vec<_>>().join("\n")
 }
 

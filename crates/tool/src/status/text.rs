@@ -174,7 +174,7 @@ pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<Strin
         };
         let next_try = next_try.map(|seconds| if seconds == 0 { "now".to_owned() } else { age(seconds) });
         table.row([
-            claim.as_str().into(),
+            crate::left::shown(claim).into(),
             class.as_str().into(),
             Cell::toned(state.as_str(), tone),
             attempt.to_string().into(),

@@ -1,4 +1,4 @@
-//! The storage of late runs that stays on purpose.
+//! The snapshots of late runs that stay on purpose.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,15 @@ use crate::store::{Change, Kind, Store, label, text, uid};
 use crate::view::View;
 use crate::world::{StorageKey, World};
 
-/// The class whose volumes have the policy Retain.
-const RETAINING_CLASS: &str = "kept";
-
-/// Returns the storage of runs whose Jobs were created after the objects that they were for, with the policy Retain, had
-/// gone. Nothing shows that nobody has had this storage, so the orchestrator keeps it and says so.
+/// Returns the snapshots of runs whose Jobs were created after the contents that they were for, with the policy Retain,
+/// had gone. Nothing shows that nobody has had them, so the orchestrator keeps them and says so. A run for a claim has a
+/// record, which shows that.
 pub fn kept<'s>(store: &'s Store, world: &'s World) -> impl Iterator<Item = StorageKey> + use<'s> {
-    let of_claim = move |(id, _): &&StorageKey| {
-        let owns =
-            |claim: &Value| id.starts_with(uid(claim)) && text(claim, "/spec/storageClassName") == RETAINING_CLASS;
-        is_late(store, id, removed_at(store, Kind::Claim, owns))
-    };
     let of_content = move |(id, _): &&StorageKey| {
         let owns = |content: &Value| snapshots::id(content) == id && text(content, "/spec/deletionPolicy") == "Retain";
         is_late(store, id, removed_at(store, Kind::Content, owns))
     };
-    world.backend.iter().filter(of_claim).chain(world.snapshots.keys().filter(of_content)).cloned()
+    world.snapshots.keys().filter(of_content).cloned()
 }
 
 /// Returns the version of the store at which the last of these objects was removed.

@@ -35,9 +35,9 @@ use crate::run::state::{Cause, RunState};
 pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let ServedClass::Ours(class) = o.class else {
-        return if claim.has_finalizer() { not_served(o) } else { Rule::NotOurs.nothing() };
+        return if claim.is_held() { not_served(o) } else { Rule::NotOurs.nothing() };
     };
-    if claim.volume_name.is_some() && !claim.has_finalizer() {
+    if claim.volume_name.is_some() && !claim.is_held() {
         return Rule::VolumeNamedByUser.nothing();
     }
     match claim.own_stamp() {
@@ -238,7 +238,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             now,
         );
     }
-    if !claim.has_finalizer() {
+    if !claim.is_held() {
         return end_older_runs(o, now).unwrap_or_else(|| confirm_then(o, restamp(o, class, Rule::FinalizerLost, now)));
     }
     match &o.runs.state {

@@ -21,7 +21,7 @@ impl World {
 
     /// Removes the finalizer from the claim, and what the orchestrator keeps there until then.
     fn unhold(&mut self) {
-        self.claim.finalizers.retain(|finalizer| finalizer != names::CLAIM_FINALIZER);
+        self.claim.held = false;
         self.claim.nodes_with_storage.clear();
         self.claim.last_failure = None;
     }
@@ -46,9 +46,7 @@ impl World {
         });
         self.missed_batch = false;
         self.claim.nodes_with_storage = nodes;
-        if !self.claim.has_finalizer() {
-            self.claim.finalizers.push(names::CLAIM_FINALIZER.into());
-        }
+        self.claim.held = true;
         self.stamped_recipe = Some((*recipe).clone());
         self.fresh = true;
         self.run = RunState::NotCached;

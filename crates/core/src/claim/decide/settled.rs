@@ -13,7 +13,7 @@ use crate::rules::Rule as _;
 
 /// Decides about a claim that is bound, or terminating without the finalizer.
 pub(super) fn settled(o: &Observed<'_>, now: i64) -> Decision {
-    if o.claim.has_finalizer() {
+    if o.claim.is_held() {
         return bound_with_finalizer(o, now);
     }
     // Somebody has removed the finalizer before the volume had its mark.

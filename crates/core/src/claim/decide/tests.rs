@@ -301,7 +301,7 @@ fn stamped(attempt: u32) -> World {
         volume_generation: 0,
         batch: None,
     });
-    world.claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+    world.claim.held = true;
     world.stamped_recipe = Some(recipe);
     world
 }

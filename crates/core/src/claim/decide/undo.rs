@@ -97,7 +97,7 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
 /// Decides about a claim whose volume needs a finalizer and cannot get it any more. The volume vanishes with the claim,
 /// so its storage is deleted first, once no pod uses it, unless an admin has set the volume to Retain.
 pub(super) fn without_finalizer(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
-    let others = o.claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
+    let others = !o.claim.finalizers.is_empty();
     match o.recipe_of_attempt() {
         // The claim's deletion and the end of its use arrive as events.
         _ if !o.claim.terminating || others => Rule::BoundVolumeTerminating.nothing(),

@@ -160,7 +160,7 @@ prop_compose! {
         let (terminating, held, completed, abandoned, used) = flags;
         let mut claim = new().claim;
         claim.terminating = terminating;
-        claim.finalizers = held.then(|| names::CLAIM_FINALIZER.to_owned()).into_iter().collect();
+        claim.held = held;
         if used {
             claim.finalizers.push(names::CLAIM_PROTECTION.into());
         }

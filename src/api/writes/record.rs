@@ -1,0 +1,145 @@
+//! Writes and reads of the records of runs. Each write after the first is guarded by UID and resourceVersion, so that a late
+//! one of a former leader fails once a later leader has written; only notes are not, which concern one claim each.
+
+use std::collections::BTreeSet;
+
+use flex_contract::names;
+use flex_core::config::effective_config::hash_of;
+use flex_core::model::claim::{Claim, RecordRef};
+use flex_core::model::record::{Record, record_name};
+use flex_core::object::ObjectName;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use serde_json::{Value, json};
+
+use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
+use crate::api::discard_reply::DiscardReply;
+
+/// Reads a record; `None` for an object that is none.
+fn record_of(object: &ControllerRevision) -> Option<Record> {
+    Record::read(&object.metadata, &object.data.as_ref()?.0)
+}
+
+fn what(name: &str) -> String {
+    format!("record {name}")
+}
+
+impl Writes {
+    /// Records what the run of a Job is for, and arms the record: the run may begin from now on. `data` is that of
+    /// [`Record::data`]. A record that is there already says the same. It is armed again, for all its claims, so that a late
+    /// write of a former leader fails.
+    pub async fn arm_record(&self, job: &str, data: Value, now: &str) -> Result<Record> {
+        let name = record_name(job, &data);
+        let record = ControllerRevision {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                namespace: Some(self.identity.namespace.clone()),
+                labels: Some([(names::LABEL_INSTANCE.to_owned(), self.identity.instance.clone())].into()),
+                ..ObjectMeta::default()
+            },
+            data: Some(RawExtension(data)),
+            revision: 1,
+        };
+        let created = match DiscardReply(self.revisions()).create_with_metadata(&post(), &record).await {
+            Ok(created) => created,
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let there = self.revisions().get(&name).await.map_err(WriteError::of(what(&name)))?;
+                let instance = there.metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_INSTANCE));
+                let is_alike = there.data == record.data && instance == Some(&self.identity.instance);
+                if !is_alike {
+                    return Err(WriteError::Foreign(what(&name)));
+                }
+                there.metadata
+            }
+            Err(error) => return Err(WriteError::of(what(&name))(error)),
+        };
+        let uid = created.uid.unwrap_or_default();
+        let version = created.resource_version.unwrap_or_default();
+        let annotations = json!({ names::ARMED: uid, names::JOB_REQUESTED: now, names::SETTLED: null });
+        let body = patch(&uid, &version, json!({ "annotations": annotations }), json!({}));
+        let armed = DiscardReply(self.revisions()).patch_with_metadata(&name, &params(), body).await;
+        let armed = armed.map_err(WriteError::of(what(&name)))?;
+        let data = record.data.unwrap_or_default();
+        Record::read(&armed, &data.0).ok_or_else(|| WriteError::Conflict(what(&name)))
+    }
+
+    /// Reads a record from the API; `None` if it is gone.
+    pub async fn read_record(&self, name: &str) -> Result<Option<Record>> {
+        let found = self.revisions().get_opt(name).await.map_err(WriteError::of(what(name)))?;
+        Ok(found.as_ref().and_then(record_of))
+    }
+
+    /// Reads the stand-in of a claim that is gone from its record; `None` if the claim needs the record no more.
+    pub(super) async fn read_stand_in(&self, name: &ObjectName) -> Result<Option<Claim>> {
+        let Some(cluster) = &self.cluster else { return Ok(None) };
+        let known = cluster.index().claim(name);
+        let Some(of) = known.as_ref().and_then(|claim| claim.record.as_ref()) else { return Ok(None) };
+        if let Some(record) = self.read_record(&of.name.name).await?.filter(|record| record.uid == of.uid) {
+            cluster.update(|index| index.record_answered(record));
+        }
+        let stand_in = cluster.index().claim(name);
+        Ok(stand_in.map(|claim| (*claim).clone()))
+    }
+
+    /// Notes changed annotations of a claim that is gone on its record. Nobody else writes the note of this claim.
+    pub(super) async fn note_gone_claim(&self, claim: &Claim, of: &RecordRef, changes: &Value) -> Result<Claim> {
+        let name = &of.name.name;
+        let conflict = || WriteError::Conflict(what(name));
+        let cluster = self.cluster.as_ref().ok_or_else(conflict)?;
+        let record = cluster.index().record(name).filter(|record| record.uid == of.uid && record.needs(&claim.uid));
+        let record = record.ok_or_else(conflict)?;
+        let (key, note) = record.note(claim, changes);
+        let body = json!({ "metadata": { "uid": of.uid, "annotations": { key: note } } });
+        let noted = DiscardReply(self.revisions()).patch_with_metadata(name, &params(), body).await;
+        let noted = record.with_metadata(&noted.map_err(WriteError::of(what(name)))?).ok_or_else(conflict)?;
+        cluster.update(|index| index.record_answered(noted));
+        let stand_in = cluster.index().claim(&claim.name).filter(|now| now.is_stand_in());
+        stand_in.map(|claim| (*claim).clone()).ok_or_else(conflict)
+    }
+
+    /// Records that these claims need a record no more, as it was observed. The last one takes the record with it.
+    pub async fn settle(&self, record: &Record, uids: &BTreeSet<String>) -> Result<()> {
+        match self.try_settle(record, uids).await {
+            // A note of another claim may have changed the record.
+            Err(WriteError::Conflict(_)) => {
+                let Some(newer) = self.read_record(&record.name.name).await? else { return Ok(()) };
+                match newer.uid == record.uid && newer.armed_at() == record.armed_at() {
+                    true => self.try_settle(&newer, uids).await,
+                    false => Err(WriteError::Conflict(what(&record.name.name))),
+                }
+            }
+            settled => settled,
+        }
+    }
+
+    async fn try_settle(&self, record: &Record, uids: &BTreeSet<String>) -> Result<()> {
+        let (name, uid, version) = (&record.name.name, &record.uid, &record.resource_version);
+        let Some(settled) = record.settled_with(uids) else { return self.delete_record(record).await };
+        let body = patch(uid, version, json!({ "annotations": { names::SETTLED: settled } }), json!({}));
+        let patched = DiscardReply(self.revisions()).patch_with_metadata(name, &params(), body).await;
+        let patched = patched.map_err(WriteError::of(what(name)))?;
+        if let (Some(cluster), Some(record)) = (&self.cluster, record.with_metadata(&patched)) {
+            cluster.update(|index| index.record_answered(record));
+        }
+        Ok(())
+    }
+
+    /// Deletes a record that nobody needs, as it was observed.
+    pub async fn delete_record(&self, record: &Record) -> Result<()> {
+        let (name, guard) = (&record.name.name, guarded(&record.uid, &record.resource_version));
+        deleted(DiscardReply(self.revisions()).delete(name, &guard).await, what(name))?;
+        if let Some(cluster) = &self.cluster {
+            cluster.update(|index| index.record_deleted(record));
+        }
+        Ok(())
+    }
+
+    /// Checks by the API whether a record names a version of a config.
+    pub async fn is_recorded_with(&self, hash: &str) -> Result<bool> {
+        let all = self.revisions().list(&Default::default()).await.map_err(WriteError::of("all records"))?;
+        let records = all.items.iter().filter_map(record_of);
+        let is = |claim: &Claim| claim.own_stamp().is_some_and(|stamp| hash_of(&stamp.recipe_version) == Some(hash));
+        Ok(records.into_iter().any(|record| record.all_recorded().any(is)))
+    }
+}

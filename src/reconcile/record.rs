@@ -1,0 +1,97 @@
+//! Reconciles the records of runs. Decides with [`flex_core::run::record::decide`].
+
+use std::collections::BTreeSet;
+
+use flex_core::model::claim::Claim;
+use flex_core::model::record::{Record, record_name};
+use flex_core::run::record::{Decision, Step, decide};
+
+use crate::api::writes::WriteError;
+use crate::reconcile::context::{Context, Requeue};
+
+/// The creation of a record. It is in progress until this value is dropped, also if the reconcile is abandoned.
+struct Arming<'a> {
+    context: &'a Context,
+    name: String,
+}
+
+impl Drop for Arming<'_> {
+    fn drop(&mut self) {
+        self.context.cluster.update(|index| index.set_record_in_creation(&self.name, false));
+    }
+}
+
+/// Reconciles a record, by its name.
+pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
+    let Some((record, observed)) = context.cluster.index().observe_record(name) else { return Ok(Requeue::Done) };
+    let Decision { rule, step, .. } = decide(&observed);
+    context.decided(&name, rule, &step);
+    match step {
+        Step::Nothing => {}
+        Step::Delete => context.writes.delete_record(&record).await?,
+        Step::Settle(uids) => context.writes.settle(&record, &uids).await?,
+    }
+    Ok(Requeue::Done)
+}
+
+impl Context {
+    /// Records for whom the run of a Job is. From then on it may begin.
+    pub(super) async fn arm_record(&self, job: &str, claims: &[Claim]) -> Result<(), WriteError> {
+        let (name, data) = {
+            let mut index = self.cluster.index_mut();
+            let kept: Vec<_> = claims.iter().map(|claim| claim.clone().kept(index.metadata_keys(claim))).collect();
+            let data = Record::data(kept.iter());
+            let name = record_name(job, &data);
+            index.set_record_in_creation(&name, true);
+            (name, data)
+        };
+        let _arming = Arming { context: self, name };
+        let armed = self.writes.arm_record(job, data, &self.timestamp()).await.map_err(as_own)?;
+        self.cluster.update(|index| index.record_answered(armed));
+        Ok(())
+    }
+
+    /// Records that a claim needs its records no more: its volume says all, or what its attempts left is undone. The newest goes
+    /// last, because it stands for the others. Returns whether that is written. If not, a record is settled for several claims at
+    /// once, and its change requeues the claim.
+    pub(super) async fn settle(&self, claim: &Claim) -> Result<bool, WriteError> {
+        let records = self.cluster.index().unsettled_records_of(&claim.uid);
+        for record in records {
+            if !record.is_only(&claim.uid) {
+                self.cluster.update(|index| [index.set_undone(&record.name.name, &claim.uid)]);
+                return Ok(false);
+            }
+            self.writes.settle(&record, &BTreeSet::from([claim.uid.clone()])).await?;
+        }
+        Ok(true)
+    }
+
+    /// Records that nobody needs the records of an id any more: its volume ends, or somebody keeps it.
+    pub(super) async fn settle_id(&self, id: &str) -> Result<(), WriteError> {
+        let (uid, records) = {
+            let index = self.cluster.index();
+            let uid = index.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone());
+            let records = index.unsettled_records_of(&uid);
+            (uid, records)
+        };
+        for record in records {
+            self.writes.settle(&record, &BTreeSet::from([uid.clone()])).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the error of a record as one that does not count as a refusal of the run's Job for ever: the record is tried again.
+fn as_own(error: WriteError) -> WriteError {
+    match error {
+        WriteError::Refused { what, message, .. } | WriteError::NotFound { what, message } => {
+            WriteError::Refused { what, message, invalid: false }
+        }
+        WriteError::Foreign(what) => WriteError::Refused {
+            what,
+            message: "it exists already and belongs to somebody else; remove it".into(),
+            invalid: false,
+        },
+        error => error,
+    }
+}

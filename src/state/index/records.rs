@@ -1,0 +1,198 @@
+//! The records of runs, and the stand-ins for claims that are gone while a record names them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use flex_contract::names;
+use flex_core::model::claim::{Claim, is_stand_in_name};
+use flex_core::model::record::Record;
+use flex_core::object::ObjectName;
+use flex_core::run::record::Observed;
+
+use super::{Index, WatchChange, WorkItem};
+
+impl Index {
+    /// Applies a change of a record. Claims that are gone, and that a record names, get a stand-in.
+    pub(super) fn apply_record(&mut self, record: Record) -> Vec<WorkItem> {
+        self.change_record(record.name.name.clone(), |records| records.apply(record))
+    }
+
+    /// Applies the end of a record.
+    pub(super) fn remove_record(&mut self, name: &ObjectName) -> Vec<WorkItem> {
+        self.change_record(name.name.clone(), |records| records.remove(&name.name))
+    }
+
+    /// Applies a record as the API server has answered it to this process, before a watch shows it.
+    pub fn record_answered(&mut self, record: Record) -> Vec<WorkItem> {
+        self.change_record(record.name.name.clone(), |records| records.answered(record))
+    }
+
+    /// Removes a record that this process has deleted, before a watch shows it.
+    pub fn record_deleted(&mut self, record: &Record) -> Vec<WorkItem> {
+        self.change_record(record.name.name.clone(), |records| records.deleted(record))
+    }
+
+    fn change_record(
+        &mut self,
+        name: String,
+        change: impl FnOnce(&mut crate::state::records::Records) -> BTreeSet<String>,
+    ) -> Vec<WorkItem> {
+        let before = self.records.get(&name).cloned();
+        let uids = change(&mut self.records);
+        let now = self.records.get(&name).cloned();
+        let needed = |record: &Option<Arc<Record>>, uid: &str| record.as_ref().is_some_and(|record| record.needs(uid));
+        let mut items: Vec<WorkItem> = uids.iter().flat_map(|uid| self.sync_stand_in(uid)).collect();
+        // A claim may have waited until it needs the record no more.
+        let changed = uids.iter().filter(|uid| needed(&before, uid) != needed(&now, uid));
+        items.extend(changed.clone().filter_map(|uid| self.claim_of_id(uid)));
+        items.extend(changed.flat_map(|uid| self.records_of(uid)));
+        items.push(WorkItem::Record(name));
+        items.sort();
+        items.dedup();
+        items
+    }
+
+    /// Makes, updates or removes the stand-in for a claim.
+    pub(super) fn sync_stand_in(&mut self, uid: &str) -> Vec<WorkItem> {
+        let cached = self.facts.cache.claims.by_id(uid).filter(|claim| claim.uid == uid);
+        let (cached, is_real) = match cached {
+            Some(claim) if claim.is_stand_in() => (Some(claim), false),
+            real => (None, real.is_some()),
+        };
+        match (self.records.stand_in(uid).filter(|_| !is_real), cached) {
+            (Some(wanted), Some(cached)) if is_alike(&cached, &wanted) => {
+                let shown = WorkItem::Claim(wanted.name.clone());
+                self.unseen_writes.shows(&shown, Some(&wanted.resource_version));
+                self.facts.cache.claims.apply(Claim { resource_version: wanted.resource_version, ..(*cached).clone() });
+                Vec::new()
+            }
+            (Some(wanted), _) => self.change_claim(WatchChange::Apply(wanted)),
+            (None, Some(cached)) => self.remove_claim(&cached.name),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// Removes the stand-in for a claim that exists after all.
+    pub(super) fn remove_stand_in(&mut self, uid: &str) -> Vec<WorkItem> {
+        match self.facts.cache.claims.by_id(uid).filter(|claim| claim.uid == uid && claim.is_stand_in()) {
+            Some(stand_in) => self.remove_claim(&stand_in.name),
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns the items of the records that may need a claim no more.
+    pub(super) fn records_of(&self, uid: &str) -> Vec<WorkItem> {
+        self.records.of(uid).map(|record| WorkItem::Record(record.name.name.clone())).collect()
+    }
+
+    /// Returns a record by its name.
+    pub fn record(&self, name: &str) -> Option<Arc<Record>> {
+        self.records.get(name).cloned()
+    }
+
+    /// Returns the records that a claim still needs, the newest last.
+    pub fn unsettled_records_of(&self, uid: &str) -> Vec<Arc<Record>> {
+        self.records.unsettled_of(uid)
+    }
+
+    /// Returns all records.
+    pub fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
+        self.records.all()
+    }
+
+    /// Returns the stand-ins for claims that are gone and had this name.
+    pub fn stand_ins_of(&self, name: &ObjectName) -> Vec<Arc<Claim>> {
+        let claims = self.records.uids_of(name).filter_map(|uid| self.facts.cache.claims.by_id(uid));
+        claims.filter(|claim| claim.is_stand_in()).collect()
+    }
+
+    /// Checks whether a claim is certainly gone: a watch has shown its deletion, or the API was asked.
+    pub fn is_gone(&self, uid: &str) -> bool {
+        self.records.is_gone(uid)
+    }
+
+    /// Notes that the API has no claim with this UID.
+    pub fn note_gone(&mut self, uid: &str) {
+        self.records.note_gone(uid);
+    }
+
+    /// Begins or ends the creation of a record by this process. Returns the items to requeue.
+    pub fn set_record_in_creation(&mut self, name: &str, is: bool) -> Vec<WorkItem> {
+        self.records.set_in_creation(name, is);
+        if is { Vec::new() } else { vec![WorkItem::Record(name.to_owned())] }
+    }
+
+    /// Notes that a claim needs a record no more. Returns the item that writes this.
+    pub fn set_undone(&mut self, record: &str, uid: &str) -> WorkItem {
+        self.records.set_undone(record, uid);
+        WorkItem::Record(record.to_owned())
+    }
+
+    /// Returns a record, and the claims that need it no more.
+    pub fn observe_record(&self, name: &str) -> Option<(Arc<Record>, Observed)> {
+        let record = self.records.get(name)?.clone();
+        let unsettled: BTreeSet<String> = record.unsettled().cloned().collect();
+        let done = unsettled.iter().filter(|uid| {
+            let claim = self.facts.cache.claims.by_id(uid).filter(|claim| claim.uid == **uid);
+            self.records.is_undone(name, uid)
+                || self.records.is_replaced(&record, uid)
+                || claim.is_some_and(|claim| is_settled(&claim))
+        });
+        let observed = Observed {
+            armed: record.armed,
+            in_creation: self.records.is_in_creation(name),
+            settled: done.cloned().collect(),
+            left: unsettled.len(),
+            unreadable: record.unreadable(),
+        };
+        Some((record, observed))
+    }
+
+    /// Keeps a claim that is about to be removed, and makes its stand-in afterwards. `is_certain` says that a watch has shown
+    /// its deletion.
+    pub(super) fn remove_real_claim(&mut self, name: &ObjectName, is_certain: bool) -> Vec<WorkItem> {
+        let Some(claim) = self.facts.cache.claims.get(name).filter(|claim| !claim.is_stand_in()) else {
+            return self.remove_claim(name);
+        };
+        self.records.note_last_seen(&claim);
+        if is_certain {
+            self.records.note_gone(&claim.uid);
+        }
+        let mut items = self.remove_claim(name);
+        items.extend(self.sync_stand_in(&claim.uid));
+        items
+    }
+
+    /// Returns the names of claims that a list must show: not those of stand-ins.
+    pub(super) fn listed_claims(&self) -> impl Iterator<Item = &ObjectName> {
+        self.facts.cache.claims.names().filter(|name| !is_stand_in_name(name))
+    }
+
+    /// Returns the recipe versions that records name.
+    pub(super) fn recorded_versions(&self) -> BTreeSet<String> {
+        let claims = self.records.all().flat_map(|record| record.all_recorded());
+        claims.filter_map(|claim| Some(claim.stamp.as_ref()?.recipe_version.clone())).collect()
+    }
+
+    /// Returns the records that a new list lacks.
+    pub(super) fn missing_records(&self, listed: &crate::state::watch_change::Listed) -> Vec<ObjectName> {
+        let shown = self.records.all().filter(|record| !self.records.is_unshown(&record.name.name));
+        listed.missing(shown.map(|record| &record.name))
+    }
+}
+
+/// Checks whether two states of a stand-in differ in nothing but the version of the record, or in what the cache does not keep.
+fn is_alike(cached: &Claim, wanted: &Claim) -> bool {
+    let key = |claim: &Claim| {
+        let names = (claim.record.clone(), claim.stamp.clone(), claim.abandoned);
+        (names, claim.last_failure.clone(), claim.failed_attempts.clone(), claim.nodes_with_storage.clone())
+    };
+    key(cached) == key(wanted)
+}
+
+/// Checks whether a claim needs its records no more: it is bound, or an admin has abandoned what its runs leave.
+fn is_settled(claim: &Claim) -> bool {
+    let is_abandoned = claim.abandoned && !claim.is_stand_in();
+    is_abandoned
+        || !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.volume_id()))
+}

@@ -1,0 +1,79 @@
+//! The properties of the records of runs, which stand for claims that are gone.
+
+use flex_contract::names;
+use flex_core::object::ObjectName;
+use serde_json::Value;
+
+use super::{Guarantee, is_bound, waits_for_other_claim};
+use crate::records::{self, is_held};
+use crate::store::{Change, Kind, Store, annotation, text, uid};
+use crate::world::World;
+
+/// Returns whether a live claim is held, or a claim is gone that a record names, for which this holds.
+pub fn any_held(store: &Store, of: impl Fn(&Value) -> bool) -> bool {
+    store.all(Kind::Claim).any(|(_, claim)| is_held(claim) && of(claim)) || records::gone(store).iter().any(of)
+}
+
+/// Checks the end: each record is needed by a claim that waits, as it may.
+pub fn check_end(store: &Store) -> Vec<(Guarantee, String)> {
+    let mut wrong = Vec::new();
+    for (name, record) in records::all(store) {
+        if !records::is_armed(record) {
+            wrong.push((Guarantee::Leaked, format!("record {name} is left, and no run could begin under it")));
+            continue;
+        }
+        let is_needed = |recorded: &Value| match records::claim(store, uid(recorded)) {
+            Some((_, claim)) => is_held(claim) || !is_bound(claim),
+            None => waits_for_other_claim(store, &records::stand_in(record, recorded)),
+        };
+        if !records::unsettled(record).any(is_needed) {
+            let whom: Vec<&str> = records::unsettled(record).map(uid).collect();
+            wrong.push((Guarantee::Stuck, format!("record {name} is left, for {whom:?}, which do not need it")));
+        }
+    }
+    wrong
+}
+
+/// Checks the end of a process whose watches have shown everything: it knows of no claim that is gone, unless a record
+/// names it. `stand_ins` are the UIDs of those that it knows.
+pub fn stand_ins(store: &Store, replica: usize, stand_ins: &[String]) -> Option<String> {
+    let gone = records::gone(store);
+    let left = stand_ins.iter().find(|of| gone.iter().all(|gone| uid(gone) != of.as_str()))?;
+    Some(format!("orchestrator {replica} still knows of claim {left}, which is gone and named by no record"))
+}
+
+/// Checks after a step that no storage is gone which somebody keeps: its claim was bound, is gone, and its volume had
+/// the policy Retain all the time.
+pub fn check_step(world: &World) -> Option<String> {
+    let (volume, location) = world.kept.iter().find(|(_, location)| !world.backend.contains(*location))?;
+    Some(format!("the storage {location:?} of the retained volume {volume} is gone"))
+}
+
+/// Keeps account of retained volumes, at a change of a volume: the last of these.
+pub fn note_kept(store: &Store, world: &mut World, changes: &[Change]) {
+    let Some(Change { object: volume, .. }) = changes.last() else { return };
+    let retains = |volume: &Value| text(volume, "/spec/persistentVolumeReclaimPolicy") == "Retain";
+    let id = uid(volume);
+    if !retains(volume) {
+        world.kept.remove(id);
+        return;
+    }
+    let owner = text(volume, "/spec/claimRef/uid");
+    let is_adopted = !annotation(volume, names::PROVENANCE).is_empty() && annotation(volume, names::CLAIM_UID) == owner;
+    if text(volume, "/status/phase") != "Released" || owner.is_empty() || !is_adopted {
+        return;
+    }
+    let is_always_retained = || {
+        let mut states = changes.iter().map(|change| &change.object).filter(|state| uid(state) == id);
+        states.all(|state| retains(state))
+    };
+    let name = ObjectName::new("", text(volume, "/metadata/name"));
+    let was_bound = || {
+        let mut states = store.log(Kind::Claim).iter().map(|change| &change.object);
+        states.any(|claim| uid(claim) == owner && is_bound(claim) && text(claim, "/spec/volumeName") == name.name)
+    };
+    let location = world.made.get(id).filter(|location| world.backend.contains(*location)).cloned();
+    if let Some(location) = location.filter(|_| is_always_retained() && was_bound()) {
+        world.kept.insert(id.to_owned(), location);
+    }
+}
