@@ -206,6 +206,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                 no_slot: (!likely(draw)).then_some(NoSlot::Taken),
                 quota_refusal: None,
                 has_pending_charge: false,
+                has_namesake: false,
                 attributes_error: None,
             },
             nodes: Nodes {

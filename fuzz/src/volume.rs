@@ -190,6 +190,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
             no_slot: None,
             quota_refusal: None,
             has_pending_charge: false,
+            has_namesake: false,
             attributes_error: None,
         },
         nodes: Nodes {

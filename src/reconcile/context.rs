@@ -134,7 +134,10 @@ impl Context {
         let flex_core::rules::NewEvent { warning, reason, message } = event;
         // Nobody looks at the events of a record. A finding names the claim that is gone.
         if about.kind == ObjectRef::RECORD {
-            return tracing::warn!(record = %about.name, reason = reason.name, message, "of a claim that is gone");
+            return match warning {
+                true => tracing::warn!(record = %about.name, reason = reason.name, message, "of a claim that is gone"),
+                false => tracing::debug!(record = %about.name, reason = reason.name, message, "of a claim that is gone"),
+            };
         }
         self.events.emit(about, warning, reason, message);
     }

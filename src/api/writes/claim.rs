@@ -57,13 +57,15 @@ impl Writes {
         Ok(self.claim_ids().await?.contains(id))
     }
 
-    /// Returns the UIDs and volume ids of all claims, by the API.
+    /// Returns the UIDs and volume ids of all claims, by the API, also of those that are gone and still need a record.
     pub async fn claim_ids(&self) -> Result<HashSet<String>> {
         let ids = |meta: &ObjectMeta| {
             let uid = meta.uid.clone().unwrap_or_default();
             volume_ids(&uid, volume_generation(meta.annotations.as_ref())).collect::<Vec<_>>()
         };
-        Ok(self.all_claims(ids).await?.into_iter().collect())
+        let mut all: HashSet<String> = self.all_claims(ids).await?.into_iter().collect();
+        all.extend(self.recorded_ids().await?);
+        Ok(all)
     }
 
     /// Checks by the API whether the stamp of any claim names a version of a config.

@@ -11,6 +11,7 @@ use flex_core::object::ObjectName;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
@@ -135,10 +136,21 @@ impl Writes {
         Ok(())
     }
 
+    async fn all_records(&self) -> Result<Vec<Record>> {
+        let all = self.revisions().list(&ListParams::default()).await.map_err(WriteError::of("all records"))?;
+        Ok(all.items.iter().filter_map(record_of).collect())
+    }
+
+    /// Returns the UIDs and volume ids of all claims that need a record, by the API.
+    pub(super) async fn recorded_ids(&self) -> Result<Vec<String>> {
+        let records = self.all_records().await?;
+        let claims = records.iter().flat_map(|record| record.unsettled().filter_map(|uid| record.recorded(uid)));
+        Ok(claims.flat_map(Claim::volume_ids).collect())
+    }
+
     /// Checks by the API whether a record names a version of a config.
     pub async fn is_recorded_with(&self, hash: &str) -> Result<bool> {
-        let all = self.revisions().list(&Default::default()).await.map_err(WriteError::of("all records"))?;
-        let records = all.items.iter().filter_map(record_of);
+        let records = self.all_records().await?;
         let is = |claim: &Claim| claim.own_stamp().is_some_and(|stamp| hash_of(&stamp.recipe_version) == Some(hash));
         Ok(records.into_iter().any(|record| record.all_recorded().any(is)))
     }

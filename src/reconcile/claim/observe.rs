@@ -106,6 +106,8 @@ pub(super) struct OwnedPreconditions {
     pub quota_refusal: Option<String>,
     /// The quota counts the claim, though the cache does not show its stamp yet.
     pub has_pending_charge: bool,
+    /// What the attempts for an earlier claim of this name left is being deleted.
+    pub has_namesake: bool,
     /// The attributes that the claim requests, or the reason why it cannot have them.
     pub attributes: Result<Attributes, String>,
 }
@@ -384,6 +386,7 @@ impl ObservationBuilder<'_> {
             no_slot: current.filter(|_| may_start_attempt).and_then(|recipe| index.no_slot(&slot_request, recipe)),
             quota_refusal: current.filter(|_| !claim.terminating).and_then(|recipe| index.quota_refusal(claim, recipe)),
             has_pending_charge: index.has_pending_charge(&claim.uid),
+            has_namesake: claim.own_stamp().is_none() && index.has_namesake(claim),
             attributes,
         }
     }

@@ -58,6 +58,7 @@ pub(super) fn observed<T>(
             no_slot: observation.preconditions.no_slot,
             quota_refusal: observation.preconditions.quota_refusal.as_deref(),
             has_pending_charge: observation.preconditions.has_pending_charge,
+            has_namesake: observation.preconditions.has_namesake,
             attributes_error: observation.preconditions.attributes.as_ref().err().map(String::as_str),
         },
         nodes: Nodes {

@@ -106,6 +106,20 @@ impl Index {
         claims.filter(|claim| claim.is_stand_in()).collect()
     }
 
+    /// Checks whether what attempts for an earlier claim of this name and class left is being deleted. A claim waits for no
+    /// node that is gone, nor for a person.
+    pub fn has_namesake(&self, claim: &Claim) -> bool {
+        let blocks = |other: &Arc<Claim>| {
+            let has_node = |node: &String| self.facts.cache.nodes.get(node).is_some();
+            let is_known = |version: &str| self.revisions.recipe(version).is_some();
+            other.class == claim.class
+                && !other.abandoned
+                && other.nodes_with_storage.iter().all(has_node)
+                && other.own_stamp().is_some_and(|stamp| is_known(&stamp.recipe_version))
+        };
+        self.stand_ins_of(&claim.name).iter().any(blocks)
+    }
+
     /// Checks whether a claim is certainly gone: a watch has shown its deletion, or the API was asked.
     pub fn is_gone(&self, uid: &str) -> bool {
         self.records.is_gone(uid)
@@ -190,9 +204,7 @@ fn is_alike(cached: &Claim, wanted: &Claim) -> bool {
     key(cached) == key(wanted)
 }
 
-/// Checks whether a claim needs its records no more: it is bound, or an admin has abandoned what its runs leave.
+/// Checks whether a claim needs its records no more: it is bound to its volume.
 fn is_settled(claim: &Claim) -> bool {
-    let is_abandoned = claim.abandoned && !claim.is_stand_in();
-    is_abandoned
-        || !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.volume_id()))
+    !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.volume_id()))
 }

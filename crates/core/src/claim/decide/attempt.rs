@@ -118,6 +118,10 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             wait
         };
     }
+    if o.preconditions.has_namesake {
+        let message = "what the attempts for an earlier claim of this name left is being deleted; then the first attempt begins";
+        return Rule::NamesakeNotUndone.nothing().with_event(reason::WAITING_FOR_PROVISIONER, message.to_owned());
+    }
     let nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
         Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING_FOR_PROVISIONER, why),

@@ -170,6 +170,8 @@ pub struct Preconditions<'a> {
     pub quota_refusal: Option<&'a str>,
     /// A stamp whose write may have failed has reserved quota for the claim, and other claims wait for that quota.
     pub has_pending_charge: bool,
+    /// What the attempts for an earlier claim of this name left is being deleted.
+    pub has_namesake: bool,
     /// The reason why the claim cannot have the attributes that it requests.
     pub attributes_error: Option<&'a str>,
 }

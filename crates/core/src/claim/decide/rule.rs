@@ -84,6 +84,9 @@ pub enum Rule {
     ConfirmNoVolumeLeft,
     /// The claim is terminating, and no container of any attempt has run. Removes the finalizer: nothing can be left.
     NothingLeftBehind,
+    /// The claim is gone and has no volume, and its class keeps storage. Emits an event, and forgets the claim: somebody may
+    /// have had the volume.
+    LeftStorageRetained,
     /// An attempt may have left storage, and its recipe is not known any more. Emits an event.
     CleanupNeedsRecipe,
     /// A rule about a run that makes the volume, or deletes what attempts may have left.
@@ -132,6 +135,9 @@ pub enum Rule {
     AssignPooledVolume,
     /// The claim would exceed a quota. Emits an event, and waits for quota.
     QuotaReached,
+    /// Another claim of this name is gone, and what its attempts left is being deleted. Emits an event, and waits: a path may
+    /// come from the name.
+    NamesakeNotUndone,
     /// No node takes a run for the claim. Emits an event.
     NoNodeForRun,
     /// The revision of the class's recipe is not stored yet. Waits for it.

@@ -75,6 +75,7 @@ struct World {
     has_slot: bool,
     quota_refusal: Option<&'static str>,
     has_pending_charge: bool,
+    has_namesake: bool,
     attributes_error: Option<&'static str>,
     binding: Binding,
     selected_node_forbidden: bool,
@@ -179,6 +180,7 @@ impl World {
                 no_slot: (!self.has_slot).then_some(NoSlot::Taken),
                 quota_refusal: self.quota_refusal,
                 has_pending_charge: self.has_pending_charge,
+                has_namesake: self.has_namesake,
                 attributes_error: self.attributes_error,
             },
             nodes: Nodes {
@@ -264,6 +266,7 @@ fn new() -> World {
         has_slot: true,
         quota_refusal: None,
         has_pending_charge: false,
+        has_namesake: false,
         attributes_error: None,
         binding: Binding::Direct,
         selected_node_forbidden: false,

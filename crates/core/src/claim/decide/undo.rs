@@ -14,6 +14,7 @@ use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::unstarted::{failure_of_never_started, no_attempt_has_started};
 use super::waits::{cleanup_needs_recipe, end_runs, wait_for_end};
+use crate::config::Recipe;
 use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
@@ -58,6 +59,18 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     }
     if no_attempt_has_started(o) {
         return Rule::NothingLeftBehind.step(Step::RemoveFinalizer);
+    }
+    // Somebody may have had the volume meanwhile, and keeps its storage without an object.
+    let is_kept = |recipe: &Recipe| recipe.reclaim_policy != ReclaimPolicy::Delete;
+    if claim.is_stand_in() && o.recipe_of_attempt().is_some_and(is_kept) {
+        let message = format!(
+            "the claim {} is gone, and what its attempts may have left stays: class {} keeps storage (reclaim policy Retain)",
+            claim.api_name(),
+            claim.class.as_deref().unwrap_or_default(),
+        );
+        return Rule::LeftStorageRetained
+            .step(Step::RemoveFinalizer)
+            .with_warning(reason::STORAGE_ABANDONED, message);
     }
     match o.deletion.recipe {
         Some(recipe) => deleting(o, recipe, now),

@@ -243,6 +243,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                     has_slot: flags.3,
                     quota_refusal: None,
                     has_pending_charge: false,
+                    has_namesake: false,
                     attributes_error: None,
                     binding: flags.4,
                     removed: flags.5,
