@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::names;
-use flex_core::config::classes::{Identity, KeptScript, Revision, Stored};
+use flex_core::config::classes::{Identity, KeptScript, Revision};
 use flex_core::config::effective_config::{EffectiveConfig, revision_name};
 use flex_core::config::modify::{self, VolumeAttributesClass};
 use flex_core::config::script;
 use flex_core::model::grant::{self, ReferenceGrant};
 use flex_core::model::record::{Record, is_record};
 use flex_core::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+use flex_core::model::stored::Stored;
 use flex_core::object::ObjectName;
 use flex_core::run::view::{WarningEvent, seconds};
 use flex_core::status_reason::message_of;

@@ -143,7 +143,8 @@ mod tests {
     use crate::state::index::WatchChange;
     use crate::state::testing::recipe;
     use flex_contract::policy::ReclaimPolicy;
-    use flex_core::config::classes::{Revision, Stored};
+    use flex_core::config::classes::Revision;
+    use flex_core::model::stored::Stored;
     use flex_core::object::ObjectName;
     use flex_core::run::view::RunLabels;
 

@@ -9,6 +9,7 @@ pub mod claim;
 pub mod config;
 mod content;
 mod context;
+mod creation;
 mod data_source;
 mod delete_run;
 mod drive;

@@ -3,23 +3,10 @@
 use std::collections::BTreeSet;
 
 use flex_core::model::claim::Claim;
-use flex_core::model::record::{Record, record_name};
 use flex_core::run::record::{Decision, Step, decide};
 
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
-
-/// The creation of a record. It is in progress until this value is dropped, also if the reconcile is abandoned.
-struct Arming<'a> {
-    context: &'a Context,
-    name: String,
-}
-
-impl Drop for Arming<'_> {
-    fn drop(&mut self) {
-        self.context.cluster.update(|index| index.set_record_in_creation(&self.name, false));
-    }
-}
 
 /// Reconciles a record, by its name.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
@@ -35,22 +22,6 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
 }
 
 impl Context {
-    /// Records for whom the run of a Job is. From then on it may begin.
-    pub(super) async fn arm_record(&self, job: &str, claims: &[Claim]) -> Result<(), WriteError> {
-        let (name, data) = {
-            let mut index = self.cluster.index_mut();
-            let kept: Vec<_> = claims.iter().map(|claim| claim.clone().kept(index.metadata_keys(claim))).collect();
-            let data = Record::data(kept.iter());
-            let name = record_name(job, &data);
-            index.set_record_in_creation(&name, true);
-            (name, data)
-        };
-        let _arming = Arming { context: self, name };
-        let armed = self.writes.arm_record(job, data, &self.timestamp()).await.map_err(as_own)?;
-        self.cluster.update(|index| index.record_answered(armed));
-        Ok(())
-    }
-
     /// Records that a claim needs its records no more: its volume says all, or what its attempts left is undone. The newest goes
     /// last, because it stands for the others. Returns whether that is written. If not, a record is settled for several claims at
     /// once, and its change requeues the claim.
@@ -78,20 +49,5 @@ impl Context {
             self.writes.settle(&record, &BTreeSet::from([uid.clone()])).await?;
         }
         Ok(())
-    }
-}
-
-/// Returns the error of a record as one that does not count as a refusal of the run's Job for ever: the record is tried again.
-fn as_own(error: WriteError) -> WriteError {
-    match error {
-        WriteError::Refused { what, message, .. } | WriteError::NotFound { what, message } => {
-            WriteError::Refused { what, message, invalid: false }
-        }
-        WriteError::Foreign(what) => WriteError::Refused {
-            what,
-            message: "it exists already and belongs to somebody else; remove it".into(),
-            invalid: false,
-        },
-        error => error,
     }
 }

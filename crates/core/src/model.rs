@@ -20,6 +20,7 @@ pub mod phase;
 pub mod reach;
 pub mod record;
 pub mod snapshot;
+pub mod stored;
 pub mod volume;
 pub mod volume_id;
 pub mod volume_notes;

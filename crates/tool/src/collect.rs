@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use flex_contract::names;
-use flex_core::config::classes::{ClassObject, Classes, Config, Identity, KeptScript, Stored};
+use flex_core::config::classes::{ClassObject, Classes, Config, Identity, KeptScript};
 use flex_core::config::modify::VolumeAttributesClass;
 use flex_core::config::{keys, script};
 use flex_core::model::grant::ReferenceGrant;
 use flex_core::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+use flex_core::model::stored::Stored;
 use flex_core::object::ObjectName;
 use flex_provisioner::api::watch::stored;
 use flex_provisioner::api::{external_provisioner, pages, says};

@@ -2,9 +2,10 @@
 
 use anyhow::{Context as _, bail};
 use flex_contract::names;
-use flex_core::config::classes::{Identity, Stored};
+use flex_core::config::classes::Identity;
 use flex_core::model::claim::Claim;
 use flex_core::model::failed_run::FailedRun;
+use flex_core::model::stored::Stored;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 use flex_core::run::view;

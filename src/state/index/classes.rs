@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use flex_core::claim::decide::ClassCertainty;
 use flex_core::config::accounts::Account;
-use flex_core::config::classes::{Class, ClassObject, Config, KeptScript, Stored};
+use flex_core::config::classes::{Class, ClassObject, Config, KeptScript};
 use flex_core::config::effective_config::{EffectiveConfig, hash_of};
 use flex_core::config::external_provisioner::ExternalProvisioners;
 use flex_core::config::script;
 use flex_core::kept_script;
 use flex_core::model::claim::Claim;
 use flex_core::model::record::is_record;
+use flex_core::model::stored::Stored;
 use flex_core::object::ObjectName;
 
 use super::{Index, WatchChange, Woken, WorkItem};

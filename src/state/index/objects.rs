@@ -1,7 +1,7 @@
 //! Changes of claims and volumes.
 
 use flex_contract::operation::Operation;
-use flex_core::model::claim::Claim;
+use flex_core::model::claim::{Claim, is_stand_in_name};
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 
@@ -153,4 +153,64 @@ impl Index {
             None => self.woken_by_gone_volume(volume, &news, &freed),
         }
     }
+}
+
+/// Stand-ins for claims that are gone while a record names them.
+impl Index {
+    /// Makes, updates or removes the stand-in for a claim.
+    pub(super) fn sync_stand_in(&mut self, uid: &str) -> Vec<WorkItem> {
+        let cached = self.facts.cache.claims.by_id(uid).filter(|claim| claim.uid == uid);
+        let (cached, is_real) = match cached {
+            Some(claim) if claim.is_stand_in() => (Some(claim), false),
+            real => (None, real.is_some()),
+        };
+        match (self.records.stand_in(uid).filter(|_| !is_real), cached) {
+            (Some(wanted), Some(cached)) if is_alike(&cached, &wanted) => {
+                let shown = WorkItem::Claim(wanted.name.clone());
+                self.unseen_writes.shows(&shown, Some(&wanted.resource_version));
+                self.facts.cache.claims.apply(Claim { resource_version: wanted.resource_version, ..(*cached).clone() });
+                Vec::new()
+            }
+            (Some(wanted), _) => self.change_claim(WatchChange::Apply(wanted)),
+            (None, Some(cached)) => self.remove_claim(&cached.name),
+            (None, None) => Vec::new(),
+        }
+    }
+
+    /// Removes the stand-in for a claim that exists after all.
+    pub(super) fn remove_stand_in(&mut self, uid: &str) -> Vec<WorkItem> {
+        match self.facts.cache.claims.by_id(uid).filter(|claim| claim.uid == uid && claim.is_stand_in()) {
+            Some(stand_in) => self.remove_claim(&stand_in.name),
+            None => Vec::new(),
+        }
+    }
+
+    /// Keeps a claim that is about to be removed, and makes its stand-in afterwards. `is_certain` says that a watch has shown
+    /// its deletion.
+    pub(super) fn remove_real_claim(&mut self, name: &ObjectName, is_certain: bool) -> Vec<WorkItem> {
+        let Some(claim) = self.facts.cache.claims.get(name).filter(|claim| !claim.is_stand_in()) else {
+            return self.remove_claim(name);
+        };
+        self.records.note_last_seen(&claim);
+        if is_certain {
+            self.records.note_gone(&claim.uid);
+        }
+        let mut items = self.remove_claim(name);
+        items.extend(self.sync_stand_in(&claim.uid));
+        items
+    }
+
+    /// Returns the names of claims that a list must show: not those of stand-ins.
+    pub(super) fn listed_claims(&self) -> impl Iterator<Item = &ObjectName> {
+        self.facts.cache.claims.names().filter(|name| !is_stand_in_name(name))
+    }
+}
+
+/// Checks whether two states of a stand-in differ in nothing but the version of the record, or in what the cache does not keep.
+fn is_alike(cached: &Claim, wanted: &Claim) -> bool {
+    let key = |claim: &Claim| {
+        let names = (claim.record.clone(), claim.stamp.clone(), claim.abandoned);
+        (names, claim.last_failure.clone(), claim.failed_attempts.clone(), claim.nodes_with_storage.clone())
+    };
+    key(cached) == key(wanted)
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use flex_core::capacity::{Driver, Published};
 use flex_core::config::modify;
+use flex_core::model::claim::Claim;
 use flex_core::model::grant::Grant;
 use flex_core::model::snapshot::{Content, Snapshot, SnapshotClass};
 use flex_core::run::node::Node;

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flex_contract::names;
-use flex_core::model::claim::{Claim, is_stand_in_name};
+use flex_core::model::claim::Claim;
 use flex_core::model::record::Record;
 use flex_core::object::ObjectName;
 use flex_core::run::record::Observed;
 
-use super::{Index, WatchChange, WorkItem};
+use super::{Index, WorkItem};
+use crate::state::records::Records;
+use crate::state::watch_change::Listed;
 
 impl Index {
     /// Applies a change of a record. Claims that are gone, and that a record names, get a stand-in.
@@ -32,11 +34,7 @@ impl Index {
         self.change_record(record.name.name.clone(), |records| records.deleted(record))
     }
 
-    fn change_record(
-        &mut self,
-        name: String,
-        change: impl FnOnce(&mut crate::state::records::Records) -> BTreeSet<String>,
-    ) -> Vec<WorkItem> {
+    fn change_record(&mut self, name: String, change: impl FnOnce(&mut Records) -> BTreeSet<String>) -> Vec<WorkItem> {
         let before = self.records.get(&name).cloned();
         let uids = change(&mut self.records);
         let now = self.records.get(&name).cloned();
@@ -50,39 +48,6 @@ impl Index {
         items.sort();
         items.dedup();
         items
-    }
-
-    /// Makes, updates or removes the stand-in for a claim.
-    pub(super) fn sync_stand_in(&mut self, uid: &str) -> Vec<WorkItem> {
-        let cached = self.facts.cache.claims.by_id(uid).filter(|claim| claim.uid == uid);
-        let (cached, is_real) = match cached {
-            Some(claim) if claim.is_stand_in() => (Some(claim), false),
-            real => (None, real.is_some()),
-        };
-        match (self.records.stand_in(uid).filter(|_| !is_real), cached) {
-            (Some(wanted), Some(cached)) if is_alike(&cached, &wanted) => {
-                let shown = WorkItem::Claim(wanted.name.clone());
-                self.unseen_writes.shows(&shown, Some(&wanted.resource_version));
-                self.facts.cache.claims.apply(Claim { resource_version: wanted.resource_version, ..(*cached).clone() });
-                Vec::new()
-            }
-            (Some(wanted), _) => self.change_claim(WatchChange::Apply(wanted)),
-            (None, Some(cached)) => self.remove_claim(&cached.name),
-            (None, None) => Vec::new(),
-        }
-    }
-
-    /// Removes the stand-in for a claim that exists after all.
-    pub(super) fn remove_stand_in(&mut self, uid: &str) -> Vec<WorkItem> {
-        match self.facts.cache.claims.by_id(uid).filter(|claim| claim.uid == uid && claim.is_stand_in()) {
-            Some(stand_in) => self.remove_claim(&stand_in.name),
-            None => Vec::new(),
-        }
-    }
-
-    /// Returns the items of the records that may need a claim no more.
-    pub(super) fn records_of(&self, uid: &str) -> Vec<WorkItem> {
-        self.records.of(uid).map(|record| WorkItem::Record(record.name.name.clone())).collect()
     }
 
     /// Returns a record by its name.
@@ -162,26 +127,6 @@ impl Index {
         Some((record, observed))
     }
 
-    /// Keeps a claim that is about to be removed, and makes its stand-in afterwards. `is_certain` says that a watch has shown
-    /// its deletion.
-    pub(super) fn remove_real_claim(&mut self, name: &ObjectName, is_certain: bool) -> Vec<WorkItem> {
-        let Some(claim) = self.facts.cache.claims.get(name).filter(|claim| !claim.is_stand_in()) else {
-            return self.remove_claim(name);
-        };
-        self.records.note_last_seen(&claim);
-        if is_certain {
-            self.records.note_gone(&claim.uid);
-        }
-        let mut items = self.remove_claim(name);
-        items.extend(self.sync_stand_in(&claim.uid));
-        items
-    }
-
-    /// Returns the names of claims that a list must show: not those of stand-ins.
-    pub(super) fn listed_claims(&self) -> impl Iterator<Item = &ObjectName> {
-        self.facts.cache.claims.names().filter(|name| !is_stand_in_name(name))
-    }
-
     /// Returns the recipe versions that records name.
     pub(super) fn recorded_versions(&self) -> BTreeSet<String> {
         let claims = self.records.all().flat_map(|record| record.all_recorded());
@@ -189,19 +134,10 @@ impl Index {
     }
 
     /// Returns the records that a new list lacks.
-    pub(super) fn missing_records(&self, listed: &crate::state::watch_change::Listed) -> Vec<ObjectName> {
+    pub(super) fn missing_records(&self, listed: &Listed) -> Vec<ObjectName> {
         let shown = self.records.all().filter(|record| !self.records.is_unshown(&record.name.name));
         listed.missing(shown.map(|record| &record.name))
     }
-}
-
-/// Checks whether two states of a stand-in differ in nothing but the version of the record, or in what the cache does not keep.
-fn is_alike(cached: &Claim, wanted: &Claim) -> bool {
-    let key = |claim: &Claim| {
-        let names = (claim.record.clone(), claim.stamp.clone(), claim.abandoned);
-        (names, claim.last_failure.clone(), claim.failed_attempts.clone(), claim.nodes_with_storage.clone())
-    };
-    key(cached) == key(wanted)
 }
 
 /// Checks whether a claim needs its records no more: it is bound to its volume.

@@ -27,6 +27,11 @@ impl Index {
         self.facts.cache.claims.name_of(id).cloned().map(WorkItem::Claim)
     }
 
+    /// Returns the items of the records that may need a claim no more.
+    pub(super) fn records_of(&self, uid: &str) -> Vec<WorkItem> {
+        self.records.of(uid).map(|record| WorkItem::Record(record.name.name.clone())).collect()
+    }
+
     /// Returns the volumes that name a claim in any way.
     pub(super) fn volumes_of_id(&self, id: &str) -> Vec<WorkItem> {
         self.facts.cache.volumes.names_of(id).map(|name| WorkItem::Volume(name.to_owned())).collect()

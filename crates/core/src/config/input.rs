@@ -1,7 +1,6 @@
 //! The inputs of [`classes`](super::classes): configs, StorageClasses and stored revisions, with the fields that
 //! matter.
 
-use crate::model::record::Record;
 use flex_contract::policy::ReclaimPolicy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -152,17 +151,6 @@ pub struct KeptScript {
     pub uid: String,
     /// The time of its creation, in seconds since 1970.
     pub created: i64,
-}
-
-/// An object in which the orchestrator stores what a class needs.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Stored {
-    /// A recipe, with its hash.
-    Recipe(String, Revision),
-    /// A script.
-    Script(KeptScript),
-    /// The record of a run.
-    Record(Record),
 }
 
 /// The parameter of a StorageClass that names its config.

@@ -1,0 +1,116 @@
+//! Creates the Jobs of runs, and the records of those that make volumes.
+
+use flex_contract::names;
+use flex_core::config::Recipe;
+use flex_core::model::claim::Claim;
+use flex_core::model::record::{Record, record_name};
+use flex_core::object::ObjectName;
+use flex_core::run::script::{Texts, complete};
+use flex_core::run::start_gate;
+use k8s_openapi::api::batch::v1 as api;
+
+use crate::api::writes::WriteError;
+use crate::reconcile::context::Context;
+
+/// The creation of a Job. It is in progress until this value is dropped, also if the reconcile is abandoned.
+struct Creation<'a> {
+    context: &'a Context,
+    job: &'a ObjectName,
+}
+
+impl Drop for Creation<'_> {
+    fn drop(&mut self) {
+        self.context.cluster.update(|index| index.end_creation(self.job));
+    }
+}
+
+/// The creation of a record. It is in progress until this value is dropped, also if the reconcile is abandoned.
+struct Arming<'a> {
+    context: &'a Context,
+    name: String,
+}
+
+impl Drop for Arming<'_> {
+    fn drop(&mut self) {
+        self.context.cluster.update(|index| index.set_record_in_creation(&self.name, false));
+    }
+}
+
+impl Context {
+    /// Creates the Job of a run, with the text of its script, the time of the request, the cluster and the gate of its pods. Until
+    /// the watch shows the Job, the run counts as one that may be running. If it makes volumes for claims, a record follows, and
+    /// the run begins only after both answers.
+    pub(super) async fn create_job(&self, recipe: &Recipe, job: api::Job, claims: &[Claim]) -> Result<(), WriteError> {
+        let name = ObjectName::of(&job.metadata);
+        // The expectation begins before the Job exists, because the watch may be faster than the answer.
+        let term = {
+            let mut index = self.cluster.index_mut();
+            index.begin_creation(&name);
+            index.term()
+        };
+        let _creation = Creation { context: self, job: &name };
+        let created = match self.completed(recipe, job) {
+            Ok(job) => self.writes.create_job(&job).await,
+            Err(error) => Err(error),
+        };
+        // After any other error the Job may exist.
+        use WriteError::{Foreign, Incomplete, NotFound, Refused};
+        if matches!(created, Err(Refused { .. } | NotFound { .. } | Foreign(_) | Incomplete { .. })) {
+            self.cluster.update(|index| index.cancel_expectation(&name.name));
+        }
+        let Some(uid) = created? else { return Ok(()) };
+        if !claims.is_empty() {
+            self.arm_record(&name.name, claims).await?;
+        }
+        self.cluster.index_mut().record_answer(uid, term);
+        Ok(())
+    }
+
+    /// Adds to the Job of a run what its recipe does not say.
+    fn completed(&self, recipe: &Recipe, mut job: api::Job) -> Result<api::Job, WriteError> {
+        let script = recipe.script.as_deref().and_then(|hash| self.cluster.index().script(hash));
+        let texts = Texts { script: script.as_deref(), shell_image: self.identity.shell_image.as_deref() };
+        complete(&mut job, recipe, texts).map_err(|message| {
+            let what = format!("Job {}", job.metadata.name.as_deref().unwrap_or_default());
+            WriteError::Incomplete { what, message }
+        })?;
+        let annotations = job.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::JOB_REQUESTED.to_owned(), self.timestamp());
+        if !self.identity.cluster.is_empty() {
+            annotations.insert(names::CLUSTER.to_owned(), self.identity.cluster.clone());
+        }
+        start_gate::add(&mut job);
+        Ok(job)
+    }
+
+    /// Records for whom the run of a Job is. From then on it may begin.
+    async fn arm_record(&self, job: &str, claims: &[Claim]) -> Result<(), WriteError> {
+        let (name, data) = {
+            let mut index = self.cluster.index_mut();
+            let kept: Vec<_> = claims.iter().map(|claim| claim.clone().kept(index.metadata_keys(claim))).collect();
+            let data = Record::data(kept.iter());
+            let name = record_name(job, &data);
+            index.set_record_in_creation(&name, true);
+            (name, data)
+        };
+        let _arming = Arming { context: self, name };
+        let armed = self.writes.arm_record(job, data, &self.timestamp()).await.map_err(as_own)?;
+        self.cluster.update(|index| index.record_answered(armed));
+        Ok(())
+    }
+}
+
+/// Returns the error of a record as one that does not count as a refusal of the run's Job for ever: the record is tried again.
+fn as_own(error: WriteError) -> WriteError {
+    match error {
+        WriteError::Refused { what, message, .. } | WriteError::NotFound { what, message } => {
+            WriteError::Refused { what, message, invalid: false }
+        }
+        WriteError::Foreign(what) => WriteError::Refused {
+            what,
+            message: "it exists already and belongs to somebody else; remove it".into(),
+            invalid: false,
+        },
+        error => error,
+    }
+}
