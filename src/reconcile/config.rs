@@ -54,7 +54,7 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
             again = again.min(REVISION_TTL);
             continue;
         };
-        if context.writes.is_stamped_with(&hash).await? || context.writes.is_recorded_with(&hash).await? {
+        if context.writes.is_stamped_with(&hash).await? {
             continue;
         }
         match context.writes.delete_revision(&hash).await {

@@ -120,7 +120,7 @@ pub async fn remove(writes: &Writes, finding: &Finding, claims: &HashSet<String>
         },
         Some(Removal::OldJob | Removal::StalledJob | Removal::CopiedJob) => writes.remove_job(name, uid).await?,
         Some(Removal::Revision { hash }) => {
-            if writes.is_stamped_with(hash).await? || writes.is_recorded_with(hash).await? {
+            if writes.is_stamped_with(hash).await? {
                 return Ok(false);
             }
             match writes.delete_revision(hash).await {

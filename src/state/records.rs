@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use flex_core::model::claim::Claim;
+use flex_core::model::claim::{Claim, RecordRef};
 use flex_core::model::record::Record;
 use flex_core::object::ObjectName;
 
@@ -21,6 +21,8 @@ pub struct Records {
     last_seen: HashMap<String, Claim>,
     /// Claims that are certainly gone: a watch has shown their deletion, or the API was asked.
     gone: HashSet<String>,
+    /// Those of which a watch has shown to the end that they were never bound.
+    never_bound: HashSet<String>,
     /// The records that this process is about to arm.
     in_creation: BTreeSet<String>,
     /// The claims that need a record no more, by the names of records. This is not written yet.
@@ -90,7 +92,8 @@ impl Records {
             nodes.append(&mut claim.nodes_with_storage);
             claim.nodes_with_storage = nodes;
         }
-        Some(claim.stand_in(newest.reference(), &newest.resource_version))
+        let reference = RecordRef { never_bound: self.never_bound.contains(uid), ..newest.reference() };
+        Some(claim.stand_in(reference, &newest.resource_version))
     }
 
     /// Checks whether a claim is certainly gone.
@@ -115,6 +118,14 @@ impl Records {
     pub fn note_last_seen(&mut self, claim: &Claim) {
         if claim.is_held() && !claim.is_stand_in() && self.by_claim.contains_key(&claim.uid) {
             self.last_seen.insert(claim.uid.clone(), claim.clone());
+        }
+    }
+
+    /// Notes the end of a claim as a watch has shown it.
+    pub fn note_end(&mut self, claim: &Claim) {
+        self.note_gone(&claim.uid);
+        if claim.volume_name.is_none() && !claim.bind_completed && self.by_claim.contains_key(&claim.uid) {
+            self.never_bound.insert(claim.uid.clone());
         }
     }
 
@@ -242,6 +253,7 @@ impl Records {
         for uid in uids.iter().filter(|uid| !self.by_claim.contains_key(*uid)) {
             self.last_seen.remove(uid);
             self.gone.remove(uid);
+            self.never_bound.remove(uid);
         }
     }
 }

@@ -199,7 +199,11 @@ mod tests {
         let terminating = Claim { terminating: true, ..claim(true) };
         let found = dependents(&[], &[terminating], &[], &[]);
         assert_eq!(remedies(&found), ["wait until it is gone; if a deletion fails, see `doctor`"]);
-        let record = RecordRef { name: ObjectName::new("flex", "flex-record-provision-u-1"), uid: "r".into() };
+        let record = RecordRef {
+            name: ObjectName::new("flex", "flex-record-provision-u-1"),
+            uid: "r".into(),
+            never_bound: false,
+        };
         let found = dependents(&[], &[claim(true).stand_in(record, "7")], &[], &[]);
         assert_eq!((found[0].kind, found[0].name.as_str()), ("ControllerRevision", "flex/flex-record-provision-u-1"));
         assert!(found[0].is_in_progress && found[0].why.contains("deleted claim team/data"), "{found:?}");

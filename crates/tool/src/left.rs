@@ -316,7 +316,11 @@ Job admin/delete-u-2, 30s old: delete run 2 has succeeded
             json!({ "metadata": { "namespace": "team", "name": "data", "uid": "u", "annotations": annotations } });
         let claim = Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(object).unwrap());
         let name = claim.name.clone();
-        let record = RecordRef { name: ObjectName::new("flex", "flex-record-provision-u-1"), uid: "r".into() };
+        let record = RecordRef {
+            name: ObjectName::new("flex", "flex-record-provision-u-1"),
+            uid: "r".into(),
+            never_bound: false,
+        };
         let stand_in = Some(Box::new(claim.stand_in(record, "7")));
         let left = Left { claim: Some(name), volume: None, jobs: vec![], stand_in };
         let text = "\

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use flex_contract::names;
-use flex_core::config::effective_config::hash_of;
 use flex_core::model::claim::{Claim, RecordRef};
 use flex_core::model::record::{Record, record_name};
 use flex_core::object::ObjectName;
@@ -136,22 +135,19 @@ impl Writes {
         Ok(())
     }
 
-    async fn all_records(&self) -> Result<Vec<Record>> {
-        let all = self.revisions().list(&ListParams::default()).await.map_err(WriteError::of("all records"))?;
-        Ok(all.items.iter().filter_map(record_of).collect())
-    }
-
-    /// Returns the UIDs and volume ids of all claims that need a record, by the API.
+    /// Returns the UIDs and volume ids of all claims that need a record: by the cache, which has all that this process wrote, or
+    /// else by the API.
     pub(super) async fn recorded_ids(&self) -> Result<Vec<String>> {
-        let records = self.all_records().await?;
-        let claims = records.iter().flat_map(|record| record.unsettled().filter_map(|uid| record.recorded(uid)));
-        Ok(claims.flat_map(Claim::volume_ids).collect())
+        if let Some(cluster) = &self.cluster {
+            return Ok(cluster.index().records().flat_map(|record| ids(record)).collect());
+        }
+        let all = self.revisions().list(&ListParams::default()).await.map_err(WriteError::of("all records"))?;
+        Ok(all.items.iter().filter_map(record_of).flat_map(|record| ids(&record)).collect())
     }
+}
 
-    /// Checks by the API whether a record names a version of a config.
-    pub async fn is_recorded_with(&self, hash: &str) -> Result<bool> {
-        let records = self.all_records().await?;
-        let is = |claim: &Claim| claim.own_stamp().is_some_and(|stamp| hash_of(&stamp.recipe_version) == Some(hash));
-        Ok(records.into_iter().any(|record| record.all_recorded().any(is)))
-    }
+/// Returns the UIDs and volume ids of all claims that need a record.
+fn ids(record: &Record) -> Vec<String> {
+    let claims = record.unsettled().filter_map(|uid| record.recorded(uid));
+    claims.flat_map(Claim::volume_ids).collect()
 }

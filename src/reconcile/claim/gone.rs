@@ -159,7 +159,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_jobs_of_a_claim_or_of_its_stand_in_stay() {
-        let record = RecordRef { name: ObjectName::new("own", "record"), uid: "r".into() };
+        let record = RecordRef { name: ObjectName::new("own", "record"), uid: "r".into(), never_bound: false };
         for there in [claim(), claim().stand_in(record, "7")] {
             let change = |index: &mut Index| drop(index.change_claim(WatchChange::Apply(there)));
             assert_eq!(cleaned("a", change).await, (vec![], None));

@@ -193,7 +193,7 @@ impl Index {
         };
         self.records.note_last_seen(&claim);
         if is_certain {
-            self.records.note_gone(&claim.uid);
+            self.records.note_end(&claim);
         }
         let mut items = self.remove_claim(name);
         items.extend(self.sync_stand_in(&claim.uid));

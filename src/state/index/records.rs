@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flex_contract::names;
+use flex_core::config::effective_config::hash_of;
 use flex_core::model::claim::Claim;
 use flex_core::model::record::Record;
 use flex_core::object::ObjectName;
@@ -125,6 +126,11 @@ impl Index {
             unreadable: record.unreadable(),
         };
         Some((record, observed))
+    }
+
+    /// Checks whether a record names a version of a config.
+    pub fn is_recorded_with(&self, hash: &str) -> bool {
+        self.recorded_versions().iter().any(|version| hash_of(version) == Some(hash))
     }
 
     /// Returns the recipe versions that records name.

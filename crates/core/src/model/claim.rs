@@ -76,6 +76,8 @@ pub struct RecordRef {
     pub name: ObjectName,
     /// The UID of the record.
     pub uid: String,
+    /// The claim was never bound, as a watch has shown to its end. So nobody had the volume.
+    pub never_bound: bool,
 }
 
 /// A claim, with the fields that the orchestrator needs.

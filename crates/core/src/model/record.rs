@@ -225,7 +225,7 @@ impl Record {
 
     /// Returns the reference to the record.
     pub fn reference(&self) -> RecordRef {
-        RecordRef { name: self.name.clone(), uid: self.uid.clone() }
+        RecordRef { name: self.name.clone(), uid: self.uid.clone(), never_bound: false }
     }
 
     /// Returns the value of [`names::SETTLED`] when these claims need the record no more; `None` if no claim needs it then.

@@ -46,7 +46,9 @@ fn unrecorded(store: &Store, pod: &Value) -> Option<String> {
         .flat_map(|(_, r)| records::claims(r))
         .map(uid)
         .collect();
-    let is_recorded = |id: &str| recorded.iter().any(|claim| !claim.is_empty() && id.starts_with(*claim));
+    let ids = recorded.into_iter().flat_map(|claim| volume_ids(claim, MAX_VOLUME_GENERATIONS));
+    let ids: BTreeSet<String> = ids.collect();
+    let is_recorded = |id: &str| ids.contains(id);
     batches::members(&job.object).into_iter().map(|member| member.id).find(|id| !is_recorded(id))
 }
 

@@ -84,8 +84,8 @@ pub enum Rule {
     ConfirmNoVolumeLeft,
     /// The claim is terminating, and no container of any attempt has run. Removes the finalizer: nothing can be left.
     NothingLeftBehind,
-    /// The claim is gone and has no volume, and its class keeps storage. Emits an event, and forgets the claim: somebody may
-    /// have had the volume.
+    /// The claim is gone and has no volume, its class keeps storage, and no watch has shown that nobody had the volume. Emits an
+    /// event, and forgets the claim.
     LeftStorageRetained,
     /// An attempt may have left storage, and its recipe is not known any more. Emits an event.
     CleanupNeedsRecipe,

@@ -251,6 +251,13 @@ fn an_attempt_leaves_a_node_that_takes_no_runs() {
 }
 
 #[test]
+fn a_claim_waits_until_what_its_namesake_left_is_deleted() {
+    let waits = World { has_namesake: true, ..new() };
+    waits.waits(Rule::NamesakeNotUndone, "an earlier claim of this name");
+    assert_eq!(World { has_namesake: true, ..stamped(1) }.step(Rule::ReadClaimBeforeRun), Step::Refresh);
+}
+
+#[test]
 fn a_claim_with_an_uncertain_stamp_checks_the_quota_again() {
     let full = World { quota_refusal: Some("full"), ..new() };
     assert_eq!(full.decide_by(Rule::QuotaReached, NOW).requeue_at, None, "an event says when the quota allows it");

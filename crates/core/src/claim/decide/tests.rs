@@ -12,7 +12,7 @@ use crate::claim::nodes::NodeChoice;
 use crate::config::classes::{BindingMode, Class};
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::{NodeGone, Recipe};
-use crate::model::claim::{Binding, Claim, Stamp};
+use crate::model::claim::{Binding, Claim, RecordRef, Stamp};
 use crate::model::data_source::{DataSource, SourceUser};
 use crate::model::volume::{Provenance, Reference, Volume};
 use crate::object::ObjectName;

@@ -62,7 +62,8 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     }
     // Somebody may have had the volume meanwhile, and keeps its storage without an object.
     let is_kept = |recipe: &Recipe| recipe.reclaim_policy != ReclaimPolicy::Delete;
-    if claim.is_stand_in() && o.recipe_of_attempt().is_some_and(is_kept) {
+    let may_be_used = claim.record.as_ref().is_some_and(|record| !record.never_bound);
+    if may_be_used && o.recipe_of_attempt().is_some_and(is_kept) {
         let message = format!(
             "the claim {} is gone, and what its attempts may have left stays: class {} keeps storage (reclaim policy Retain)",
             claim.api_name(),

@@ -287,3 +287,25 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
     let elsewhere = Step::StartDelete { attempt: 1, node: Some("a".into()), on_any_node: true };
     assert_eq!(policy("run-elsewhere").step(leftover(RunRule::NodeGoneRunElsewhere)), elsewhere);
 }
+
+#[test]
+fn what_a_claim_that_is_gone_left_stays_if_its_class_keeps_storage() {
+    let record = RecordRef { name: ObjectName::new("own", "flex-record-j"), uid: "r".into(), never_bound: false };
+    let gone = |policy: &'static str| {
+        let mut world = World { no_volume: true, ..terminating() };
+        world.claim = world.claim.stand_in(record.clone(), "7");
+        world.stamped_recipe = Some(recipe_with(&[("reclaim-policy", policy)]));
+        world
+    };
+    let decision = gone("Retain").decide_by(Rule::LeftStorageRetained, NOW);
+    assert_eq!(decision.step, Step::RemoveFinalizer);
+    assert!(decision.event.unwrap().warning);
+    assert_eq!(gone("Delete").step(leftover(RunRule::RunDue)), begin(1, "home"));
+    let mut unused = gone("Retain");
+    unused.claim = terminating().claim.stand_in(RecordRef { never_bound: true, ..record.clone() }, "7");
+    assert_eq!(unused.step(leftover(RunRule::RunDue)), begin(1, "home"), "nobody had the volume");
+    let unstarted = LastFailure { unstarted_attempts: 1, ..failure(Operation::Provision, 1, NOW, Reaction::Retry) };
+    let mut nothing = gone("Retain");
+    nothing.claim.last_failure = Some(unstarted);
+    assert_eq!(nothing.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
+}
