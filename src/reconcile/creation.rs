@@ -62,7 +62,11 @@ impl Context {
         if !claims.is_empty() {
             self.arm_record(&name.name, claims).await?;
         }
-        self.cluster.index_mut().record_answer(uid, term);
+        let mut index = self.cluster.index_mut();
+        // The quota of a claim that is gone was free for a moment, so its run must not begin: the gate closes the Job.
+        if claims.iter().all(|claim| index.is_live(&claim.uid)) {
+            index.record_answer(uid, term);
+        }
         Ok(())
     }
 

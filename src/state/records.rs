@@ -1,6 +1,6 @@
 //! The records of provision runs, and the claims that are gone while a record still names them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use flex_core::model::claim::{Claim, RecordRef};
@@ -8,6 +8,18 @@ use flex_core::model::record::Record;
 use flex_core::object::ObjectName;
 
 use crate::state::watch_change::drop_from;
+
+/// The most claims whose end is kept without a record. Each is that of a run which is about to begin.
+const RECENT_ENDS: usize = 1_000;
+
+/// The end of a claim.
+#[derive(Debug)]
+struct End {
+    /// The claim as it was last seen.
+    claim: Claim,
+    /// A watch has shown its deletion.
+    is_certain: bool,
+}
 
 /// All records.
 #[derive(Debug, Default)]
@@ -23,6 +35,8 @@ pub struct Records {
     gone: HashSet<String>,
     /// Those of which a watch has shown to the end that they were never bound.
     never_bound: HashSet<String>,
+    /// The last held claims whose end was seen before their record, the last one first.
+    recent_ends: VecDeque<End>,
     /// The records that this process is about to arm.
     in_creation: BTreeSet<String>,
     /// The claims that need a record no more, by the names of records. This is not written yet.
@@ -114,18 +128,28 @@ impl Records {
 
 /// Changes.
 impl Records {
-    /// Keeps a claim that is gone as it was last seen, if a record names it.
-    pub fn note_last_seen(&mut self, claim: &Claim) {
-        if claim.is_held() && !claim.is_stand_in() && self.by_claim.contains_key(&claim.uid) {
-            self.last_seen.insert(claim.uid.clone(), claim.clone());
+    /// Keeps a claim that is gone as it was last seen. `is_certain` says that a watch has shown its deletion. Its record may not be
+    /// known yet.
+    pub fn note_end(&mut self, claim: &Claim, is_certain: bool) {
+        let end = End { claim: claim.clone(), is_certain };
+        if self.by_claim.contains_key(&claim.uid) {
+            self.keep_end(end);
+        } else if claim.is_held() {
+            self.recent_ends.truncate(RECENT_ENDS - 1);
+            self.recent_ends.push_front(end);
         }
     }
 
-    /// Notes the end of a claim as a watch has shown it.
-    pub fn note_end(&mut self, claim: &Claim) {
-        self.note_gone(&claim.uid);
-        if claim.volume_name.is_none() && !claim.bind_completed && self.by_claim.contains_key(&claim.uid) {
-            self.never_bound.insert(claim.uid.clone());
+    fn keep_end(&mut self, End { claim, is_certain }: End) {
+        let uid = claim.uid.clone();
+        if is_certain {
+            self.gone.insert(uid.clone());
+        }
+        if is_certain && claim.volume_name.is_none() && !claim.bind_completed {
+            self.never_bound.insert(uid.clone());
+        }
+        if claim.is_held() {
+            self.last_seen.insert(uid, claim);
         }
     }
 
@@ -205,6 +229,10 @@ impl Records {
             undone.retain(|uid| record.needs(uid));
         }
         self.by_name.insert(name, Arc::new(record));
+        let ends = std::mem::take(&mut self.recent_ends);
+        let (ended, rest): (Vec<_>, Vec<_>) = ends.into_iter().partition(|end| uids.contains(&end.claim.uid));
+        self.recent_ends = rest.into();
+        ended.into_iter().for_each(|end| self.keep_end(end));
         self.forget_unrecorded(&uids);
         uids
     }
@@ -326,6 +354,19 @@ mod tests {
         records.remove(&name);
         records.apply(record("a", &["x"], 2, 5));
         assert_eq!(stand_in(&records), Some((2, "x".to_owned())), "a backup tool may create it again");
+    }
+
+    #[test]
+    fn the_end_of_a_claim_is_known_before_its_record() {
+        let claim = Claim { held: true, abandoned: true, ..testing::claim("team", "data", true) };
+        for (is_certain, volume_name) in [(true, None), (true, Some("v".to_owned())), (false, None)] {
+            let mut records = Records::default();
+            records.note_end(&Claim { volume_name: volume_name.clone(), ..claim.clone() }, is_certain);
+            records.apply(record("a", &["x"], 1, 5));
+            let stand_in = records.stand_in("uid-team-data").unwrap();
+            assert_eq!(stand_in.record.unwrap().never_bound, is_certain && volume_name.is_none());
+            assert!(stand_in.abandoned && records.is_gone("uid-team-data") == is_certain);
+        }
     }
 
     #[test]

@@ -191,10 +191,7 @@ impl Index {
         let Some(claim) = self.facts.cache.claims.get(name).filter(|claim| !claim.is_stand_in()) else {
             return self.remove_claim(name);
         };
-        self.records.note_last_seen(&claim);
-        if is_certain {
-            self.records.note_end(&claim);
-        }
+        self.records.note_end(&claim, is_certain);
         let mut items = self.remove_claim(name);
         items.extend(self.sync_stand_in(&claim.uid));
         items

@@ -91,6 +91,11 @@ impl Index {
         self.records.is_gone(uid)
     }
 
+    /// Checks whether the cache has the claim itself, and no stand-in for it.
+    pub fn is_live(&self, uid: &str) -> bool {
+        self.facts.cache.claims.by_id(uid).is_some_and(|claim| claim.uid == uid && !claim.is_stand_in())
+    }
+
     /// Notes that the API has no claim with this UID.
     pub fn note_gone(&mut self, uid: &str) {
         self.records.note_gone(uid);

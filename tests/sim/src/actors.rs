@@ -30,6 +30,9 @@ pub const NODES: &[&str] = &["n1", "n2", "n3"];
 /// All VolumeAttributesClasses.
 pub const ATTRIBUTES: [&str; 2] = ["gold", "silver"];
 
+/// The class that keeps the storage of deleted claims.
+pub const KEPT: &str = "kept";
+
 /// The finalizer of another controller.
 pub const OTHERS: &str = "other.example/in-use";
 
@@ -123,7 +126,7 @@ fn class(name: &str) -> Value {
     json!({
         "metadata": { "name": name },
         "provisioner": if name == "foreign" { "other.example" } else { PROVISIONER },
-        "reclaimPolicy": if name == "kept" { "Retain" } else { "Delete" },
+        "reclaimPolicy": if name == KEPT { "Retain" } else { "Delete" },
         "allowVolumeExpansion": true,
         "volumeBindingMode": if name == "local" { "WaitForFirstConsumer" } else { "Immediate" },
     })

@@ -355,7 +355,8 @@ impl History {
         let lost = self.world.storage_keys().filter(|(_, node)| gone(node)).cloned();
         let kept = check::snapshots::retained(&self.store, &self.world);
         let late = check::late::kept(&self.store, &self.world);
-        self.accepted_leaks.iter().cloned().chain(lost).chain(kept).chain(late).collect()
+        let recorded = check::records::kept(&self.store, &self.world);
+        self.accepted_leaks.iter().cloned().chain(lost).chain(kept).chain(late).chain(recorded).collect()
     }
 
     /// Records storage that is left on purpose, because its deleted volume was to be retained. This includes volumes
@@ -434,6 +435,9 @@ impl History {
         let (at, kind) = behind[choice];
         if self.rng.permille(self.profile.relist) {
             count("watches interrupted");
+            if kind == Kind::Claim {
+                check::records::note_missed(&self.store, &mut self.world, self.replicas[at].cache(kind));
+            }
             return self.replicas[at].list(&self.store, kind);
         }
         if self.rng.permille(self.profile.twice) {

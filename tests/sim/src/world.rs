@@ -66,6 +66,8 @@ pub struct World {
     /// The storage of volumes that somebody keeps, by the UID of the volume: the claim was bound and is gone, and the
     /// volume had the policy Retain all the time.
     pub kept: BTreeMap<String, StorageKey>,
+    /// The UIDs of claims whose end a process has not seen.
+    pub missed: BTreeSet<String>,
     /// The ids of snapshots whose contents looked restored, and that an admin has let go.
     pub let_go: BTreeSet<String>,
     /// The Jobs that somebody has made as copies of the orchestrator's, by UID.

@@ -1,13 +1,16 @@
 //! The properties of the records of runs, which stand for claims that are gone.
 
+use std::collections::BTreeSet;
+
 use flex_contract::names;
 use flex_core::object::ObjectName;
 use serde_json::Value;
 
 use super::{Guarantee, is_bound, waits_for_other_claim};
+use crate::actors::KEPT;
 use crate::records::{self, is_held};
 use crate::store::{Change, Kind, Store, annotation, text, uid};
-use crate::world::World;
+use crate::world::{StorageKey, World};
 
 /// Returns whether a live claim is held, or a claim is gone that a record names, for which this holds.
 pub fn any_held(store: &Store, of: impl Fn(&Value) -> bool) -> bool {
@@ -47,6 +50,24 @@ pub fn stand_ins(store: &Store, replica: usize, stand_ins: &[String]) -> Option<
 pub fn check_step(world: &World) -> Option<String> {
     let (volume, location) = world.kept.iter().find(|(_, location)| !world.backend.contains(*location))?;
     Some(format!("the storage {location:?} of the retained volume {volume} is gone"))
+}
+
+/// Notes the claims whose end a process has not seen, because it lists the claims after this part of their log: nothing shows it
+/// that they were never bound.
+pub fn note_missed(store: &Store, world: &mut World, from: usize) {
+    let gone = records::gone(store);
+    let ended = store.log(Kind::Claim)[from..].iter().filter(|change| change.gone).map(|change| uid(&change.object));
+    let recorded = ended.filter(|of| gone.iter().any(|gone| uid(gone) == *of));
+    world.missed.extend(recorded.map(str::to_owned));
+}
+
+/// Returns the storage that stays on purpose, with a warning: the class of its claim keeps storage, and a process has not seen
+/// the claim to its end. So somebody may have had the volume.
+pub fn kept<'s>(store: &'s Store, world: &'s World) -> impl Iterator<Item = StorageKey> + use<'s> {
+    let claims = store.log(Kind::Claim).iter().map(|change| &change.object);
+    let retained = claims.filter(|claim| text(claim, "/spec/storageClassName") == KEPT).map(|claim| uid(claim));
+    let ids: BTreeSet<&str> = retained.filter(|of| world.missed.contains(*of)).collect();
+    world.backend.iter().filter(move |(id, _)| ids.iter().any(|of| id.starts_with(of))).cloned()
 }
 
 /// Keeps account of retained volumes, at a change of a volume: the last of these.

@@ -32,6 +32,7 @@ impl History {
             self.metrics.clone(),
             &snapshot_classes(&self.profile),
         );
+        crate::check::records::note_missed(&self.store, &mut self.world, 0);
         replica.list_all(&self.store);
         self.replicas.push(replica);
     }
