@@ -2,18 +2,21 @@
 //! one of a former leader fails once a later leader has written; only notes are not, which concern one claim each.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use flex_contract::names;
 use flex_core::model::claim::{Claim, RecordRef};
-use flex_core::model::record::{Record, record_name};
+use flex_core::model::record::{Record, is_record, record_name};
 use flex_core::object::ObjectName;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::Api;
 use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
 use serde_json::{Value, json};
 
-use super::{Result, WriteError, Writes, deleted, guarded, params, patch, post};
+use super::{Result, WriteError, Writes, deleted, each_page, guarded, params, patch, post};
 use crate::api::discard_reply::DiscardReply;
 
 /// Reads a record; `None` for an object that is none.
@@ -133,6 +136,26 @@ impl Writes {
             cluster.update(|index| index.record_deleted(record));
         }
         Ok(())
+    }
+
+    /// Checks by the API whether the cache has all records as they are. A watch may be late.
+    pub async fn are_records_cached(&self) -> Result<bool> {
+        let Some(cluster) = &self.cluster else { return Ok(true) };
+        let api: Api<PartialObjectMeta<ControllerRevision>> =
+            Api::namespaced(self.client.clone(), &self.identity.namespace);
+        let is_cached = |meta: &ObjectMeta| {
+            let name = meta.name.as_deref().unwrap_or_default();
+            let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0);
+            let is_known = |record: &Record| meta.uid.as_ref() == Some(&record.uid) && record.version() >= version;
+            !is_record(name) || cluster.index().record(name).is_some_and(|record| is_known(&record))
+        };
+        let mut all = true;
+        let look = |page: Vec<ObjectMeta>| {
+            all = page.iter().all(is_cached);
+            if all { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        each_page(&api, ListParams::default(), look).await.map_err(WriteError::of("all records"))?;
+        Ok(all)
     }
 
     /// Returns the UIDs and volume ids of all claims that need a record: by the cache, which has all that this process wrote, or

@@ -174,6 +174,9 @@ impl Execution<'_> {
     }
 
     async fn complete_pool_request(self) -> Outcome {
+        if self.confirmed.volume.as_ref().is_some_and(|volume| is_unseen(self.context, volume)) {
+            return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
+        }
         if let Some(volume) = self.volume(&names::pv_name(&self.claim.volume_id())) {
             self.context.cluster.index_mut().expect_pooled(volume);
         }
@@ -285,12 +288,7 @@ impl Execution<'_> {
 
     async fn remove_finalizer(self) -> Outcome {
         let (context, claim) = (self.context, self.claim);
-        // If the claim were gone before the volume is visible, neither would count, and others would get its quota.
-        let is_unseen = |volume: &Volume| {
-            let observed = context.cluster.index().volume(&volume.name);
-            observed.is_none_or(|observed| volume.is_adopted() && !observed.is_adopted())
-        };
-        if claim.terminating && self.confirmed.volume.as_ref().is_some_and(is_unseen) {
+        if claim.terminating && self.confirmed.volume.as_ref().is_some_and(|volume| is_unseen(context, volume)) {
             return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
         }
         match context.settle(claim).await? {
@@ -315,6 +313,13 @@ impl Execution<'_> {
         }
         Ok(if released.terminating { StepOutcome::End(Requeue::Done) } else { released.into() })
     }
+}
+
+/// Checks whether no watch has shown an adopted volume as such. If its claim were gone before, neither would count, and others
+/// would get its quota.
+fn is_unseen(context: &Context, volume: &Volume) -> bool {
+    let observed = context.cluster.index().volume(&volume.name);
+    observed.is_none_or(|observed| volume.is_adopted() && !observed.is_adopted())
 }
 
 /// Counts a claim that is bound, with the time since its attempt began.

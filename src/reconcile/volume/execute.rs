@@ -134,6 +134,10 @@ async fn reserve(context: &Context, volume: &Volume, observation: &Observation) 
 /// Asks the API who created the Jobs of the provision runs with the volume's id.
 async fn confirm_provision_runs(context: &Context, volume: &Volume) -> Result<ProvisionRuns, WriteError> {
     let id = volume.volume_id().unwrap_or_default();
+    // The record of a former leader may name the claim.
+    if !context.writes.are_records_cached().await? {
+        return Err(WriteError::Conflict("the records of runs".to_owned()));
+    }
     let is_again = context.writes.has_provision_run_created_again(id).await?;
     Ok(if is_again { ProvisionRuns::CreatedAgain } else { ProvisionRuns::Own })
 }

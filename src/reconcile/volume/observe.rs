@@ -71,10 +71,12 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         let index = context.cluster.index();
         (index.jobs_of(id), index.pods_of(id))
     };
-    let claim_state = confirmed
-        .pinned_claim_state
-        .or(confirmed.claim_state)
-        .unwrap_or_else(|| claim_state(&context.cluster.index(), volume));
+    let claim_state = {
+        let index = context.cluster.index();
+        // The API has no claim, but its record says that what it left is not undone.
+        let known = confirmed.pinned_claim_state.or(confirmed.claim_state).filter(|_| !has_stand_in(&index, volume));
+        known.unwrap_or_else(|| claim_state(&index, volume))
+    };
     let provenance = provenance(context, volume, RunObjects { jobs: &jobs, pods: &pods });
     let class_recipe = context.class_recipe(&volume.class);
     let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
@@ -207,6 +209,12 @@ fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
     begun.into_iter().any(|job| !pods.iter().any(|pod| pod.job_uid == job.uid))
 }
 
+/// Checks whether a stand-in for a claim that is gone may adopt the volume.
+fn has_stand_in(index: &Index, volume: &Volume) -> bool {
+    let claim = volume.claim_ref_uid().or(volume.claim_uid.as_deref()).or(volume.volume_id());
+    claim.and_then(|id| index.claim_by_id(id)).is_some_and(|claim| claim.is_stand_in())
+}
+
 /// Returns the state of a volume's claim, by the cache.
 fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
     if volume.pool_hash().is_some() {
@@ -222,9 +230,7 @@ fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
         return request.filter(|request| may_adopt(request)).map_or(ClaimState::NoReference, |_| ClaimState::Alive);
     };
     match index.claim_by_id(uid) {
-        Some(claim)
-            if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() =>
-        {
+        Some(claim) if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() => {
             ClaimState::BoundToOtherVolume
         }
         Some(_) => ClaimState::Alive,

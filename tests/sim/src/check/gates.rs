@@ -57,6 +57,10 @@ pub fn failure(store: &Store, request: &Request) -> Option<Violation> {
     let Request { verb: Verb::Patch, kind: Kind::Claim, name, body, .. } = request else { return None };
     let failure = document(body, names::FAILURE);
     let (claim, said) = (uid(store.get(Kind::Claim, name)?), text(&failure, "/message"));
+    // Another claim has the name now, and the API server refuses the patch.
+    if text(body, "/metadata/uid") != claim {
+        return None;
+    }
     // A claim whose volume was taken has other ids afterwards.
     let ids: Vec<String> = volume_ids(claim, MAX_VOLUME_GENERATIONS).collect();
     let is_of_attempt = |job: &Value| {
