@@ -155,8 +155,8 @@ mod tests {
     }
 
     fn claim(is_held: bool) -> Claim {
-        let annotations = json!({ names::HELD: if is_held { "true" } else { "" } });
-        let metadata = json!({ "name": "data", "namespace": "team", "annotations": annotations });
+        let annotations = json!({ names::HELD: if is_held { "u" } else { "" } });
+        let metadata = json!({ "name": "data", "namespace": "team", "uid": "u", "annotations": annotations });
         let claim: PersistentVolumeClaim = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
         Claim::from(&claim)
     }

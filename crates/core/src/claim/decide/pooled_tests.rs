@@ -61,7 +61,7 @@ fn a_claim_that_the_pv_controller_bound_to_a_pooled_volume_gets_a_stamp() {
     world.claim.terminating = true;
     world.rests(Rule::Settled);
     let mut stamped = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
-    stamped.claim.finalizers.clear();
+    stamped.claim.held = false;
     stamped.rests(Rule::Settled);
     bound(new(), "static").rests(Rule::Settled);
 }

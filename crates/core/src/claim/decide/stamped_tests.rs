@@ -117,7 +117,7 @@ fn a_volume_without_its_mark_is_bound_or_marked() {
     world.claim.bind_completed = true;
     assert_eq!(world.step(Rule::MarkAdoptedVolume), mark, "the PV controller was faster");
     let mut bare = world.clone();
-    bare.claim.finalizers.clear();
+    bare.claim.held = false;
     assert_eq!(bare.step(Rule::MarkAdoptedVolume), mark, "somebody removed the finalizer");
     world.lacks_mark = false;
     assert_eq!(world.step(Rule::BoundClaimHeld), Step::RemoveFinalizer);
@@ -254,7 +254,7 @@ fn an_attempt_leaves_a_node_that_takes_no_runs() {
 fn a_claim_waits_until_what_its_namesake_left_is_deleted() {
     let waits = World { has_namesake: true, ..new() };
     waits.waits(Rule::NamesakeNotUndone, "an earlier claim of this name");
-    assert_eq!(World { has_namesake: true, ..stamped(1) }.step(Rule::ReadClaimBeforeRun), Step::Refresh);
+    assert_eq!(World { has_namesake: true, ..stamped(1) }.step(run(RunRule::RunDue)), Step::StartRun);
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_claim_that_missed_its_batch_gets_its_own_run() {
 #[test]
 fn an_attempt_without_the_finalizer_begins_anew() {
     let mut world = World { jobs: vec![job(1)], run: RunState::MayBeRunning, ..stamped(1) };
-    world.claim.finalizers.clear();
+    world.claim.held = false;
     assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1).name });
     world.jobs[0].terminating = true;
     world.rests(run(RunRule::RunEnding));
