@@ -164,7 +164,8 @@ impl Index {
             Some(claim) if claim.is_stand_in() => (Some(claim), false),
             real => (None, real.is_some()),
         };
-        match (self.records.stand_in(uid).filter(|_| !is_real), cached) {
+        let wanted = if is_real { None } else { self.records.stand_in(uid) };
+        match (wanted, cached) {
             (Some(wanted), Some(cached)) if is_alike(&cached, &wanted) => {
                 let shown = WorkItem::Claim(wanted.name.clone());
                 self.unseen_writes.shows(&shown, Some(&wanted.resource_version));

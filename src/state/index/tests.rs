@@ -4,6 +4,7 @@ mod batches;
 mod gates;
 mod kept_scripts;
 mod pools;
+mod records;
 mod quota;
 mod slots;
 mod snapshots;

@@ -1,0 +1,87 @@
+//! Tests of the records of runs: claims that are gone stay in the index by their records.
+
+use flex_core::model::record::{Record, record_name};
+use serde_json::{Value, json};
+
+use super::*;
+
+const JOB: &str = "provision-batch-1";
+
+fn held(name: &str) -> Claim {
+    Claim { held: true, ..shared_claim("team", name, true) }
+}
+
+/// Returns the armed record of a run for these claims, of which some are settled.
+fn record(claims: &[Claim], settled: &str, version: u32) -> Record {
+    let data = Record::data(claims.iter());
+    let annotations =
+        json!({ names::ARMED: "r", names::SETTLED: settled, names::JOB_REQUESTED: "2026-11-01T00:00:00Z" });
+    let metadata = json!({
+        "namespace": "own", "name": record_name(JOB, &Value::Null), "uid": "r", "annotations": annotations,
+        "resourceVersion": version.to_string(),
+    });
+    Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap()
+}
+
+fn item(record: &Record) -> WorkItem {
+    WorkItem::Record(record.name.name.clone())
+}
+
+fn stand_in(claim: &Claim) -> WorkItem {
+    WorkItem::Claim(name(&format!("{}#{}", claim.name.name, claim.uid)))
+}
+
+#[test]
+fn a_claim_that_is_gone_has_a_stand_in_until_its_record_is_settled() {
+    let mut index = index();
+    let (a, b) = (held("a"), held("b"));
+    for claim in [&a, &b] {
+        index.change_claim(WatchChange::Apply(claim.clone()));
+    }
+    index.record_answered(record(&[a.clone(), b.clone()], "", 5));
+    assert!(index.is_live(&a.uid) && index.stand_ins_of(&a.name).is_empty());
+    let woken = index.change_claim(WatchChange::Delete(a.name.clone()));
+    assert!(woken.contains(&stand_in(&a)) && !woken.contains(&stand_in(&b)), "{woken:?}");
+    assert!(!index.is_live(&a.uid) && index.is_gone(&a.uid));
+    let there = index.claim_by_id(&a.uid).unwrap();
+    assert!(there.is_stand_in() && there.terminating && there.is_held());
+    assert!(
+        index.change_claim(WatchChange::Retain([b.name.clone()].into_iter().collect())).is_empty(),
+        "no list has it"
+    );
+    let again = Claim { uid: "another".into(), stamp: None, ..a.clone() };
+    assert!(index.has_namesake(&again) && !index.has_namesake(&Claim { class: Some("other".into()), ..again }));
+    let woken = index.record_answered(record(&[a.clone(), b.clone()], &a.uid, 6));
+    assert!(woken.contains(&WorkItem::Claim(a.name.clone())), "a namesake may wait: {woken:?}");
+    assert!(index.claim_by_id(&a.uid).is_none() && index.is_live(&b.uid));
+}
+
+#[test]
+fn a_change_of_the_record_alone_wakes_no_stand_in() {
+    let mut index = index();
+    let (a, b) = (held("a"), held("b"));
+    let before = record(&[a.clone(), b.clone()], "", 5);
+    let woken = index.record_answered(before.clone());
+    assert_eq!(woken.iter().filter(|woken| [stand_in(&a), stand_in(&b)].contains(woken)).count(), 2);
+    let woken = index.record_answered(record(&[a.clone(), b.clone()], &b.uid, 6));
+    assert!(!woken.contains(&stand_in(&a)), "{woken:?}");
+    assert_eq!(index.claim_by_id(&a.uid).unwrap().resource_version, "6");
+}
+
+#[test]
+fn a_record_is_settled_for_all_that_are_undone_or_bound_at_once() {
+    let mut index = index();
+    let all = ["a", "b", "c"].map(held);
+    let record = record(&all, "", 5);
+    let observed = |index: &Index| index.observe_record(&record.name.name).unwrap().1;
+    all.iter().for_each(|claim| drop(index.change_claim(WatchChange::Apply(claim.clone()))));
+    index.record_answered(record.clone());
+    assert!(observed(&index).settled.is_empty() && observed(&index).left == 3);
+    assert_eq!(index.set_undone(&record.name.name, &all[0].uid), item(&record));
+    let bound =
+        Claim { held: false, volume_name: Some(names::pv_name(&all[1].uid)), bind_completed: true, ..all[1].clone() };
+    assert!(index.change_claim(WatchChange::Apply(bound)).contains(&item(&record)));
+    assert_eq!(observed(&index).settled, [all[0].uid.clone(), all[1].uid.clone()].into());
+    index.begin_term();
+    assert_eq!(observed(&index).settled, [all[1].uid.clone()].into(), "the new term finds it again");
+}
