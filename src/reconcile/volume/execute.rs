@@ -36,8 +36,10 @@ pub(super) async fn execute(
         }
         Step::AddFinalizer => writes.add_volume_finalizer(volume).await?.into(),
         Step::RemoveFinalizer => {
-            // The volume alone tells from now on what becomes of its storage.
-            context.settle_id(volume.volume_id().unwrap_or_default()).await?;
+            // An adopted volume alone tells what becomes of its storage. What a refused one leaves, its claim undoes.
+            if volume.is_adopted() {
+                context.settle_id(volume.volume_id().unwrap_or_default()).await?;
+            }
             writes.remove_volume_finalizer(volume).await?;
             StepOutcome::End(Requeue::Done)
         }

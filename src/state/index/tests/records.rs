@@ -1,5 +1,6 @@
 //! Tests of the records of runs: claims that are gone stay in the index by their records.
 
+use flex_core::model::claim::Stamp;
 use flex_core::model::record::{Record, record_name};
 use serde_json::{Value, json};
 
@@ -8,7 +9,9 @@ use super::*;
 const JOB: &str = "provision-batch-1";
 
 fn held(name: &str) -> Claim {
-    Claim { held: true, ..shared_claim("team", name, true) }
+    let claim = shared_claim("team", name, true);
+    let stamp = claim.stamp.clone().map(|stamp| Stamp { recipe_version: recipe(CLASS).version(), ..stamp });
+    Claim { held: true, stamp, ..claim }
 }
 
 /// Returns the armed record of a run for these claims, of which some are settled.
@@ -35,6 +38,9 @@ fn stand_in(claim: &Claim) -> WorkItem {
 fn a_claim_that_is_gone_has_a_stand_in_until_its_record_is_settled() {
     let mut index = index();
     let (a, b) = (held("a"), held("b"));
+    let effective_config = recipe(CLASS).effective_config;
+    let stored = Stored::Recipe(effective_config.hash(), Revision { number: 1, effective_config, created: 0 });
+    index.change_stored(WatchChange::Apply(stored));
     for claim in [&a, &b] {
         index.change_claim(WatchChange::Apply(claim.clone()));
     }
