@@ -4,11 +4,10 @@
 use std::time::{Duration, Instant};
 
 use flex_contract::names;
-use flex_core::model::record::record_name;
 use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolume};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};
 use scripted_csi::{Act, Options};
@@ -20,6 +19,11 @@ use orchestrator::commands::{doctor, found};
 use orchestrator::kubelet::nfs_volume;
 use orchestrator::ring::{ADMIN, OWN, Ring, USER, WHILE, annotation, phase, uid};
 use orchestrator::wait::{stays, unexpected, until};
+
+/// Returns the beginning of the name of the record of a run, by the name of its Job.
+fn prefix(job: &str) -> String {
+    format!("flex-record-{job}-")
+}
 
 /// Deletes a claim, and waits until it is gone.
 async fn deleted_at_once(ring: &Ring, claim: &str) {
@@ -37,7 +41,7 @@ async fn a_claim_deleted_during_its_run_is_gone_at_once_and_its_run_is_undone_la
     let id = uid(&scene.ring.claim("a", "csi").await);
     let job = scene.ring.job(ADMIN, "provision", &id, 1).await;
     let record = scene.ring.recorded("a").await;
-    assert_eq!(record.name_any(), record_name(&job.name_any()));
+    assert!(record.name_any().starts_with(&prefix(&job.name_any())), "{}", record.name_any());
     scene.ring.kill().await;
     deleted_at_once(&scene.ring, "a").await;
     // The run goes on, and stores its volume.
@@ -184,33 +188,33 @@ fn version(object: &impl ResourceExt) -> u64 {
     object.resource_version().unwrap().parse().unwrap()
 }
 
-/// From the adoption on, somebody may delete the volume's object and keep the storage. A record would delete it then.
+/// Once a claim is bound, somebody may delete it and the volume's object, and keep the storage. A record would delete it then.
 #[tokio::test]
-async fn the_record_of_a_retained_volume_is_gone_before_its_adoption() {
+async fn the_record_of_a_retained_volume_is_gone_before_its_claim_is_bound() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[("reclaim-policy", "Retain")]).await;
     let since = ring.revisions().list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     ring.claim("a", "c").await;
-    let (job, volume) = ring.provision("a").await;
+    let (job, _) = ring.provision("a").await;
     assert_eq!(ring.records().await.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), Vec::<String>::new());
 
-    let name = record_name(&job.name_any());
+    let of_run = prefix(&job.name_any());
     let deleted =
         changes::<ControllerRevision>(&ring.revisions(), &since).await.into_iter().find_map(|event| match event {
-            WatchEvent::Deleted(record) if record.name_any() == name => Some(version(&record)),
+            WatchEvent::Deleted(record) if record.name_any().starts_with(&of_run) => Some(version(&record)),
             _ => None,
         });
-    let adopted =
-        changes::<PersistentVolume>(&ring.volumes(), &since).await.into_iter().find_map(|event| match event {
-            WatchEvent::Added(now) | WatchEvent::Modified(now)
-                if now.name_any() == volume.name_any() && now.annotations().contains_key(names::PROVENANCE) =>
+    let bound =
+        changes::<PersistentVolumeClaim>(&ring.claims(), &since).await.into_iter().find_map(|event| match event {
+            WatchEvent::Modified(now)
+                if now.annotations().contains_key(names::ATTEMPT) && !now.annotations().contains_key(names::HELD) =>
             {
                 Some(version(&now))
             }
             _ => None,
         });
-    let (deleted, adopted) = (deleted.expect("there was a record"), adopted.expect("the volume is adopted"));
-    assert!(deleted < adopted, "the record was deleted at version {deleted}, the volume adopted at {adopted}");
+    let (deleted, bound) = (deleted.expect("there was a record"), bound.expect("the claim is bound"));
+    assert!(deleted < bound, "the record was deleted at version {deleted}, the claim bound at {bound}");
 }
 
 #[tokio::test]

@@ -320,21 +320,21 @@ mod tests {
         });
         let pooled = Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap());
         assert_eq!(claim_state(&index, &pooled), ClaimState::NoReference, "no request has its id");
-        let request = |uid: &str, phase: &str, finalizers: &[&str]| {
+        let request = |uid: &str, phase: &str, held: &str| {
             let object = json!({
                 "metadata": {
-                    "name": "pool-1", "namespace": "own", "uid": uid, "finalizers": finalizers,
-                    "annotations": { names::BIND_COMPLETED: "yes" },
+                    "name": "pool-1", "namespace": "own", "uid": uid,
+                    "annotations": { names::BIND_COMPLETED: "yes", names::HELD: held },
                 },
                 "spec": { "volumeName": "pvc-other" }, "status": { "phase": phase },
             });
             Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(object).unwrap())
         };
-        index.change_claim(WatchChange::Apply(request("b", "Pending", &[names::CLAIM_FINALIZER])));
+        index.change_claim(WatchChange::Apply(request("b", "Pending", "b")));
         assert_eq!(claim_state(&index, &pooled), ClaimState::NoReference);
-        index.change_claim(WatchChange::Apply(request("a", "Pending", &[names::CLAIM_FINALIZER])));
+        index.change_claim(WatchChange::Apply(request("a", "Pending", "a")));
         assert_eq!(claim_state(&index, &pooled), ClaimState::Alive);
-        index.change_claim(WatchChange::Apply(request("a", "Bound", &[])));
+        index.change_claim(WatchChange::Apply(request("a", "Bound", "")));
         assert_eq!(claim_state(&index, &pooled), ClaimState::NoReference, "nobody adopts it any more");
     }
 
