@@ -7,8 +7,8 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::claim::admit::admit;
 use flex_core::claim::decide::{
-    ClassCertainty, ConfirmedFacts, Decision, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs,
-    ServedClass, SourceRelation, Step, Volumes, decide,
+    ClassCertainty, ConfirmedFacts, Decision, Deletion, Nodes, Observed, PoolRelation, Preconditions,
+    RecordedAttempts, Runs, ServedClass, SourceRelation, Step, Volumes, decide,
 };
 use flex_core::claim::nodes::NodeChoice;
 use flex_core::claim::request::{Attempt, request};
@@ -188,6 +188,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                 never_started: !likely(draw),
                 removed: None,
                 missed_batch: !likely(draw),
+                recorded: &RecordedAttempts { is_missing: !likely(draw), ..RecordedAttempts::default() },
             },
             deletion: Deletion { state, job: None, recipe: likely(draw).then_some(&*recipe) },
             volumes: Volumes {

@@ -170,6 +170,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
             never_started: false,
             removed: None,
             missed_batch: false,
+            recorded: &decide::RecordedAttempts::default(),
         },
         deletion: Deletion { state: RunState::NotCached, job: None, recipe: Some(recipe) },
         volumes: Volumes {

@@ -115,15 +115,6 @@ impl Context {
 
     pub(super) fn emit(&self, about: ObjectRef, event: flex_core::rules::NewEvent) {
         let flex_core::rules::NewEvent { warning, reason, message } = event;
-        // Nobody looks at the events of a record. A finding names the claim that is gone.
-        if about.kind == ObjectRef::RECORD {
-            return match warning {
-                true => tracing::warn!(record = %about.name, reason = reason.name, message, "of a claim that is gone"),
-                false => {
-                    tracing::debug!(record = %about.name, reason = reason.name, message, "of a claim that is gone")
-                }
-            };
-        }
         self.events.emit(about, warning, reason, message);
     }
 

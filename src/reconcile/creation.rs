@@ -9,7 +9,7 @@ use flex_core::run::script::{Texts, complete};
 use flex_core::run::start_gate;
 use k8s_openapi::api::batch::v1 as api;
 
-use crate::api::writes::WriteError;
+use crate::api::writes::{Armed, WriteError};
 use crate::reconcile::context::Context;
 
 /// The creation of a Job. It is in progress until this value is dropped, also if the reconcile is abandoned.
@@ -59,15 +59,21 @@ impl Context {
             self.cluster.update(|index| index.cancel_expectation(&name.name));
         }
         let Some(uid) = created? else { return Ok(()) };
-        if !claims.is_empty() {
-            self.arm_record(&name.name, claims).await?;
+        let record = if claims.is_empty() { None } else { Some(self.arm_record(&name.name, claims).await?) };
+        {
+            let mut index = self.cluster.index_mut();
+            // The quota of a claim that is gone was free for a moment, so a run for it alone must not begin: the gate closes
+            // the Job.
+            if claims.is_empty() || claims.iter().any(|claim| index.is_live(&claim.uid)) {
+                index.record_answer(uid, term);
+                return Ok(());
+            }
         }
-        let mut index = self.cluster.index_mut();
-        // The quota of a claim that is gone was free for a moment, so its run must not begin: the gate closes the Job.
-        if claims.iter().all(|claim| index.is_live(&claim.uid)) {
-            index.record_answer(uid, term);
+        // Nothing has run under a new record. A claim of the same name need not wait until that is undone.
+        match record {
+            Some(Armed { record, is_new: true }) => self.writes.delete_record(&record).await,
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Adds to the Job of a run what its recipe does not say.
@@ -88,7 +94,7 @@ impl Context {
     }
 
     /// Records for whom the run of a Job is. From then on it may begin.
-    async fn arm_record(&self, job: &str, claims: &[Claim]) -> Result<(), WriteError> {
+    pub(super) async fn arm_record(&self, job: &str, claims: &[Claim]) -> Result<Armed, WriteError> {
         let (name, data) = {
             let mut index = self.cluster.index_mut();
             let kept: Vec<_> = claims.iter().map(|claim| claim.clone().kept(index.metadata_keys(claim))).collect();
@@ -99,8 +105,8 @@ impl Context {
         };
         let _arming = Arming { context: self, name };
         let armed = self.writes.arm_record(job, data, &self.timestamp()).await.map_err(as_own)?;
-        self.cluster.update(|index| index.record_answered(armed));
-        Ok(())
+        self.cluster.update(|index| index.record_answered(armed.record.clone()));
+        Ok(armed)
     }
 }
 

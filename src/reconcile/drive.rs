@@ -80,6 +80,11 @@ pub(super) trait Reconcile {
         Some(Self::reference(object))
     }
 
+    /// Returns the event as its readers need it.
+    fn worded(_object: &Self::Object, event: NewEvent) -> NewEvent {
+        event
+    }
+
     /// Checks whether the event is emitted after the step. A failure is emitted before it is written, so that no crash
     /// can hide it.
     fn is_emitted_after_step(_step: &<Self::Rule as Rule>::Step, _event: &NewEvent) -> bool {
@@ -130,6 +135,7 @@ pub(super) async fn drive<R: Reconcile>(
         if !R::update_ledgers(context, &object, &observation) {
             continue;
         }
+        let event = event.map(|event| R::worded(&object, event));
         let subject = event.as_ref().and_then(|_| R::subject(&object, &observation, &step));
         let (late, early): (Vec<_>, Vec<_>) =
             subject.zip(event).into_iter().partition(|(_, e)| R::is_emitted_after_step(&step, e));

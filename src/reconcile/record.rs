@@ -42,7 +42,9 @@ impl Context {
         let (uid, records) = {
             let index = self.cluster.index();
             let uid = index.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone());
-            let records = index.unsettled_records_of(&uid);
+            let mut records = index.unsettled_records_of(&uid);
+            // The claim may have a run for another volume.
+            records.retain(|record| record.is_of(&uid, id));
             (uid, records)
         };
         for record in records {

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use flex_core::model::claim::{Claim, RecordRef};
+use flex_core::claim::decide::RecordedAttempts;
+use flex_core::model::claim::{Claim, Had, RecordRef};
 use flex_core::model::record::Record;
 use flex_core::object::ObjectName;
 
@@ -12,13 +13,23 @@ use crate::state::watch_change::drop_from;
 /// The most claims whose end is kept without a record. Each is that of a run which is about to begin.
 const RECENT_ENDS: usize = 1_000;
 
+/// What shows the end of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// A watch that has shown all changes of the claim.
+    Watched,
+    /// Another claim of its name. What happened to the claim since it was last seen is unknown.
+    Replaced,
+    /// A list without the claim. It may still be there.
+    Missed,
+}
+
 /// The end of a claim.
 #[derive(Debug)]
 struct End {
     /// The claim as it was last seen.
     claim: Claim,
-    /// A watch has shown its deletion.
-    is_certain: bool,
+    shown: Shown,
 }
 
 /// All records.
@@ -33,16 +44,20 @@ pub struct Records {
     last_seen: HashMap<String, Claim>,
     /// Claims that are certainly gone: a watch has shown their deletion, or the API was asked.
     gone: HashSet<String>,
-    /// Those of which a watch has shown to the end that they were never bound.
-    never_bound: HashSet<String>,
+    /// Whether somebody has had a volume of the claims that are gone, as far as watches have shown it.
+    had: HashMap<String, Had>,
     /// The last held claims whose end was seen before their record, the last one first.
     recent_ends: VecDeque<End>,
+    /// The claims of which somebody else has deleted a record that they needed.
+    lost: HashSet<String>,
     /// The records that this process is about to arm.
     in_creation: BTreeSet<String>,
     /// The claims that need a record no more, by the names of records. This is not written yet.
     undone: HashMap<String, BTreeSet<String>>,
     /// The records that this process has written, and no watch has shown yet.
     unshown: HashSet<String>,
+    /// In this term the API has shown that the records are these.
+    are_confirmed: bool,
     /// The UIDs of records that this process has deleted, by their names, until a watch shows that they are gone.
     deleted: HashMap<String, String>,
 }
@@ -72,13 +87,13 @@ impl Records {
     /// Returns the records that a claim still needs, the newest last.
     pub fn unsettled_of(&self, uid: &str) -> Vec<Arc<Record>> {
         let mut all: Vec<_> = self.of(uid).filter(|record| record.needs(uid)).cloned().collect();
-        all.sort_by(|a, b| a.order().cmp(&b.order()));
+        all.sort_by(|a, b| a.order(uid).cmp(&b.order(uid)));
         all
     }
 
     /// Checks whether a claim needs a record no more, because a newer one says the same.
     pub fn is_replaced(&self, record: &Record, uid: &str) -> bool {
-        let newer = self.of(uid).filter(|other| other.needs(uid) && other.order() > record.order());
+        let newer = self.of(uid).filter(|other| other.needs(uid) && other.order(uid) > record.order(uid));
         newer.into_iter().any(|newer| newer.replaces(record, uid))
     }
 
@@ -96,23 +111,48 @@ impl Records {
         if !newest.has_note(uid) {
             // The claim may have failed since the run began.
             if let Some(seen) = self.last_seen.get(uid).filter(|seen| seen.stamp == claim.stamp) {
-                claim = Claim { abandoned: claim.abandoned || seen.abandoned, ..seen.clone() };
+                claim.abandoned |= seen.abandoned;
+                claim.last_failure.clone_from(&seen.last_failure);
+                claim.failed_attempts.clone_from(&seen.failed_attempts);
+                claim.nodes_with_storage.clone_from(&seen.nodes_with_storage);
+                claim.selected_node.clone_from(&seen.selected_node);
             }
-            let recorded = all.iter().filter_map(|record| record.recorded(uid));
-            let mut nodes: Vec<String> = recorded.flat_map(|claim| claim.nodes_with_storage.iter().cloned()).collect();
-            let mut seen: BTreeSet<String> = claim.nodes_with_storage.iter().cloned().collect();
-            nodes.retain(|node| seen.insert(node.clone()));
+            let mut nodes = self.attempts_of(uid).nodes;
+            nodes.retain(|node| !claim.nodes_with_storage.contains(node));
             // The node of the last attempt comes last.
             nodes.append(&mut claim.nodes_with_storage);
             claim.nodes_with_storage = nodes;
         }
-        let reference = RecordRef { never_bound: self.never_bound.contains(uid), ..newest.reference() };
+        claim.retry = newest.asks_for_retry(uid) && claim.last_failure.is_some();
+        let reference = RecordRef { had: self.had.get(uid).copied().unwrap_or_default(), ..newest.reference() };
         Some(claim.stand_in(reference, &newest.resource_version))
+    }
+
+    /// Returns what the records that a claim needs say of its attempts.
+    pub fn attempts_of(&self, uid: &str) -> RecordedAttempts {
+        let mut attempts = RecordedAttempts::default();
+        for claim in self.unsettled_of(uid).iter().filter_map(|record| record.recorded(uid)) {
+            attempts.last = attempts.last.max(claim.own_stamp().map_or(0, |stamp| stamp.attempt));
+            let new: Vec<_> =
+                claim.nodes_with_storage.iter().filter(|node| !attempts.nodes.contains(node)).cloned().collect();
+            attempts.nodes.extend(new);
+        }
+        attempts
     }
 
     /// Checks whether a claim is certainly gone.
     pub fn is_gone(&self, uid: &str) -> bool {
         self.gone.contains(uid)
+    }
+
+    /// Checks whether somebody else has deleted a record that a claim needed.
+    pub fn has_lost(&self, uid: &str) -> bool {
+        self.lost.contains(uid)
+    }
+
+    /// Checks whether the API has shown in this term that the records are these.
+    pub fn are_confirmed(&self) -> bool {
+        self.are_confirmed
     }
 
     /// Checks whether this process is about to arm a record.
@@ -128,10 +168,10 @@ impl Records {
 
 /// Changes.
 impl Records {
-    /// Keeps a claim that is gone as it was last seen. `is_certain` says that a watch has shown its deletion. Its record may not be
-    /// known yet.
-    pub fn note_end(&mut self, claim: &Claim, is_certain: bool) {
-        let end = End { claim: claim.clone(), is_certain };
+    /// Keeps a claim that is gone as it was last seen. Its record may not be known yet.
+    pub fn note_end(&mut self, claim: &Claim, shown: Shown) {
+        let end = End { claim: claim.clone(), shown };
+        self.lost.remove(&claim.uid);
         if self.by_claim.contains_key(&claim.uid) {
             self.keep_end(end);
         } else if claim.is_held() {
@@ -140,16 +180,23 @@ impl Records {
         }
     }
 
-    fn keep_end(&mut self, End { claim, is_certain }: End) {
+    fn keep_end(&mut self, End { claim, shown }: End) {
         let uid = claim.uid.clone();
-        if is_certain {
+        if shown != Shown::Missed {
             self.gone.insert(uid.clone());
         }
-        if is_certain && claim.volume_name.is_none() && !claim.bind_completed {
-            self.never_bound.insert(uid.clone());
+        if shown == Shown::Watched && claim.volume_name.is_none() && !claim.bind_completed && !claim.for_pool {
+            self.had.entry(uid.clone()).or_insert(Had::Nobody);
         }
         if claim.is_held() {
             self.last_seen.insert(uid, claim);
+        }
+    }
+
+    /// Notes that somebody keeps the storage of a claim's volume, which is gone.
+    pub fn note_kept(&mut self, uid: &str) {
+        if self.by_claim.contains_key(uid) {
+            self.had.insert(uid.to_owned(), Had::Kept);
         }
     }
 
@@ -180,9 +227,16 @@ impl Records {
 
     /// Forgets what this process has found, because another term begins.
     pub fn begin_term(&mut self) {
+        self.are_confirmed = false;
         self.undone.clear();
+        self.lost.clear();
         self.unshown.clear();
         self.deleted.clear();
+    }
+
+    /// Notes that the API has shown in this term that the records are these.
+    pub fn note_confirmed(&mut self) {
+        self.are_confirmed = true;
     }
 
     /// Adds a record, or its new state, as a watch shows it. Returns the UIDs of the claims that it concerns.
@@ -225,6 +279,7 @@ impl Records {
             self.uids.entry(claim.name.clone()).or_default().insert(claim.uid.clone());
         }
         uids.extend(record.uids().cloned());
+        record.unsettled().for_each(|uid| _ = self.lost.remove(uid));
         if let Some(undone) = self.undone.get_mut(&name) {
             undone.retain(|uid| record.needs(uid));
         }
@@ -244,18 +299,23 @@ impl Records {
         if self.unshown.contains(name) {
             return BTreeSet::new();
         }
+        let cached = self.by_name.get(name).cloned();
+        let needed = cached.iter().flat_map(|record| record.unsettled());
+        self.lost.extend(needed.filter(|uid| !self.gone.contains(*uid) && !self.last_seen.contains_key(*uid)).cloned());
         self.forget(name)
     }
 
     /// Removes a record that this process has deleted.
     pub fn deleted(&mut self, record: &Record) -> BTreeSet<String> {
         let name = &record.name.name;
+        // The watch may have been faster than the answer.
+        record.uids().for_each(|uid| _ = self.lost.remove(uid));
         if self.by_name.get(name).is_none_or(|cached| cached.uid != record.uid) {
             return BTreeSet::new();
         }
-        if !self.unshown.remove(name) {
-            self.deleted.insert(name.clone(), record.uid.clone());
-        }
+        // A watch may be so far behind that it has not shown the record yet.
+        self.unshown.remove(name);
+        self.deleted.insert(name.clone(), record.uid.clone());
         self.forget(name)
     }
 
@@ -281,7 +341,7 @@ impl Records {
         for uid in uids.iter().filter(|uid| !self.by_claim.contains_key(*uid)) {
             self.last_seen.remove(uid);
             self.gone.remove(uid);
-            self.never_bound.remove(uid);
+            self.had.remove(uid);
         }
     }
 }
@@ -359,13 +419,19 @@ mod tests {
     #[test]
     fn the_end_of_a_claim_is_known_before_its_record() {
         let claim = Claim { held: true, abandoned: true, ..testing::claim("team", "data", true) };
-        for (is_certain, volume_name) in [(true, None), (true, Some("v".to_owned())), (false, None)] {
+        let bound = Some("v".to_owned());
+        for (shown, volume_name, is_gone, never_bound) in [
+            (Shown::Watched, None, true, true),
+            (Shown::Watched, bound, true, false),
+            (Shown::Replaced, None, true, false),
+            (Shown::Missed, None, false, false),
+        ] {
             let mut records = Records::default();
-            records.note_end(&Claim { volume_name: volume_name.clone(), ..claim.clone() }, is_certain);
+            records.note_end(&Claim { volume_name, ..claim.clone() }, shown);
             records.apply(record("a", &["x"], 1, 5));
             let stand_in = records.stand_in("uid-team-data").unwrap();
-            assert_eq!(stand_in.record.unwrap().never_bound, is_certain && volume_name.is_none());
-            assert!(stand_in.abandoned && records.is_gone("uid-team-data") == is_certain);
+            assert_eq!(stand_in.record.unwrap().had == Had::Nobody, never_bound, "{shown:?}");
+            assert!(stand_in.abandoned && records.is_gone("uid-team-data") == is_gone);
         }
     }
 

@@ -57,7 +57,9 @@ impl Reason {
             "PersistentVolume" => Object::Volume,
             "VolumeSnapshot" | "VolumeSnapshotContent" => Object::Snapshot,
             "ConfigMap" => Object::Config,
-            "Job" | "Pod" | "ControllerRevision" => Object::Run,
+            // A record stands for claims that are gone.
+            "ControllerRevision" => return [Object::Claim, Object::Run].iter().any(|of| self.on.contains(of)),
+            "Job" | "Pod" => Object::Run,
             _ => return true,
         };
         self.on.contains(&object)

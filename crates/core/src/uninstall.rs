@@ -139,7 +139,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::claim::RecordRef;
+    use crate::model::claim::{Had, RecordRef};
     use crate::model::phase::VolumePhase;
     use crate::model::snapshot::api::VolumeSnapshotContent;
     use crate::object::ObjectName;
@@ -202,7 +202,7 @@ mod tests {
         let record = RecordRef {
             name: ObjectName::new("flex", "flex-record-provision-u-1"),
             uid: "r".into(),
-            never_bound: false,
+            had: Had::Unknown,
         };
         let found = dependents(&[], &[claim(true).stand_in(record, "7")], &[], &[]);
         assert_eq!((found[0].kind, found[0].name.as_str()), ("ControllerRevision", "flex/flex-record-provision-u-1"));

@@ -169,7 +169,9 @@ fn undone(stand_in: &Claim, now: i64) -> Vec<String> {
         let ago = age(now - failure.at);
         format!("Its {} run {} failed {ago} ago: {reason}: {message}", failure.operation, failure.attempt)
     });
-    record.chain(failure).collect()
+    let again = stand_in.last_failure.iter();
+    let again = again.map(|_| format!("  To try again now: {} retry {}", name(), stand_in.api_name()));
+    record.chain(failure).chain(again).collect()
 }
 
 /// Returns a claim that is gone as it stands in the newest record of its runs, if the record can be read.
@@ -230,7 +232,7 @@ async fn jobs(
 
 #[cfg(test)]
 mod tests {
-    use flex_core::model::claim::{RecordRef, is_stand_in_name};
+    use flex_core::model::claim::{Had, RecordRef, is_stand_in_name};
     use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
     use super::*;
@@ -319,7 +321,7 @@ Job admin/delete-u-2, 30s old: delete run 2 has succeeded
         let record = RecordRef {
             name: ObjectName::new("flex", "flex-record-provision-u-1"),
             uid: "r".into(),
-            never_bound: false,
+            had: Had::Unknown,
         };
         let stand_in = Some(Box::new(claim.stand_in(record, "7")));
         let left = Left { claim: Some(name), volume: None, jobs: vec![], stand_in };
@@ -327,6 +329,7 @@ Job admin/delete-u-2, 30s old: delete run 2 has succeeded
 Claim team/data is deleted, and what its runs may have made is being undone.
 Its record is the ControllerRevision flex/flex-record-provision-u-1.
 Its delete run 2 failed 90s ago: ExitCode: busy
+  To try again now: flex-provisioner retry team/data
 ";
         assert_eq!(left.text(NOW), text);
         assert_eq!(left.to_json()["record"], json!("flex/flex-record-provision-u-1"));

@@ -1,7 +1,7 @@
 //! Writes and reads of the records of runs. Each write after the first is guarded by UID and resourceVersion, so that a late
 //! one of a former leader fails once a later leader has written; only notes are not, which concern one claim each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 
 use flex_contract::names;
@@ -28,11 +28,20 @@ fn what(name: &str) -> String {
     format!("record {name}")
 }
 
+/// A record that was armed.
+#[derive(Debug)]
+pub struct Armed {
+    /// The record.
+    pub record: Record,
+    /// It did not exist before.
+    pub is_new: bool,
+}
+
 impl Writes {
     /// Records what the run of a Job is for, and arms the record: the run may begin from now on. `data` is that of
     /// [`Record::data`]. A record that is there already says the same. It is armed again, for all its claims, so that a late
     /// write of a former leader fails.
-    pub async fn arm_record(&self, job: &str, data: Value, now: &str) -> Result<Record> {
+    pub async fn arm_record(&self, job: &str, data: Value, now: &str) -> Result<Armed> {
         let name = record_name(job, &data);
         let record = ControllerRevision {
             metadata: ObjectMeta {
@@ -44,6 +53,7 @@ impl Writes {
             data: Some(RawExtension(data)),
             revision: 1,
         };
+        let mut is_new = true;
         let created = match DiscardReply(self.revisions()).create_with_metadata(&post(), &record).await {
             Ok(created) => created,
             Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -53,6 +63,7 @@ impl Writes {
                 if !is_alike {
                     return Err(WriteError::Foreign(what(&name)));
                 }
+                is_new = false;
                 there.metadata
             }
             Err(error) => return Err(WriteError::of(what(&name))(error)),
@@ -64,7 +75,10 @@ impl Writes {
         let armed = DiscardReply(self.revisions()).patch_with_metadata(&name, &params(), body).await;
         let armed = armed.map_err(WriteError::of(what(&name)))?;
         let data = record.data.unwrap_or_default();
-        Record::read(&armed, &data.0).ok_or_else(|| WriteError::Conflict(what(&name)))
+        // A record that is being deleted counts for nothing. A finalizer of somebody may hold it.
+        let record = Record::read(&armed, &data.0).filter(|record| record.armed);
+        let record = record.ok_or_else(|| WriteError::Conflict(what(&name)))?;
+        Ok(Armed { record, is_new })
     }
 
     /// Reads a record from the API; `None` if it is gone.
@@ -73,13 +87,17 @@ impl Writes {
         Ok(found.as_ref().and_then(record_of))
     }
 
-    /// Reads the stand-in of a claim that is gone from its record; `None` if the claim needs the record no more.
+    /// Reads the stand-in of a claim that is gone from its records; `None` if the claim needs none any more. A watch may be late.
     pub(super) async fn read_stand_in(&self, name: &ObjectName) -> Result<Option<Claim>> {
         let Some(cluster) = &self.cluster else { return Ok(None) };
         let known = cluster.index().claim(name);
-        let Some(of) = known.as_ref().and_then(|claim| claim.record.as_ref()) else { return Ok(None) };
-        if let Some(record) = self.read_record(&of.name.name).await?.filter(|record| record.uid == of.uid) {
-            cluster.update(|index| index.record_answered(record));
+        let Some(known) = known.filter(|claim| claim.is_stand_in()) else { return Ok(None) };
+        let records = cluster.index().unsettled_records_of(&known.uid);
+        for record in records {
+            match self.read_record(&record.name.name).await?.filter(|there| there.uid == record.uid) {
+                Some(there) => cluster.update(|index| index.record_answered(there)),
+                None => cluster.update(|index| index.record_deleted(&record)),
+            }
         }
         let stand_in = cluster.index().claim(name);
         Ok(stand_in.map(|claim| (*claim).clone()))
@@ -119,7 +137,11 @@ impl Writes {
     async fn try_settle(&self, record: &Record, uids: &BTreeSet<String>) -> Result<()> {
         let (name, uid, version) = (&record.name.name, &record.uid, &record.resource_version);
         let Some(settled) = record.settled_with(uids) else { return self.delete_record(record).await };
-        let body = patch(uid, version, json!({ "annotations": { names::SETTLED: settled } }), json!({}));
+        let mut annotations = json!({ names::SETTLED: settled });
+        for uid in uids.iter().filter(|uid| record.has_note(uid)) {
+            annotations[format!("{}{uid}", names::GONE_CLAIM)] = Value::Null;
+        }
+        let body = patch(uid, version, json!({ "annotations": annotations }), json!({}));
         let patched = DiscardReply(self.revisions()).patch_with_metadata(name, &params(), body).await;
         let patched = patched.map_err(WriteError::of(what(name)))?;
         if let (Some(cluster), Some(record)) = (&self.cluster, record.with_metadata(&patched)) {
@@ -136,6 +158,41 @@ impl Writes {
             cluster.update(|index| index.record_deleted(record));
         }
         Ok(())
+    }
+
+    /// Lists the records from the API, once in a term. Removes from the cache those that are gone: a former leader has settled
+    /// them, and a watch may be late. Returns whether the cache has all others as they are.
+    pub async fn confirm_records(&self) -> Result<bool> {
+        let Some(cluster) = &self.cluster else { return Ok(true) };
+        // Only one list at a time.
+        let _guard = self.confirming.lock().await;
+        if cluster.index().are_records_confirmed() {
+            return Ok(true);
+        }
+        let (term, cached) = {
+            let index = cluster.index();
+            (index.term(), index.records().cloned().collect::<Vec<_>>())
+        };
+        let api: Api<PartialObjectMeta<ControllerRevision>> =
+            Api::namespaced(self.client.clone(), &self.identity.namespace);
+        let mut there = HashMap::new();
+        let look = |page: Vec<ObjectMeta>| {
+            let records = page.into_iter().filter(|meta| meta.name.as_deref().is_some_and(is_record));
+            there.extend(records.filter_map(|meta| Some((meta.uid?, meta.resource_version?.parse::<u64>().ok()?))));
+            ControlFlow::Continue(())
+        };
+        each_page(&api, ListParams::default(), look).await.map_err(WriteError::of("all records"))?;
+        for gone in cached.iter().filter(|record| !there.contains_key(&record.uid)) {
+            cluster.update(|index| index.record_deleted(gone));
+        }
+        let mut index = cluster.index_mut();
+        let known: HashMap<&str, u64> = index.records().map(|record| (record.uid.as_str(), record.version())).collect();
+        let all = there.iter().all(|(uid, version)| known.get(uid.as_str()).is_some_and(|known| known >= version));
+        drop(known);
+        if all && index.term() == term {
+            index.note_records_confirmed();
+        }
+        Ok(all)
     }
 
     /// Checks by the API whether the cache has all records as they are. A watch may be late.

@@ -291,10 +291,8 @@ pub(super) async fn start_delete(
         Some(cause) => {
             let failure = failed_cleanup(claim, &recipe, attempt, context.clock.now(), &cause);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
-            context.emit(
-                ObjectRef::claim(claim),
-                NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message },
-            );
+            let event = NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message };
+            context.emit(ObjectRef::claim(claim), super::worded(claim, event));
             record_failure(context, claim, observation, &failure).await
         }
     }

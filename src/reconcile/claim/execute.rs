@@ -16,6 +16,7 @@ use flex_core::run::failure::LastFailure;
 use flex_core::run::node::NodeState;
 
 use super::attempt::{DueDeletion, NextAttempt, record_failure, stamp, start_delete, start_run};
+use super::names::provision_job_name;
 use super::observe::{Confirmed, Observation, OwnedRuns};
 use super::outcome::{RETRY_SOON, StepOutcome};
 use super::pooled::{assign, stamp_of_ready, time_since_creation};
@@ -55,6 +56,7 @@ impl Execution<'_> {
             Step::UnprotectSource { copies } => {
                 Ok(data_source::unprotect_source(context, claim, &copies).await?.into())
             }
+            Step::Record => self.record().await,
             Step::StartRun => start_run(context, claim, observation, self.confirmed).await,
             Step::AssignPooledVolume { .. } => assign(context, claim, observation, self.confirmed).await,
             Step::BackfillStamp { volume } => self.backfill_stamp(&volume).await,
@@ -121,8 +123,18 @@ impl Execution<'_> {
         }
     }
 
+    async fn record(self) -> Outcome {
+        let job = self.claim.batch().cloned().unwrap_or_else(|| provision_job_name(self.claim));
+        self.context.arm_record(&job, std::slice::from_ref(self.claim)).await?;
+        Ok(StepOutcome::Again)
+    }
+
     async fn confirm_no_volume(self) -> Outcome {
         let (context, claim, runs) = (self.context, self.claim, &self.observation.runs);
+        // A former leader may have settled the record, and somebody keeps the storage since.
+        if claim.is_stand_in() && context.writes.read_claim(&claim.name).await?.is_none() {
+            return Ok(StepOutcome::End(Requeue::Done));
+        }
         // Runs that could still make a volume are checked first. A watch may lag, and a delete run must not meet such a
         // run.
         let of = self.observation.recipes.stamped.as_ref().map(|recipe| recipe.config.namespace.as_str());

@@ -105,7 +105,7 @@ fn name_of_claim(name: &ObjectName) -> ObjectName {
 #[cfg(test)]
 mod tests {
     use flex_contract::policy::ReclaimPolicy;
-    use flex_core::model::claim::{Claim, RecordRef};
+    use flex_core::model::claim::{Claim, Had, RecordRef};
     use flex_core::model::volume::Volume;
 
     use super::*;
@@ -159,7 +159,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_jobs_of_a_claim_or_of_its_stand_in_stay() {
-        let record = RecordRef { name: ObjectName::new("own", "record"), uid: "r".into(), never_bound: false };
+        let record = RecordRef { name: ObjectName::new("own", "record"), uid: "r".into(), had: Had::Unknown };
         for there in [claim(), claim().stand_in(record, "7")] {
             let change = |index: &mut Index| drop(index.change_claim(WatchChange::Apply(there)));
             assert_eq!(cleaned("a", change).await, (vec![], None));

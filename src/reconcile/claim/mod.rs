@@ -42,6 +42,10 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
     let Some(mut claim) = cached.map(|claim| (*claim).clone()) else {
         return gone::clean_up(context, name).await;
     };
+    // A record tells what may be left of this claim, or of an earlier one of its name.
+    if !claim.is_bound() && !context.cluster.index().are_records_confirmed() && !context.writes.confirm_records().await? {
+        return Ok(Requeue::After(RECORDS_SOON));
+    }
     if claim.is_stand_in() && !is_gone(context, &claim).await? {
         return Ok(Requeue::After(RETRY_SOON));
     }
@@ -61,6 +65,9 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
     }
     drive::<ClaimReconciler>(context, claim, confirmed).await
 }
+
+/// The time until the next look whether the cache has the records, when a term begins.
+const RECORDS_SOON: Duration = Duration::from_secs(1);
 
 /// Decides about each claim of this orchestrator, and takes no step.
 pub(super) fn replay(context: &Context) -> Vec<ReplayedDecision> {
@@ -86,6 +93,10 @@ impl Reconcile for ClaimReconciler {
 
     fn reference(claim: &Claim) -> ObjectRef {
         ObjectRef::claim(claim)
+    }
+
+    fn worded(claim: &Claim, event: NewEvent) -> NewEvent {
+        worded(claim, event)
     }
 
     fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -> Observation {
@@ -130,6 +141,14 @@ impl Reconcile for ClaimReconciler {
         let has_emitted = context.events.has_emitted(&newer.uid);
         let was_assigned = matches!(rule, Rule::BindPooledVolume | Rule::BoundToPooledVolume);
         !event.warning && if newer.batch().is_some() { !has_emitted } else { was_assigned && has_emitted }
+    }
+}
+
+/// Returns an event about a claim as its readers need it. That of a claim which is gone is on a record, perhaps of many claims.
+fn worded(claim: &Claim, event: NewEvent) -> NewEvent {
+    match claim.is_stand_in() {
+        true => NewEvent { message: format!("claim {}, which is gone: {}", claim.api_name(), event.message), ..event },
+        false => event,
     }
 }
 

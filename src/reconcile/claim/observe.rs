@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
-use flex_core::claim::decide::{ClassCertainty, known_nodes, last_node};
+use flex_core::claim::decide::{ClassCertainty, RecordedAttempts, known_nodes, last_node};
 use flex_core::claim::nodes::{NodeChoice, choose_node};
 use flex_core::claim::verify::{self, MadeOn};
 use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
@@ -19,6 +19,7 @@ use flex_core::run::node::{Node, NodeLabels, NodeStates};
 use flex_core::run::slot_wait::NoSlot;
 use flex_core::run::view::{Job, Pod, nodes_with_pods};
 
+use super::unstarted::may_have_run;
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
 use crate::state::index::{Index, SlotRequest};
@@ -63,6 +64,8 @@ pub(super) struct OwnedRuns {
     pub pods: Vec<Arc<Pod>>,
     /// The batch of the stamped attempt has started without the claim.
     pub missed_batch: bool,
+    /// What records say of all attempts.
+    pub recorded: RecordedAttempts,
 }
 
 /// A volume that names a claim, with the result of its check.
@@ -235,9 +238,15 @@ impl ObservationBuilder<'_> {
             .flat_map(|id| index.jobs_of(&id))
             .filter(|job| job.is_for_claim())
             .partition(|job| job.run_labels.operation == Operation::Delete);
-        let pods = claim.volume_ids().flat_map(|id| index.pods_of(&id)).collect();
+        let pods: Vec<_> = claim.volume_ids().flat_map(|id| index.pods_of(&id)).collect();
         let missed = || self.recipes.stamped.as_ref().is_some_and(|recipe| index.has_missed_batch(claim, recipe));
-        OwnedRuns { jobs, deletes, pods, missed_batch: self.confirmed.missed_batch || missed() }
+        let missed_batch = self.confirmed.missed_batch || missed();
+        let mut recorded = index.recorded_attempts(&claim.uid);
+        recorded.is_missing = index.unsettled_records_of(&claim.uid).is_empty()
+            && claim.is_held()
+            && claim.own_stamp().is_some()
+            && (index.has_lost_record(&claim.uid) || may_have_run(claim, &jobs, &pods));
+        OwnedRuns { jobs, deletes, pods, missed_batch, recorded }
     }
 
     fn pool(&self) -> OwnedPoolRelation {

@@ -90,6 +90,7 @@ fn runs<'a>(context: &Context, claim: &Claim, observation: &'a Observation, jobs
         never_started: has_never_started(context, claim, observation),
         removed: context.cluster.index().removed(&claim.volume_id(), &name),
         missed_batch: observation.runs.missed_batch,
+        recorded: &observation.runs.recorded,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
+use flex_contract::policy::ReclaimPolicy;
 use flex_core::model::volume::Volume;
 use flex_core::run::node::NodeState;
 use flex_core::run::view::Job;
@@ -39,6 +40,9 @@ pub(super) async fn execute(
             // An adopted volume alone tells what becomes of its storage. What a refused one leaves, its claim undoes.
             if volume.is_adopted() {
                 context.settle_id(volume.volume_id().unwrap_or_default()).await?;
+            } else if volume.quarantine.is_none() && is_recorded(context, volume) {
+                // Somebody keeps the storage, and without the volume nothing would tell it. The claim adopts the volume first.
+                return Ok(StepOutcome::Postponed);
             }
             writes.remove_volume_finalizer(volume).await?;
             StepOutcome::End(Requeue::Done)
@@ -121,6 +125,14 @@ async fn remove_claim_uid(
     let Some(claim) = &observation.expand.claim else { return Ok(StepOutcome::Wait) };
     runs::confirm_claim(context, claim, |fresh| fresh.volume_name.is_none()).await?;
     Ok(context.writes.reserve(volume, &claim.name, None).await?.into())
+}
+
+/// Checks whether a record names the claim of a volume that somebody keeps.
+fn is_recorded(context: &Context, volume: &Volume) -> bool {
+    let index = context.cluster.index();
+    let uid = volume.volume_id().map(|id| index.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone()));
+    volume.reclaim_policy != ReclaimPolicy::Delete
+        && uid.is_some_and(|uid| !index.unsettled_records_of(&uid).is_empty())
 }
 
 /// Reserves a volume for the claim that it had.

@@ -1,13 +1,16 @@
 //! Changes of claims and volumes.
 
 use flex_contract::operation::Operation;
+use flex_contract::policy::ReclaimPolicy;
 use flex_core::model::claim::{Claim, is_stand_in_name};
+use flex_core::model::phase::VolumePhase;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 
 use super::wake::{Freed, VolumeNews};
 use super::{Index, WatchChange, WorkItem, within};
 use crate::state::quota::has_begun;
+use crate::state::records::Shown;
 use crate::state::sync_probes::is_probe;
 use crate::state::watch_change::Changed;
 
@@ -19,7 +22,8 @@ impl Index {
         match change {
             // A claim with another UID has the same name. No watch will report the deletion of the old one.
             WatchChange::Apply(claim) if is_another(&claim) => {
-                let mut items = self.change_claim(WatchChange::Delete(claim.name.clone()));
+                self.facts.cache.claims.get(&claim.name).iter().for_each(|before| self.facts.cache.volumes.note_claim_deleted(before));
+                let mut items = self.remove_real_claim(&claim.name, Shown::Replaced);
                 items.extend(self.change_claim(WatchChange::Apply(claim)));
                 items
             }
@@ -34,15 +38,15 @@ impl Index {
                 if let Some(claim) = claims.get(&name) {
                     self.facts.cache.volumes.note_claim_deleted(&claim);
                 }
-                self.remove_real_claim(&name, true)
+                self.remove_real_claim(&name, Shown::Watched)
             }
             WatchChange::Retain(all) => {
                 let missing = all.missing(self.listed_claims());
-                self.remove_missing(missing, |index, name| index.remove_real_claim(name, false))
+                self.remove_missing(missing, |index, name| index.remove_real_claim(name, Shown::Missed))
             }
             WatchChange::RetainIn(namespace, all) => {
                 let missing = all.missing(within(self.listed_claims(), &namespace));
-                self.remove_missing(missing, |index, name| index.remove_real_claim(name, false))
+                self.remove_missing(missing, |index, name| index.remove_real_claim(name, Shown::Missed))
             }
         }
     }
@@ -150,7 +154,13 @@ impl Index {
         let news = VolumeNews { probe_due, pool };
         match &changed.now {
             Some(now) => self.woken_by_volume(changed.before.as_deref(), now, &news, &freed),
-            None => self.woken_by_gone_volume(volume, &news, &freed),
+            None => {
+                let mut items = self.woken_by_gone_volume(volume, &news, &freed);
+                let was_used = [VolumePhase::Bound, VolumePhase::Released].contains(&volume.phase);
+                let keeper = volume.claim_ref_uid().filter(|_| was_used && volume.reclaim_policy != ReclaimPolicy::Delete);
+                items.extend(keeper.map(|uid| self.note_kept(uid)).unwrap_or_default());
+                items
+            }
         }
     }
 }
@@ -186,13 +196,12 @@ impl Index {
         }
     }
 
-    /// Keeps a claim that is about to be removed, and makes its stand-in afterwards. `is_certain` says that a watch has shown
-    /// its deletion.
-    pub(super) fn remove_real_claim(&mut self, name: &ObjectName, is_certain: bool) -> Vec<WorkItem> {
+    /// Keeps a claim that is about to be removed, and makes its stand-in afterwards.
+    pub(super) fn remove_real_claim(&mut self, name: &ObjectName, shown: Shown) -> Vec<WorkItem> {
         let Some(claim) = self.facts.cache.claims.get(name).filter(|claim| !claim.is_stand_in()) else {
             return self.remove_claim(name);
         };
-        self.records.note_end(&claim, is_certain);
+        self.records.note_end(&claim, shown);
         let mut items = self.remove_claim(name);
         items.extend(self.sync_stand_in(&claim.uid));
         items
@@ -207,7 +216,7 @@ impl Index {
 /// Checks whether two states of a stand-in differ in nothing but the version of the record, or in what the cache does not keep.
 fn is_alike(cached: &Claim, wanted: &Claim) -> bool {
     let key = |claim: &Claim| {
-        let names = (claim.record.clone(), claim.stamp.clone(), claim.abandoned);
+        let names = (claim.record.clone(), claim.stamp.clone(), claim.abandoned, claim.retry);
         (names, claim.last_failure.clone(), claim.failed_attempts.clone(), claim.nodes_with_storage.clone())
     };
     key(cached) == key(wanted)

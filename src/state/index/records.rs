@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use flex_contract::names;
+use flex_contract::operation::Operation;
+use flex_core::claim::decide::RecordedAttempts;
 use flex_core::config::effective_config::hash_of;
 use flex_core::model::claim::Claim;
 use flex_core::model::record::Record;
@@ -61,9 +63,35 @@ impl Index {
         self.records.unsettled_of(uid)
     }
 
+    /// Checks whether the API has shown in this term that the records are those of the cache.
+    pub fn are_records_confirmed(&self) -> bool {
+        self.records.are_confirmed()
+    }
+
+    /// Notes that the API has shown in this term that the records are those of the cache.
+    pub fn note_records_confirmed(&mut self) {
+        self.records.note_confirmed();
+    }
+
+    /// Notes that somebody keeps the storage of a claim's volume, which is gone.
+    pub(super) fn note_kept(&mut self, uid: &str) -> Vec<WorkItem> {
+        self.records.note_kept(uid);
+        self.sync_stand_in(uid)
+    }
+
     /// Returns all records.
     pub fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
         self.records.all()
+    }
+
+    /// Checks whether somebody else has deleted a record that a claim needed.
+    pub fn has_lost_record(&self, uid: &str) -> bool {
+        self.records.has_lost(uid)
+    }
+
+    /// Returns what the records that a claim needs say of its attempts.
+    pub fn recorded_attempts(&self, uid: &str) -> RecordedAttempts {
+        self.records.attempts_of(uid)
     }
 
     /// Returns the stand-ins for claims that are gone and had this name.
@@ -76,10 +104,12 @@ impl Index {
     /// node that is gone, nor for a person.
     pub fn has_namesake(&self, claim: &Claim) -> bool {
         let blocks = |other: &Arc<Claim>| {
-            let has_node = |node: &String| self.facts.cache.nodes.get(node).is_some();
+            let has_node = |node: &String| self.facts.cache.nodes.get(node).is_some_and(|node| node.reachable);
+            let has_failed = other.last_failure.as_ref().is_some_and(|last| last.operation == Operation::Delete);
             let is_known = |version: &str| self.revisions.recipe(version).is_some();
             other.class == claim.class
                 && !other.abandoned
+                && !has_failed
                 && other.nodes_with_storage.iter().all(has_node)
                 && other.own_stamp().is_some_and(|stamp| is_known(&stamp.recipe_version))
         };
@@ -151,7 +181,9 @@ impl Index {
     }
 }
 
-/// Checks whether a claim needs its records no more: it is bound to its volume.
+/// Checks whether a claim needs its records no more: it is bound to its volume, or an admin has abandoned it. What an abandoned
+/// claim has left stays also if no process knows of the annotation any more when the claim is deleted.
 fn is_settled(claim: &Claim) -> bool {
-    !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.volume_id()))
+    let is_abandoned = claim.abandoned && !claim.is_stand_in();
+    is_abandoned || !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.volume_id()))
 }

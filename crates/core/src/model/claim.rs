@@ -76,8 +76,20 @@ pub struct RecordRef {
     pub name: ObjectName,
     /// The UID of the record.
     pub uid: String,
-    /// The claim was never bound, as a watch has shown to its end. So nobody had the volume.
-    pub never_bound: bool,
+    /// Whether somebody may have had a volume of the claim, and keeps its storage without an object.
+    pub had: Had,
+}
+
+/// Whether somebody has had a volume of a claim that is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Had {
+    /// Nobody: the claim was never bound, as a watch has shown to its end.
+    Nobody,
+    /// No watch has shown enough.
+    #[default]
+    Unknown,
+    /// Somebody: a watch has shown the end of a volume that was bound and had the policy Retain.
+    Kept,
 }
 
 /// A claim, with the fields that the orchestrator needs.
@@ -245,7 +257,6 @@ impl Claim {
             volume_name: None,
             bind_completed: false,
             finalizers_whole: true,
-            retry: false,
             ..self
         }
     }

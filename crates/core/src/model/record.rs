@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::claim::{Claim, RecordRef};
+use super::claim::{Claim, Had, RecordRef};
 use super::data_source::DataSource;
 use super::node_list::nodes;
 use super::snapshot::api;
@@ -24,6 +24,8 @@ use crate::text::cut;
 const PREFIX: &str = "flex-record-";
 /// The longest message in the note of a claim that is gone, in bytes. All annotations of an object may have 256 KiB.
 const MESSAGE: usize = 200;
+/// The longest request to try again, in bytes.
+const RETRY: usize = 64;
 /// The most claims of a record whose notes say how their attempts asked. With more, each deletion asks by its own request.
 const FEW: usize = 8;
 
@@ -53,6 +55,8 @@ struct Note {
     nodes: Vec<String>,
     last_failure: Option<LastFailure>,
     failed_attempts: Option<Box<str>>,
+    /// The request to try again that the last run has answered.
+    retried: Option<String>,
 }
 
 impl Note {
@@ -62,6 +66,7 @@ impl Note {
             nodes: nodes(note.get(names::NODES).map(String::as_str)),
             last_failure: note.get(names::FAILURE).and_then(|text| LastFailure::read(text)),
             failed_attempts: note.get(names::FAILED_ATTEMPTS).cloned().map(String::into_boxed_str),
+            retried: note.get(names::RETRY).cloned(),
         })
     }
 }
@@ -89,6 +94,8 @@ pub struct Record {
     notes: BTreeMap<String, Note>,
     settled: BTreeSet<String>,
     abandoned: Abandoned,
+    /// The request of somebody to try again what has failed for claims that are gone.
+    retry: Option<String>,
     members: Arc<Members>,
 }
 
@@ -120,7 +127,8 @@ impl Record {
         };
         let set = |text: &String| names::list(text).into_iter().collect::<BTreeSet<_>>();
         is_record(&name.name).then(|| Record {
-            armed: annotation(names::ARMED) == Some(&uid),
+            // Somebody's finalizer may hold a record that was settled.
+            armed: annotation(names::ARMED) == Some(&uid) && metadata.deletion_timestamp.is_none(),
             armed_at: annotation(names::JOB_REQUESTED).cloned().unwrap_or_default(),
             notes: metadata.annotations.iter().flatten().filter_map(note).collect(),
             settled: annotation(names::SETTLED).map(set).unwrap_or_default(),
@@ -128,6 +136,7 @@ impl Record {
                 Some(text) if text == names::ABANDON_YES => Abandoned::All,
                 text => Abandoned::Claims(text.map(set).unwrap_or_default()),
             },
+            retry: annotation(names::RETRY).map(|text| cut(text, RETRY).into_owned()),
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             name,
             uid,
@@ -177,7 +186,7 @@ impl Record {
             Abandoned::All => true,
             Abandoned::Claims(uids) => uids.contains(uid),
         };
-        if let Some(Note { nodes, last_failure, failed_attempts }) = self.notes.get(uid).cloned() {
+        if let Some(Note { nodes, last_failure, failed_attempts, .. }) = self.notes.get(uid).cloned() {
             claim.nodes_with_storage = nodes;
             claim.last_failure = last_failure;
             claim.failed_attempts = failed_attempts.or(claim.failed_attempts);
@@ -195,6 +204,12 @@ impl Record {
         self.members.claims.values()
     }
 
+    /// Checks whether somebody asks to try again what has failed for a claim that is gone. Each request counts once.
+    pub fn asks_for_retry(&self, uid: &str) -> bool {
+        let retried = self.notes.get(uid).and_then(|note| note.retried.as_ref());
+        self.retry.is_some() && self.retry.as_ref() != retried
+    }
+
     /// Checks whether something was noted of a claim that is gone.
     pub fn has_note(&self, uid: &str) -> bool {
         self.notes.contains_key(uid)
@@ -205,9 +220,11 @@ impl Record {
         &self.armed_at
     }
 
-    /// Returns the order of records by the time when their runs may have begun.
-    pub fn order(&self) -> (&str, u64) {
-        (&self.armed_at, self.version())
+    /// Returns the order of a claim's records: by their attempts, whose numbers are not used again, and then by the time when
+    /// their runs may have begun.
+    pub fn order(&self, uid: &str) -> (u32, &str, u64) {
+        let stamp = self.recorded(uid).and_then(Claim::own_stamp);
+        (stamp.map_or(0, |stamp| stamp.attempt), &self.armed_at, self.version())
     }
 
     /// Returns the resourceVersion as a number; 0 if it is none.
@@ -223,9 +240,14 @@ impl Record {
         of(own) == of(other) && other.nodes_with_storage.iter().all(|node| own.nodes_with_storage.contains(node))
     }
 
+    /// Checks whether the record names the run of a volume id for a claim.
+    pub fn is_of(&self, uid: &str, id: &str) -> bool {
+        self.recorded(uid).is_some_and(|claim| claim.volume_id() == id)
+    }
+
     /// Returns the reference to the record.
     pub fn reference(&self) -> RecordRef {
-        RecordRef { name: self.name.clone(), uid: self.uid.clone(), never_bound: false }
+        RecordRef { name: self.name.clone(), uid: self.uid.clone(), had: Had::Unknown }
     }
 
     /// Returns the value of [`names::SETTLED`] when these claims need the record no more; `None` if no claim needs it then.
@@ -243,11 +265,17 @@ impl Record {
             .filter(|(key, _)| [names::FAILURE, names::FAILED_ATTEMPTS, names::NODES].contains(key))
             .filter_map(|(key, value)| Some((key, value?)))
             .collect();
+        let is_answered = changes.get(names::RETRY).is_some();
+        let retried = self.notes.get(&claim.uid).and_then(|note| note.retried.as_ref());
+        let retried = if is_answered { self.retry.as_ref() } else { retried };
         for (key, value) in changes.as_object().into_iter().flatten() {
             match value.as_str() {
                 Some(value) => note.insert(key, value.to_owned()),
                 None => note.remove(key.as_str()),
             };
+        }
+        if let Some(retried) = retried {
+            note.insert(names::RETRY, retried.clone());
         }
         if let Some(failure) = note.get_mut(names::FAILURE)
             && let Some(short) = LastFailure::read(failure)
@@ -428,6 +456,19 @@ mod tests {
         assert_eq!(of(names::ABANDON_YES), (true, true));
         assert_eq!(of("c, b"), (false, true));
         assert_eq!(of("yes"), (false, false));
+    }
+
+    #[test]
+    fn each_request_to_try_again_counts_once() {
+        let asked = |note: &str| read(json!({ names::RETRY: "now", names::GONE_CLAIM.to_owned() + "a": note }), &[claim("a")]);
+        let record = asked("{}");
+        assert!(record.asks_for_retry("a") && !read(json!({}), &[claim("a")]).asks_for_retry("a"));
+        let noted = |record: &Record, changes: Value| asked(&record.note(&record.claim("a").unwrap(), &changes).1);
+        let other = noted(&record, json!({ names::NODES: "b" }));
+        assert!(other.asks_for_retry("a"), "no run has answered it");
+        let answered = noted(&other, json!({ names::FAILURE: null, names::RETRY: null }));
+        assert!(!answered.asks_for_retry("a"));
+        assert!(!noted(&answered, json!({ names::NODES: "b" })).asks_for_retry("a"));
     }
 
     #[test]

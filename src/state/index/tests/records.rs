@@ -91,3 +91,36 @@ fn a_record_is_settled_for_all_that_are_undone_or_bound_at_once() {
     index.begin_term();
     assert_eq!(observed(&index).settled, [all[1].uid.clone()].into(), "the new term finds it again");
 }
+
+#[test]
+fn a_live_claim_knows_that_somebody_has_deleted_its_record() {
+    let mut index = index();
+    let a = held("a");
+    index.change_claim(WatchChange::Apply(a.clone()));
+    let armed = record(std::slice::from_ref(&a), "", 5);
+    let name = ObjectName::new("own", &armed.name.name);
+    index.record_answered(armed.clone());
+    index.apply_record(armed.clone());
+    assert!(index.remove_record(&name).contains(&WorkItem::Claim(a.name.clone())));
+    assert!(index.has_lost_record(&a.uid));
+    // The watch is faster than the answer to the orchestrator's own deletion.
+    index.record_deleted(&armed);
+    assert!(!index.has_lost_record(&a.uid));
+    index.record_answered(armed.clone());
+    index.apply_record(armed.clone());
+    index.record_deleted(&armed);
+    index.remove_record(&name);
+    assert!(!index.has_lost_record(&a.uid));
+}
+
+#[test]
+fn a_live_claim_that_an_admin_abandons_needs_no_record() {
+    let mut index = index();
+    let a = Claim { abandoned: true, ..held("a") };
+    let armed = record(std::slice::from_ref(&a), "", 5);
+    index.record_answered(armed.clone());
+    let settled = |index: &Index| index.observe_record(&armed.name.name).unwrap().1.settled.len();
+    assert_eq!(settled(&index), 0, "what runs for its stand-in ends first");
+    assert!(index.change_claim(WatchChange::Apply(a)).contains(&item(&armed)));
+    assert_eq!(settled(&index), 1);
+}

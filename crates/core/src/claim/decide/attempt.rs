@@ -12,7 +12,7 @@ use super::adoption::{
 };
 use super::data_source::{leave_to_populator, protect_data_source, wait_for_data_source, wait_for_source_kind};
 use super::failed::{failed, record_failure, stuck};
-use super::next_attempt::{confirm_then, end_older_runs, refused, restamp, wait_to_start};
+use super::next_attempt::{confirm_then, end_older_runs, record_again, refused, restamp, wait_to_start};
 use super::observed::{Candidate, ClassCertainty, Observed, ServedClass};
 use super::placement::{ignored_node_message, is_on_wrong_node, nodes_from, reschedule_from_unfit};
 use super::pooled::{assigned, bind_assigned, complete_pool_request};
@@ -57,7 +57,7 @@ fn not_served(o: &Observed<'_>) -> Decision {
     };
     match o.claim.own_stamp() {
         None => waits(),
-        Some(_) => found(o).unwrap_or_else(|| match o.runs.state {
+        Some(_) => found(o).or_else(|| record_again(o)).unwrap_or_else(|| match o.runs.state {
             RunState::MayBeRunning => wait_for_run(o, run(RunRule::RunInProgress)),
             RunState::Succeeded if o.is_volume_unsure() => Rule::ConfirmNoVolumeMade.step(Step::ConfirmNoVolume),
             _ => waits(),
@@ -67,6 +67,9 @@ fn not_served(o: &Observed<'_>) -> Decision {
 
 /// The time until the next look for a StorageClass that may follow its config, in seconds.
 const CLASS_OBJECT_LOOK: i64 = 1;
+
+/// The time until the next look at an earlier claim of the same name, in seconds.
+const NAMESAKE_LOOK: i64 = 30;
 
 /// Decides about a claim without a stamp.
 fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
@@ -120,16 +123,21 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     }
     if o.preconditions.has_namesake {
         let message = "what the attempts for an earlier claim of this name left is being deleted; then the first attempt begins";
-        return Rule::NamesakeNotUndone.nothing().with_event(reason::WAITING_FOR_PROVISIONER, message.to_owned());
+        let wait = Rule::NamesakeNotUndone.nothing().requeue_at(now + NAMESAKE_LOOK);
+        return wait.with_event(reason::WAITING_FOR_PROVISIONER, message.to_owned());
     }
-    let nodes = match nodes_from(o, class, recipe) {
+    let mut nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
         Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING_FOR_PROVISIONER, why),
     };
     if let Some(wait) = wait_to_start(o, &nodes, now) {
         return wait;
     }
-    let stamp = Step::Stamp { attempt: 1, nodes, volume_generation: 0 };
+    // Somebody may have removed the stamp of earlier attempts. Their numbers are not used again.
+    let recorded = o.runs.recorded;
+    let earlier: Vec<String> = recorded.nodes.iter().filter(|node| !nodes.contains(node)).cloned().collect();
+    nodes.splice(0..0, earlier);
+    let stamp = Step::Stamp { attempt: recorded.last.saturating_add(1), nodes, volume_generation: 0 };
     if claim.stamp.is_some() {
         return Rule::ReplaceStaleStamp.step(stamp).with_warning(reason::STALE_STAMP_REPLACED, "the claim had the stamp of another claim, as a copy or a restored backup has; the provisioner has replaced it");
     }
@@ -221,7 +229,7 @@ fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
 fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
     let attempt = o.attempt();
-    if let Some(decision) = found(o) {
+    if let Some(decision) = found(o).or_else(|| record_again(o)) {
         return decision;
     }
     if let Some(theirs) = transferred(o) {

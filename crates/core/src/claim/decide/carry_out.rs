@@ -105,6 +105,7 @@ impl World {
                 self.claim.stamp = Some(stamp);
             }
             Step::CompletePoolRequest => return false,
+            Step::Record => self.recorded.is_missing = false,
             Step::Refresh => self.fresh = true,
             Step::ProtectSource => {
                 let claim = self.data_source.as_mut().and_then(|source| source.claim.as_mut()).expect("it is there");

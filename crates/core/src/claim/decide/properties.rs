@@ -120,6 +120,10 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::CompletePoolRequest => assert!(world.is_pool_request && !claim.terminating),
         Step::Refresh => assert!(!world.fresh),
+        Step::Record => {
+            assert!(world.fresh && claim.is_held() && claim.own_stamp().is_some() && !claim.abandoned);
+            assert!(world.no_volume || !world.volumes.is_empty(), "somebody may have the volume");
+        }
         Step::ProtectSource => check_protection(world),
         Step::UnprotectSource { copies } => {
             let done =

@@ -84,8 +84,8 @@ pub enum Rule {
     ConfirmNoVolumeLeft,
     /// The claim is terminating, and no container of any attempt has run. Removes the finalizer: nothing can be left.
     NothingLeftBehind,
-    /// The claim is gone and has no volume, its class keeps storage, and no watch has shown that nobody had the volume. Emits an
-    /// event, and forgets the claim.
+    /// The claim is gone and has no volume, and somebody may keep its storage: a watch has shown a retained volume, or the class
+    /// keeps storage and no watch has shown that nobody had the volume. Emits an event, and forgets the claim.
     LeftStorageRetained,
     /// An attempt may have left storage, and its recipe is not known any more. Emits an event.
     CleanupNeedsRecipe,
@@ -147,6 +147,11 @@ pub enum Rule {
     ReplaceStaleStamp,
     /// The class can serve the claim, and there is a slot. Stamps the claim for its first attempt.
     FirstAttemptDue,
+
+    // Held claims without a record.
+    /// An attempt of the held claim may have run, no volume of it is known, and no record names it: somebody has deleted the
+    /// record. Reads the claim, and asks the API for a volume. Then records the attempt again.
+    RecordLost,
 
     // Volumes that exist, however the run ended.
     /// The claim's volume is Bound, but cannot be adopted any more. Writes its name on the claim, because Kubernetes

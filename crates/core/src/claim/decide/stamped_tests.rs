@@ -424,3 +424,28 @@ fn an_attempt_ends_though_its_class_is_gone() {
     gone(World { no_volume: true, ..done })
         .waits(Rule::ClassNotServed, "this provisioner does not serve the claim's class any more");
 }
+
+#[test]
+fn a_lost_record_is_written_again_once_the_api_shows_no_volume() {
+    let lost = RecordedAttempts { is_missing: true, ..RecordedAttempts::default() };
+    let mut world = World { recorded: lost, fresh: false, run: RunState::MayBeRunning, ..stamped(1) };
+    assert_eq!(world.step(Rule::RecordLost), Step::Refresh);
+    world.fresh = true;
+    assert_eq!(world.step(Rule::RecordLost), Step::ConfirmNoVolume);
+    world.no_volume = true;
+    assert_eq!(world.step(Rule::RecordLost), Step::Record);
+    world.foreign = true;
+    assert_eq!(world.step(Rule::RecordLost), Step::Record);
+    world.claim.abandoned = true;
+    world.rests(run(RunRule::RunInProgress));
+    adopts(Rule::AdoptVolume, &with_volume(World { foreign: false, ..world }, volume(), &[]));
+}
+
+#[test]
+fn a_claim_that_has_lost_its_stamp_goes_on_after_the_attempts_of_its_records() {
+    let nodes = vec!["a".to_owned(), "home".into()];
+    let recorded = RecordedAttempts { last: 3, nodes, ..RecordedAttempts::default() };
+    let nodes = vec!["a".to_owned(), "home".into()];
+    let step = World { recorded, ..new() }.step(Rule::FirstAttemptDue);
+    assert_eq!(step, Step::Stamp { attempt: 4, nodes, volume_generation: 0 });
+}

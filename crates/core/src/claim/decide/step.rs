@@ -40,6 +40,8 @@ pub enum Step {
     Refresh,
     /// Adds a finalizer to the data source: to the claim to copy, or to the content of the VolumeSnapshot.
     ProtectSource,
+    /// Records again what the attempts may have made: creates a record like that of the run, and arms it.
+    Record,
     /// Creates the Job of the stamped attempt. In a batch, records that the claim has arrived.
     StartRun,
     /// Makes the volume the orchestrator's and the claim's: claimRef, finalizer, provenance.

@@ -12,7 +12,7 @@ use crate::claim::nodes::NodeChoice;
 use crate::config::classes::{BindingMode, Class};
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::{NodeGone, Recipe};
-use crate::model::claim::{Binding, Claim, RecordRef, Stamp};
+use crate::model::claim::{Binding, Claim, Had, RecordRef, Stamp};
 use crate::model::data_source::{DataSource, SourceUser};
 use crate::model::volume::{Provenance, Reference, Volume};
 use crate::object::ObjectName;
@@ -63,7 +63,6 @@ struct World {
     has_running_pods: bool,
     node_choice: NodeChoice,
     nodes_with_pods: Vec<String>,
-    /// The states of all nodes that are not ready.
     node_states: NodeStates,
     volumes: Vec<(Volume, Vec<String>)>,
     no_volume: bool,
@@ -83,10 +82,9 @@ struct World {
     source_users: Vec<SourceUser>,
     removed: Option<RemovedJob>,
     missed_batch: bool,
+    recorded: RecordedAttempts,
     seen_by_probe: bool,
-    /// Many volumes wait for the PV controller.
     many_wait: bool,
-    /// The adopted volumes have no mark yet.
     lacks_mark: bool,
     is_pool_request: bool,
     pooled_volume: Option<&'static str>,
@@ -162,6 +160,7 @@ impl World {
                 never_started: self.never_started,
                 removed: self.removed,
                 missed_batch: self.missed_batch,
+                recorded: &self.recorded,
             },
             deletion: Deletion {
                 state: self.delete_run.clone(),
@@ -274,6 +273,7 @@ fn new() -> World {
         source_users: vec![],
         removed: None,
         missed_batch: false,
+        recorded: RecordedAttempts::default(),
         seen_by_probe: false,
         many_wait: false,
         lacks_mark: false,

@@ -8,6 +8,7 @@ use super::adoption::{
     adopt_unless_done, is_claimed_by_other, is_terminating_without_finalizer, transfer_to_other, transferred,
 };
 use super::cleanup::{deleting, end_deletion};
+use super::next_attempt::record_again;
 use super::observed::Observed;
 use super::pooled::complete_pool_request;
 use super::rule::{Decision, Rule};
@@ -15,6 +16,7 @@ use super::step::Step;
 use super::unstarted::{failure_of_never_started, no_attempt_has_started};
 use super::waits::{cleanup_needs_recipe, end_runs, wait_for_end};
 use crate::config::Recipe;
+use crate::model::claim::Had;
 use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
@@ -60,15 +62,21 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     if no_attempt_has_started(o) {
         return Rule::NothingLeftBehind.step(Step::RemoveFinalizer);
     }
+    if let Some(lost) = record_again(o) {
+        return lost;
+    }
     // Somebody may have had the volume meanwhile, and keeps its storage without an object.
     let is_kept = |recipe: &Recipe| recipe.reclaim_policy != ReclaimPolicy::Delete;
-    let may_be_used = claim.record.as_ref().is_some_and(|record| !record.never_bound);
-    if may_be_used && o.recipe_of_attempt().is_some_and(is_kept) {
-        let message = format!(
-            "the claim {} is gone, and what its attempts may have left stays: class {} keeps storage (reclaim policy Retain)",
-            claim.api_name(),
-            claim.class.as_deref().unwrap_or_default(),
-        );
+    let why = match claim.record.as_ref().map(|record| record.had) {
+        Some(Had::Kept) => Some("its volume had the reclaim policy Retain, and somebody has deleted the volume".to_owned()),
+        Some(Had::Unknown) if o.recipe_of_attempt().is_some_and(is_kept) => {
+            let class = claim.class.as_deref().unwrap_or_default();
+            Some(format!("class {class} keeps storage (reclaim policy Retain)"))
+        }
+        _ => None,
+    };
+    if let Some(why) = why {
+        let message = format!("what its attempts may have left stays: {why}");
         return Rule::LeftStorageRetained
             .step(Step::RemoveFinalizer)
             .with_warning(reason::STORAGE_ABANDONED, message);

@@ -290,7 +290,7 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
 
 #[test]
 fn what_a_claim_that_is_gone_left_stays_if_its_class_keeps_storage() {
-    let record = RecordRef { name: ObjectName::new("own", "flex-record-j"), uid: "r".into(), never_bound: false };
+    let record = RecordRef { name: ObjectName::new("own", "flex-record-j"), uid: "r".into(), had: Had::Unknown };
     let gone = |policy: &'static str| {
         let mut world = World { no_volume: true, ..terminating() };
         world.claim = world.claim.stand_in(record.clone(), "7");
@@ -302,10 +302,29 @@ fn what_a_claim_that_is_gone_left_stays_if_its_class_keeps_storage() {
     assert!(decision.event.unwrap().warning);
     assert_eq!(gone("Delete").step(leftover(RunRule::RunDue)), begin(1, "home"));
     let mut unused = gone("Retain");
-    unused.claim = terminating().claim.stand_in(RecordRef { never_bound: true, ..record.clone() }, "7");
+    unused.claim = terminating().claim.stand_in(RecordRef { had: Had::Nobody, ..record.clone() }, "7");
     assert_eq!(unused.step(leftover(RunRule::RunDue)), begin(1, "home"), "nobody had the volume");
     let unstarted = LastFailure { unstarted_attempts: 1, ..failure(Operation::Provision, 1, NOW, Reaction::Retry) };
     let mut nothing = gone("Retain");
     nothing.claim.last_failure = Some(unstarted);
     assert_eq!(nothing.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
+}
+
+#[test]
+fn a_lost_record_is_written_again_before_anything_is_undone() {
+    let lost = RecordedAttempts { is_missing: true, ..RecordedAttempts::default() };
+    let mut world = World { recorded: lost, no_volume: true, fresh: true, ..terminating() };
+    assert_eq!(world.step(Rule::RecordLost), Step::Record);
+    world.recorded.is_missing = false;
+    assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"));
+}
+
+#[test]
+fn nothing_is_left_behind_only_if_no_recorded_attempt_has_started() {
+    let unstarted = LastFailure { unstarted_attempts: 1, ..failure(Operation::Provision, 1, NOW, Reaction::Retry) };
+    let mut world = World { no_volume: true, ..terminating() };
+    world.claim.last_failure = Some(unstarted);
+    assert_eq!(world.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
+    world.recorded.last = 3;
+    assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"), "its stamp is younger than they are");
 }

@@ -248,6 +248,10 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                     binding: flags.4,
                     removed: flags.5,
                     missed_batch: flags.6,
+                    recorded: RecordedAttempts {
+                        is_missing: flags.6 && claim.is_held() && claim.own_stamp().is_some(),
+                        ..RecordedAttempts::default()
+                    },
                     seen_by_probe: flags.7.0,
                     many_wait: flags.7.1,
                     lacks_mark: flags.7.2,
