@@ -7,8 +7,8 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::claim::admit::admit;
 use flex_core::claim::decide::{
-    ClassCertainty, ConfirmedFacts, Decision, Deletion, Nodes, Observed, PoolRelation, Preconditions,
-    RecordedAttempts, Runs, ServedClass, SourceRelation, Step, Volumes, decide,
+    ClassCertainty, ConfirmedFacts, Decision, Deletion, Nodes, Observed, PoolRelation, Preconditions, RecordedAttempts,
+    Runs, ServedClass, SourceRelation, Step, Volumes, decide,
 };
 use flex_core::claim::nodes::NodeChoice;
 use flex_core::claim::request::{Attempt, request};

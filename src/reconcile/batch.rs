@@ -124,7 +124,8 @@ impl Context {
             (may_withdraw && index.withdraw(job), job.batch.is_none() || index.detach_member(job))
         };
         if !is_left && !is_unopened {
-            let key = || self.cluster.index().claim_of_id(&job.run_labels.id).or(job.claim.clone().map(WorkItem::Claim));
+            let key =
+                || self.cluster.index().claim_of_id(&job.run_labels.id).or(job.claim.clone().map(WorkItem::Claim));
             let key = job.volume.clone().map(WorkItem::Volume).or_else(key);
             self.cluster.queue.add_all(key);
             return Ok(());

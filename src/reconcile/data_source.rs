@@ -236,9 +236,7 @@ pub(super) async fn confirm_done(context: &Context, copies: &[String], of: &str)
     for uid in copies {
         let known = context.cluster.index().claim_by_id(uid).filter(|copy| copy.uid == *uid);
         let in_progress = match known {
-            Some(copy) => {
-                context.writes.read_claim(&copy.name).await?.is_some_and(|c| c.uid == *uid && c.is_held())
-            }
+            Some(copy) => context.writes.read_claim(&copy.name).await?.is_some_and(|c| c.uid == *uid && c.is_held()),
             None => context.writes.has_claim(uid).await?,
         };
         if in_progress {

@@ -156,7 +156,9 @@ pub(super) async fn drive<R: Reconcile>(
             }
             StepOutcome::WaitForSlot if requeue_at.is_some() => return Ok(context.wait(requeue_at, &[])),
             StepOutcome::WaitForSlot => return Ok(R::SLOT_RETRY),
-            StepOutcome::Wait | StepOutcome::Postponed => context.wait(requeue_at, &R::expected_jobs(&object, &observation)),
+            StepOutcome::Wait | StepOutcome::Postponed => {
+                context.wait(requeue_at, &R::expected_jobs(&object, &observation))
+            }
             StepOutcome::End(requeue) => requeue,
         };
         if !R::keeps_position(&observation) {

@@ -417,6 +417,30 @@ mod tests {
     }
 
     #[test]
+    fn a_watch_that_is_far_behind_brings_no_settled_record_back() {
+        let mut records = Records::default();
+        records.answered(record("a", &["x"], 2, 5));
+        records.deleted(&record("a", &["x"], 2, 5));
+        for (armed_at, version) in [(0, 4), (2, 5)] {
+            records.apply(record("a", &["x"], armed_at, version));
+            assert_eq!(stand_in(&records), None);
+        }
+    }
+
+    #[test]
+    fn a_stand_in_has_the_words_of_its_record_and_what_has_failed_since() {
+        let mut records = Records::default();
+        records.apply(record("a", &["x"], 1, 5));
+        let recorded = records.stand_in("uid-team-data").unwrap();
+        let seen = Claim { size: Ok(7), abandoned: true, stamp: recorded.stamp.clone(), held: true, ..recorded.clone() };
+        records.note_end(&Claim { record: None, ..seen }, Shown::Watched);
+        let stand_in = records.stand_in("uid-team-data").unwrap();
+        assert!(stand_in.size == recorded.size && stand_in.abandoned);
+        records.note_kept("uid-team-data");
+        assert_eq!(records.stand_in("uid-team-data").unwrap().record.unwrap().had, Had::Kept);
+    }
+
+    #[test]
     fn the_end_of_a_claim_is_known_before_its_record() {
         let claim = Claim { held: true, abandoned: true, ..testing::claim("team", "data", true) };
         let bound = Some("v".to_owned());

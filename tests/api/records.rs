@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use flex_contract::names;
+use flex_contract::reason;
 use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
@@ -217,6 +218,30 @@ async fn the_record_of_a_retained_volume_is_gone_before_its_claim_is_bound() {
     assert!(deleted < bound, "the record was deleted at version {deleted}, the claim bound at {bound}");
 }
 
+/// Only the record tells what a deleted claim has left.
+#[tokio::test]
+async fn a_live_claim_gets_the_record_again_that_somebody_has_deleted() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1h..2h")]).await;
+    let id = uid(&ring.claim("a", "c").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.pod_of(&job).await;
+    for _ in 0..2 {
+        let record = ring.recorded("a").await;
+        ring.revisions().delete(&record.name_any(), &DeleteParams::default()).await.unwrap();
+        until("there is another record", || async {
+            let again = ring.recorded("a").await;
+            if again.metadata.uid == record.metadata.uid { unexpected(again) } else { Ok(()) }
+        })
+        .await;
+    }
+    deleted_at_once(&ring, "a").await;
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.unrecorded("a").await;
+    ring.nothing_left().await;
+}
+
 #[tokio::test]
 async fn an_admin_can_abandon_what_a_claim_that_is_gone_has_left() {
     let ring = Ring::start().await;
@@ -232,6 +257,17 @@ async fn an_admin_can_abandon_what_a_claim_that_is_gone_has_left() {
         if failure.contains("on fire") { Ok(()) } else { unexpected(failure) }
     });
     ring.explained(noted).await;
+    let says = format!("claim {USER}/a, which is gone: deleting what an attempt left behind failed");
+    ring.event(OWN, &record, reason::VOLUME_FAILED_DELETE, &says).await;
+    let (code, printed) = ring.command(&["retry", &format!("{USER}/a")]).await;
+    assert!(code == 0 && printed.contains(&record), "{printed}");
+    let delete = ring.job(ADMIN, "delete", &id, 2).await;
+    ring.pod_ends(&delete, 75, "the array is on fire").await;
+    until("the second failure is noted", || async {
+        let failure = ring.noted(&id, names::FAILURE).await.unwrap_or_default();
+        if failure.contains("\"attempt\":2") { Ok(()) } else { unexpected(failure) }
+    })
+    .await;
 
     let (_, report) = doctor(&ring, ADMIN, &[]);
     assert!(found(&report).contains(&("claim-undeleted".to_owned(), record.clone())), "{report}");

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::{Result, WriteError, Writes, deleted, each_page, guarded, params, patch, post};
 use crate::api::discard_reply::DiscardReply;
+use crate::api::pages;
 
 /// Reads a record; `None` for an object that is none.
 fn record_of(object: &ControllerRevision) -> Option<Record> {
@@ -221,8 +222,10 @@ impl Writes {
         if let Some(cluster) = &self.cluster {
             return Ok(cluster.index().records().flat_map(|record| ids(record)).collect());
         }
-        let all = self.revisions().list(&ListParams::default()).await.map_err(WriteError::of("all records"))?;
-        Ok(all.items.iter().filter_map(record_of).flat_map(|record| ids(&record)).collect())
+        let of = |object: ControllerRevision| record_of(&object).iter().flat_map(ids).collect::<Vec<_>>();
+        let all =
+            pages::all(&self.revisions(), ListParams::default(), of).await.map_err(WriteError::of("all records"))?;
+        Ok(all.into_iter().flatten().collect())
     }
 }
 

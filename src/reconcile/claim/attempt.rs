@@ -170,20 +170,24 @@ pub(super) async fn start_run(
     if let Some(batch) = claim.batch() {
         let (id, attempt, object) = (claim.volume_id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
         let member = Member { id, attempt, object, attributes, is_first };
-        let has_joined = context.add_entry(batch, BatchEntry { member, request, target, recipe: recipe.clone(), claim: Some(Box::new(claim.clone())) });
+        let has_joined = context.add_entry(
+            batch,
+            BatchEntry { member, request, target, recipe: recipe.clone(), claim: Some(Box::new(claim.clone())) },
+        );
         confirmed.missed_batch = !has_joined;
         return Ok(if has_joined { StepOutcome::End(Requeue::JobCreated) } else { StepOutcome::Again });
     }
     let target = RunTarget { attributes, is_first, ..target };
-    let refusal = match context.create_job(recipe, job::job(recipe, &request, &target), std::slice::from_ref(claim)).await {
-        Ok(()) => return Ok(StepOutcome::End(Requeue::JobCreated)),
-        Err(WriteError::NotFound { message, .. }) => {
-            let cause =
-                Cause::new(cause::NAMESPACE_GONE, format!("the provisioner's Job cannot be created: {message}"));
-            JobRefusal { cause, reaction: Reaction::Retry }
-        }
-        Err(error) => refused_job(error)?,
-    };
+    let refusal =
+        match context.create_job(recipe, job::job(recipe, &request, &target), std::slice::from_ref(claim)).await {
+            Ok(()) => return Ok(StepOutcome::End(Requeue::JobCreated)),
+            Err(WriteError::NotFound { message, .. }) => {
+                let cause =
+                    Cause::new(cause::NAMESPACE_GONE, format!("the provisioner's Job cannot be created: {message}"));
+                JobRefusal { cause, reaction: Reaction::Retry }
+            }
+            Err(error) => refused_job(error)?,
+        };
     fail(context, claim, observation, confirmed, refusal, is_first).await
 }
 
@@ -291,8 +295,11 @@ pub(super) async fn start_delete(
         Some(cause) => {
             let failure = failed_cleanup(claim, &recipe, attempt, context.clock.now(), &cause);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
-            let event = NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message };
-            context.emit(ObjectRef::claim(claim), super::worded(claim, event));
+            let message = claim.worded(message);
+            context.emit(
+                ObjectRef::claim(claim),
+                NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message },
+            );
             record_failure(context, claim, observation, &failure).await
         }
     }

@@ -43,7 +43,10 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
         return gone::clean_up(context, name).await;
     };
     // A record tells what may be left of this claim, or of an earlier one of its name.
-    if !claim.is_bound() && !context.cluster.index().are_records_confirmed() && !context.writes.confirm_records().await? {
+    if !claim.is_bound()
+        && !context.cluster.index().are_records_confirmed()
+        && !context.writes.confirm_records().await?
+    {
         return Ok(Requeue::After(RECORDS_SOON));
     }
     if claim.is_stand_in() && !is_gone(context, &claim).await? {
@@ -96,7 +99,7 @@ impl Reconcile for ClaimReconciler {
     }
 
     fn worded(claim: &Claim, event: NewEvent) -> NewEvent {
-        worded(claim, event)
+        NewEvent { message: claim.worded(event.message), ..event }
     }
 
     fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -> Observation {
@@ -141,14 +144,6 @@ impl Reconcile for ClaimReconciler {
         let has_emitted = context.events.has_emitted(&newer.uid);
         let was_assigned = matches!(rule, Rule::BindPooledVolume | Rule::BoundToPooledVolume);
         !event.warning && if newer.batch().is_some() { !has_emitted } else { was_assigned && has_emitted }
-    }
-}
-
-/// Returns an event about a claim as its readers need it. That of a claim which is gone is on a record, perhaps of many claims.
-fn worded(claim: &Claim, event: NewEvent) -> NewEvent {
-    match claim.is_stand_in() {
-        true => NewEvent { message: format!("claim {}, which is gone: {}", claim.api_name(), event.message), ..event },
-        false => event,
     }
 }
 

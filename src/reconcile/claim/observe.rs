@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use flex_contract::cause;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::claim::decide::{ClassCertainty, RecordedAttempts, known_nodes, last_node};
@@ -19,7 +20,6 @@ use flex_core::run::node::{Node, NodeLabels, NodeStates};
 use flex_core::run::slot_wait::NoSlot;
 use flex_core::run::view::{Job, Pod, nodes_with_pods};
 
-use super::unstarted::may_have_run;
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
 use crate::state::index::{Index, SlotRequest};
@@ -423,4 +423,16 @@ fn node_choice(claim: &Claim, class: Option<&Class>, stamped: Option<&Recipe>, i
         }
         _ => NodeChoice::default(),
     }
+}
+
+/// Checks whether an attempt for a held claim may have run: a pod was opened, a Job has ended, or an attempt has failed that was
+/// not refused.
+fn may_have_run(claim: &Claim, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
+    let has_failed = claim.last_failure.as_ref().is_some_and(|last| {
+        let refused = [cause::NAMESPACE_GONE, cause::JOB_REFUSED, cause::CONFIG_LOST, cause::NEVER_STARTED];
+        last.unstarted_attempts < last.attempt && !refused.contains(&last.reason.as_str())
+    });
+    let opened =
+        |pod: &Arc<Pod>| pod.run_labels.operation == Operation::Provision && pod.gate.is_none() && !pod.never_started;
+    has_failed || pods.iter().any(opened) || pods.is_empty() && jobs.iter().any(|job| job.is_over)
 }

@@ -1,12 +1,10 @@
-//! The checks whether a container of a claim's attempt has run, by the observed Job and pods.
+//! The check whether a container of a claim's attempt has run, by the observed Job and pods.
 
 use std::sync::Arc;
 
-use flex_contract::cause;
-use flex_contract::operation::Operation;
 use flex_core::model::claim::Claim;
 use flex_core::run::state::never_started;
-use flex_core::run::view::{Job, Pod};
+use flex_core::run::view::Pod;
 
 use super::names::provision_job_name;
 use super::observe::Observation;
@@ -23,17 +21,4 @@ pub(super) fn has_never_started(context: &Context, claim: &Claim, observation: &
     let index = context.cluster.index();
     let remembered = || pods.is_empty() && is_over && index.has_ended_unstarted(&id, &name);
     is_first && !index.is_repeated(&id, &name) && (never_started(job, &pods) || remembered())
-}
-
-/// Checks whether an attempt for a held claim may have run: a pod was opened, a Job has ended, or an attempt has failed that was
-/// not refused.
-pub(super) fn may_have_run(claim: &Claim, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
-    let has_failed = claim.last_failure.as_ref().is_some_and(|last| {
-        let refused = [cause::NAMESPACE_GONE, cause::JOB_REFUSED, cause::CONFIG_LOST, cause::NEVER_STARTED];
-        last.unstarted_attempts < last.attempt && !refused.contains(&last.reason.as_str())
-    });
-    let opened = |pod: &Arc<Pod>| {
-        pod.run_labels.operation == Operation::Provision && pod.gate.is_none() && !pod.never_started
-    };
-    has_failed || pods.iter().any(opened) || pods.is_empty() && jobs.iter().any(|job| job.is_over)
 }

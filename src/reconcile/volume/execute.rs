@@ -130,7 +130,8 @@ async fn remove_claim_uid(
 /// Checks whether a record names the claim of a volume that somebody keeps.
 fn is_recorded(context: &Context, volume: &Volume) -> bool {
     let index = context.cluster.index();
-    let uid = volume.volume_id().map(|id| index.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone()));
+    let uid =
+        volume.volume_id().map(|id| index.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone()));
     volume.reclaim_policy != ReclaimPolicy::Delete
         && uid.is_some_and(|uid| !index.unsettled_records_of(&uid).is_empty())
 }

@@ -22,7 +22,12 @@ impl Index {
         match change {
             // A claim with another UID has the same name. No watch will report the deletion of the old one.
             WatchChange::Apply(claim) if is_another(&claim) => {
-                self.facts.cache.claims.get(&claim.name).iter().for_each(|before| self.facts.cache.volumes.note_claim_deleted(before));
+                self.facts
+                    .cache
+                    .claims
+                    .get(&claim.name)
+                    .iter()
+                    .for_each(|before| self.facts.cache.volumes.note_claim_deleted(before));
                 let mut items = self.remove_real_claim(&claim.name, Shown::Replaced);
                 items.extend(self.change_claim(WatchChange::Apply(claim)));
                 items
@@ -157,8 +162,12 @@ impl Index {
             None => {
                 let mut items = self.woken_by_gone_volume(volume, &news, &freed);
                 let was_used = [VolumePhase::Bound, VolumePhase::Released].contains(&volume.phase);
-                let keeper = volume.claim_ref_uid().filter(|_| was_used && volume.reclaim_policy != ReclaimPolicy::Delete);
-                items.extend(keeper.map(|uid| self.note_kept(uid)).unwrap_or_default());
+                let keeper =
+                    volume.claim_ref_uid().filter(|_| was_used && volume.reclaim_policy != ReclaimPolicy::Delete);
+                if let Some(uid) = keeper {
+                    self.records.note_kept(uid);
+                    items.extend(self.sync_stand_in(uid));
+                }
                 items
             }
         }

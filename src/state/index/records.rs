@@ -73,12 +73,6 @@ impl Index {
         self.records.note_confirmed();
     }
 
-    /// Notes that somebody keeps the storage of a claim's volume, which is gone.
-    pub(super) fn note_kept(&mut self, uid: &str) -> Vec<WorkItem> {
-        self.records.note_kept(uid);
-        self.sync_stand_in(uid)
-    }
-
     /// Returns all records.
     pub fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
         self.records.all()
@@ -185,5 +179,6 @@ impl Index {
 /// claim has left stays also if no process knows of the annotation any more when the claim is deleted.
 fn is_settled(claim: &Claim) -> bool {
     let is_abandoned = claim.abandoned && !claim.is_stand_in();
-    is_abandoned || !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.volume_id()))
+    is_abandoned
+        || !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.volume_id()))
 }

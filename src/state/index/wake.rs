@@ -189,7 +189,7 @@ impl Index {
         quota: Option<&str>,
     ) -> Vec<WorkItem> {
         let mut items = of_job(now);
-        items.extend(now.ids().filter_map(|id| self.claim_of_id(id)));
+        items.extend(self.stand_ins_of_run(now));
         items.extend(before.filter(|before| before.members != now.members).map(of_job).unwrap_or_default());
         items.extend(dissolved);
         if now.is_over && before.is_none_or(|before| !before.is_over) {
@@ -202,7 +202,7 @@ impl Index {
     /// Returns the items for a Job that is gone. `quota` is a class that has more quota because its expansion ended.
     pub(super) fn woken_by_gone_job(&self, job: &Job, quota: Option<&str>) -> Vec<WorkItem> {
         let mut items = of_job(job);
-        items.extend(job.ids().filter_map(|id| self.claim_of_id(id)));
+        items.extend(self.stand_ins_of_run(job));
         items.extend(quota.map(|class| self.for_quota(class)).unwrap_or_default());
         if !job.is_over {
             items.extend(self.for_ended_run(job));
@@ -347,12 +347,6 @@ impl Index {
         // A VolumeSnapshot with its content needs no class any more.
         let waits = self.facts.cache.snapshots.snapshots().filter(|snapshot| snapshot.status.content.is_none());
         waits.map(|snapshot| WorkItem::Snapshot(snapshot.name.clone())).collect()
-    }
-
-    /// Returns the items for a ReferenceGrant in a namespace.
-    pub(super) fn woken_by_grant(&self, namespace: &str) -> Vec<WorkItem> {
-        let sources = self.facts.cache.claims.sources_in(namespace);
-        sources.into_iter().flat_map(|source| self.copies_of(source)).collect()
     }
 
     /// Returns the items for a VolumeAttributesClass.

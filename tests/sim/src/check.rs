@@ -181,13 +181,8 @@ pub fn quotas(store: &Store, world: &World) -> Option<Violation> {
 
 /// Returns what is wrong with a document that the orchestrator writes into an annotation.
 fn broken_document(body: &Value) -> Option<String> {
-    const DOCUMENTS: [&str; 5] = [
-        names::FAILURE,
-        names::PROVENANCE,
-        names::EXPANSION,
-        names::ATTRIBUTES,
-        names::MODIFICATION,
-    ];
+    const DOCUMENTS: [&str; 5] =
+        [names::FAILURE, names::PROVENANCE, names::EXPANSION, names::ATTRIBUTES, names::MODIFICATION];
     let broken = |key: &&str| {
         let text = annotation(body, key);
         !text.is_empty() && !serde_json::from_str::<Value>(text).is_ok_and(|document| document.is_object())

@@ -105,6 +105,7 @@ pub const UNREACHED: &[Unreached] = &[
     rare("claim", "CleanupNeedsRecipe", "the stored recipe must be lost before the claim of an attempt is deleted"),
     impossible("claim", "LeftToPopulator", "no claim has a data source of another kind"),
     rare("volume", "RestoredTerminating", "somebody must delete a restored volume for which no admin has vouched"),
+    rare("claim", "RecordLost", "nobody deletes the record of a claim that exists"),
     rare("claim", "ClaimRefused", "users create claims that their classes can serve"),
     rare("claim", "AttributesUnavailable", "the VolumeAttributesClasses exist in all histories"),
     impossible("claim", "SelectedNodeForbidden", "no class has allowedTopologies"),
@@ -123,7 +124,11 @@ pub const UNREACHED: &[Unreached] = &[
         "a user must request a larger size before an admin vouches for the restored volume",
     ),
     rare("volume", "ReserveRestored", "a volume must be restored without its claimRef while no claim names it"),
-    impossible("volume", "ClaimRefRemovedRetained", "nobody removes a claimRef"),
+    rare(
+        "volume",
+        "ClaimRefRemovedRetained",
+        "a pool request must be gone when its retained volume is given to a claim, which takes it back",
+    ),
     impossible("volume", "ClaimRefRemovedHold", "nobody removes a claimRef"),
     rare(
         "volume",

@@ -261,6 +261,26 @@ impl Claim {
         }
     }
 
+    /// Returns a message about the claim as its readers need it. That about a claim which is gone is on a record, perhaps of many.
+    pub fn worded(&self, message: String) -> String {
+        match self.is_stand_in() {
+            true => format!("claim {}, which is gone: {message}", self.api_name()),
+            false => message,
+        }
+    }
+
+    /// Says how an admin abandons what attempts for the claim may have left.
+    pub fn how_to_abandon(&self) -> String {
+        let (key, yes) = (names::ABANDON, names::ABANDON_YES);
+        match &self.record {
+            None => format!("annotate the claim with {key}={yes}"),
+            Some(record) => {
+                let ObjectName { namespace, name } = &record.name;
+                format!("run `kubectl -n {namespace} annotate controllerrevision {name} {key}={}`", self.uid)
+            }
+        }
+    }
+
     /// Returns the claim that this one clones.
     pub fn source_claim(&self) -> Option<&ObjectName> {
         self.data_source.as_ref().and_then(DataSource::claim)

@@ -460,7 +460,8 @@ mod tests {
 
     #[test]
     fn each_request_to_try_again_counts_once() {
-        let asked = |note: &str| read(json!({ names::RETRY: "now", names::GONE_CLAIM.to_owned() + "a": note }), &[claim("a")]);
+        let asked =
+            |note: &str| read(json!({ names::RETRY: "now", names::GONE_CLAIM.to_owned() + "a": note }), &[claim("a")]);
         let record = asked("{}");
         assert!(record.asks_for_retry("a") && !read(json!({}), &[claim("a")]).asks_for_retry("a"));
         let noted = |record: &Record, changes: Value| asked(&record.note(&record.claim("a").unwrap(), &changes).1);

@@ -48,7 +48,7 @@ fn stamped(uid: &str, batch: &str, recipe: &Recipe) -> Claim {
         volume_generation: 0,
         batch: Some(batch.into()),
     };
-    Claim { stamp: Some(stamp), ..claim(uid) }
+    Claim { stamp: Some(stamp), held: true, ..claim(uid) }
 }
 
 fn job_name(uid: &str) -> String {

@@ -1,6 +1,6 @@
 //! Tests of the records of runs: claims that are gone stay in the index by their records.
 
-use flex_core::model::claim::Stamp;
+use flex_core::model::claim::{Had, Stamp};
 use flex_core::model::record::{Record, record_name};
 use serde_json::{Value, json};
 
@@ -111,6 +111,24 @@ fn a_live_claim_knows_that_somebody_has_deleted_its_record() {
     index.record_deleted(&armed);
     index.remove_record(&name);
     assert!(!index.has_lost_record(&a.uid));
+}
+
+/// A list shows another claim of the name. What happened before is unknown.
+#[test]
+fn a_claim_that_was_replaced_may_have_been_bound() {
+    for replaced in [true, false] {
+        let mut index = index();
+        let a = held("a");
+        index.change_claim(WatchChange::Apply(a.clone()));
+        index.record_answered(record(std::slice::from_ref(&a), "", 5));
+        index.change_claim(match replaced {
+            true => WatchChange::Apply(Claim { uid: "another".into(), stamp: None, held: false, ..a.clone() }),
+            false => WatchChange::Delete(a.name.clone()),
+        });
+        let had = index.claim_by_id(&a.uid).unwrap().record.as_ref().unwrap().had;
+        assert_eq!(had, if replaced { Had::Unknown } else { Had::Nobody });
+        assert!(index.is_gone(&a.uid));
+    }
 }
 
 #[test]

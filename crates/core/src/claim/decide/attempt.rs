@@ -122,7 +122,8 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         };
     }
     if o.preconditions.has_namesake {
-        let message = "what the attempts for an earlier claim of this name left is being deleted; then the first attempt begins";
+        let message =
+            "what the attempts for an earlier claim of this name left is being deleted; then the first attempt begins";
         let wait = Rule::NamesakeNotUndone.nothing().requeue_at(now + NAMESAKE_LOOK);
         return wait.with_event(reason::WAITING_FOR_PROVISIONER, message.to_owned());
     }

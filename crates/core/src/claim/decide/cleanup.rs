@@ -1,6 +1,5 @@
 //! Decisions about the delete runs for storage that attempts of a claim left.
 
-use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
@@ -103,9 +102,8 @@ fn node_gone(claim: &Claim, rule: Rule, node: &str, policy: NodeGone) -> Decisio
         return rule.step(Step::MarkNodeClean { nodes_left }).with_warning(reason::STORAGE_ABANDONED, message);
     }
     let message = format!(
-        "an attempt may have left something on node {node}, which is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the claim with {}={}",
-        names::ABANDON,
-        names::ABANDON_YES
+        "an attempt may have left something on node {node}, which is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or {}",
+        claim.how_to_abandon()
     );
     rule.warn(reason::VOLUME_FAILED_DELETE, message)
 }

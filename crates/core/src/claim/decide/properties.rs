@@ -111,12 +111,7 @@ fn check(world: &World, decision: &Decision) {
             assert!(!world.observed(|o| assigned(o).is_some()), "it was given one");
         }
         Step::BackfillStamp { volume } => {
-            assert!(
-                world.is_bound_to(volume)
-                    && !claim.is_held()
-                    && !claim.terminating
-                    && claim.own_stamp().is_none()
-            );
+            assert!(world.is_bound_to(volume) && !claim.is_held() && !claim.terminating && claim.own_stamp().is_none());
         }
         Step::CompletePoolRequest => assert!(world.is_pool_request && !claim.terminating),
         Step::Refresh => assert!(!world.fresh),

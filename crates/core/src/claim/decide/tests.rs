@@ -291,7 +291,6 @@ fn begin<'a>(attempt: u32, node: impl Into<Option<&'a str>>) -> Step {
     Step::StartDelete { attempt, node: node.into().map(str::to_owned), on_any_node: false }
 }
 
-/// Returns a claim with the stamp of an attempt, and the finalizer.
 fn stamped(attempt: u32) -> World {
     let mut world = new();
     world.claim.nodes_with_storage = vec!["home".into()];

@@ -68,7 +68,9 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     // Somebody may have had the volume meanwhile, and keeps its storage without an object.
     let is_kept = |recipe: &Recipe| recipe.reclaim_policy != ReclaimPolicy::Delete;
     let why = match claim.record.as_ref().map(|record| record.had) {
-        Some(Had::Kept) => Some("its volume had the reclaim policy Retain, and somebody has deleted the volume".to_owned()),
+        Some(Had::Kept) => {
+            Some("its volume had the reclaim policy Retain, and somebody has deleted the volume".to_owned())
+        }
         Some(Had::Unknown) if o.recipe_of_attempt().is_some_and(is_kept) => {
             let class = claim.class.as_deref().unwrap_or_default();
             Some(format!("class {class} keeps storage (reclaim policy Retain)"))
@@ -77,13 +79,11 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     };
     if let Some(why) = why {
         let message = format!("what its attempts may have left stays: {why}");
-        return Rule::LeftStorageRetained
-            .step(Step::RemoveFinalizer)
-            .with_warning(reason::STORAGE_ABANDONED, message);
+        return Rule::LeftStorageRetained.step(Step::RemoveFinalizer).with_warning(reason::STORAGE_ABANDONED, message);
     }
     match o.deletion.recipe {
         Some(recipe) => deleting(o, recipe, now),
-        None => cleanup_needs_recipe(),
+        None => cleanup_needs_recipe(o.claim),
     }
 }
 
@@ -128,6 +128,6 @@ pub(super) fn without_finalizer(o: &Observed<'_>, volume: &Volume, now: i64) -> 
             ending.unwrap_or_else(|| Rule::VolumeRetained.step(Step::RemoveFinalizer))
         }
         Some(recipe) => end_runs(o, o.runs.jobs, now).unwrap_or_else(|| deleting(o, recipe, now)),
-        None => cleanup_needs_recipe(),
+        None => cleanup_needs_recipe(o.claim),
     }
 }
