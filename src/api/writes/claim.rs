@@ -71,7 +71,8 @@ impl Writes {
     /// Checks whether the stamp of any claim names a version of a config, by the API, or that in a record.
     pub async fn is_stamped_with(&self, hash: &str) -> Result<bool> {
         // Records are in the cache before a run begins.
-        if self.cluster.as_ref().is_some_and(|cluster| cluster.index().is_recorded_with(hash)) {
+        let recorded = self.cache_of_records().await?;
+        if recorded.is_some_and(|cluster| cluster.index().is_recorded_with(hash)) {
             return Ok(true);
         }
         let is =

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use super::{Result, WriteError, Writes, deleted, each_page, guarded, params, patch, post};
 use crate::api::discard_reply::DiscardReply;
 use crate::api::pages;
+use crate::state::ClusterState;
 
 /// Reads a record; `None` for an object that is none.
 fn record_of(object: &ControllerRevision) -> Option<Record> {
@@ -182,7 +183,7 @@ impl Writes {
             there.extend(records.filter_map(|meta| Some((meta.uid?, meta.resource_version?.parse::<u64>().ok()?))));
             ControlFlow::Continue(())
         };
-        each_page(&api, ListParams::default(), look).await.map_err(WriteError::of("all records"))?;
+        each_page(&api, self.own_revisions(), look).await.map_err(WriteError::of("all records"))?;
         for gone in cached.iter().filter(|record| !there.contains_key(&record.uid)) {
             cluster.update(|index| index.record_deleted(gone));
         }
@@ -212,20 +213,31 @@ impl Writes {
             all = page.iter().all(is_cached);
             if all { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        each_page(&api, ListParams::default(), look).await.map_err(WriteError::of("all records"))?;
+        each_page(&api, self.own_revisions(), look).await.map_err(WriteError::of("all records"))?;
         Ok(all)
+    }
+
+    /// Selects the revisions that the watch shows, too: no other orchestrator's.
+    fn own_revisions(&self) -> ListParams {
+        ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, self.identity.instance))
+    }
+
+    /// Returns the cache, if there is one, as soon as it has the records of former leaders.
+    pub(super) async fn cache_of_records(&self) -> Result<Option<&ClusterState>> {
+        match self.confirm_records().await? {
+            true => Ok(self.cluster.as_ref()),
+            false => Err(WriteError::Conflict("the records of runs".to_owned())),
+        }
     }
 
     /// Returns the UIDs and volume ids of all claims that need a record: by the cache, which has all that this process wrote, or
     /// else by the API.
     pub(super) async fn recorded_ids(&self) -> Result<Vec<String>> {
-        if let Some(cluster) = &self.cluster {
+        if let Some(cluster) = self.cache_of_records().await? {
             return Ok(cluster.index().records().flat_map(|record| ids(record)).collect());
         }
-        let of = |object: ControllerRevision| record_of(&object).iter().flat_map(ids).collect::<Vec<_>>();
-        let all =
-            pages::all(&self.revisions(), ListParams::default(), of).await.map_err(WriteError::of("all records"))?;
-        Ok(all.into_iter().flatten().collect())
+        let all = pages::all(&self.revisions(), self.own_revisions(), |object| record_of(&object)).await;
+        Ok(all.map_err(WriteError::of("all records"))?.iter().flatten().flat_map(ids).collect())
     }
 }
 

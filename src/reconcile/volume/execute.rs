@@ -1,6 +1,7 @@
 //! Executes the steps of a volume.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
@@ -17,6 +18,9 @@ use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
+
+/// The delay before a volume is looked at again whose claim still needs a record. No event tells that an admin abandons the claim.
+const RECORDED_POLL: Duration = Duration::from_secs(30);
 
 /// Executes a step.
 pub(super) async fn execute(
@@ -36,17 +40,7 @@ pub(super) async fn execute(
             modify::execute(context, volume, &observation.modify, step, &mut confirmed.modify).await?
         }
         Step::AddFinalizer => writes.add_volume_finalizer(volume).await?.into(),
-        Step::RemoveFinalizer => {
-            // An adopted volume alone tells what becomes of its storage. What a refused one leaves, its claim undoes.
-            if volume.is_adopted() {
-                context.settle_id(volume.volume_id().unwrap_or_default()).await?;
-            } else if volume.quarantine.is_none() && is_recorded(context, volume) {
-                // Somebody keeps the storage, and without the volume nothing would tell it. The claim adopts the volume first.
-                return Ok(StepOutcome::Postponed);
-            }
-            writes.remove_volume_finalizer(volume).await?;
-            StepOutcome::End(Requeue::Done)
-        }
+        Step::RemoveFinalizer => remove_finalizer(context, volume).await?,
         Step::Reserve => reserve(context, volume, observation).await?.into(),
         Step::RemoveClaimUid => remove_claim_uid(context, volume, observation).await?,
         Step::ConfirmClaimGone => {
@@ -90,6 +84,23 @@ pub(super) async fn execute(
             StepOutcome::End(Requeue::Done)
         }
     })
+}
+
+/// Removes the finalizer from a volume whose storage stays, or is its claim's. Without the volume, only a record tells of it.
+async fn remove_finalizer(context: &Context, volume: &Volume) -> Result<StepOutcome<Volume>, WriteError> {
+    // That of a former leader may name the claim.
+    if !context.writes.confirm_records().await? {
+        return Err(WriteError::Conflict("the records of runs".to_owned()));
+    }
+    // An adopted volume alone tells what becomes of its storage. What a refused one leaves, its claim undoes.
+    if volume.is_adopted() {
+        context.settle_id(volume.volume_id().unwrap_or_default()).await?;
+    } else if volume.quarantine.is_none() && is_recorded(context, volume) {
+        // Somebody keeps the storage, and without the volume nothing would tell it. The claim adopts the volume first.
+        return Ok(StepOutcome::End(Requeue::After(RECORDED_POLL)));
+    }
+    context.writes.remove_volume_finalizer(volume).await?;
+    Ok(StepOutcome::End(Requeue::Done))
 }
 
 /// Deletes a volume, and counts whether its storage was deleted.
