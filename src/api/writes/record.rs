@@ -246,3 +246,7 @@ fn ids(record: &Record) -> Vec<String> {
     let claims = record.unsettled().filter_map(|uid| record.recorded(uid));
     claims.flat_map(Claim::volume_ids).collect()
 }
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;
