@@ -142,3 +142,19 @@ fn a_live_claim_that_an_admin_abandons_needs_no_record() {
     assert!(index.change_claim(WatchChange::Apply(a)).contains(&item(&armed)));
     assert_eq!(settled(&index), 1);
 }
+
+#[test]
+fn a_record_that_is_being_deleted_counts_no_more() {
+    let mut index = index();
+    let a = held("a");
+    let armed = record(std::slice::from_ref(&a), "", 5);
+    index.apply_record(armed.clone());
+    assert!(index.claim_by_id(&a.uid).is_some());
+    let metadata = json!({
+        "namespace": "own", "name": armed.name.name, "uid": "r", "annotations": { names::ARMED: "r" },
+        "resourceVersion": "6", "deletionTimestamp": "2026-11-01T00:00:00Z",
+    });
+    let held_by_others = armed.with_metadata(&serde_json::from_value(metadata).unwrap()).unwrap();
+    index.apply_record(held_by_others);
+    assert!(index.claim_by_id(&a.uid).is_none());
+}
