@@ -124,3 +124,84 @@ fn as_own(error: WriteError) -> WriteError {
         error => error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::{Arc, Mutex};
+
+    use flex_contract::operation::Operation;
+    use flex_contract::request::RunRequest;
+    use flex_core::run::job::{self, RunTarget};
+    use flex_core::run::request::{AttemptStart, of_class};
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::events::{EventRecorder, Reporter};
+    use crate::api::writes::{Binding, Writes};
+    use crate::clock::Clock;
+    use crate::metrics::Metrics;
+    use crate::state::ClusterState;
+    use crate::state::index::WatchChange;
+    use crate::state::testing::{claim, default_identity, recipe};
+
+    /// Creates the Job of a run for two claims, of which these are there. Returns whether its pods may be opened, and what the API
+    /// server was asked.
+    async fn created(there: &[&Claim], of: &[Claim]) -> (bool, Vec<String>) {
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let answer = {
+            let asked = asked.clone();
+            move |request: Request<Body>| {
+                let path = request.uri().path();
+                let (kind, name) = match path.split_once("/controllerrevisions/") {
+                    Some((_, name)) => ("controllerrevisions", name.to_owned()),
+                    None => (path.rsplit('/').next().unwrap_or_default(), String::new()),
+                };
+                asked.lock().unwrap().push(format!("{} {kind}", request.method()));
+                let body = json!({ "metadata": {
+                    "namespace": "own", "name": name, "uid": kind, "resourceVersion": "2",
+                    "annotations": { names::ARMED: kind },
+                } });
+                let response = Response::new(Body::from(body.to_string().into_bytes()));
+                async move { Ok::<_, Infallible>(response) }
+            }
+        };
+        let (identity, clock) = (default_identity(), Clock::default());
+        let client = Client::new(tower::service_fn(answer), "own");
+        let cluster = ClusterState::new(identity.clone(), clock.clone());
+        let reporter = Reporter::new(&identity.provisioner, "me");
+        let (events, _) = EventRecorder::start(client.clone(), reporter, clock.clone());
+        let writes = Writes::new(client, identity.clone(), Binding::Direct).with_cache(&cluster);
+        let context = Context::new(identity, cluster, writes, events, Metrics::default(), String::new(), clock);
+        for claim in there {
+            context.cluster.update(|index| index.change_claim(WatchChange::Apply((*claim).clone())));
+        }
+        let recipe = recipe(&[]);
+        let start = AttemptStart { attempt: 1, ts: String::new() };
+        let request = RunRequest {
+            volume_id: "batch".into(),
+            ..of_class(Operation::Provision, &recipe, &default_identity(), "", start)
+        };
+        let target = RunTarget { namespace: "own".into(), ..RunTarget::default() };
+        context.create_job(&recipe, job::job(&recipe, &request, &target), of).await.unwrap();
+        let asked = asked.lock().unwrap().clone();
+        (context.cluster.index_mut().begin_opening("jobs", "pod"), asked)
+    }
+
+    /// Else one user could delay the claims of all others in a batch. Nothing has run under the record of a Job that stays closed.
+    #[tokio::test]
+    async fn a_run_begins_if_one_of_its_claims_is_still_there() {
+        let (a, b) = (claim("team", "a", true), claim("team", "b", true));
+        let armed = ["POST jobs", "POST controllerrevisions", "PATCH controllerrevisions"];
+        let both = [a.clone(), b.clone()];
+        assert_eq!(created(&[&a, &b], &both).await, (true, armed.map(str::to_owned).to_vec()));
+        assert_eq!(created(&[&b], &both).await, (true, armed.map(str::to_owned).to_vec()));
+        let (is_answered, asked) = created(&[], &both).await;
+        assert!(!is_answered);
+        assert_eq!(asked.last().map(String::as_str), Some("DELETE controllerrevisions"));
+        assert_eq!(created(&[], &[]).await, (true, vec!["POST jobs".to_owned()]), "a run for no claim");
+    }
+}

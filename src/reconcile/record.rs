@@ -53,3 +53,47 @@ impl Context {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use flex_contract::names;
+    use flex_core::model::claim::Stamp;
+    use flex_core::model::record::{Record, record_name};
+    use serde_json::json;
+
+    use super::*;
+    use crate::reconcile::delete_run::tests::context;
+    use crate::state::index::WatchChange;
+    use crate::state::testing;
+
+    /// Returns the armed record of an attempt for a claim.
+    fn armed(claim: &Claim) -> Record {
+        let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+        let data = Record::data(std::iter::once(claim));
+        let name = record_name(&format!("provision-{attempt}"), &data);
+        let metadata = json!({
+            "namespace": "own", "name": name, "uid": name, "resourceVersion": "1", "annotations": { names::ARMED: name },
+        });
+        Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap()
+    }
+
+    fn stamped(change: impl FnOnce(Stamp) -> Stamp) -> Claim {
+        let claim = testing::claim("team", "a", true);
+        Claim { stamp: claim.stamp.clone().map(change), held: true, ..claim }
+    }
+
+    /// Its claim may have a run for another volume.
+    #[tokio::test]
+    async fn the_end_of_a_volume_settles_only_the_records_of_its_own_id() {
+        let (context, asked) = context(String::new());
+        let claim = stamped(|stamp| Stamp { volume_generation: 1, ..stamp });
+        let record = armed(&claim);
+        context.cluster.update(|index| index.change_claim(WatchChange::Apply(claim.clone())));
+        context.cluster.update(|index| index.record_answered(record.clone()));
+        context.settle_id(&claim.uid).await.unwrap();
+        assert!(asked.lock().unwrap().is_empty(), "another claim has taken that volume");
+        context.settle_id(&claim.volume_id()).await.unwrap();
+        let path = format!("/apis/apps/v1/namespaces/own/controllerrevisions/{}", record.name.name);
+        assert_eq!(*asked.lock().unwrap(), [format!("DELETE {path}")]);
+    }
+}
