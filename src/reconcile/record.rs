@@ -1,8 +1,10 @@
 //! Reconciles the records of runs. Decides with [`flex_core::run::record::decide`].
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use flex_core::model::claim::Claim;
+use flex_core::model::claim::{Claim, Stamp};
+use flex_core::model::record::Record;
 use flex_core::run::record::{Decision, Step, decide};
 
 use crate::api::writes::WriteError;
@@ -22,17 +24,34 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
 }
 
 impl Context {
-    /// Records that a claim needs its records no more: its volume says all, or what its attempts left is undone. The newest goes
-    /// last, because it stands for the others. Returns whether that is written. If not, a record is settled for several claims at
-    /// once, and its change requeues the claim.
+    /// Records that a claim needs its records no more: its volume says all, or nothing is left. Returns whether that is written.
     pub(super) async fn settle(&self, claim: &Claim) -> Result<bool, WriteError> {
         let records = self.cluster.index().unsettled_records_of(&claim.uid);
+        self.settle_these(claim, &records).await
+    }
+
+    /// Records that delete runs have undone what attempts of a claim left. Those for a claim that is gone have had the recipe of the
+    /// record that stands for it: the records of other recipes stay. The newest of them stands for the claim then, and gets delete
+    /// runs of its own. Returns whether that is written.
+    pub(super) async fn settle_undone(&self, claim: &Claim) -> Result<bool, WriteError> {
+        let mut records = self.cluster.index().unsettled_records_of(&claim.uid);
+        if let Some(of) = &claim.record {
+            let undone = records.iter().find(|record| record.uid == of.uid).cloned();
+            records
+                .retain(|record| undone.as_ref().is_some_and(|undone| !is_of_other_recipe(record, undone, &claim.uid)));
+        }
+        self.settle_these(claim, &records).await
+    }
+
+    /// Settles records for a claim, the newest last, because it stands for the others. Returns whether that is written. If not, a
+    /// record is settled for several claims at once, and its change requeues the claim.
+    async fn settle_these(&self, claim: &Claim, records: &[Arc<Record>]) -> Result<bool, WriteError> {
         for record in records {
             if !record.is_only(&claim.uid) {
                 self.cluster.update(|index| [index.set_undone(&record.name.name, &claim.uid)]);
                 return Ok(false);
             }
-            self.writes.settle(&record, &BTreeSet::from([claim.uid.clone()])).await?;
+            self.writes.settle(record, &BTreeSet::from([claim.uid.clone()])).await?;
         }
         Ok(true)
     }
@@ -54,11 +73,20 @@ impl Context {
     }
 }
 
+/// Checks whether the run of a record for the same volume as that of another had another recipe.
+fn is_of_other_recipe(record: &Record, other: &Record, uid: &str) -> bool {
+    fn stamp<'r>(record: &'r Record, uid: &str) -> Option<&'r Stamp> {
+        record.recorded(uid)?.own_stamp()
+    }
+    stamp(record, uid).zip(stamp(other, uid)).is_some_and(|(own, other)| {
+        own.volume_generation == other.volume_generation && own.recipe_version != other.recipe_version
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use flex_contract::names;
-    use flex_core::model::claim::Stamp;
-    use flex_core::model::record::{Record, record_name};
+    use flex_core::model::record::record_name;
     use serde_json::json;
 
     use super::*;
@@ -95,5 +123,26 @@ mod tests {
         context.settle_id(&claim.volume_id()).await.unwrap();
         let path = format!("/apis/apps/v1/namespaces/own/controllerrevisions/{}", record.name.name);
         assert_eq!(*asked.lock().unwrap(), [format!("DELETE {path}")]);
+    }
+    #[tokio::test]
+    async fn each_recipe_of_a_claim_that_is_gone_is_undone_by_itself() {
+        let (context, asked) = context(String::new());
+        let of =
+            |attempt, recipe: &str| armed(&stamped(|stamp| Stamp { attempt, recipe_version: recipe.into(), ..stamp }));
+        let all = [of(1, "own/c@a"), of(2, "own/c@b"), of(3, "own/c@b")];
+        for record in &all {
+            context.cluster.update(|index| index.record_answered(record.clone()));
+        }
+        let stand_in = || context.cluster.index().claim_by_id("uid-team-a").unwrap();
+        assert!(context.settle_undone(&stand_in()).await.unwrap());
+        let deleted =
+            |record: &Record| format!("DELETE /apis/apps/v1/namespaces/own/controllerrevisions/{}", record.name.name);
+        assert_eq!(*asked.lock().unwrap(), [deleted(&all[1]), deleted(&all[2])]);
+        for record in &all[1..] {
+            context.cluster.update(|index| index.record_deleted(record));
+        }
+        assert_eq!(stand_in().own_stamp().unwrap().recipe_version, "own/c@a");
+        assert!(context.settle_undone(&stand_in()).await.unwrap());
+        assert_eq!(asked.lock().unwrap().last(), Some(&deleted(&all[0])));
     }
 }

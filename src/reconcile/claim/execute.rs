@@ -286,7 +286,7 @@ impl Execution<'_> {
         if !nodes.is_empty() {
             return Ok(self.context.writes.set_claim_nodes(self.claim, nodes).await?.into());
         }
-        match self.context.settle(self.claim).await? {
+        match self.context.settle_undone(self.claim).await? {
             true if self.claim.is_stand_in() => return Ok(StepOutcome::End(Requeue::Done)),
             true => {}
             false => return Ok(StepOutcome::Postponed),

@@ -36,7 +36,12 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
         node: node.map(|name| NodeOfRun { name, state: o.nodes.states.state(name), gone }),
     };
     let is_outdated = o.deletion.job.is_some_and(|job| job.recipe_version != recipe.version());
-    let runs = [SeenRun { is_outdated, ..SeenRun::of_deletion(o.deletion.job, &o.deletion.state) }];
+    let run = SeenRun { is_outdated, ..SeenRun::of_deletion(o.deletion.job, &o.deletion.state) };
+    // It has undone what another record of the claim names.
+    if let Some(job) = run.job.filter(|job| claim.is_stand_in() && is_outdated && run.is_over && !job.terminating) {
+        return Rule::Run(Target::Leftover, RunRule::RunOutdated).step(Step::RemoveJob { job: job.name.clone() });
+    }
+    let runs = [run];
     let unreachable = o.nodes.states.first_not_reachable(o.nodes.with_pods).map(String::as_str);
     let Outcome { rule, what, requeue_at } = decide_next(&next, &Seen::of(&runs, unreachable), now);
     let rule = Rule::Run(Target::Leftover, rule);

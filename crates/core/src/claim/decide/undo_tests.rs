@@ -328,3 +328,20 @@ fn nothing_is_left_behind_only_if_no_recorded_attempt_has_started() {
     world.recorded.last = 3;
     assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"), "its stamp is younger than they are");
 }
+
+#[test]
+fn each_recipe_of_a_claim_that_is_gone_gets_its_own_delete_run() {
+    let record = RecordRef { name: ObjectName::new("own", "flex-record-j"), uid: "r".into(), had: Had::Nobody };
+    let mut world = World { no_volume: true, delete_run: RunState::Succeeded, ..terminating() };
+    let of_other = Job { recipe_version: "admin/silver@other".into(), ..over(1) };
+    world.delete_job = Some(of_other.clone());
+    assert_eq!(world.step(leftover(RunRule::RunSucceeded)), Step::MarkNodeClean { nodes_left: vec![] });
+    world.claim = world.claim.stand_in(record, "7");
+    assert_eq!(world.step(leftover(RunRule::RunOutdated)), Step::RemoveJob { job: of_other.name.clone() });
+    world.delete_run = failed_run(Reaction::Never, NOW);
+    assert_eq!(world.step(leftover(RunRule::RunOutdated)), Step::RemoveJob { job: of_other.name.clone() });
+    (world.delete_run, world.delete_job) = (RunState::Succeeded, Some(Job { terminating: true, ..of_other }));
+    world.rests(leftover(RunRule::RunStopping));
+    world.delete_job = Some(Job { recipe_version: recipe_with(&[]).version(), ..over(1) });
+    assert_eq!(world.step(leftover(RunRule::RunSucceeded)), Step::MarkNodeClean { nodes_left: vec![] });
+}
