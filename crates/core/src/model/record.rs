@@ -22,7 +22,8 @@ use crate::text::cut;
 
 /// The beginning of the names of all records. The name of the run's Job follows, and a hash of the claims.
 const PREFIX: &str = "flex-record-";
-/// The longest message in the note of a claim that is gone, in bytes. All annotations of an object may have 256 KiB.
+/// The longest message in the note of a claim that is gone, in bytes. It has no characters that JSON escapes: all annotations of an
+/// object may have 256 KiB.
 const MESSAGE: usize = 200;
 /// The longest request to try again, in bytes.
 const RETRY: usize = 64;
@@ -280,7 +281,7 @@ impl Record {
         if let Some(failure) = note.get_mut(names::FAILURE)
             && let Some(short) = LastFailure::read(failure)
         {
-            let message = cut(&short.message, MESSAGE).into_owned();
+            let message = cut(&short.message, MESSAGE).replace(['"', '\\'], "'").replace(char::is_control, " ");
             *failure = json!(LastFailure { message, ..short }).to_string();
         }
         if self.members.claims.len() > FEW {
@@ -435,7 +436,7 @@ mod tests {
     fn what_is_noted_of_a_gone_claim_is_read_again() {
         let record = read(json!({}), &[claim("a"), claim("b")]);
         let failure = json!({ "operation": "delete", "attempt": 3, "at": 9, "kind": "retry", "reason": "r",
-            "message": "m".repeat(4000) });
+            "message": "\"m".repeat(2000) });
         let changes = json!({ names::FAILURE: failure.to_string(), names::NODES: null });
         let (key, note) = record.note(&record.claim("a").unwrap(), &changes);
         assert!(note.len() < 600, "{note}");
