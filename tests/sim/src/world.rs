@@ -64,7 +64,7 @@ pub struct World {
     /// The UIDs of volumes in use that an admin has set to Retain.
     pub retained: BTreeSet<String>,
     /// The storage of volumes that somebody keeps, by the UID of the volume: the claim was bound and is gone, and the
-    /// volume had the policy Retain all the time.
+    /// volume had the policy Retain all the time, or since the claim was there.
     pub kept: BTreeMap<String, StorageKey>,
     /// The UIDs of claims whose end a process has not seen.
     pub missed: BTreeSet<String>,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Guarantee, is_bound, waits_for_other_claim};
 use crate::actors::KEPT;
 use crate::records::{self, is_held};
-use crate::store::{Change, Kind, Store, annotation, text, uid};
+use crate::store::{Change, Kind, Store, annotation, is_deleting, text, uid};
 use crate::world::{StorageKey, World};
 
 /// Returns whether a live claim is held, or a claim is gone that a record names, for which this holds.
@@ -45,8 +45,8 @@ pub fn stand_ins(store: &Store, replica: usize, stand_ins: &[String]) -> Option<
     Some(format!("orchestrator {replica} still knows of claim {left}, which is gone and named by no record"))
 }
 
-/// Checks after a step that no storage is gone which somebody keeps: its claim was bound, is gone, and its volume had
-/// the policy Retain all the time.
+/// Checks after a step that no storage is gone which somebody keeps: its claim was bound and is gone, and its volume had the policy
+/// Retain all the time, or an admin has set it while the claim was there.
 pub fn check_step(world: &World) -> Option<String> {
     let (volume, location) = world.kept.iter().find(|(_, location)| !world.backend.contains(*location))?;
     Some(format!("the storage {location:?} of the retained volume {volume} is gone"))
@@ -80,21 +80,31 @@ pub fn note_kept(store: &Store, world: &mut World, changes: &[Change]) {
         return;
     }
     let owner = text(volume, "/spec/claimRef/uid");
-    let is_adopted = !annotation(volume, names::PROVENANCE).is_empty() && annotation(volume, names::CLAIM_UID) == owner;
-    if text(volume, "/status/phase") != "Released" || owner.is_empty() || !is_adopted {
+    let is_adopted = |volume: &Value| {
+        !annotation(volume, names::PROVENANCE).is_empty() && annotation(volume, names::CLAIM_UID) == owner
+    };
+    if text(volume, "/status/phase") != "Released" || owner.is_empty() || !is_adopted(volume) {
         return;
     }
-    let is_always_retained = || {
-        let mut states = changes.iter().map(|change| &change.object).filter(|state| uid(state) == id);
-        states.all(|state| retains(state))
-    };
+    let states: Vec<&Value> = changes.iter().map(|change| &*change.object).filter(|state| uid(state) == id).collect();
+    let last_other = states.iter().rposition(|state| !retains(state));
+    let since = last_other.and_then(|at| states.get(at + 1)).copied();
+    let was_retained_in_use = since.is_none_or(|since| is_adopted(since) && was_there(store, owner, since));
     let name = ObjectName::new("", text(volume, "/metadata/name"));
     let was_bound = || {
         let mut states = store.log(Kind::Claim).iter().map(|change| &change.object);
         states.any(|claim| uid(claim) == owner && is_bound(claim) && text(claim, "/spec/volumeName") == name.name)
     };
     let location = world.made.get(id).filter(|location| world.backend.contains(*location)).cloned();
-    if let Some(location) = location.filter(|_| is_always_retained() && was_bound()) {
+    if let Some(location) = location.filter(|_| was_retained_in_use && was_bound()) {
         world.kept.insert(id.to_owned(), location);
     }
+}
+
+/// Returns whether a claim had never been deleted when an object of another kind got a state.
+fn was_there(store: &Store, owner: &str, state: &Value) -> bool {
+    let version = |object: &Value| text(object, "/metadata/resourceVersion").parse::<u64>().unwrap_or_default();
+    let is_before = |change: &&Change| uid(&change.object) == owner && version(&change.object) <= version(state);
+    let mut before = store.log(Kind::Claim).iter().filter(is_before).peekable();
+    before.peek().is_some() && before.all(|change| !change.gone && !is_deleting(&change.object))
 }
