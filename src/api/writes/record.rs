@@ -45,11 +45,17 @@ impl Writes {
     /// write of a former leader fails.
     pub async fn arm_record(&self, job: &str, data: Value, now: &str) -> Result<Armed> {
         let name = record_name(job, &data);
+        // Somebody keeps what an older state of a record would let the orchestrator delete.
+        let labels = [
+            (names::LABEL_INSTANCE, self.identity.instance.as_str()),
+            (names::LABEL_MANAGED_BY, names::FIELD_MANAGER),
+            (names::LABEL_NO_BACKUP, "true"),
+        ];
         let record = ControllerRevision {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
                 namespace: Some(self.identity.namespace.clone()),
-                labels: Some([(names::LABEL_INSTANCE.to_owned(), self.identity.instance.clone())].into()),
+                labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
                 ..ObjectMeta::default()
             },
             data: Some(RawExtension(data)),
