@@ -85,25 +85,10 @@ fn is_of_other_recipe(record: &Record, other: &Record, uid: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use flex_contract::names;
-    use flex_core::model::record::record_name;
-    use serde_json::json;
-
     use super::*;
     use crate::reconcile::delete_run::tests::context;
     use crate::state::index::WatchChange;
     use crate::state::testing;
-
-    /// Returns the armed record of an attempt for a claim.
-    fn armed(claim: &Claim) -> Record {
-        let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
-        let data = Record::data(std::iter::once(claim));
-        let name = record_name(&format!("provision-{attempt}"), &data);
-        let metadata = json!({
-            "namespace": "own", "name": name, "uid": name, "resourceVersion": "1", "annotations": { names::ARMED: name },
-        });
-        Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap()
-    }
 
     fn stamped(change: impl FnOnce(Stamp) -> Stamp) -> Claim {
         let claim = testing::claim("team", "a", true);
@@ -115,7 +100,7 @@ mod tests {
     async fn the_end_of_a_volume_settles_only_the_records_of_its_own_id() {
         let (context, asked) = context(String::new());
         let claim = stamped(|stamp| Stamp { volume_generation: 1, ..stamp });
-        let record = armed(&claim);
+        let record = testing::record(&claim);
         context.cluster.update(|index| index.change_claim(WatchChange::Apply(claim.clone())));
         context.cluster.update(|index| index.record_answered(record.clone()));
         context.settle_id(&claim.uid).await.unwrap();
@@ -124,11 +109,13 @@ mod tests {
         let path = format!("/apis/apps/v1/namespaces/own/controllerrevisions/{}", record.name.name);
         assert_eq!(*asked.lock().unwrap(), [format!("DELETE {path}")]);
     }
+
     #[tokio::test]
     async fn each_recipe_of_a_claim_that_is_gone_is_undone_by_itself() {
         let (context, asked) = context(String::new());
-        let of =
-            |attempt, recipe: &str| armed(&stamped(|stamp| Stamp { attempt, recipe_version: recipe.into(), ..stamp }));
+        let of = |attempt, recipe: &str| {
+            testing::record(&stamped(|stamp| Stamp { attempt, recipe_version: recipe.into(), ..stamp }))
+        };
         let all = [of(1, "own/c@a"), of(2, "own/c@b"), of(3, "own/c@b")];
         for record in &all {
             context.cluster.update(|index| index.record_answered(record.clone()));

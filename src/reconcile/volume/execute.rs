@@ -188,3 +188,27 @@ async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>
     }
     Ok(ClaimState::NotFound)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::delete_run::tests::context;
+    use crate::state::testing;
+
+    #[tokio::test]
+    async fn a_kept_volume_is_let_go_when_no_record_would_delete_its_storage() {
+        let claim = testing::claim("team", "a", true);
+        let kept = Volume { reclaim_policy: ReclaimPolicy::Retain, ..testing::volume(&claim, "1Gi") };
+        let quarantined = Volume { quarantine: Some("too small".into()), ..kept.clone() };
+        for (volume, is_recorded, stays) in [(&kept, true, true), (&kept, false, false), (&quarantined, true, false)] {
+            let (context, asked) = context(String::new());
+            if is_recorded {
+                context.cluster.update(|index| index.record_answered(testing::record(&claim)));
+            }
+            let removed = remove_finalizer(&context, volume).await;
+            let waits = matches!(removed, Ok(StepOutcome::End(Requeue::After(delay))) if delay == RECORDED_POLL);
+            assert_eq!(waits, stays);
+            assert_eq!(asked.lock().unwrap().is_empty(), stays, "the finalizer is removed");
+        }
+    }
+}
