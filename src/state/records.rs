@@ -185,7 +185,7 @@ impl Records {
         if shown != Shown::Missed {
             self.gone.insert(uid.clone());
         }
-        if shown == Shown::Watched && claim.volume_name.is_none() && !claim.bind_completed && !claim.for_pool {
+        if shown == Shown::Watched && claim.volume_name.is_none() && !claim.bind_completed {
             self.had.entry(uid.clone()).or_insert(Had::Nobody);
         }
         if claim.is_held() {
@@ -432,7 +432,8 @@ mod tests {
         let mut records = Records::default();
         records.apply(record("a", &["x"], 1, 5));
         let recorded = records.stand_in("uid-team-data").unwrap();
-        let seen = Claim { size: Ok(7), abandoned: true, stamp: recorded.stamp.clone(), held: true, ..recorded.clone() };
+        let seen =
+            Claim { size: Ok(7), abandoned: true, stamp: recorded.stamp.clone(), held: true, ..recorded.clone() };
         records.note_end(&Claim { record: None, ..seen }, Shown::Watched);
         let stand_in = records.stand_in("uid-team-data").unwrap();
         assert!(stand_in.size == recorded.size && stand_in.abandoned);

@@ -43,10 +43,7 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
         return gone::clean_up(context, name).await;
     };
     // A record tells what may be left of this claim, or of an earlier one of its name.
-    if !claim.is_bound()
-        && !context.cluster.index().are_records_confirmed()
-        && !context.writes.confirm_records().await?
-    {
+    if needs_records(context, &claim) && !context.writes.confirm_records().await? {
         return Ok(Requeue::After(RECORDS_SOON));
     }
     if claim.is_stand_in() && !is_gone(context, &claim).await? {
@@ -145,6 +142,13 @@ impl Reconcile for ClaimReconciler {
         let was_assigned = matches!(rule, Rule::BindPooledVolume | Rule::BoundToPooledVolume);
         !event.warning && if newer.batch().is_some() { !has_emitted } else { was_assigned && has_emitted }
     }
+}
+
+/// Checks whether records say something about a claim, and are not confirmed in this term. Nobody tells foreign claims of records.
+fn needs_records(context: &Context, claim: &Claim) -> bool {
+    let index = context.cluster.index();
+    let is_ours = || claim.is_held() || matches!(served_class(claim, &index.classes()), ServedClass::Ours(_));
+    !claim.is_bound() && !index.are_records_confirmed() && is_ours()
 }
 
 /// Checks whether the claim of a stand-in is certainly gone. A watch may be late, so that the API is asked once.

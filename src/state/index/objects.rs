@@ -161,10 +161,10 @@ impl Index {
             Some(now) => self.woken_by_volume(changed.before.as_deref(), now, &news, &freed),
             None => {
                 let mut items = self.woken_by_gone_volume(volume, &news, &freed);
+                // The id of a pooled volume is not the UID of the claim that has it.
                 let was_used = [VolumePhase::Bound, VolumePhase::Released].contains(&volume.phase);
-                let keeper =
-                    volume.claim_ref_uid().filter(|_| was_used && volume.reclaim_policy != ReclaimPolicy::Delete);
-                if let Some(uid) = keeper {
+                let of = [volume.claim_ref_uid(), volume.volume_id()].into_iter().flatten();
+                for uid in of.filter(|_| was_used && volume.reclaim_policy != ReclaimPolicy::Delete) {
                     self.records.note_kept(uid);
                     items.extend(self.sync_stand_in(uid));
                 }
