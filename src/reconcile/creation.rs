@@ -69,7 +69,7 @@ impl Context {
                 return Ok(());
             }
         }
-        // Nothing has run under a new record. A claim of the same name need not wait until that is undone.
+        // Nothing has run under a new record, and it has taken no other's place. A claim of the same name need not wait until that is undone.
         match record {
             Some(Armed { record, is_new: true }) => self.writes.delete_record(&record).await,
             _ => Ok(()),
@@ -95,18 +95,20 @@ impl Context {
 
     /// Records for whom the run of a Job is. From then on it may begin.
     pub(super) async fn arm_record(&self, job: &str, claims: &[Claim]) -> Result<Armed, WriteError> {
-        let (name, data) = {
+        let (name, data, is_first) = {
             let mut index = self.cluster.index_mut();
+            // The new record may take the place of others.
+            let is_first = claims.iter().all(|claim| index.unsettled_records_of(&claim.uid).is_empty());
             let kept: Vec<_> = claims.iter().map(|claim| claim.clone().kept(index.metadata_keys(claim))).collect();
             let data = Record::data(kept.iter());
             let name = record_name(job, &data);
             index.set_record_in_creation(&name, true);
-            (name, data)
+            (name, data, is_first)
         };
         let _arming = Arming { context: self, name };
         let armed = self.writes.arm_record(job, data, &self.timestamp()).await.map_err(as_own)?;
         self.cluster.update(|index| index.record_answered(armed.record.clone()));
-        Ok(armed)
+        Ok(Armed { is_new: armed.is_new && is_first, ..armed })
     }
 }
 

@@ -148,7 +148,7 @@ async fn a_record_that_is_created_again_deletes_nothing() {
 #[tokio::test]
 async fn a_claim_of_the_same_name_gets_its_volume_while_the_first_one_is_undone() {
     let ring = Ring::start().await;
-    ring.config("c", "c", &[("reclaim-policy", "Delete")]).await;
+    ring.config("c", "c", &[("reclaim-policy", "Delete"), ("backoff", "1s..2s")]).await;
     let first = uid(&ring.claim("a", "c").await);
     ring.job(ADMIN, "provision", &first, 1).await;
     let record = ring.recorded("a").await.name_any();
@@ -156,6 +156,10 @@ async fn a_claim_of_the_same_name_gets_its_volume_while_the_first_one_is_undone(
     let second = uid(&ring.claim("a", "c").await);
     assert_ne!(first, second);
     let delete = ring.job(ADMIN, "delete", &first, 1).await;
+    // A path may come from the name, but nobody waits for what fails.
+    ring.event(USER, "a", reason::WAITING_FOR_PROVISIONER, "for an earlier claim of this name").await;
+    assert!(ring.jobs(ADMIN, "provision", &second).await.is_empty());
+    ring.pod_ends(&delete, 75, "busy").await;
     let job = ring.job(ADMIN, "provision", &second, 1).await;
     ring.create_volume(&nfs_volume(&job)).await;
     let bound = ring.bound("a").await;
@@ -164,6 +168,7 @@ async fn a_claim_of_the_same_name_gets_its_volume_while_the_first_one_is_undone(
 
     let records: Vec<_> = ring.records().await.iter().map(ResourceExt::name_any).collect();
     assert!(records.contains(&record), "the first claim is still being undone: {records:?}");
+    let delete = ring.job(ADMIN, "delete", &first, 2).await;
     ring.pod_ends(&delete, 0, "").await;
     ring.unrecorded("a").await;
     stays("the second claim stays bound", WHILE, || async {

@@ -35,7 +35,7 @@ fn what(name: &str) -> String {
 pub struct Armed {
     /// The record.
     pub record: Record,
-    /// It did not exist before.
+    /// It did not exist before, and its claims had no other.
     pub is_new: bool,
 }
 
