@@ -401,7 +401,9 @@ impl Bug {
             (Bug::RecordNotArmed, Verb::Patch, Kind::Revision)
                 if !crate::store::annotation(&request.body, names::ARMED).is_empty() =>
             {
-                store.get(Kind::Revision, &request.name).map(|record| Answer::ok(record))
+                let mut armed = (**store.get(Kind::Revision, &request.name)?).clone();
+                armed["metadata"]["annotations"] = request.body["metadata"]["annotations"].clone();
+                Some(Answer::ok(&armed))
             }
             (Bug::Silence, Verb::Create, Kind::Event) => Some(Answer::created(&request.body)),
             _ => None,
