@@ -402,7 +402,9 @@ impl Bug {
                 if !crate::store::annotation(&request.body, names::ARMED).is_empty() =>
             {
                 let mut armed = (**store.get(Kind::Revision, &request.name)?).clone();
-                armed["metadata"]["annotations"] = request.body["metadata"]["annotations"].clone();
+                let mut annotations = request.body["metadata"]["annotations"].clone();
+                annotations.as_object_mut()?.retain(|_, value| !value.is_null());
+                armed["metadata"]["annotations"] = annotations;
                 Some(Answer::ok(&armed))
             }
             (Bug::Silence, Verb::Create, Kind::Event) => Some(Answer::created(&request.body)),
