@@ -145,7 +145,7 @@ async fn orphans_are_reported_and_only_own_ones_are_removed_where_that_is_safe()
     let claim = ring.claim("held", "gone").await;
     let stamp = json!({ "metadata": {
         "annotations": {
-            names::CLAIM_UID: uid(&claim), names::ATTEMPT: "1", names::HELD: "true",
+            names::CLAIM_UID: uid(&claim), names::ATTEMPT: "1", names::HELD: uid(&claim),
             names::RECIPE_VERSION: format!("{ADMIN}/c@0123456789abcdef"),
         },
     } });
