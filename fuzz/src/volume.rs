@@ -20,7 +20,7 @@ use flex_core::run::node::{NodeLabels, NodeState, NodeStates};
 use flex_core::run::request::AttemptStart;
 use flex_core::run::state::RunState;
 use flex_core::volume::in_place_run::InPlaceRuns;
-use flex_core::volume::observed::{self, ClaimState, ProvisionRuns};
+use flex_core::volume::observed::{self, ClaimState};
 use flex_core::volume::request::request;
 use flex_core::volume::{decide as of_volume, expand, modify, rule};
 use flex_provisioner::api::events::event_note;
@@ -318,8 +318,6 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         ]),
         claim_was_bound: draw.below(8) == 7,
         recipe: known,
-        has_provision_job: draw.chance(),
-        provision_runs: ProvisionRuns::Own,
         has_running_provision_pods: draw.chance(),
         nodes_with_pods: &[],
         node_states: &node_states,

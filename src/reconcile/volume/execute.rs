@@ -8,7 +8,7 @@ use flex_contract::policy::ReclaimPolicy;
 use flex_core::model::volume::Volume;
 use flex_core::run::node::NodeState;
 use flex_core::run::view::Job;
-use flex_core::volume::observed::{ClaimState, ProvisionRuns};
+use flex_core::volume::observed::ClaimState;
 use flex_core::volume::rule::{Step, StorageOutcome};
 
 use super::confirmed::Confirmed;
@@ -45,11 +45,6 @@ pub(super) async fn execute(
         Step::RemoveClaimUid => remove_claim_uid(context, volume, observation).await?,
         Step::ConfirmClaimGone => {
             confirmed.claim_state = Some(confirm_claim_gone(context, volume, &observation.jobs).await?);
-            StepOutcome::Again
-        }
-        Step::ConfirmProvisionRuns => {
-            confirmed.provision_runs = Some(confirm_provision_runs(context, volume).await?);
-            confirmed.pinned_claim_state = Some(observation.claim_state);
             StepOutcome::Again
         }
         Step::ConfirmNode { node } => {
@@ -157,17 +152,6 @@ async fn reserve(context: &Context, volume: &Volume, observation: &Observation) 
     context.writes.reserve(volume, &claim.name, Some(claim.uid.as_str())).await
 }
 
-/// Asks the API who created the Jobs of the provision runs with the volume's id.
-async fn confirm_provision_runs(context: &Context, volume: &Volume) -> Result<ProvisionRuns, WriteError> {
-    let id = volume.volume_id().unwrap_or_default();
-    // The record of a former leader may name the claim.
-    if !context.writes.are_records_cached().await? {
-        return Err(WriteError::Conflict("the records of runs".to_owned()));
-    }
-    let is_again = context.writes.has_provision_run_created_again(id).await?;
-    Ok(if is_again { ProvisionRuns::CreatedAgain } else { ProvisionRuns::Own })
-}
-
 /// Asks the API for the claim. A claimRef without a UID may be a placeholder, which does not have the claim's name.
 /// Then one of the Jobs may have the name; else all claims are read.
 async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>]) -> Result<ClaimState, WriteError> {
@@ -182,6 +166,10 @@ async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>
     };
     if alive {
         return Ok(ClaimState::Alive);
+    }
+    // The record of a former leader may name the claim.
+    if !volume.is_adopted() && !context.writes.confirm_records().await? {
+        return Err(WriteError::Conflict("the records of runs".to_owned()));
     }
     if let Some(claim) = reference {
         context.cluster.index_mut().note_claim_gone(&volume.name, claim);

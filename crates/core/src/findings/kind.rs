@@ -259,7 +259,7 @@ kinds! {
     /// The orchestrator of another cluster created this Job: a backup tool has copied it.
     JobCopied = "job-copied", Warning {
         meaning: "a copy of another cluster's run, which may change the storage of that cluster",
-        remedy: "Let an orchestrator run: its sweep removes the Job, after the volume that the Job made. Use `--fix` only beside a running one. Exclude Jobs from backups.",
+        remedy: "The sweep and `--fix` remove it. Exclude Jobs from backups.",
         emitted_by_steps: no, confirm_after: 1,
     }
 

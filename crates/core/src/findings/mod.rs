@@ -31,7 +31,7 @@ pub fn find(searched: Searched<'_>, now: i64) -> Vec<Finding> {
     let revisions = snapshot.unused.iter().map(|hash| runs::revision(&world, hash));
     let mut findings: Vec<Finding> = revisions.collect();
     findings.extend(snapshot.jobs.iter().filter_map(|job| runs::job(&world, job)));
-    findings.extend(snapshot.copied_jobs.iter().filter_map(|job| runs::copied_job(&world, job)));
+    findings.extend(snapshot.copied_jobs.iter().filter_map(|job| runs::copied_job(job)));
     findings.extend(snapshot.pods.iter().filter_map(|pod| runs::pod(&world, pod)));
     findings.extend(objects.volumes().filter_map(|volume| volumes::volume(&world, &volume)));
     findings.extend(objects.claims().filter_map(|claim| claims::claim(&world, &claim)));

@@ -123,13 +123,6 @@ impl<'a> Lookups<'a> {
     pub(super) fn has_unadopted_volume(&self, id: &str) -> bool {
         self.objects.volumes_of(id).iter().any(|volume| !volume.is_adopted() && has_id_or_name(volume, id))
     }
-
-    /// Returns the name of a volume with this id or its name whose storage is deleted on the word of its Jobs.
-    pub(super) fn volume_that_needs_evidence(&self, id: &str) -> Option<String> {
-        let volumes = self.objects.volumes_of(id);
-        let needs = |volume: &&Arc<Volume>| volume.needs_evidence() && has_id_or_name(volume, id);
-        volumes.iter().find(needs).map(|volume| volume.name.clone())
-    }
 }
 
 fn has_id_or_name(volume: &Volume, id: &str) -> bool {

@@ -1,7 +1,5 @@
 //! Jobs, pods and revisions that nobody needs.
 
-use flex_contract::operation::Operation;
-
 use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER};
 use super::kind::FindingKind;
 use super::observation::Lookups;
@@ -86,25 +84,17 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
     None
 }
 
-/// Returns the finding about a copy of another cluster's Job. The copy stays as long as the volume that it made: it is the
-/// evidence that the storage of the volume must stay.
-pub(super) fn copied_job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
+/// Returns the finding about a copy of another cluster's Job.
+pub(super) fn copied_job(job: &Job) -> Option<Finding> {
     let cluster = job.cluster.as_deref().filter(|_| !job.terminating)?;
     let detail = format!(
         "the cluster {} created it (the UID of its namespace kube-system), so it is a copy, as from a backup; its run may change the storage of that cluster",
         cut(cluster, NAME)
     );
     let remedy = format!("kubectl -n {} delete job {}", job.name.namespace, job.name.name);
-    let of_provision = job.run_labels.operation == Operation::Provision;
-    let needed_by = job.ids().filter(|_| of_provision).find_map(|id| w.volume_that_needs_evidence(id));
     let object = object_ref("Job", &job.name, &job.uid);
-    let finding = |remedy| Finding::new(FindingKind::JobCopied, object, detail, remedy).since(job.created);
-    Some(match needed_by {
-        Some(volume) => finding(format!(
-            "do not delete the Job before volume {volume} is gone: the Job shows that the storage of the volume must stay. A running orchestrator removes the volume and then the Job, and keeps the storage"
-        )),
-        None => finding(remedy).removed_by(Removal::CopiedJob),
-    })
+    let finding = Finding::new(FindingKind::JobCopied, object, detail, remedy).since(job.created);
+    Some(finding.removed_by(Removal::CopiedJob))
 }
 
 /// Checks whether the volume of a Job exists, or a claim or volume of its runs. A run of no volume needs none.
