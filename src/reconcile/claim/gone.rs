@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::object::ObjectName;
 use flex_core::run::gate;
@@ -20,8 +19,6 @@ use crate::state::index::{Index, WorkItem};
 
 /// The delay before Jobs are looked at again while this process may be creating one of them.
 const CREATION_POLL: Duration = Duration::from_secs(2);
-/// The delay before Jobs are looked at again that a volume needs.
-const VOLUME_POLL: Duration = Duration::from_secs(5);
 
 /// Deletes the Jobs of a claim that is gone, by its name or that of its stand-in.
 pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
@@ -41,26 +38,20 @@ pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Req
     let of_claim: BTreeSet<String> = there.iter().flat_map(|claim| claim.volume_ids()).collect();
     let mut next = Requeue::Done;
     for id in ids.difference(&of_claim) {
-        next = match (next, remove_jobs(context, id).await?) {
-            (Requeue::After(before), Requeue::After(delay)) => Requeue::After(before.min(delay)),
-            (before, Requeue::Done) => before,
-            (_, delay) => delay,
-        };
+        if let Requeue::After(delay) = remove_jobs(context, id).await? {
+            next = Requeue::After(delay);
+        }
     }
     Ok(next)
 }
 
-/// Deletes the Jobs of an id that belongs to no claim, as the API has confirmed. Returns when to look again if one of
-/// them must stay for a while.
+/// Deletes the Jobs of an id that belongs to no claim, as the API has confirmed. Returns when to look again if this process may
+/// be creating one of them.
 pub(in crate::reconcile) async fn remove_jobs(context: &Context, id: &str) -> Result<Requeue, WriteError> {
     let jobs: Vec<Arc<Job>> = {
         let jobs = context.cluster.index().jobs_of(id).into_iter();
         jobs.filter(|job| job.is_for_claim() && !job.terminating).collect()
     };
-    let of_provision = jobs.iter().any(|job| job.run_labels.operation == Operation::Provision);
-    if of_provision && is_needed(context, id).await? {
-        return Ok(Requeue::After(VOLUME_POLL));
-    }
     {
         let index = context.cluster.index();
         // A watch may have shown the claim or its record meanwhile.
@@ -75,17 +66,6 @@ pub(in crate::reconcile) async fn remove_jobs(context: &Context, id: &str) -> Re
         context.remove_run(job).await?;
     }
     Ok(Requeue::Done)
-}
-
-/// Checks whether a volume of the id is to be deleted and was never adopted. Only the Jobs say by which recipe and on
-/// which node its storage is deleted, and whether it is the orchestrator's.
-async fn is_needed(context: &Context, id: &str) -> Result<bool, WriteError> {
-    let name = names::pv_name(id);
-    let cached = context.cluster.index().volume(&name);
-    if cached.is_some_and(|volume| volume.needs_evidence()) {
-        return Ok(true);
-    }
-    Ok(context.writes.read_volume(&name).await?.is_some_and(|volume| volume.needs_evidence()))
 }
 
 /// Checks whether this process may be creating a Job, or another one of the same run. Its record may follow.
@@ -185,12 +165,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_jobs_stay_while_a_volume_is_deleted_by_their_word() {
-        let with = |policy: ReclaimPolicy| {
-            let volume = Volume { reclaim_policy: policy, ..testing::volume(&claim(), "1Gi") };
-            |index: &mut Index| drop(index.change_volume(WatchChange::Apply(volume)))
-        };
-        assert_eq!(cleaned("a", with(ReclaimPolicy::Delete)).await, (vec![], Some(5)));
-        assert_eq!(cleaned("a", with(ReclaimPolicy::Retain)).await, all(), "nothing deletes it");
+    async fn no_volume_needs_the_jobs() {
+        let volume = Volume { reclaim_policy: ReclaimPolicy::Delete, ..testing::volume(&claim(), "1Gi") };
+        let with = |index: &mut Index| drop(index.change_volume(WatchChange::Apply(volume)));
+        assert_eq!(cleaned("a", with).await, all());
     }
 }

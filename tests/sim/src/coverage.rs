@@ -165,8 +165,6 @@ pub const UNREACHED: &[Unreached] = &[
     rare("content", "Restored", "a ready content must be lost and restored from a backup"),
     rare("content", "DeletedButRetained", "an admin must delete the content of a retained snapshot"),
     rare("content", "Unbound", "a content must be restored without the UID of its VolumeSnapshot, and not be ready"),
-    // Scheduling gates.
-    rare("gate", "JobIsEvidence", "a backup tool must restore a Job while its former volume waits for evidence"),
     // Late runs.
     rare(
         "late-run",

@@ -30,9 +30,6 @@ pub trait ClaimsAndVolumes {
 
     /// Returns a volume by its name.
     fn volume(&self, name: &str) -> Option<Arc<Volume>>;
-
-    /// Returns the volumes that name a claim, by annotation, claimRef or their own name.
-    fn volumes_of(&self, claim_uid: &str) -> Vec<Arc<Volume>>;
 }
 
 /// A cluster in which findings are searched.
@@ -118,13 +115,4 @@ impl<'a> Lookups<'a> {
             ended,
         }
     }
-
-    /// Checks whether a volume with this id or its name exists and is not adopted.
-    pub(super) fn has_unadopted_volume(&self, id: &str) -> bool {
-        self.objects.volumes_of(id).iter().any(|volume| !volume.is_adopted() && has_id_or_name(volume, id))
-    }
-}
-
-fn has_id_or_name(volume: &Volume, id: &str) -> bool {
-    volume.claim_uid.as_deref() == Some(id) || volume.name.strip_prefix(names::PV_PREFIX) == Some(id)
 }

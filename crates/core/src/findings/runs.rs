@@ -49,9 +49,6 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
     let id = job.run_labels.id.as_str();
     let claim = w.objects.claim_by_id(id);
     if !has_owner(w, job) {
-        if is_only_record(w, job) {
-            return None;
-        }
         let batch = !job.members.is_empty();
         let detail = match &job.volume {
             Some(volume) => format!("its volume {volume} does not exist"),
@@ -59,7 +56,7 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
             None => format!("no claim has the id {id}"),
         };
         let found = finding(FindingKind::JobWithoutOwner, detail).since(job.created);
-        // The storage that the run made is deleted first, and the Job says how.
+        // The orchestrator deletes the Job, unless it is creating it just now.
         if job.volume.is_none() && (batch || is_known(w, job)) {
             return (age > STUCK_AFTER).then_some(found);
         }
@@ -116,17 +113,7 @@ fn is_stalled(w: &Lookups<'_>, job: &Job) -> bool {
     let began = job.created.max(job.resumed);
     let late = job.deadline.is_some_and(|deadline| w.now - began > deadline.saturating_add(STALLED_AFTER));
     let has_pod = w.ended.contains_key(&(job.name.namespace.as_str(), job.name.name.as_str()));
-    late && job.suspended.is_none()
-        && !has_pod
-        && !is_only_record(w, job)
-        && !job.is_over
-        && !job.complete
-        && job.failed.is_none()
-}
-
-/// Checks whether the Job may be the only record of how a volume was made.
-fn is_only_record(w: &Lookups<'_>, job: &Job) -> bool {
-    job.ids().any(|id| w.has_unadopted_volume(id.as_str()))
+    late && job.suspended.is_none() && !has_pod && !job.is_over && !job.complete && job.failed.is_none()
 }
 
 /// Checks whether the recipe of the Job is stored.

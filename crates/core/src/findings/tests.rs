@@ -73,14 +73,6 @@ impl ClaimsAndVolumes for Objects {
     fn volume(&self, name: &str) -> Option<Arc<Volume>> {
         self.volumes.iter().find(|volume| volume.name == name).cloned()
     }
-
-    fn volumes_of(&self, claim_uid: &str) -> Vec<Arc<Volume>> {
-        let names_it = |volume: &&Arc<Volume>| {
-            let ids = [volume.claim_uid.as_deref(), volume.claim_ref_uid(), volume.name.strip_prefix(names::PV_PREFIX)];
-            ids.contains(&Some(claim_uid))
-        };
-        self.volumes.iter().filter(names_it).cloned().collect()
-    }
 }
 
 /// A cluster with a class, in which all objects are old.
@@ -383,7 +375,9 @@ fn jobs_without_a_purpose_are_orphans() {
         (v.adoption_mark, v.provenance) = (None, None);
     };
     let left = Cluster::new().volume(unadopted).job("provision", |job| job.recipe_version = recipe().version());
-    left.finds(FindingKind::VolumeNotAdopted, "never adopted", false);
+    assert_eq!(only(&left, FindingKind::VolumeNotAdopted).removal, None);
+    let found = only(&left, FindingKind::JobWithoutOwner);
+    assert!(found.removal.is_none() && found.detail.contains(UID), "the orchestrator deletes it: {found:#?}");
     // The label alone does not make a Job the orchestrator's.
     Cluster::new().job("", |_| ()).clean();
     Cluster::new().job("provision", |job| job.run_labels.id.clear()).clean();

@@ -1,7 +1,8 @@
 //! Late runs: snapshot runs whose snapshot is gone. The decision is a pure function of their Jobs and pods.
 //!
-//! A request to create a Job can arrive after its snapshot was cleaned up and deleted. Then the Job is the only record of
-//! what it stores. So the Job stays until that is deleted. What is left of claims that are gone has a record of its own
+//! Somebody can remove a content with its finalizer while the run for it is in progress. Then the Job is the only record of
+//! what it stores. So the Job stays until that is deleted. A Job whose request arrives late never begins
+//! ([`gate`](super::gate)), and what is left of claims that are gone has a record of its own
 //! ([`Record`](crate::model::record::Record)).
 //!
 //! The [rules](Rule) say when it takes which step.

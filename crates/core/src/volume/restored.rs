@@ -22,12 +22,6 @@ impl Volume {
         self.provenance.is_some() && !self.is_adopted()
     }
 
-    /// Checks whether the storage of the volume may be deleted on the word of Jobs: the volume was never adopted, and its
-    /// policy is Delete. Then a Job that somebody created again is the evidence that the storage must stay.
-    pub fn needs_evidence(&self) -> bool {
-        self.provenance.is_none() && !self.is_adopted() && self.reclaim_policy == ReclaimPolicy::Delete
-    }
-
     /// Returns the claim for which a restored volume without a claimRef is reserved. This is the former claim, or else
     /// a claim that cannot exist, so that no other claim of the class gets the volume. `namespace` is the
     /// orchestrator's own.

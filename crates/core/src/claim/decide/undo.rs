@@ -25,7 +25,7 @@ use crate::rules::Rule as _;
 pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
-        // A Job that outlives the claim would be a late run, whose storage is deleted, or it deletes the storage itself.
+        // A run that outlives the claim would make or delete what the admin has taken care of.
         let stop = end_runs(o, o.runs.jobs, now).filter(|stop| stop.step != Step::Nothing);
         if let Some(stop) = stop.or_else(|| end_deletion(o)) {
             return stop;
