@@ -2,7 +2,6 @@
 
 pub mod batches;
 pub mod gates;
-pub mod late;
 pub mod outages;
 pub mod pools;
 pub mod records;

@@ -354,9 +354,8 @@ impl History {
         };
         let lost = self.world.storage_keys().filter(|(_, node)| gone(node)).cloned();
         let kept = check::snapshots::retained(&self.store, &self.world);
-        let late = check::late::kept(&self.store, &self.world);
         let recorded = check::records::kept(&self.store, &self.world);
-        self.accepted_leaks.iter().cloned().chain(lost).chain(kept).chain(late).chain(recorded).collect()
+        self.accepted_leaks.iter().cloned().chain(lost).chain(kept).chain(recorded).collect()
     }
 
     /// Records storage that is left on purpose, because its deleted volume was to be retained. This includes volumes
