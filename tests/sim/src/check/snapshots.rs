@@ -17,7 +17,7 @@ fn is_ready(object: &Value) -> bool {
 }
 
 /// Returns the id of the stored snapshot of a content.
-pub(super) fn id(content: &Value) -> &str {
+fn id(content: &Value) -> &str {
     let names = |at| Some(text(content, at)).filter(|id| !id.is_empty());
     let of_name = || text(content, "/metadata/name").strip_prefix(names::CONTENT_PREFIX);
     let id = names("/spec/source/snapshotHandle").or_else(|| names("/spec/volumeSnapshotRef/uid"));

@@ -20,9 +20,7 @@ pub(super) fn settled(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(unmarked) = o.volumes.all.iter().find(|candidate| candidate.lacks_mark) {
         return Rule::MarkAdoptedVolume.step(Step::MarkAdopted { volume: unmarked.volume.name.clone() });
     }
-    // The last run goes last: it shows that the runs before it are not those of a claim that never had a volume.
-    let ended = o.runs.jobs.iter().filter(|job| job.is_over && !job.terminating);
-    match ended.min_by_key(|job| job.run_labels.attempt) {
+    match o.runs.jobs.iter().find(|job| job.is_over && !job.terminating) {
         Some(job) => Rule::RemoveEndedJob.step(Step::RemoveJob { job: job.name.clone() }),
         None => bound_to_pooled(o).unwrap_or_else(|| Rule::Settled.nothing()),
     }
