@@ -79,7 +79,7 @@ impl Execution<'_> {
                 start_delete(context, claim, observation, DueDeletion { attempt, node, on_any_node }).await
             }
             Step::MarkNodeClean { nodes_left } => self.mark_node_clean(&nodes_left).await,
-            Step::RemoveFinalizer => self.remove_finalizer().await,
+            Step::EndHold => self.end_hold().await,
         }
     }
 
@@ -298,7 +298,7 @@ impl Execution<'_> {
         }
     }
 
-    async fn remove_finalizer(self) -> Outcome {
+    async fn end_hold(self) -> Outcome {
         let (context, claim) = (self.context, self.claim);
         if claim.terminating && self.confirmed.volume.as_ref().is_some_and(|volume| is_unseen(context, volume)) {
             return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
@@ -344,7 +344,7 @@ fn count_bound(context: &Context, claim: &Claim, volume: &str, since: Duration) 
     }
 }
 
-/// Checks whether the removal of the finalizer failed because the terminating claim is gone.
+/// Checks whether the end of the hold failed because the terminating claim is gone.
 fn claim_is_gone(claim: &Claim, error: &WriteError) -> bool {
     claim.terminating && matches!(error, WriteError::NotFound { .. })
 }

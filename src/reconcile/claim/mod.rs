@@ -131,7 +131,7 @@ impl Reconcile for ClaimReconciler {
     }
 
     fn is_emitted_after_step(step: &Step, _: &NewEvent) -> bool {
-        matches!(step, Step::Stamp { .. } | Step::Bind { .. } | Step::BackfillStamp { .. } | Step::RemoveFinalizer)
+        matches!(step, Step::Stamp { .. } | Step::Bind { .. } | Step::BackfillStamp { .. } | Step::EndHold)
     }
 
     /// Checks whether an event is superfluous. The events of a fast batch are: in a burst, they would be a sixth of all

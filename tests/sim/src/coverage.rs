@@ -110,7 +110,7 @@ pub const UNREACHED: &[Unreached] = &[
     rare("claim", "AttributesUnavailable", "the VolumeAttributesClasses exist in all histories"),
     impossible("claim", "SelectedNodeForbidden", "no class has allowedTopologies"),
     rare("claim", "TooManyVolumesTaken", "other claims must take more volumes of one claim than a history has claims"),
-    rare("claim", "FinalizerLost", "no user removes the annotation by which a claim is held"),
+    rare("claim", "HoldLost", "no user removes the annotation by which a claim is held"),
     rare(
         "claim",
         "NoRoomOnRemovedNode",

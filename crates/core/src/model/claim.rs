@@ -182,7 +182,7 @@ impl Claim {
         self.data_source.as_ref().map_or("", DataSource::kind)
     }
 
-    /// Checks whether another orchestrator stamped the claim, and so owns it. Both use the same finalizer, but the
+    /// Checks whether another orchestrator stamped the claim, and so owns it. Both hold claims alike, but the
     /// other's Jobs and recipes are not known here.
     pub fn belongs_to_other_instance(&self, instance: &str) -> bool {
         self.own_stamp().is_some() && self.instance.as_deref().is_some_and(|other| other != instance)

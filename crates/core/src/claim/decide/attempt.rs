@@ -252,7 +252,7 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         );
     }
     if !claim.is_held() {
-        return end_older_runs(o, now).unwrap_or_else(|| confirm_then(o, restamp(o, class, Rule::FinalizerLost, now)));
+        return end_older_runs(o, now).unwrap_or_else(|| confirm_then(o, restamp(o, class, Rule::HoldLost, now)));
     }
     match &o.runs.state {
         RunState::NotCached if o.runs.recipe.is_none() => {

@@ -19,7 +19,7 @@ impl World {
             .0
     }
 
-    /// Removes the finalizer from the claim, and what the orchestrator keeps there until then.
+    /// Ends the hold of the claim, and removes what the orchestrator keeps there until then.
     fn unhold(&mut self) {
         self.claim.held = false;
         self.claim.nodes_with_storage.clear();
@@ -151,7 +151,7 @@ impl World {
                 }
                 self.claim.nodes_with_storage = nodes_left;
             }
-            Step::RemoveFinalizer => {
+            Step::EndHold => {
                 self.unhold();
                 return !self.claim.terminating;
             }

@@ -162,7 +162,7 @@ fn check(world: &World, decision: &Decision) {
         Step::RemoveJob { job } => check_removed_job(world, job),
         Step::StartDelete { attempt, node, on_any_node } => check_delete(world, *attempt, node.as_ref(), *on_any_node),
         Step::MarkNodeClean { nodes_left } => check_clean(world, nodes_left),
-        Step::RemoveFinalizer => check_end(world),
+        Step::EndHold => check_end(world),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Decisions about claims that need nothing more, or only lose their finalizer.
+//! Decisions about claims that need nothing more but the end of their hold.
 
 use flex_contract::reason;
 
@@ -11,12 +11,12 @@ use super::undo::{undo, without_finalizer};
 use super::waits::succeeded;
 use crate::rules::Rule as _;
 
-/// Decides about a claim that is bound, or terminating without the finalizer.
+/// Decides about a claim that is bound, or terminating and not held.
 pub(super) fn settled(o: &Observed<'_>, now: i64) -> Decision {
     if o.claim.is_held() {
-        return bound_with_finalizer(o, now);
+        return bound_and_held(o, now);
     }
-    // Somebody has removed the finalizer before the volume had its mark.
+    // Somebody has ended the hold before the volume had its mark.
     if let Some(unmarked) = o.volumes.all.iter().find(|candidate| candidate.lacks_mark) {
         return Rule::MarkAdoptedVolume.step(Step::MarkAdopted { volume: unmarked.volume.name.clone() });
     }
@@ -26,8 +26,8 @@ pub(super) fn settled(o: &Observed<'_>, now: i64) -> Decision {
     }
 }
 
-/// Decides about a bound claim that has the finalizer.
-fn bound_with_finalizer(o: &Observed<'_>, now: i64) -> Decision {
+/// Decides about a bound claim that is held.
+fn bound_and_held(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if let Some(done) = complete_pool_request(o) {
         return done;
@@ -46,7 +46,7 @@ fn bound_with_finalizer(o: &Observed<'_>, now: i64) -> Decision {
     }
     match adopt_unless_done(o, volume, Rule::AdoptBoundVolume) {
         // The PV controller bound the claim first.
-        None => succeeded(Rule::BoundClaimHeld, volume, Step::RemoveFinalizer),
+        None => succeeded(Rule::BoundClaimHeld, volume, Step::EndHold),
         Some(hindered) if hindered.step == Step::Nothing && claim.terminating && claim.abandoned => undo(o, now),
         Some(adopt) if adopt.step != Step::Nothing && cannot_add_finalizer(o, volume) => {
             if claim.terminating && claim.abandoned { undo(o, now) } else { without_finalizer(o, volume, now) }

@@ -66,7 +66,7 @@ fn a_bound_volume_without_recipe_is_reported_and_can_be_abandoned() {
         "cannot be adopted: the provisioner config of the attempt is not known any more",
     );
     world.claim.abandoned = true;
-    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::Abandoned), Step::EndHold);
 }
 
 #[test]
@@ -90,18 +90,18 @@ fn a_bound_volume_that_does_not_fit_is_quarantined() {
 #[test]
 fn a_claim_with_an_adopted_volume_loses_its_finalizer() {
     let mut world = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
-    assert_eq!(world.step(Rule::BoundClaimHeld), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::BoundClaimHeld), Step::EndHold);
     world.jobs = vec![job(1)];
     world.has_running_pods = true;
     assert_eq!(
         world.step(Rule::BoundClaimHeld),
-        Step::RemoveFinalizer,
+        Step::EndHold,
         "a bound claim owes nothing, whatever the image still does"
     );
     let retained = Volume { reclaim_policy: "Retain".into(), finalizers: vec![], ..adopted_volume() };
     assert_eq!(
         bound(with_volume(stamped(1), retained, &[]), &names::pv_name(UID)).step(Rule::BoundClaimHeld),
-        Step::RemoveFinalizer
+        Step::EndHold
     );
 }
 
@@ -136,7 +136,7 @@ fn a_claim_deletes_the_storage_of_a_bound_volume_without_finalizer() {
     world.rests(Rule::BoundVolumeTerminating);
     world.claim.finalizers.pop();
     world.volumes[0].0.reclaim_policy = flex_contract::policy::ReclaimPolicy::Retain;
-    assert_eq!(world.step(Rule::VolumeRetained), Step::RemoveFinalizer, "an admin keeps its storage");
+    assert_eq!(world.step(Rule::VolumeRetained), Step::EndHold, "an admin keeps its storage");
     world.volumes[0].0.reclaim_policy = flex_contract::policy::ReclaimPolicy::Delete;
     assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"));
     world.jobs = vec![job(1)];
@@ -144,7 +144,7 @@ fn a_claim_deletes_the_storage_of_a_bound_volume_without_finalizer() {
     world.claim.abandoned = true;
     assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1).name });
     world.jobs.clear();
-    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::Abandoned), Step::EndHold);
     world.claim.abandoned = false;
     (world.stamped_recipe, world.foreign, world.jobs) = (None, true, vec![]);
     world.waits(

@@ -120,7 +120,7 @@ fn a_volume_without_its_mark_is_bound_or_marked() {
     bare.claim.held = false;
     assert_eq!(bare.step(Rule::MarkAdoptedVolume), mark, "somebody removed the finalizer");
     world.lacks_mark = false;
-    assert_eq!(world.step(Rule::BoundClaimHeld), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::BoundClaimHeld), Step::EndHold);
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn a_claim_that_missed_its_batch_gets_its_own_run() {
 }
 
 #[test]
-fn an_attempt_without_the_finalizer_begins_anew() {
+fn an_attempt_of_a_claim_that_is_not_held_begins_anew() {
     let mut world = World { jobs: vec![job(1)], run: RunState::MayBeRunning, ..stamped(1) };
     world.claim.held = false;
     assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1).name });
@@ -301,7 +301,7 @@ fn an_attempt_without_the_finalizer_begins_anew() {
     assert_eq!(world.step(Rule::ConfirmNoVolumeBeforeAttempt), Step::ConfirmNoVolume);
     world.no_volume = true;
     assert_eq!(
-        world.step(Rule::FinalizerLost),
+        world.step(Rule::HoldLost),
         Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 0 }
     );
     world.class.recipe = Err("the config has errors".into());
@@ -387,7 +387,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     let mut leaving = with_volume(terminating(), taken_volume(), &["claimRef"]);
     assert!(matches!(leaving.step(Rule::TransferToOtherClaim), Step::TransferToOtherClaim { .. }));
     leaving.volumes = vec![(theirs, vec!["claimRef".into()])];
-    assert_eq!(leaving.step(Rule::TransferDone), Step::RemoveFinalizer);
+    assert_eq!(leaving.step(Rule::TransferDone), Step::EndHold);
 }
 
 #[test]

@@ -10,7 +10,7 @@ pub enum Step {
     /// Does nothing. The next event brings a new decision.
     #[default]
     Nothing,
-    /// Writes stamp and finalizer for an attempt.
+    /// Writes the stamp of an attempt, and holds the claim.
     Stamp {
         /// The number of the attempt.
         attempt: u32,
@@ -70,7 +70,7 @@ pub enum Step {
         /// The nodes as in [`Step::Adopt`].
         nodes: Vec<String>,
     },
-    /// Completes the binding of the claim to the volume, and removes the finalizer.
+    /// Completes the binding of the claim to the volume, and ends its hold.
     Bind {
         /// The name of the volume.
         volume: String,
@@ -122,13 +122,13 @@ pub enum Step {
         /// The run need not be on that node, because the node is gone.
         on_any_node: bool,
     },
-    /// Removes a clean node from the claim's list, and with the last node the finalizer.
+    /// Removes a clean node from the claim's list, and with the last node ends the hold.
     MarkNodeClean {
         /// The names of the nodes that remain.
         nodes_left: Vec<String>,
     },
-    /// Removes the finalizer.
-    RemoveFinalizer,
+    /// Ends the hold of the claim.
+    EndHold,
     /// Removes the finalizers that protect the claim for its copies. The API must show that none of them is in
     /// progress.
     UnprotectSource {

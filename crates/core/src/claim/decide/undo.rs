@@ -21,7 +21,7 @@ use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
 
-/// Decides about a claim that has the finalizer, and is terminating or has another volume.
+/// Decides about a claim that is held, and is terminating or has another volume.
 pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
@@ -30,13 +30,13 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
         if let Some(stop) = stop.or_else(|| end_deletion(o)) {
             return stop;
         }
-        return Rule::Abandoned.step(Step::RemoveFinalizer).with_warning(
+        return Rule::Abandoned.step(Step::EndHold).with_warning(
             reason::STORAGE_ABANDONED,
             "abandoned by annotation: the provisioner does not delete what an attempt left behind",
         );
     }
     // A pooled volume does not depend on its request, whatever the run that made it does now.
-    if let Some(done) = complete_pool_request(o).filter(|done| done.step == Step::RemoveFinalizer) {
+    if let Some(done) = complete_pool_request(o).filter(|done| done.step == Step::EndHold) {
         return done;
     }
     if let Some(failure) = failure_of_never_started(o, now) {
@@ -47,7 +47,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     }
     let volumes = || o.volumes.all.iter().map(|candidate| candidate.volume);
     if transferred(o).is_some() {
-        return Rule::TransferDone.step(Step::RemoveFinalizer);
+        return Rule::TransferDone.step(Step::EndHold);
     }
     if let Some(volume) = volumes().find(|volume| is_claimed_by_other(o, volume)) {
         return transfer_to_other(o, volume);
@@ -60,7 +60,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
         return Rule::ConfirmNoVolumeLeft.step(Step::ConfirmNoVolume);
     }
     if no_attempt_has_started(o) {
-        return Rule::NothingLeftBehind.step(Step::RemoveFinalizer);
+        return Rule::NothingLeftBehind.step(Step::EndHold);
     }
     if let Some(lost) = record_again(o) {
         return lost;
@@ -79,7 +79,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     };
     if let Some(why) = why {
         let message = format!("what its attempts may have left stays: {why}");
-        return Rule::LeftStorageRetained.step(Step::RemoveFinalizer).with_warning(reason::STORAGE_ABANDONED, message);
+        return Rule::LeftStorageRetained.step(Step::EndHold).with_warning(reason::STORAGE_ABANDONED, message);
     }
     match o.deletion.recipe {
         Some(recipe) => deleting(o, recipe, now),
@@ -103,17 +103,14 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
     if is_terminating_without_finalizer(volume) && volume.phase == VolumePhase::Bound && claim.terminating {
         // Kubernetes keeps the volume as long as its claim exists. One of the two must be released first.
         return match o.recipe_of_attempt() {
-            Some(recipe) if recipe.reclaim_policy != ReclaimPolicy::Delete => {
-                Rule::VolumeRetained.step(Step::RemoveFinalizer)
-            }
+            Some(recipe) if recipe.reclaim_policy != ReclaimPolicy::Delete => Rule::VolumeRetained.step(Step::EndHold),
             _ => without_finalizer(o, volume, now),
         };
     }
     if is_terminating_without_finalizer(volume) {
         return wait_for_end(volume);
     }
-    adopt_unless_done(o, volume, Rule::AdoptLeftVolume)
-        .unwrap_or_else(|| Rule::LeftVolumeAdopted.step(Step::RemoveFinalizer))
+    adopt_unless_done(o, volume, Rule::AdoptLeftVolume).unwrap_or_else(|| Rule::LeftVolumeAdopted.step(Step::EndHold))
 }
 
 /// Decides about a claim whose volume needs a finalizer and cannot get it any more. The volume vanishes with the claim,
@@ -125,7 +122,7 @@ pub(super) fn without_finalizer(o: &Observed<'_>, volume: &Volume, now: i64) -> 
         _ if !o.claim.terminating || others => Rule::BoundVolumeTerminating.nothing(),
         _ if volume.reclaim_policy != ReclaimPolicy::Delete => {
             let ending = end_runs(o, o.runs.jobs, now).or_else(|| end_deletion(o));
-            ending.unwrap_or_else(|| Rule::VolumeRetained.step(Step::RemoveFinalizer))
+            ending.unwrap_or_else(|| Rule::VolumeRetained.step(Step::EndHold))
         }
         Some(recipe) => end_runs(o, o.runs.jobs, now).unwrap_or_else(|| deleting(o, recipe, now)),
         None => cleanup_needs_recipe(o.claim),

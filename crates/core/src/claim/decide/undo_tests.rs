@@ -12,27 +12,27 @@ fn a_terminating_claim_without_attempts_needs_no_cleanup() {
 }
 
 #[test]
-fn an_abandoned_claim_loses_its_finalizer() {
+fn an_abandoned_claim_is_held_no_more() {
     let mut world = terminating();
     world.claim.abandoned = true;
     world.has_running_pods = true;
     let decision = world.decide_by(Rule::Abandoned, NOW);
-    assert_eq!(decision.step, Step::RemoveFinalizer, "also from a pod on a node that is lost");
+    assert_eq!(decision.step, Step::EndHold, "also from a pod on a node that is lost");
     assert!(decision.event.unwrap().message.contains("does not delete"));
     // Without its claim, the Job would be a late run, and its storage would be deleted.
     world.jobs = vec![Job { terminating: true, ..job(1) }, over(2)];
     assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: over(2).name });
     world.jobs.truncate(1);
-    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::Abandoned), Step::EndHold);
     // The pod of the delete run may still be opened.
     (world.delete_job, world.delete_run) = (Some(job(9)), RunState::MayBeRunning);
     assert_eq!(world.step(leftover(RunRule::RunNotWanted)), Step::RemoveJob { job: job(9).name });
     world.delete_job = Some(Job { terminating: true, ..job(9) });
-    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::Abandoned), Step::EndHold);
     world.delete_job = None;
     world.rests(leftover(RunRule::RunEnding));
     world.nodes_with_pods = vec!["lost".into()];
-    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::Abandoned), Step::EndHold);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_bound_volume_does_not_end_before_its_claim() {
     world.rests(Rule::BoundVolumeTerminating);
     let mut kept = with_volume(terminating(), protected, &[]);
     kept.stamped_recipe = Some(recipe_with(&[("reclaim-policy", "Retain")]));
-    assert_eq!(kept.step(Rule::VolumeRetained), Step::RemoveFinalizer, "its storage stays");
+    assert_eq!(kept.step(Rule::VolumeRetained), Step::EndHold, "its storage stays");
     kept.stamped_recipe = None;
     kept.class.recipe = Err("the config has errors".into());
     kept.waits(Rule::CleanupNeedsRecipe, "not known any more");
@@ -93,7 +93,7 @@ fn the_volume_of_a_terminating_claim_is_adopted_for_its_deletion() {
 
 #[test]
 fn an_adopted_volume_takes_over_the_cleanup() {
-    assert_eq!(with_volume(terminating(), adopted_volume(), &[]).step(Rule::LeftVolumeAdopted), Step::RemoveFinalizer);
+    assert_eq!(with_volume(terminating(), adopted_volume(), &[]).step(Rule::LeftVolumeAdopted), Step::EndHold);
 }
 
 #[test]
@@ -129,13 +129,10 @@ fn attempts_that_never_started_need_no_delete_run() {
         Some(LastFailure { unstarted_attempts, ..failure(Operation::Provision, 1, NOW, Reaction::Retry) })
     };
     world.claim.last_failure = idle(1);
-    assert_eq!(world.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::NothingLeftBehind), Step::EndHold);
     // A node that is gone has no storage of the claim.
     world.claim.nodes_with_storage = vec!["a".into()];
-    assert_eq!(
-        with_state("a", NodeState::NotFound, world.clone()).step(Rule::NothingLeftBehind),
-        Step::RemoveFinalizer
-    );
+    assert_eq!(with_state("a", NodeState::NotFound, world.clone()).step(Rule::NothingLeftBehind), Step::EndHold);
     assert_eq!(World { no_volume: false, ..world.clone() }.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     world.claim.last_failure = idle(0);
     assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "a"));
@@ -171,7 +168,7 @@ fn an_attempt_without_a_possible_job_needs_no_delete_run() {
     let started = |attempt, reaction| started_after(true, attempt, reaction);
     let mut world = World { no_volume: true, ..terminating() };
     world.claim.last_failure = Some(started(1, Reaction::Never));
-    assert_eq!(world.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::NothingLeftBehind), Step::EndHold);
     // A Job that a quota refuses now may have existed before.
     assert_eq!(started(1, Reaction::Retry).unstarted_attempts, 0);
     // Somebody may have removed the first Job of the attempt.
@@ -298,7 +295,7 @@ fn what_a_claim_that_is_gone_left_stays_if_its_class_keeps_storage() {
         world
     };
     let decision = gone("Retain").decide_by(Rule::LeftStorageRetained, NOW);
-    assert_eq!(decision.step, Step::RemoveFinalizer);
+    assert_eq!(decision.step, Step::EndHold);
     assert!(decision.event.unwrap().warning);
     assert_eq!(gone("Delete").step(leftover(RunRule::RunDue)), begin(1, "home"));
     let mut unused = gone("Retain");
@@ -307,7 +304,7 @@ fn what_a_claim_that_is_gone_left_stays_if_its_class_keeps_storage() {
     let unstarted = LastFailure { unstarted_attempts: 1, ..failure(Operation::Provision, 1, NOW, Reaction::Retry) };
     let mut nothing = gone("Retain");
     nothing.claim.last_failure = Some(unstarted);
-    assert_eq!(nothing.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
+    assert_eq!(nothing.step(Rule::NothingLeftBehind), Step::EndHold);
 }
 
 #[test]
@@ -324,7 +321,7 @@ fn nothing_is_left_behind_only_if_no_recorded_attempt_has_started() {
     let unstarted = LastFailure { unstarted_attempts: 1, ..failure(Operation::Provision, 1, NOW, Reaction::Retry) };
     let mut world = World { no_volume: true, ..terminating() };
     world.claim.last_failure = Some(unstarted);
-    assert_eq!(world.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::NothingLeftBehind), Step::EndHold);
     world.recorded.last = 3;
     assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"), "its stamp is younger than they are");
 }
