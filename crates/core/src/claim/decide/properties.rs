@@ -279,7 +279,6 @@ fn check_binding(world: &World, volume: &str) {
 
 fn check_delete(world: &World, attempt: u32, node: Option<&String>, on_any_node: bool) {
     let claim = &world.claim;
-    let bound_to_ours = world.is_bound_to(&names::pv_name(UID));
     let policies = [world.class.recipe.as_deref().ok(), world.stamped_recipe.as_ref()];
     let may = policies.iter().flatten().any(|recipe| recipe.node_gone == NodeGone::RunElsewhere);
     let is_gone = || node.is_some_and(|node| world.node_states.state(node) == NodeState::NotFound);
@@ -291,9 +290,7 @@ fn check_delete(world: &World, attempt: u32, node: Option<&String>, on_any_node:
         None => claim.nodes_with_storage.is_empty(),
     });
     for (volume, _) in &world.volumes {
-        let ours = volume.name == names::pv_name(UID);
-        let last = bound_to_ours || volume.phase == VolumePhase::Bound;
-        assert!(!ours || last && volume.terminating && !volume.has_finalizer(), "its volume would be deleted");
+        assert!(volume.name != names::pv_name(UID), "its volume would be deleted");
         assert!(volume.claim_ref_uid().is_none_or(|uid| uid == UID), "theft");
     }
 }

@@ -48,8 +48,8 @@ pub enum Rule {
     MarkAdoptedVolume,
     /// The claim is held and bound to a volume that is adopted. Ends the hold, and emits an event.
     BoundClaimHeld,
-    /// The claim is held and bound to a volume that cannot be adopted any more. Waits until the claim is terminating
-    /// and unused.
+    /// The claim is held and bound to a volume that cannot be adopted any more. Waits for the end of the claim, with which
+    /// the volume goes, too.
     BoundVolumeTerminating,
     /// The recipe of the attempt is not known any more: its volume cannot be adopted. Emits an event.
     AdoptionNeedsRecipe,

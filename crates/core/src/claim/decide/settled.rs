@@ -7,7 +7,7 @@ use super::observed::{Candidate, Observed};
 use super::pooled::{bound_to_pooled, complete_pool_request};
 use super::rule::{Decision, Rule};
 use super::step::Step;
-use super::undo::{undo, without_finalizer};
+use super::undo::undo;
 use super::waits::succeeded;
 use crate::rules::Rule as _;
 
@@ -49,7 +49,8 @@ fn bound_and_held(o: &Observed<'_>, now: i64) -> Decision {
         None => succeeded(Rule::BoundClaimHeld, volume, Step::EndHold),
         Some(hindered) if hindered.step == Step::Nothing && claim.terminating && claim.abandoned => undo(o, now),
         Some(adopt) if adopt.step != Step::Nothing && cannot_add_finalizer(o, volume) => {
-            if claim.terminating && claim.abandoned { undo(o, now) } else { without_finalizer(o, volume, now) }
+            // The end of the claim arrives as an event.
+            if claim.terminating && claim.abandoned { undo(o, now) } else { Rule::BoundVolumeTerminating.nothing() }
         }
         Some(adopt) => adopt,
     }

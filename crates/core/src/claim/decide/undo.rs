@@ -54,7 +54,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     }
     // A volume with another name is not the claim's: nothing could tell its delete run from that of the right volume.
     if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.volume_id())) {
-        return with_volume(o, volume, now);
+        return with_volume(o, volume);
     }
     if !o.confirmed.no_volume {
         return Rule::ConfirmNoVolumeLeft.step(Step::ConfirmNoVolume);
@@ -88,7 +88,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
 }
 
 /// Decides about a volume with the name of the claim's volume.
-fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
+fn with_volume(o: &Observed<'_>, volume: &Volume) -> Decision {
     let claim = o.claim;
     if !claim.may_own(volume) {
         return Rule::VolumeNameTaken.warn(
@@ -100,31 +100,14 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
             ),
         );
     }
-    if is_terminating_without_finalizer(volume) && volume.phase == VolumePhase::Bound && claim.terminating {
-        // Kubernetes keeps the volume as long as its claim exists. One of the two must be released first.
-        return match o.recipe_of_attempt() {
-            Some(recipe) if recipe.reclaim_policy != ReclaimPolicy::Delete => Rule::VolumeRetained.step(Step::EndHold),
-            _ => without_finalizer(o, volume, now),
+    if is_terminating_without_finalizer(volume) {
+        // It vanishes with its claim, and then nothing would tell that somebody keeps its storage.
+        let keeps = |recipe: &Recipe| recipe.reclaim_policy != ReclaimPolicy::Delete;
+        let is_kept = volume.reclaim_policy != ReclaimPolicy::Delete || o.recipe_of_attempt().is_some_and(keeps);
+        return match claim.terminating && volume.phase == VolumePhase::Bound && is_kept {
+            true => end_deletion(o).unwrap_or_else(|| Rule::VolumeRetained.step(Step::EndHold)),
+            false => wait_for_end(volume),
         };
     }
-    if is_terminating_without_finalizer(volume) {
-        return wait_for_end(volume);
-    }
     adopt_unless_done(o, volume, Rule::AdoptLeftVolume).unwrap_or_else(|| Rule::LeftVolumeAdopted.step(Step::EndHold))
-}
-
-/// Decides about a claim whose volume needs a finalizer and cannot get it any more. The volume vanishes with the claim,
-/// so its storage is deleted first, once no pod uses it, unless an admin has set the volume to Retain.
-pub(super) fn without_finalizer(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
-    let others = !o.claim.finalizers.is_empty();
-    match o.recipe_of_attempt() {
-        // The claim's deletion and the end of its use arrive as events.
-        _ if !o.claim.terminating || others => Rule::BoundVolumeTerminating.nothing(),
-        _ if volume.reclaim_policy != ReclaimPolicy::Delete => {
-            let ending = end_runs(o, o.runs.jobs, now).or_else(|| end_deletion(o));
-            ending.unwrap_or_else(|| Rule::VolumeRetained.step(Step::EndHold))
-        }
-        Some(recipe) => end_runs(o, o.runs.jobs, now).unwrap_or_else(|| deleting(o, recipe, now)),
-        None => cleanup_needs_recipe(o.claim),
-    }
 }

@@ -70,18 +70,22 @@ fn a_claim_waits_for_its_terminating_volume() {
 }
 
 #[test]
-fn a_bound_volume_does_not_end_before_its_claim() {
+fn a_bound_volume_without_finalizer_ends_with_its_claim() {
     let protected = Volume { phase: "Bound".into(), ..vanishing_volume() };
-    let mut world = with_volume(terminating(), protected.clone(), &[]);
-    assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"), "its storage goes first");
-    world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
-    world.rests(Rule::BoundVolumeTerminating);
-    let mut kept = with_volume(terminating(), protected, &[]);
-    kept.stamped_recipe = Some(recipe_with(&[("reclaim-policy", "Retain")]));
+    let is_awaited = |world: &World| world.waits(Rule::VolumeTerminating, "the claim waits until it is gone");
+    is_awaited(&with_volume(terminating(), protected.clone(), &[]));
+    let by_admin = Volume { reclaim_policy: "Retain".into(), ..protected.clone() };
+    let kept = with_volume(terminating(), by_admin.clone(), &[]);
     assert_eq!(kept.step(Rule::VolumeRetained), Step::EndHold, "its storage stays");
-    kept.stamped_recipe = None;
-    kept.class.recipe = Err("the config has errors".into());
-    kept.waits(Rule::CleanupNeedsRecipe, "not known any more");
+    let deleting = World { delete_run: RunState::MayBeRunning, delete_job: Some(over(9)), ..kept };
+    assert_eq!(deleting.step(leftover(RunRule::RunNotWanted)), Step::RemoveJob { job: over(9).name });
+    is_awaited(&with_volume(terminating(), Volume { phase: "Released".into(), ..by_admin }, &[]));
+    let mut of_class = with_volume(terminating(), protected, &[]);
+    of_class.stamped_recipe = Some(recipe_with(&[("reclaim-policy", "Retain")]));
+    assert_eq!(of_class.step(Rule::VolumeRetained), Step::EndHold);
+    of_class.stamped_recipe = None;
+    of_class.class.recipe = Err("the config has errors".into());
+    is_awaited(&of_class);
 }
 
 #[test]

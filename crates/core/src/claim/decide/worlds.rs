@@ -161,9 +161,6 @@ prop_compose! {
         let mut claim = new().claim;
         claim.terminating = terminating;
         claim.held = held;
-        if used {
-            claim.finalizers.push(names::CLAIM_PROTECTION.into());
-        }
         claim.bind_completed = completed && volume_name.is_some();
         claim.abandoned = abandoned;
         claim.stamp = stamp.map(|(uid, attempt, recipe)| Stamp {
@@ -174,6 +171,10 @@ prop_compose! {
         claim.selected_node = selected.map(str::to_owned);
         claim.volume_name = volume_name;
         claim.size = size;
+        // Without finalizers, a terminating claim is gone, and its stand-in is not bound.
+        if used || claim.terminating && claim.is_bound() {
+            claim.finalizers.push(names::CLAIM_PROTECTION.into());
+        }
         claim
     }
 }
