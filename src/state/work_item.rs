@@ -11,7 +11,7 @@ use crate::state::queue::{InLane, Lane};
 pub enum WorkItem {
     /// All provisioner configs.
     Configs,
-    /// A claim, or the late runs of a claim that does not exist any more.
+    /// A claim, or the Jobs of a claim that is gone.
     Claim(ObjectName),
     /// A volume.
     Volume(String),

@@ -472,8 +472,8 @@ async fn start_delete(
     }
 }
 
-/// Cleans up the Jobs of a content that is gone. A snapshot Job arrived late, because earlier ones were deleted with
-/// the content. Its stored snapshot is deleted.
+/// Cleans up the Jobs of a content that is gone. A snapshot Job is left if its request arrived late, so that nobody opens it,
+/// or if somebody has removed the content while its run was in progress: then its stored snapshot is deleted.
 async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let jobs = context.cluster.index().jobs_of_content(name);
     // The cache may be stale: the API is asked before a run is stopped.

@@ -19,7 +19,7 @@ fn an_abandoned_claim_is_held_no_more() {
     let decision = world.decide_by(Rule::Abandoned, NOW);
     assert_eq!(decision.step, Step::EndHold, "also from a pod on a node that is lost");
     assert!(decision.event.unwrap().message.contains("does not delete"));
-    // Without its claim, the Job would be a late run, and its storage would be deleted.
+    // Without its claim, the run would go on, and make what the admin has taken care of.
     world.jobs = vec![Job { terminating: true, ..job(1) }, over(2)];
     assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: over(2).name });
     world.jobs.truncate(1);
