@@ -50,7 +50,8 @@ fn of_volume(volume: &Volume) -> Option<Dependent> {
     let (why, remedy, is_in_progress) = if volume.terminating {
         ("it is terminating, and its storage would stay", "wait until the orchestrator has deleted it", true)
     } else if deletes && volume.phase.is_claim_gone() {
-        ("its storage is being deleted", "wait until the orchestrator has deleted it", true)
+        let remedy = "wait until the orchestrator has deleted it; if it does not, see `doctor`";
+        ("its storage is to be deleted", remedy, true)
     } else if volume.pool_hash().is_some() {
         (
             "it is pooled, and nobody would use or delete it",
@@ -178,7 +179,10 @@ mod tests {
         assert_eq!(remedies(&of(terminating)), ["wait until the orchestrator has deleted it"]);
         let released = Volume { phase: VolumePhase::Released, ..volume("Delete", true) };
         assert!(!can_be_retained(&released), "its deletion may be in progress");
-        assert_eq!(remedies(&of(released)), ["wait until the orchestrator has deleted it"]);
+        assert_eq!(
+            remedies(&of(released)),
+            ["wait until the orchestrator has deleted it; if it does not, see `doctor`"]
+        );
     }
 
     #[test]
