@@ -182,6 +182,10 @@ async fn a_volume_whose_claim_is_gone_before_its_adoption_is_deleted_on_the_node
     label(&ring, "n2", "x").await;
     makes_volume(&ring, &job, "x").await;
     ring.run().await;
+    // The stand-in for the claim adopts the volume, whose record names the node of the run.
+    let says = "its node affinity leads to node n2";
+    ring.event("", &names::pv_name(&id), reason::VOLUME_FAILED_DELETE, says).await;
+    label(&ring, "n2", "n2").await;
     deleted_on(&ring, &id, "n1").await;
 
     // The node is away when the volume appears, and comes back.
