@@ -99,6 +99,7 @@ impl Bug {
     pub fn prepare(self, profile: &mut Profile) {
         let Profile { classes, claims, actor_actions, pool, outages, .. } = profile;
         (*claims, *actor_actions, *pool, *outages) = (3, 12, None, false);
+        profile.left = None;
         match self {
             Bug::UnguardedWrites => {
                 *classes = vec!["script", "shared"];

@@ -68,6 +68,9 @@ pub struct Profile {
     pub each: Option<usize>,
     /// The most volumes of a class at one time; `None` for no quota.
     pub share: Option<usize>,
+    /// The most claims of one namespace and class that are gone while first attempts begin there; `None` for the limit that
+    /// users have.
+    pub left: Option<usize>,
     /// The classes of this history.
     pub classes: Vec<&'static str>,
     /// How often a watch, or a whole process, is paused.
@@ -153,6 +156,7 @@ impl Profile {
             most: *rng.pick(&[1, 2, 100]),
             each: None,
             share: None,
+            left: None,
             classes: Vec::new(),
             stalls: 0,
             lost_nodes: false,
@@ -244,6 +248,11 @@ impl Profile {
         self.records = rng.permille(200);
         if self.records {
             self.actor_actions += 3;
+        }
+        if rng.permille(150) {
+            self.left = Some(*rng.pick(&[1, 1, 2]));
+            self.claims = self.claims.max(2);
+            self.actor_actions += 2;
         }
         self
     }

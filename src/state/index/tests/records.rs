@@ -158,3 +158,43 @@ fn a_record_that_is_being_deleted_counts_no_more() {
     index.apply_record(held_by_others);
     assert!(index.claim_by_id(&a.uid).is_none());
 }
+
+#[test]
+fn first_attempts_wait_until_less_is_left_of_claims_that_are_gone() {
+    let mut index = index();
+    let known = config(&[]);
+    index.change_config(WatchChange::Apply(known.clone()));
+    index.set_most_left(2);
+    let waits = shared_claim("team", "waits", false);
+    let of_others = [
+        shared_claim("other", "waits", false),
+        Claim { class: Some("other".into()), ..shared_claim("team", "other", false) },
+    ];
+    for claim in of_others.iter().chain([&waits]) {
+        index.change_claim(WatchChange::Apply(claim.clone()));
+    }
+    let item = |claim: &Claim| WorkItem::Claim(claim.name.clone());
+    let wakes_it = |woken: &[WorkItem]| {
+        assert!(of_others.iter().all(|other| !woken.contains(&item(other))), "{woken:?}");
+        woken.contains(&item(&waits))
+    };
+    let on = |node: &str, claim: &str| Claim { nodes_with_storage: vec![node.into()], ..held(claim) };
+    let both = [on("n1", "a"), on("n2", "b")];
+    let node = |name: &str| Node { name: name.into(), labels: Default::default(), reachable: true, taints: vec![] };
+    index.change_node(WatchChange::Apply(node("n1")));
+    index.record_answered(record(&both, "", 5));
+    assert_eq!(index.left_refusal(&waits), None, "node n2 is gone");
+    index.change_node(WatchChange::Apply(node("n2")));
+    assert!(index.left_refusal(&waits).is_some_and(|why| why.contains("attempts for 2 deleted claims")));
+    assert!(of_others.iter().all(|other| index.left_refusal(other).is_none()));
+    let away = Node { reachable: false, ..node("n2") };
+    assert!(wakes_it(&index.change_node(WatchChange::Apply(away))) && index.left_refusal(&waits).is_none());
+    index.change_node(WatchChange::Apply(node("n2")));
+    assert!(wakes_it(&index.change_config(WatchChange::Delete(known.name.clone()))));
+    assert_eq!(index.left_refusal(&waits), None, "their config is gone");
+    index.change_config(WatchChange::Apply(known));
+    assert!(index.left_refusal(&waits).is_some());
+    assert!(wakes_it(&index.record_answered(record(&both, &both[0].uid, 6))), "one is settled");
+    assert_eq!(index.left_refusal(&waits), None);
+    assert!(!wakes_it(&index.record_answered(record(&both, "uid-team-a,uid-team-b", 7))), "it has not waited");
+}

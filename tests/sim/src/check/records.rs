@@ -37,6 +37,16 @@ pub fn check_end(store: &Store) -> Vec<(Guarantee, String)> {
     wrong
 }
 
+/// Counts what is left of claims of the same namespace and class that are gone. What waits for a node that is gone does not count.
+pub fn left_beside(store: &Store, claim: &Value) -> usize {
+    let place = |claim: &Value| {
+        (text(claim, "/metadata/namespace").to_owned(), text(claim, "/spec/storageClassName").to_owned())
+    };
+    let is_there = |node: &str| node.is_empty() || store.get(Kind::Node, &ObjectName::new("", node)).is_some();
+    let counts = |gone: &&Value| place(gone) == place(claim) && annotation(gone, names::NODES).split(',').all(is_there);
+    records::gone(store).iter().filter(counts).count()
+}
+
 /// Checks the end of a process whose watches have shown everything: it knows of no claim that is gone, unless a record
 /// names it. `stand_ins` are the UIDs of those that it knows.
 pub fn stand_ins(store: &Store, replica: usize, stand_ins: &[String]) -> Option<String> {

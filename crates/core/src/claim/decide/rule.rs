@@ -138,6 +138,9 @@ pub enum Rule {
     /// Another claim of this name is gone, and what its attempts left is being deleted. Emits an event, and waits: a path may
     /// come from the name.
     NamesakeNotUndone,
+    /// Many claims of the same namespace and class are gone, and what their attempts may have left is not deleted yet. Emits an
+    /// event, and waits until there are fewer.
+    TooMuchLeft,
     /// No node takes a run for the claim. Emits an event.
     NoNodeForRun,
     /// The revision of the class's recipe is not stored yet. Waits for it.
