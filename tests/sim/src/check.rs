@@ -360,7 +360,7 @@ pub fn check_end(
         let phase = text(claim, "/status/phase");
         let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")));
         let is_of_namespace = |copy: &Value| text(copy, "/metadata/namespace") == name.namespace;
-        let kept = || records::any_held(store, |copy| is_of_namespace(copy) && is_clone_of(copy, name));
+        let kept = || records::any_copy(store, |copy| is_of_namespace(copy) && is_clone_of(copy, name));
         if is_deleting(claim) && !kept() {
             wrong(Guarantee::Stuck, format!("claim {name} is not deleted"));
         } else if !is_deleting(claim)

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Guarantee, is_bound, waits_for_other_claim};
 use crate::actors::KEPT;
 use crate::records::{self, is_held};
-use crate::store::{Change, Kind, Store, annotation, is_deleting, text, uid};
+use crate::store::{Change, Kind, Store, annotation, document, is_deleting, text, uid};
 use crate::world::{StorageKey, World};
 
 /// Returns whether a live claim is held, or a claim is gone that a record names, for which this holds.
@@ -35,6 +35,18 @@ pub fn check_end(store: &Store) -> Vec<(Guarantee, String)> {
         }
     }
     wrong
+}
+
+/// Returns whether a claim is held that still needs its source, and for which this holds: the claim is there, or its first delete
+/// run has not failed, and waits for no node that is gone.
+pub fn any_copy(store: &Store, of: impl Fn(&Value) -> bool) -> bool {
+    let is_there = |node: &str| node.is_empty() || store.get(Kind::Node, &ObjectName::new("", node)).is_some();
+    let needs_it = |copy: &Value| {
+        records::claim(store, uid(copy)).is_some()
+            || document(copy, names::FAILURE)["operation"] != "delete"
+                && annotation(copy, names::NODES).split(',').all(is_there)
+    };
+    any_held(store, |copy| of(copy) && needs_it(copy))
 }
 
 /// Counts what is left of claims of the same namespace and class that are gone. What waits for a node that is gone does not count.
