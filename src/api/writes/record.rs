@@ -78,7 +78,8 @@ impl Writes {
         };
         let uid = created.uid.unwrap_or_default();
         let version = created.resource_version.unwrap_or_default();
-        let annotations = json!({ names::ARMED: uid, names::JOB_REQUESTED: now, names::SETTLED: null });
+        let annotations = json!({ names::ARMED: uid, names::JOB_REQUESTED: now, names::SETTLED: null,
+            names::KEPT: null });
         let body = patch(&uid, &version, json!({ "annotations": annotations }), json!({}));
         let armed = DiscardReply(self.revisions()).patch_with_metadata(&name, &params(), body).await;
         let armed = armed.map_err(WriteError::of(what(&name)))?;
@@ -143,12 +144,22 @@ impl Writes {
     }
 
     async fn try_settle(&self, record: &Record, uids: &BTreeSet<String>) -> Result<()> {
-        let (name, uid, version) = (&record.name.name, &record.uid, &record.resource_version);
         let Some(settled) = record.settled_with(uids) else { return self.delete_record(record).await };
         let mut annotations = json!({ names::SETTLED: settled });
         for uid in uids.iter().filter(|uid| record.has_note(uid)) {
             annotations[format!("{}{uid}", names::GONE_CLAIM)] = Value::Null;
         }
+        self.annotate(record, &annotations).await
+    }
+
+    /// Records that somebody may keep what attempts for a claim have made, as it was observed.
+    pub async fn keep(&self, record: &Record, uid: &str) -> Result<()> {
+        self.annotate(record, &json!({ names::KEPT: record.kept_with(uid) })).await
+    }
+
+    /// Writes annotations on a record, as it was observed.
+    async fn annotate(&self, record: &Record, annotations: &Value) -> Result<()> {
+        let (name, uid, version) = (&record.name.name, &record.uid, &record.resource_version);
         let body = patch(uid, version, json!({ "annotations": annotations }), json!({}));
         let patched = DiscardReply(self.revisions()).patch_with_metadata(name, &params(), body).await;
         let patched = patched.map_err(WriteError::of(what(name)))?;

@@ -135,7 +135,8 @@ impl Reconcile for ClaimReconciler {
     }
 
     fn is_emitted_after_step(step: &Step, _: &NewEvent) -> bool {
-        matches!(step, Step::Stamp { .. } | Step::Bind { .. } | Step::BackfillStamp { .. } | Step::RemoveFinalizer)
+        let writes = matches!(step, Step::Stamp { .. } | Step::Bind { .. } | Step::BackfillStamp { .. });
+        writes || matches!(step, Step::RemoveFinalizer | Step::Keep)
     }
 
     /// Checks whether an event is superfluous. The events of a fast batch are: in a burst, they would be a sixth of all

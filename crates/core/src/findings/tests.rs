@@ -123,6 +123,7 @@ impl Cluster {
                 nodes: vec![],
                 recipes: [recipe().effective_config.hash()].into(),
                 unused: vec![],
+                kept: vec![],
                 deep: true,
             },
             Objects::default(),

@@ -198,3 +198,29 @@ fn first_attempts_wait_until_less_is_left_of_claims_that_are_gone() {
     assert_eq!(index.left_refusal(&waits), None);
     assert!(!wakes_it(&index.record_answered(record(&both, "uid-team-a,uid-team-b", 7))), "it has not waited");
 }
+
+#[test]
+fn what_somebody_may_keep_has_no_stand_in_and_stays_recorded_until_it_is_abandoned() {
+    let mut index = index();
+    let both = ["a", "b"].map(held);
+    let with = |annotations: Value, version: u32| {
+        let mut all = json!({ names::ARMED: "r", names::KEPT: "uid-team-a,uid-team-b" });
+        all.as_object_mut().unwrap().extend(annotations.as_object().unwrap().clone());
+        let before = record(&both, "", 5);
+        let metadata = json!({
+            "namespace": "own", "name": before.name.name, "uid": "r", "annotations": all,
+            "resourceVersion": version.to_string(),
+        });
+        before.with_metadata(&serde_json::from_value(metadata).unwrap()).unwrap()
+    };
+    index.record_answered(record(&both, "", 5));
+    assert!(index.claim_by_id(&both[0].uid).is_some() && index.kept_records().next().is_none());
+    let woken = index.record_answered(with(json!({}), 6));
+    assert!(woken.contains(&WorkItem::Claim(both[0].name.clone())), "a namesake may wait: {woken:?}");
+    assert!(both.iter().all(|claim| index.claim_by_id(&claim.uid).is_none()));
+    assert_eq!(index.kept_records().count(), 1);
+    let observed = |index: &Index| index.observe_record(&with(json!({}), 6).name.name).unwrap().1;
+    assert_eq!((observed(&index).settled.len(), observed(&index).left), (0, 2));
+    index.record_answered(with(json!({ names::ABANDON: "uid-team-b" }), 7));
+    assert_eq!((observed(&index).settled, observed(&index).left), (["uid-team-b".to_owned()].into(), 2));
+}

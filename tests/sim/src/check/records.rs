@@ -29,7 +29,8 @@ pub fn check_end(store: &Store) -> Vec<(Guarantee, String)> {
             Some((_, claim)) => is_held(claim) || !is_bound(claim),
             None => waits_for_other_claim(store, &records::stand_in(record, recorded)),
         };
-        if !records::unsettled(record).any(is_needed) {
+        let says_more = records::unsettled(record).next().is_some() || records::kept(record).next().is_none();
+        if says_more && !records::unsettled(record).any(is_needed) {
             let whom: Vec<&str> = records::unsettled(record).map(uid).collect();
             wrong.push((Guarantee::Stuck, format!("record {name} is left, for {whom:?}, which do not need it")));
         }
@@ -83,12 +84,13 @@ pub fn note_missed(store: &Store, world: &mut World, from: usize) {
     world.missed.extend(recorded.map(str::to_owned));
 }
 
-/// Returns the storage that stays on purpose, with a warning: the class of its claim keeps storage, and a process has not seen
-/// the claim to its end. So somebody may have had the volume.
+/// Returns the storage that stays on purpose: the class of its claim keeps storage, and a process has not seen the claim to its end.
+/// So somebody may have had the volume, and a record must say so.
 pub fn kept<'s>(store: &'s Store, world: &'s World) -> impl Iterator<Item = StorageKey> + use<'s> {
     let claims = store.log(Kind::Claim).iter().map(|change| &change.object);
     let retained = claims.filter(|claim| text(claim, "/spec/storageClassName") == KEPT).map(|claim| uid(claim));
-    let ids: BTreeSet<&str> = retained.filter(|of| world.missed.contains(*of)).collect();
+    let told: BTreeSet<&str> = records::all(store).flat_map(|(_, record)| records::kept(record)).map(uid).collect();
+    let ids: BTreeSet<&str> = retained.filter(|of| world.missed.contains(*of) && told.contains(of)).collect();
     world.backend.iter().filter(move |(id, _)| ids.iter().any(|of| id.starts_with(of))).cloned()
 }
 

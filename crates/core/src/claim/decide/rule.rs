@@ -84,9 +84,12 @@ pub enum Rule {
     ConfirmNoVolumeLeft,
     /// The claim is terminating, and no container of any attempt has run. Removes the finalizer: nothing can be left.
     NothingLeftBehind,
-    /// The claim is gone and has no volume, and somebody may keep its storage: a watch has shown a retained volume, or the class
-    /// keeps storage and no watch has shown that nobody had the volume. Emits an event, and forgets the claim.
+    /// The claim is gone and has no volume, and a watch has shown the end of a retained volume of it. Emits an event, and forgets
+    /// the claim.
     LeftStorageRetained,
+    /// The claim is gone and has no volume, its class keeps storage, and no watch has shown that nobody had a volume. Emits an
+    /// event, and marks the record, which a finding names until an admin abandons it.
+    LeftStorageUnknown,
     /// An attempt may have left storage, and its recipe is not known any more. Emits an event.
     CleanupNeedsRecipe,
     /// A rule about a run that makes the volume, or deletes what attempts may have left.
