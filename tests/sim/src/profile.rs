@@ -30,6 +30,10 @@ pub struct Profile {
     pub dying: u32,
     /// How often a run fails.
     pub bad_image: u32,
+    /// Whether each of these runs says that there is no room for the volume, so that the next attempt may be on another node.
+    pub no_room: bool,
+    /// Whether runs read their sources for long.
+    pub slow_reads: bool,
     /// How often a request gets an error, and is not carried out.
     pub refused: u32,
     /// How often a request is carried out, and its answer is lost.
@@ -137,6 +141,8 @@ impl Profile {
             kill,
             dying: 500,
             bad_image,
+            no_room: false,
+            slow_reads: false,
             refused,
             lost_answer,
             late,

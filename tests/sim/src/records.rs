@@ -97,3 +97,10 @@ pub fn without_claim(store: &Store) -> Option<ObjectName> {
 pub fn needed_by(store: &Store, of: &str) -> Option<ObjectName> {
     all(store).find(|(_, record)| unsettled(record).any(|recorded| uid(recorded) == of)).map(|(name, _)| name.clone())
 }
+
+/// Returns a record that counts, and whose name another one had that was deleted.
+pub fn armed_in_place_of_another(store: &Store) -> Option<ObjectName> {
+    let gone = || store.log(Kind::Revision).iter().filter(|change| change.gone);
+    let had = |name: &ObjectName, of: &str| gone().any(|change| change.name == *name && uid(&change.object) != of);
+    all(store).find(|(name, record)| is_armed(record) && had(name, uid(record))).map(|(name, _)| name.clone())
+}
