@@ -61,7 +61,7 @@ impl Context {
     pub(super) async fn keep(&self, claim: &Claim) -> Result<(), WriteError> {
         let (uid, records) = (&claim.uid, self.cluster.index().unsettled_records_of(&claim.uid));
         for (at, record) in records.iter().enumerate() {
-            let mut newer = records[at..].iter().skip(1);
+            let mut newer = records.iter().skip(at + 1);
             match newer.any(|newer| newer.replaces(record, uid)) {
                 true => self.writes.settle(record, &BTreeSet::from([uid.clone()])).await?,
                 false => self.writes.keep(record, uid).await?,

@@ -173,10 +173,10 @@ fn first_attempts_wait_until_less_is_left_of_claims_that_are_gone() {
     for claim in of_others.iter().chain([&waits]) {
         index.change_claim(WatchChange::Apply(claim.clone()));
     }
-    let item = |claim: &Claim| WorkItem::Claim(claim.name.clone());
-    let wakes_it = |woken: &[WorkItem]| {
-        assert!(of_others.iter().all(|other| !woken.contains(&item(other))), "{woken:?}");
-        woken.contains(&item(&waits))
+    let wakes = |woken: &[WorkItem], claim: &Claim| woken.contains(&WorkItem::Claim(claim.name.clone()));
+    let wakes_it_alone = |woken: &[WorkItem]| {
+        assert!(of_others.iter().all(|other| !wakes(woken, other)), "{woken:?}");
+        wakes(woken, &waits)
     };
     let on = |node: &str, claim: &str| Claim { nodes_with_storage: vec![node.into()], ..held(claim) };
     let both = [on("n1", "a"), on("n2", "b")];
@@ -187,16 +187,18 @@ fn first_attempts_wait_until_less_is_left_of_claims_that_are_gone() {
     index.change_node(WatchChange::Apply(node("n2")));
     assert!(index.left_refusal(&waits).is_some_and(|why| why.contains("attempts for 2 deleted claims")));
     assert!(of_others.iter().all(|other| index.left_refusal(other).is_none()));
-    let away = Node { reachable: false, ..node("n2") };
-    assert!(wakes_it(&index.change_node(WatchChange::Apply(away))) && index.left_refusal(&waits).is_none());
+    index.change_node(WatchChange::Apply(Node { reachable: false, ..node("n2") }));
+    assert_eq!(index.left_refusal(&waits), None, "it does not answer");
     index.change_node(WatchChange::Apply(node("n2")));
-    assert!(wakes_it(&index.change_config(WatchChange::Delete(known.name.clone()))));
+    assert!(wakes_it_alone(&index.change_node(WatchChange::Delete(ObjectName::new("", "n2")))));
+    index.change_node(WatchChange::Apply(node("n2")));
+    assert!(wakes(&index.change_config(WatchChange::Delete(known.name.clone())), &waits));
     assert_eq!(index.left_refusal(&waits), None, "their config is gone");
     index.change_config(WatchChange::Apply(known));
     assert!(index.left_refusal(&waits).is_some());
-    assert!(wakes_it(&index.record_answered(record(&both, &both[0].uid, 6))), "one is settled");
+    assert!(wakes_it_alone(&index.record_answered(record(&both, &both[0].uid, 6))), "one is settled");
     assert_eq!(index.left_refusal(&waits), None);
-    assert!(!wakes_it(&index.record_answered(record(&both, "uid-team-a,uid-team-b", 7))), "it has not waited");
+    assert!(!wakes_it_alone(&index.record_answered(record(&both, "uid-team-a,uid-team-b", 7))), "it has not waited");
 }
 
 #[test]
