@@ -131,15 +131,21 @@ impl Writes {
     /// Records that these claims need a record no more, as it was observed. The last one takes the record with it.
     pub async fn settle(&self, record: &Record, uids: &BTreeSet<String>) -> Result<()> {
         match self.try_settle(record, uids).await {
-            // A note of another claim may have changed the record.
-            Err(WriteError::Conflict(_)) => {
-                let Some(newer) = self.read_record(&record.name.name).await? else { return Ok(()) };
-                match newer.uid == record.uid && newer.armed_at() == record.armed_at() {
-                    true => self.try_settle(&newer, uids).await,
-                    false => Err(WriteError::Conflict(what(&record.name.name))),
-                }
-            }
+            Err(WriteError::Conflict(_)) => match self.read_again(record).await? {
+                Some(newer) => self.try_settle(&newer, uids).await,
+                None => Ok(()),
+            },
             settled => settled,
+        }
+    }
+
+    /// Reads a record again that has changed; `None` if it is gone. A note of another claim may have changed it.
+    async fn read_again(&self, record: &Record) -> Result<Option<Record>> {
+        let newer = self.read_record(&record.name.name).await?;
+        let is_same = |newer: &Record| newer.uid == record.uid && newer.armed_at() == record.armed_at();
+        match newer.as_ref().is_none_or(is_same) {
+            true => Ok(newer),
+            false => Err(WriteError::Conflict(what(&record.name.name))),
         }
     }
 
@@ -154,7 +160,14 @@ impl Writes {
 
     /// Records that somebody may keep what attempts for a claim have made, as it was observed.
     pub async fn keep(&self, record: &Record, uid: &str) -> Result<()> {
-        self.annotate(record, &json!({ names::KEPT: record.kept_with(uid) })).await
+        let kept = |record: &Record| json!({ names::KEPT: record.kept_with(uid) });
+        match self.annotate(record, &kept(record)).await {
+            Err(WriteError::Conflict(_)) => match self.read_again(record).await? {
+                Some(newer) => self.annotate(&newer, &kept(&newer)).await,
+                None => Ok(()),
+            },
+            written => written,
+        }
     }
 
     /// Writes annotations on a record, as it was observed.
