@@ -61,7 +61,7 @@ LAYERS = {
         work_item
         cache configs expectations fair_queue outages slot_request
         facts kept_scripts members open_batch records removed_jobs revisions unmarked unseen_writes
-        batches quota slots sync_probes
+        batches left quota slots sync_probes
         pools quota_waiters
         index
         searched

@@ -208,6 +208,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                 quota_refusal: None,
                 has_pending_charge: false,
                 has_namesake: false,
+                left_refusal: None,
                 attributes_error: None,
             },
             nodes: Nodes {

@@ -192,6 +192,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
             quota_refusal: None,
             has_pending_charge: false,
             has_namesake: false,
+            left_refusal: None,
             attributes_error: None,
         },
         nodes: Nodes {

@@ -56,6 +56,20 @@ impl Context {
         Ok(true)
     }
 
+    /// Marks the records of a claim that is gone, because somebody may keep what its attempts have made. Settles those that newer
+    /// ones replace.
+    pub(super) async fn keep(&self, claim: &Claim) -> Result<(), WriteError> {
+        let (uid, records) = (&claim.uid, self.cluster.index().unsettled_records_of(&claim.uid));
+        for (at, record) in records.iter().enumerate() {
+            let mut newer = records.iter().skip(at + 1);
+            match newer.any(|newer| newer.replaces(record, uid)) {
+                true => self.writes.settle(record, &BTreeSet::from([uid.clone()])).await?,
+                false => self.writes.keep(record, uid).await?,
+            }
+        }
+        Ok(())
+    }
+
     /// Records that nobody needs the records of an id any more: its volume ends, or somebody keeps it.
     pub(super) async fn settle_id(&self, id: &str) -> Result<(), WriteError> {
         let (uid, records) = {
@@ -131,5 +145,22 @@ mod tests {
         assert_eq!(stand_in().own_stamp().unwrap().recipe_version, "own/c@a");
         assert!(context.settle_undone(&stand_in()).await.unwrap());
         assert_eq!(asked.lock().unwrap().last(), Some(&deleted(&all[0])));
+    }
+
+    /// A finding names the records that are left.
+    #[tokio::test]
+    async fn only_the_records_that_say_more_than_newer_ones_are_marked() {
+        let (context, asked) = context(String::new());
+        let of = |attempt| testing::record(&stamped(|stamp| Stamp { attempt, ..stamp }));
+        let all = [of(1), of(2)];
+        for record in &all {
+            context.cluster.update(|index| index.record_answered(record.clone()));
+        }
+        let stand_in = context.cluster.index().claim_by_id("uid-team-a").unwrap();
+        assert!(context.keep(&stand_in).await.is_err(), "the record is gone");
+        let asks = |verb, record: &Record| {
+            format!("{verb} /apis/apps/v1/namespaces/own/controllerrevisions/{}", record.name.name)
+        };
+        assert_eq!(*asked.lock().unwrap(), [asks("DELETE", &all[0]), asks("PATCH", &all[1])]);
     }
 }

@@ -5,13 +5,14 @@
 //! unless it owns it or gets it as an argument.
 //!
 //! - `index/objects.rs`, `index/runs.rs`, `index/others.rs`, `index/classes.rs`: the changes that watches report.
-//! - `index/gates.rs`: the scheduling gates of runs.
+//! - `index/gates.rs`: the scheduling gates of runs. `index/left.rs`: what is left of claims that are gone.
 //! - `index/wake.rs`: the items that each change wakes. `index/related.rs`: the items that are related to an object.
 //! - `index/read.rs`: the data that reconcilers observe. Nothing in it can change the state.
 //! - `index/writes.rs`: the records that reconcilers make of their own steps.
 
 mod classes;
 mod gates;
+mod left;
 mod objects;
 mod others;
 mod read;
@@ -38,6 +39,7 @@ pub use crate::state::batches::{AttemptToBatch, BatchEntry, ClosedBatch, Deletio
 pub use crate::state::expectations::EXPECTATION_TIMEOUT;
 use crate::state::facts::Facts;
 use crate::state::kept_scripts::KeptScripts;
+use crate::state::left::Left;
 use crate::state::members::Members;
 use crate::state::pools::Pools;
 pub use crate::state::pools::{PoolObservation, UnknownPool};
@@ -75,6 +77,8 @@ pub struct Index {
     quota: QuotaLedger,
     /// The items that reached a quota.
     quota_waiters: QuotaWaiters,
+    /// What attempts for claims that are gone may have left.
+    left: Left,
     /// The stock of pools, and its assignment.
     pools: Pools,
     /// The volumes that the PV controller has seen.
@@ -107,6 +111,7 @@ impl Index {
             members: Members::default(),
             quota: QuotaLedger::default(),
             quota_waiters: QuotaWaiters::default(),
+            left: Left::default(),
             pools: Pools::default(),
             sync_probes: SyncProbes::default(),
             unmarked: Unmarked::default(),

@@ -12,6 +12,7 @@ mod fair_queue;
 mod id;
 pub mod index;
 mod kept_scripts;
+mod left;
 mod members;
 mod open_batch;
 mod outages;

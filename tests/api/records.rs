@@ -292,3 +292,32 @@ async fn an_admin_can_abandon_what_a_claim_that_is_gone_has_left() {
     ring.forget_failed_jobs().await;
     ring.nothing_left().await;
 }
+
+/// Somebody may have had the volume meanwhile, and keeps its storage without an object.
+#[tokio::test]
+async fn what_a_claim_that_was_deleted_unseen_may_have_left_is_a_finding_if_its_class_keeps_storage() {
+    let mut ring = Ring::start().await;
+    ring.config("c", "c", &[("reclaim-policy", "Retain")]).await;
+    let id = uid(&ring.claim("a", "c").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    let record = ring.recorded("a").await.name_any();
+    ring.kill().await;
+    deleted_at_once(&ring, "a").await;
+    ring.pod_ends(&job, 75, "busy").await;
+    ring.run().await;
+    ring.event(OWN, &record, reason::STORAGE_ABANDONED, &format!("look on the backend for storage of the id {id}"))
+        .await;
+    until("a finding names the record", || async {
+        let (_, report) = doctor(&ring, ADMIN, &[]);
+        let is_found = found(&report).contains(&("storage-kept".to_owned(), record.clone()));
+        if is_found { Ok(()) } else { unexpected(report) }
+    })
+    .await;
+    let (_, left) = ring.command(&["uninstall"]).await;
+    assert!(left.contains(&record) && left.contains("storage of deleted claims may be left"), "{left}");
+    assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty());
+    ring.abandon("a").await;
+    ring.no_records().await;
+    ring.forget_failed_jobs().await;
+    ring.nothing_left().await;
+}

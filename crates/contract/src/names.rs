@@ -135,6 +135,8 @@ pub const HELD: &str = "flex-provisioner.io/held";
 pub const ARMED: &str = "flex-provisioner.io/armed";
 /// On records of runs: the UIDs of the claims that need the record no more, comma-separated.
 pub const SETTLED: &str = "flex-provisioner.io/settled";
+/// On records of runs: the UIDs of the claims that are gone and whose class keeps what their attempts may have made, comma-separated.
+pub const KEPT: &str = "flex-provisioner.io/kept";
 /// On records of runs: what is noted of a claim that is gone, as JSON: annotations with their values. The UID of the claim
 /// follows.
 pub const GONE_CLAIM: &str = "flex-provisioner.io/gone-";

@@ -25,6 +25,9 @@ pub const CLAIM: usize = 32 * 1024;
 pub const VOLUME: usize = 32 * 1024;
 /// The number of nodes on which attempts for one claim may have left storage.
 pub const NODES: usize = 100;
+/// The number of claims of one namespace and class that are gone while what their attempts may have left is not deleted. With so
+/// many, no first attempt begins for others.
+pub const LEFT: usize = 100;
 /// One problem with a config.
 pub const PROBLEM: usize = 1024;
 /// All problems with a config.

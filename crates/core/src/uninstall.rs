@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
+use crate::model::record::Record;
 use crate::model::snapshot::Content;
 use crate::model::volume::Volume;
 use crate::run::view::Job;
@@ -42,6 +43,22 @@ pub fn dependents(volumes: &[Volume], claims: &[Claim], contents: &[Content], jo
     found.extend(jobs.iter().filter(|job| !job.is_over).map(of_job));
     found.sort();
     found
+}
+
+/// Returns the record as an object that still needs the orchestrator, if it is all that says what somebody may keep.
+pub fn kept_of(record: &Record) -> Option<Dependent> {
+    let claims: Vec<String> = record.kept().map(|claim| claim.name.to_string()).collect();
+    let how = "see `storage-kept` of `doctor`, and let go of the record";
+    (!claims.is_empty()).then(|| Dependent {
+        kind: ObjectRef::RECORD,
+        name: record.name.to_string(),
+        why: format!(
+            "only it says that storage of deleted claims may be left, which their class keeps: {}",
+            claims.join(", ")
+        ),
+        remedy: how.to_owned(),
+        is_in_progress: false,
+    })
 }
 
 fn of_volume(volume: &Volume) -> Option<Dependent> {
@@ -211,6 +228,21 @@ mod tests {
         let found = dependents(&[], &[claim(true).stand_in(record, "7")], &[], &[]);
         assert_eq!((found[0].kind, found[0].name.as_str()), ("ControllerRevision", "flex/flex-record-provision-u-1"));
         assert!(found[0].is_in_progress && found[0].why.contains("deleted claim team/data"), "{found:?}");
+    }
+
+    #[test]
+    fn a_record_of_what_somebody_may_keep_needs_the_orchestrator() {
+        let data = Record::data([claim(true)].iter());
+        let of = |kept: &str| {
+            let annotations = json!({ names::ARMED: "r", names::KEPT: kept });
+            let metadata =
+                json!({ "namespace": "flex", "name": "flex-record-j", "uid": "r", "annotations": annotations });
+            kept_of(&Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap())
+        };
+        let found = of("u").unwrap();
+        assert_eq!((found.kind, found.name.as_str()), ("ControllerRevision", "flex/flex-record-j"));
+        assert!(!found.is_in_progress && found.why.ends_with("class keeps: team/data"), "{found:?}");
+        assert_eq!(of(""), None);
     }
 
     #[test]

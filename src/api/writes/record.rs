@@ -78,7 +78,8 @@ impl Writes {
         };
         let uid = created.uid.unwrap_or_default();
         let version = created.resource_version.unwrap_or_default();
-        let annotations = json!({ names::ARMED: uid, names::JOB_REQUESTED: now, names::SETTLED: null });
+        let annotations = json!({ names::ARMED: uid, names::JOB_REQUESTED: now, names::SETTLED: null,
+            names::KEPT: null });
         let body = patch(&uid, &version, json!({ "annotations": annotations }), json!({}));
         let armed = DiscardReply(self.revisions()).patch_with_metadata(&name, &params(), body).await;
         let armed = armed.map_err(WriteError::of(what(&name)))?;
@@ -130,25 +131,48 @@ impl Writes {
     /// Records that these claims need a record no more, as it was observed. The last one takes the record with it.
     pub async fn settle(&self, record: &Record, uids: &BTreeSet<String>) -> Result<()> {
         match self.try_settle(record, uids).await {
-            // A note of another claim may have changed the record.
-            Err(WriteError::Conflict(_)) => {
-                let Some(newer) = self.read_record(&record.name.name).await? else { return Ok(()) };
-                match newer.uid == record.uid && newer.armed_at() == record.armed_at() {
-                    true => self.try_settle(&newer, uids).await,
-                    false => Err(WriteError::Conflict(what(&record.name.name))),
-                }
-            }
+            Err(WriteError::Conflict(_)) => match self.read_again(record).await? {
+                Some(newer) => self.try_settle(&newer, uids).await,
+                None => Ok(()),
+            },
             settled => settled,
         }
     }
 
+    /// Reads a record again that has changed; `None` if it is gone. A note of another claim may have changed it.
+    async fn read_again(&self, record: &Record) -> Result<Option<Record>> {
+        let newer = self.read_record(&record.name.name).await?;
+        let is_same = |newer: &Record| newer.uid == record.uid && newer.armed_at() == record.armed_at();
+        match newer.as_ref().is_none_or(is_same) {
+            true => Ok(newer),
+            false => Err(WriteError::Conflict(what(&record.name.name))),
+        }
+    }
+
     async fn try_settle(&self, record: &Record, uids: &BTreeSet<String>) -> Result<()> {
-        let (name, uid, version) = (&record.name.name, &record.uid, &record.resource_version);
         let Some(settled) = record.settled_with(uids) else { return self.delete_record(record).await };
         let mut annotations = json!({ names::SETTLED: settled });
         for uid in uids.iter().filter(|uid| record.has_note(uid)) {
             annotations[format!("{}{uid}", names::GONE_CLAIM)] = Value::Null;
         }
+        self.annotate(record, &annotations).await
+    }
+
+    /// Records that somebody may keep what attempts for a claim have made, as it was observed.
+    pub async fn keep(&self, record: &Record, uid: &str) -> Result<()> {
+        let kept = |record: &Record| json!({ names::KEPT: record.kept_with(uid) });
+        match self.annotate(record, &kept(record)).await {
+            Err(WriteError::Conflict(_)) => match self.read_again(record).await? {
+                Some(newer) => self.annotate(&newer, &kept(&newer)).await,
+                None => Ok(()),
+            },
+            written => written,
+        }
+    }
+
+    /// Writes annotations on a record, as it was observed.
+    async fn annotate(&self, record: &Record, annotations: &Value) -> Result<()> {
+        let (name, uid, version) = (&record.name.name, &record.uid, &record.resource_version);
         let body = patch(uid, version, json!({ "annotations": annotations }), json!({}));
         let patched = DiscardReply(self.revisions()).patch_with_metadata(name, &params(), body).await;
         let patched = patched.map_err(WriteError::of(what(name)))?;

@@ -80,6 +80,7 @@ impl Execution<'_> {
             }
             Step::MarkNodeClean { nodes_left } => self.mark_node_clean(&nodes_left).await,
             Step::EndHold => self.end_hold().await,
+            Step::Keep => self.keep().await,
         }
     }
 
@@ -296,6 +297,11 @@ impl Execution<'_> {
             Err(error) if !claim_is_gone(self.claim, &error) => Err(error),
             _ => Ok(StepOutcome::End(Requeue::Done)),
         }
+    }
+
+    async fn keep(self) -> Outcome {
+        self.context.keep(self.claim).await?;
+        Ok(StepOutcome::End(Requeue::Done))
     }
 
     async fn end_hold(self) -> Outcome {

@@ -33,6 +33,7 @@ use self::outcome::{RETRY_SOON, StepOutcome};
 use self::served::served_class;
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::data_source;
 use crate::reconcile::drive::{Reconcile, ReplayedDecision, decided, drive};
 use crate::state::index::WorkItem;
 
@@ -48,6 +49,9 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
     }
     if claim.is_stand_in() && !is_gone(context, &claim).await? {
         return Ok(Requeue::After(RETRY_SOON));
+    }
+    if claim.is_stand_in() {
+        data_source::requeue_source(context, &claim);
     }
     if claim.belongs_to_other_instance(&context.identity.instance) {
         return Ok(Requeue::Done);
@@ -131,7 +135,8 @@ impl Reconcile for ClaimReconciler {
     }
 
     fn is_emitted_after_step(step: &Step, _: &NewEvent) -> bool {
-        matches!(step, Step::Stamp { .. } | Step::Bind { .. } | Step::BackfillStamp { .. } | Step::EndHold)
+        let writes = matches!(step, Step::Stamp { .. } | Step::Bind { .. } | Step::BackfillStamp { .. });
+        writes || matches!(step, Step::EndHold | Step::Keep)
     }
 
     /// Checks whether an event is superfluous. The events of a fast batch are: in a burst, they would be a sixth of all

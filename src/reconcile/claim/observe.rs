@@ -111,6 +111,8 @@ pub(super) struct OwnedPreconditions {
     pub has_pending_charge: bool,
     /// What the attempts for an earlier claim of this name left is being deleted.
     pub has_namesake: bool,
+    /// The reason why no first attempt may begin, because too much is left of claims that are gone.
+    pub left_refusal: Option<String>,
     /// The attributes that the claim requests, or the reason why it cannot have them.
     pub attributes: Result<Attributes, String>,
 }
@@ -396,6 +398,7 @@ impl ObservationBuilder<'_> {
             quota_refusal: current.filter(|_| !claim.terminating).and_then(|recipe| index.quota_refusal(claim, recipe)),
             has_pending_charge: index.has_pending_charge(&claim.uid),
             has_namesake: claim.own_stamp().is_none() && index.has_namesake(claim),
+            left_refusal: claim.own_stamp().is_none().then(|| index.left_refusal(claim)).flatten(),
             attributes,
         }
     }

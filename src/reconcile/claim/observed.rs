@@ -59,6 +59,7 @@ pub(super) fn observed<T>(
             quota_refusal: observation.preconditions.quota_refusal.as_deref(),
             has_pending_charge: observation.preconditions.has_pending_charge,
             has_namesake: observation.preconditions.has_namesake,
+            left_refusal: observation.preconditions.left_refusal.as_deref(),
             attributes_error: observation.preconditions.attributes.as_ref().err().map(String::as_str),
         },
         nodes: Nodes {

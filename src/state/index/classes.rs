@@ -40,7 +40,7 @@ impl Index {
     /// Applies a change of a provisioner ConfigMap.
     pub fn change_config(&mut self, change: WatchChange<Config>) -> Vec<WorkItem> {
         let news = self.facts.configs.change_config(change, self.facts.now());
-        self.decide_classes(news)
+        [self.decide_classes(news), self.with_less_left()].concat()
     }
 
     /// Applies a change of a ServiceAccount.

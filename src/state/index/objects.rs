@@ -85,10 +85,14 @@ impl Index {
         }
         freed.quota = self.quota.on_claim(changed, facts);
         let ready = self.pools.on_claim(changed, facts);
-        match &changed.now {
+        let mut items = match &changed.now {
             Some(now) => self.woken_by_claim(changed.before.as_deref(), now, &freed),
             None => self.woken_by_gone_claim(claim, &ready, &freed),
+        };
+        if claim.is_stand_in() {
+            items.extend(self.change_left(changed));
         }
+        items
     }
 
     /// Returns the keys of a claim's labels and annotations that an image may get. The configs of its class and of its

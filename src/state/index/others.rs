@@ -20,13 +20,15 @@ impl Index {
             WatchChange::Apply(node) => {
                 let name = node.name.clone();
                 match nodes.apply(node) {
-                    true => [self.count_on_node(&name), self.woken_by_node(&name, true)].concat(),
+                    true => {
+                        [self.count_on_node(&name), self.woken_by_node(&name, true), self.with_less_left()].concat()
+                    }
                     false => Vec::new(),
                 }
             }
             WatchChange::Delete(name) => {
                 nodes.remove(&name.name);
-                [self.count_on_node(&name.name), self.woken_by_node(&name.name, false)].concat()
+                [self.count_on_node(&name.name), self.woken_by_node(&name.name, false), self.with_less_left()].concat()
             }
             WatchChange::Retain(all) => {
                 let missing = all.missing_unscoped(nodes.names());

@@ -78,6 +78,11 @@ impl Index {
         self.records.all()
     }
 
+    /// Returns the records of what somebody may keep.
+    pub fn kept_records(&self) -> impl Iterator<Item = &Arc<Record>> {
+        self.records.all().filter(|record| record.kept().next().is_some())
+    }
+
     /// Checks whether somebody else has deleted a record that a claim needed.
     pub fn has_lost_record(&self, uid: &str) -> bool {
         self.records.has_lost(uid)
@@ -147,11 +152,13 @@ impl Index {
                 || self.records.is_replaced(&record, uid)
                 || claim.is_some_and(|claim| is_settled(&claim))
         });
+        let kept: BTreeSet<String> = record.kept().map(|claim| claim.uid.clone()).collect();
+        let abandoned = kept.iter().filter(|uid| record.is_abandoned(uid));
         let observed = Observed {
             armed: record.armed,
             in_creation: self.records.is_in_creation(name),
-            settled: done.cloned().collect(),
-            left: unsettled.len(),
+            settled: done.chain(abandoned).cloned().collect(),
+            left: unsettled.len() + kept.len(),
             unreadable: record.unreadable(),
         };
         Some((record, observed))

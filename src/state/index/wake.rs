@@ -10,7 +10,7 @@
 //! | a volume | itself; the claims that it names, with their copies and snapshots; its pool; sync probes; capacity |
 //! | a sync probe | the sync probes; the claims of the volumes that are synced by it |
 //! | a Job, a pod, a warning about one | the items of the run |
-//! | a record of a run | itself; the stand-ins of its claims that are gone |
+//! | a record of a run, a stand-in | itself; the stand-ins of its claims; the claims that waited until less was left |
 //! | a Job or a pod, while a pod of the Job has our scheduling gate, or had it to the end of its time | the gate |
 //! | the end of a run | the items whose turn is next, and open batches of its kind |
 //! | a node | the items that depend on it or may wait for it; who gets the slots of lost runs; capacity; pools |

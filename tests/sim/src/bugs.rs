@@ -31,7 +31,7 @@ pub enum Bug {
     CopiedRecordCounts,
     /// A record is deleted as soon as one of its claims is gone.
     RecordGoneEarly,
-    /// A record is deleted in whatever version it is.
+    /// The deletion of a record arrives again, and deletes another one of its name.
     UnguardedRecordEnd,
     /// The finalizer on volumes is never written.
     NoVolumeFinalizer,
@@ -99,6 +99,7 @@ impl Bug {
     pub fn prepare(self, profile: &mut Profile) {
         let Profile { classes, claims, actor_actions, pool, outages, .. } = profile;
         (*claims, *actor_actions, *pool, *outages) = (3, 12, None, false);
+        profile.left = None;
         match self {
             Bug::UnguardedWrites => {
                 *classes = vec!["script", "shared"];
@@ -118,39 +119,59 @@ impl Bug {
                 profile.speed = [10; ACTIONS];
                 profile.speed[Action::Watch as usize] = 3;
             }
-            Bug::NoNodes | Bug::NoAffinity => {
+            Bug::NoAffinity => {
                 *classes = vec!["local"];
                 profile.bad_image = 500;
+            }
+            // What a claim that is gone left is in the records of all its attempts. So the bug harms a claim alone whose volume is
+            // made on another node than the storage that an earlier attempt left.
+            Bug::NoNodes => {
+                *classes = vec!["local"];
+                (profile.bad_image, profile.no_room) = (500, true);
             }
             Bug::NoVolumeFinalizer | Bug::EarlyRelease | Bug::EarlyRemoval => profile.bad_image = 500,
             Bug::RecordGoneEarly => {
                 *classes = vec!["shared"];
                 profile.bad_image = 500;
             }
-            // The copy counts when an admin has deleted a retained volume, and kept its storage.
+            // The copy counts when an admin has set a volume to Retain, and has deleted it to keep its storage. A class that keeps
+            // storage would not show it: what a claim left that was deleted unseen is never deleted there.
             Bug::CopiedRecordCounts => {
-                *classes = vec!["kept"];
+                *classes = vec!["shared"];
                 *actor_actions = 24;
                 (profile.records, profile.volumes, profile.share) = (true, true, None);
                 (profile.bad_image, profile.kill, profile.in_place, profile.nodes) = (0, 0, false, false);
                 (profile.restores, profile.manual_removals, profile.others, profile.swaps) =
                     (false, false, false, false);
+                (profile.configs, profile.typos, profile.vendor, profile.snapshots) = (false, false, false, false);
             }
-            // The creation of a record is repeated, while the deletion of its first form is under way.
+            // A record that was not armed is deleted, and created again for the same attempt.
             Bug::UnguardedRecordEnd => {
                 *classes = vec!["shared"];
-                (profile.late, profile.lost_answer, profile.refused, profile.crashes) = (150, 150, 0, 2);
+                (profile.late, profile.lost_answer, profile.refused, profile.crashes) = (0, 0, 150, 0);
                 (profile.bad_image, profile.kill, profile.typos, profile.nodes) = (0, 0, false, false);
             }
+            // The Jobs of single attempts have the same names for both processes. A batch is known to the process alone that has
+            // stamped its members.
             Bug::NoFence => {
-                *classes = vec!["shared", "script"];
+                *classes = vec!["shared"];
+                profile.make_batches(3);
                 (profile.replicas, profile.old_leader_continues) = (2, true);
                 (profile.stalls, profile.handovers, profile.bad_image) = (6, 4, 300);
+                (profile.manual_removals, profile.nodes, profile.swaps, profile.vendor) = (false, false, false, false);
+                (profile.configs, profile.volumes, profile.share, profile.restores) = (false, false, None, false);
             }
             Bug::NewestVersion => {
                 (profile.configs, profile.bad_image) = (true, 300);
             }
-            Bug::SourceLetGo | Bug::EarlyContentRelease | Bug::EmptyRestore => {
+            // A claim is deleted between two runs of its snapshot. The second reads it while its storage is deleted.
+            Bug::SourceLetGo => {
+                *classes = vec!["shared"];
+                *actor_actions = 18;
+                profile.make_snapshots();
+                (profile.bad_image, profile.slow_reads, profile.snapshot_controller) = (500, true, false);
+            }
+            Bug::EarlyContentRelease | Bug::EmptyRestore => {
                 *classes = vec!["shared"];
                 profile.make_snapshots();
                 profile.bad_image = if self == Bug::EmptyRestore { 0 } else { 300 };
@@ -236,8 +257,9 @@ impl Bug {
             }
             (Bug::BackgroundDeletion, Verb::Delete, Kind::Job) => body["propagationPolicy"] = json!("Background"),
             (Bug::NoNodes, Verb::Patch, Kind::Claim) if body["metadata"]["annotations"].is_object() => {
-                let nodes = &mut body["metadata"]["annotations"][names::NODES];
-                if let Some(last) = nodes.as_str().and_then(|nodes| nodes.rsplit(',').next()).map(str::to_owned) {
+                if let Some(nodes) = body["metadata"]["annotations"].get_mut(names::NODES)
+                    && let Some(last) = nodes.as_str().and_then(|nodes| nodes.rsplit(',').next()).map(str::to_owned)
+                {
                     *nodes = json!(last);
                 }
             }
@@ -269,9 +291,9 @@ impl Bug {
                     store.remove(Kind::Revision, &name);
                 }
             }
-            (Bug::UnguardedRecordEnd, Verb::Delete, Kind::Revision) => {
-                if let Some(wanted) = body["preconditions"].as_object_mut() {
-                    wanted.remove("resourceVersion");
+            (Bug::UnguardedRecordEnd, ..) => {
+                if let Some(name) = records::armed_in_place_of_another(store) {
+                    store.remove(Kind::Revision, &name);
                 }
             }
             (Bug::EarlyRemoval, Verb::Create, Kind::Job) if is_delete(body) => {

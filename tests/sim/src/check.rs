@@ -359,7 +359,7 @@ pub fn check_end(
         let phase = text(claim, "/status/phase");
         let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")));
         let is_of_namespace = |copy: &Value| text(copy, "/metadata/namespace") == name.namespace;
-        let kept = || records::any_held(store, |copy| is_of_namespace(copy) && is_clone_of(copy, name));
+        let kept = || records::any_copy(store, |copy| is_of_namespace(copy) && is_clone_of(copy, name));
         if is_deleting(claim) && !kept() {
             wrong(Guarantee::Stuck, format!("claim {name} is not deleted"));
         } else if !is_deleting(claim)
@@ -367,6 +367,7 @@ pub fn check_end(
             && !waits_for_source(store, world, name, claim)
             && !waits_for_other_claim(store, claim)
             && !waits_for_quota(store, world, claim)
+            && !(world.left.is_some_and(|most| records::left_beside(store, claim) >= most) && !has_begun(claim))
         {
             wrong(Guarantee::Stuck, format!("claim {name} is {phase}"));
         } else if is_bound(claim)

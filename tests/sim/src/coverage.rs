@@ -106,6 +106,11 @@ pub const UNREACHED: &[Unreached] = &[
     impossible("claim", "LeftToPopulator", "no claim has a data source of another kind"),
     rare("volume", "RestoredTerminating", "somebody must delete a restored volume for which no admin has vouched"),
     rare("claim", "RecordLost", "nobody deletes the record of a claim that exists"),
+    rare(
+        "claim",
+        "LeftStorageRetained",
+        "an admin must delete a retained volume that was bound before its adoption, while its claim is gone",
+    ),
     rare("claim", "ClaimRefused", "users create claims that their classes can serve"),
     rare("claim", "AttributesUnavailable", "the VolumeAttributesClasses exist in all histories"),
     impossible("claim", "SelectedNodeForbidden", "no class has allowedTopologies"),

@@ -33,10 +33,21 @@ pub fn claims(record: &Value) -> impl Iterator<Item = &Value> {
 
 /// Lists the claims that need a record.
 pub fn unsettled(record: &Value) -> impl Iterator<Item = &Value> {
-    let is_settled =
-        move |claim: &Value| annotation(record, names::SETTLED).split(',').any(|settled| settled == uid(claim));
+    let is_done = move |claim: &Value| is_in(record, names::SETTLED, claim) || is_in(record, names::KEPT, claim);
     let is_armed = is_armed(record);
-    claims(record).filter(move |claim| is_armed && !is_settled(claim))
+    claims(record).filter(move |claim| is_armed && !is_done(claim))
+}
+
+/// Lists the claims of which a record says that somebody may keep what their attempts have made.
+pub fn kept(record: &Value) -> impl Iterator<Item = &Value> {
+    let is_kept = move |claim: &Value| is_in(record, names::KEPT, claim) && !is_in(record, names::SETTLED, claim);
+    let is_armed = is_armed(record);
+    claims(record).filter(move |claim| is_armed && is_kept(claim))
+}
+
+/// Returns whether an annotation of a record lists a claim.
+fn is_in(record: &Value, key: &str, claim: &Value) -> bool {
+    annotation(record, key).split(',').any(|listed| listed == uid(claim))
 }
 
 /// Returns the claim with this UID, if it exists.
@@ -85,4 +96,11 @@ pub fn without_claim(store: &Store) -> Option<ObjectName> {
 /// Returns the record that a claim, or what is left of it, needs.
 pub fn needed_by(store: &Store, of: &str) -> Option<ObjectName> {
     all(store).find(|(_, record)| unsettled(record).any(|recorded| uid(recorded) == of)).map(|(name, _)| name.clone())
+}
+
+/// Returns a record that counts, and whose name another one had that was deleted.
+pub fn armed_in_place_of_another(store: &Store) -> Option<ObjectName> {
+    let gone = || store.log(Kind::Revision).iter().filter(|change| change.gone);
+    let had = |name: &ObjectName, of: &str| gone().any(|change| change.name == *name && uid(&change.object) != of);
+    all(store).find(|(name, record)| is_armed(record) && had(name, uid(record))).map(|(name, _)| name.clone())
 }

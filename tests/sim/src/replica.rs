@@ -106,6 +106,11 @@ impl Replica {
         }
     }
 
+    /// Sets how many claims of one namespace and class may be gone while first attempts begin there.
+    pub fn set_most_left(&self, most: usize) {
+        self.context.cluster.index_mut().set_most_left(most);
+    }
+
     /// Ends the process, whatever it does.
     pub fn kill(self) {
         self.events.abort();

@@ -82,6 +82,8 @@ pub struct World {
     pub changed: bool,
     /// The most volumes that a class may have at one time; `None` for no quota.
     pub share: Option<usize>,
+    /// The most claims of one namespace and class that are gone while first attempts begin there.
+    pub left: Option<usize>,
     /// The size of each class's pool.
     pub pools: BTreeMap<String, usize>,
     /// Whether the backend is down, so that each run fails.
@@ -117,7 +119,7 @@ fn condition(job: &mut Value, kind: &str, reason: &str, now: &str) {
 impl World {
     /// Builds an empty world, with the quota of a class and its pools.
     pub fn new(profile: &Profile, pools: BTreeMap<String, usize>) -> Self {
-        World { share: profile.share, pools, is_down: profile.outages, ..World::default() }
+        World { share: profile.share, left: profile.left, pools, is_down: profile.outages, ..World::default() }
     }
 
     /// Reconciles an object in the role of its controller.

@@ -8,6 +8,7 @@
 pub mod backend;
 mod claims;
 mod finding;
+mod kept;
 mod kind;
 mod nodes;
 mod observation;
@@ -37,6 +38,7 @@ pub fn find(searched: Searched<'_>, now: i64) -> Vec<Finding> {
     findings.extend(objects.claims().filter_map(|claim| claims::claim(&world, &claim)));
     findings.extend(snapshot.contents.iter().filter_map(|content| snapshots::content(&world, content)));
     findings.extend(snapshots::finalizers(&world));
+    findings.extend(snapshot.kept.iter().filter_map(|record| kept::kept(record)));
     sort(&mut findings);
     findings
 }

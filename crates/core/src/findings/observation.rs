@@ -7,6 +7,7 @@ use flex_contract::names;
 
 use crate::config::classes::{Classes, Identity};
 use crate::model::claim::Claim;
+use crate::model::record::Record;
 use crate::model::snapshot::{Content, Snapshot};
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
@@ -64,6 +65,8 @@ pub struct ClusterObservation {
     pub recipes: HashSet<String>,
     /// The hashes of revisions to which no object refers.
     pub unused: Vec<String>,
+    /// The records that say what somebody may keep.
+    pub kept: Vec<Arc<Record>>,
     /// Checks also the provenance of each volume and each finalizer. Takes long with thousands of objects.
     pub deep: bool,
 }

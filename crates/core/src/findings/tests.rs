@@ -115,6 +115,7 @@ impl Cluster {
                 nodes: vec![],
                 recipes: [recipe().effective_config.hash()].into(),
                 unused: vec![],
+                kept: vec![],
                 deep: true,
             },
             Objects::default(),

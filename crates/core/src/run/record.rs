@@ -14,9 +14,9 @@ pub struct Observed {
     /// This process is about to arm the record.
     pub in_creation: bool,
     /// The claims that the record names as needing it, and that need it no more: they are bound, or what their attempts left is
-    /// undone, or a newer record says the same.
+    /// undone, or a newer record says the same, or an admin has abandoned what somebody may keep.
     pub settled: BTreeSet<String>,
-    /// The number of claims that the record names as needing it.
+    /// The number of claims that the record names as needing it, or whose storage somebody may keep.
     pub left: usize,
     /// The number of claims of the record that cannot be read.
     pub unreadable: usize,

@@ -2,7 +2,6 @@
 
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
-use flex_provisioner::class_health::row::Row;
 use flex_provisioner::overview::Overview;
 use flex_provisioner::overview::collect::Scope;
 
@@ -115,7 +114,8 @@ impl StatusArgs {
 
     /// Leaves out the claims of other namespaces.
     pub(super) fn limit(&self, overview: &mut Overview) {
-        let namespace = |row: &Row| row.claim.split_once('/').map(|(namespace, _)| namespace.to_owned());
-        overview.claims.retain(|row| self.namespaces.has(&namespace(row).unwrap_or_default()));
+        let is_shown = |claim: &str| self.namespaces.has(claim.split_once('/').unwrap_or_default().0);
+        overview.claims.retain(|row| is_shown(&row.claim));
+        overview.kept.retain(|claim| is_shown(claim));
     }
 }

@@ -158,3 +158,71 @@ fn a_record_that_is_being_deleted_counts_no_more() {
     index.apply_record(held_by_others);
     assert!(index.claim_by_id(&a.uid).is_none());
 }
+
+#[test]
+fn first_attempts_wait_until_less_is_left_of_claims_that_are_gone() {
+    let mut index = index();
+    let known = config(&[]);
+    index.change_config(WatchChange::Apply(known.clone()));
+    index.set_most_left(2);
+    let waits = shared_claim("team", "waits", false);
+    let of_others = [
+        shared_claim("other", "waits", false),
+        Claim { class: Some("other".into()), ..shared_claim("team", "other", false) },
+    ];
+    for claim in of_others.iter().chain([&waits]) {
+        index.change_claim(WatchChange::Apply(claim.clone()));
+    }
+    let wakes = |woken: &[WorkItem], claim: &Claim| woken.contains(&WorkItem::Claim(claim.name.clone()));
+    let wakes_it_alone = |woken: &[WorkItem]| {
+        assert!(of_others.iter().all(|other| !wakes(woken, other)), "{woken:?}");
+        wakes(woken, &waits)
+    };
+    let on = |node: &str, claim: &str| Claim { nodes_with_storage: vec![node.into()], ..held(claim) };
+    let both = [on("n1", "a"), on("n2", "b")];
+    let node = |name: &str| Node { name: name.into(), labels: Default::default(), reachable: true, taints: vec![] };
+    index.change_node(WatchChange::Apply(node("n1")));
+    index.record_answered(record(&both, "", 5));
+    assert_eq!(index.left_refusal(&waits), None, "node n2 is gone");
+    index.change_node(WatchChange::Apply(node("n2")));
+    assert!(index.left_refusal(&waits).is_some_and(|why| why.contains("attempts for 2 deleted claims")));
+    assert!(of_others.iter().all(|other| index.left_refusal(other).is_none()));
+    index.change_node(WatchChange::Apply(Node { reachable: false, ..node("n2") }));
+    assert_eq!(index.left_refusal(&waits), None, "it does not answer");
+    index.change_node(WatchChange::Apply(node("n2")));
+    assert!(wakes_it_alone(&index.change_node(WatchChange::Delete(ObjectName::new("", "n2")))));
+    index.change_node(WatchChange::Apply(node("n2")));
+    assert!(wakes(&index.change_config(WatchChange::Delete(known.name.clone())), &waits));
+    assert_eq!(index.left_refusal(&waits), None, "their config is gone");
+    index.change_config(WatchChange::Apply(known));
+    assert!(index.left_refusal(&waits).is_some());
+    assert!(wakes_it_alone(&index.record_answered(record(&both, &both[0].uid, 6))), "one is settled");
+    assert_eq!(index.left_refusal(&waits), None);
+    assert!(!wakes_it_alone(&index.record_answered(record(&both, "uid-team-a,uid-team-b", 7))), "it has not waited");
+}
+
+#[test]
+fn what_somebody_may_keep_has_no_stand_in_and_stays_recorded_until_it_is_abandoned() {
+    let mut index = index();
+    let both = ["a", "b"].map(held);
+    let with = |annotations: Value, version: u32| {
+        let mut all = json!({ names::ARMED: "r", names::KEPT: "uid-team-a,uid-team-b" });
+        all.as_object_mut().unwrap().extend(annotations.as_object().unwrap().clone());
+        let before = record(&both, "", 5);
+        let metadata = json!({
+            "namespace": "own", "name": before.name.name, "uid": "r", "annotations": all,
+            "resourceVersion": version.to_string(),
+        });
+        before.with_metadata(&serde_json::from_value(metadata).unwrap()).unwrap()
+    };
+    index.record_answered(record(&both, "", 5));
+    assert!(index.claim_by_id(&both[0].uid).is_some() && index.kept_records().next().is_none());
+    let woken = index.record_answered(with(json!({}), 6));
+    assert!(woken.contains(&WorkItem::Claim(both[0].name.clone())), "a namesake may wait: {woken:?}");
+    assert!(both.iter().all(|claim| index.claim_by_id(&claim.uid).is_none()));
+    assert_eq!(index.kept_records().count(), 1);
+    let observed = |index: &Index| index.observe_record(&with(json!({}), 6).name.name).unwrap().1;
+    assert_eq!((observed(&index).settled.len(), observed(&index).left), (0, 2));
+    index.record_answered(with(json!({ names::ABANDON: "uid-team-b" }), 7));
+    assert_eq!((observed(&index).settled, observed(&index).left), (["uid-team-b".to_owned()].into(), 2));
+}

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Guarantee, is_bound, waits_for_other_claim};
 use crate::actors::KEPT;
 use crate::records::{self, is_held};
-use crate::store::{Change, Kind, Store, annotation, is_deleting, text, uid};
+use crate::store::{Change, Kind, Store, annotation, document, is_deleting, text, uid};
 use crate::world::{StorageKey, World};
 
 /// Returns whether a live claim is held, or a claim is gone that a record names, for which this holds.
@@ -29,12 +29,35 @@ pub fn check_end(store: &Store) -> Vec<(Guarantee, String)> {
             Some((_, claim)) => is_held(claim) || !is_bound(claim),
             None => waits_for_other_claim(store, &records::stand_in(record, recorded)),
         };
-        if !records::unsettled(record).any(is_needed) {
+        let says_more = records::unsettled(record).next().is_some() || records::kept(record).next().is_none();
+        if says_more && !records::unsettled(record).any(is_needed) {
             let whom: Vec<&str> = records::unsettled(record).map(uid).collect();
             wrong.push((Guarantee::Stuck, format!("record {name} is left, for {whom:?}, which do not need it")));
         }
     }
     wrong
+}
+
+/// Returns whether a claim is held that still needs its source, and for which this holds: the claim is there, or its first delete
+/// run has not failed, and waits for no node that is gone.
+pub fn any_copy(store: &Store, of: impl Fn(&Value) -> bool) -> bool {
+    let is_there = |node: &str| node.is_empty() || store.get(Kind::Node, &ObjectName::new("", node)).is_some();
+    let needs_it = |copy: &Value| {
+        records::claim(store, uid(copy)).is_some()
+            || document(copy, names::FAILURE)["operation"] != "delete"
+                && annotation(copy, names::NODES).split(',').all(is_there)
+    };
+    any_held(store, |copy| of(copy) && needs_it(copy))
+}
+
+/// Counts what is left of claims of the same namespace and class that are gone. What waits for a node that is gone does not count.
+pub fn left_beside(store: &Store, claim: &Value) -> usize {
+    let place = |claim: &Value| {
+        (text(claim, "/metadata/namespace").to_owned(), text(claim, "/spec/storageClassName").to_owned())
+    };
+    let is_there = |node: &str| node.is_empty() || store.get(Kind::Node, &ObjectName::new("", node)).is_some();
+    let counts = |gone: &&Value| place(gone) == place(claim) && annotation(gone, names::NODES).split(',').all(is_there);
+    records::gone(store).iter().filter(counts).count()
 }
 
 /// Checks the end of a process whose watches have shown everything: it knows of no claim that is gone, unless a record
@@ -61,12 +84,13 @@ pub fn note_missed(store: &Store, world: &mut World, from: usize) {
     world.missed.extend(recorded.map(str::to_owned));
 }
 
-/// Returns the storage that stays on purpose, with a warning: the class of its claim keeps storage, and a process has not seen
-/// the claim to its end. So somebody may have had the volume.
+/// Returns the storage that stays on purpose: the class of its claim keeps storage, and a process has not seen the claim to its end.
+/// So somebody may have had the volume, and a record must say so.
 pub fn kept<'s>(store: &'s Store, world: &'s World) -> impl Iterator<Item = StorageKey> + use<'s> {
     let claims = store.log(Kind::Claim).iter().map(|change| &change.object);
     let retained = claims.filter(|claim| text(claim, "/spec/storageClassName") == KEPT).map(|claim| uid(claim));
-    let ids: BTreeSet<&str> = retained.filter(|of| world.missed.contains(*of)).collect();
+    let told: BTreeSet<&str> = records::all(store).flat_map(|(_, record)| records::kept(record)).map(uid).collect();
+    let ids: BTreeSet<&str> = retained.filter(|of| world.missed.contains(*of) && told.contains(of)).collect();
     world.backend.iter().filter(move |(id, _)| ids.iter().any(|of| id.starts_with(of))).cloned()
 }
 

@@ -113,19 +113,8 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(volume) = o.pool.volume.filter(|_| !o.volumes.all.iter().any(names_it)) {
         return Rule::AssignPooledVolume.step(Step::AssignPooledVolume { volume: volume.to_owned() });
     }
-    if let Some(why) = o.preconditions.quota_refusal {
-        let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
-        return if o.preconditions.has_pending_charge {
-            wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER))
-        } else {
-            wait
-        };
-    }
-    if o.preconditions.has_namesake {
-        let message =
-            "what the attempts for an earlier claim of this name left is being deleted; then the first attempt begins";
-        let wait = Rule::NamesakeNotUndone.nothing().requeue_at(now + NAMESAKE_LOOK);
-        return wait.with_event(reason::WAITING_FOR_PROVISIONER, message.to_owned());
+    if let Some(wait) = wait_for_others(o, now) {
+        return wait;
     }
     let mut nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
@@ -153,6 +142,24 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         Some(message) => decision.with_warning(reason::RESCHEDULING, message),
         None => decision,
     }
+}
+
+/// Waits for quota, and for the deletion of what attempts for other claims have left.
+fn wait_for_others(o: &Observed<'_>, now: i64) -> Option<Decision> {
+    if let Some(why) = o.preconditions.quota_refusal {
+        let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
+        return Some(match o.preconditions.has_pending_charge {
+            true => wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER)),
+            false => wait,
+        });
+    }
+    if o.preconditions.has_namesake {
+        let message =
+            "what the attempts for an earlier claim of this name left is being deleted; then the first attempt begins";
+        let wait = Rule::NamesakeNotUndone.nothing().requeue_at(now + NAMESAKE_LOOK);
+        return Some(wait.with_event(reason::WAITING_FOR_PROVISIONER, message.to_owned()));
+    }
+    o.preconditions.left_refusal.map(|why| Rule::TooMuchLeft.warn(reason::LIMIT_REACHED, why))
 }
 
 /// Decides about a volume that exists, however the run ended.

@@ -104,7 +104,7 @@ impl World {
                 let stamp = Stamp { claim_uid: UID.into(), ts: "t".into(), attempt: 1, ..Stamp::default() };
                 self.claim.stamp = Some(stamp);
             }
-            Step::CompletePoolRequest => return false,
+            Step::CompletePoolRequest | Step::Keep => return false,
             Step::Record => self.recorded.is_missing = false,
             Step::Refresh => self.fresh = true,
             Step::ProtectSource => {

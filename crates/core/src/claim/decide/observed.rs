@@ -185,6 +185,8 @@ pub struct Preconditions<'a> {
     pub has_pending_charge: bool,
     /// What the attempts for an earlier claim of this name left is being deleted.
     pub has_namesake: bool,
+    /// The reason why no first attempt may begin, because too much is left of claims of this namespace and class that are gone.
+    pub left_refusal: Option<&'a str>,
     /// The reason why the claim cannot have the attributes that it requests.
     pub attributes_error: Option<&'a str>,
 }

@@ -339,6 +339,19 @@ proptest! {
         prop_assert!(decision.rule != Rule::Abandoned || !deletes, "a run deletes what must stay");
     }
 
+    /// Runs, volumes and later attempts do not wait for it.
+    #[test]
+    fn what_is_left_of_claims_that_are_gone_delays_first_attempts_alone(world in worlds()) {
+        let decision = World { left_refusal: Some("much"), ..world.clone() }.decide(NOW);
+        let is_unstamped = world.claim.own_stamp().is_none();
+        if decision.rule == Rule::TooMuchLeft {
+            prop_assert!(is_unstamped && decision.step == Step::Nothing && decision.event.is_some());
+        } else {
+            prop_assert!(!is_unstamped || !matches!(decision.step, Step::Stamp { .. }), "a first attempt begins");
+            prop_assert_eq!(decision, world.decide(NOW));
+        }
+    }
+
     /// Each write changes what the decision used, so that a reconcile ends in all worlds.
     #[test]
     fn every_reconcile_ends(world in worlds()) {

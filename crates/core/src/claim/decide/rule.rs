@@ -84,9 +84,12 @@ pub enum Rule {
     ConfirmNoVolumeLeft,
     /// The claim is terminating, and no container of any attempt has run. Ends the hold: nothing can be left.
     NothingLeftBehind,
-    /// The claim is gone and has no volume, and somebody may keep its storage: a watch has shown a retained volume, or the class
-    /// keeps storage and no watch has shown that nobody had the volume. Emits an event, and forgets the claim.
+    /// The claim is gone and has no volume, and a watch has shown the end of a retained volume of it. Emits an event, and forgets
+    /// the claim.
     LeftStorageRetained,
+    /// The claim is gone and has no volume, its class keeps storage, and no watch has shown that nobody had a volume. Emits an
+    /// event, and marks the record, which a finding names until an admin abandons it.
+    LeftStorageUnknown,
     /// An attempt may have left storage, and its recipe is not known any more. Emits an event.
     CleanupNeedsRecipe,
     /// A rule about a run that makes the volume, or deletes what attempts may have left.
@@ -138,6 +141,9 @@ pub enum Rule {
     /// Another claim of this name is gone, and what its attempts left is being deleted. Emits an event, and waits: a path may
     /// come from the name.
     NamesakeNotUndone,
+    /// Many claims of the same namespace and class are gone, and what their attempts may have left is not deleted yet. Emits an
+    /// event, and waits until there are fewer.
+    TooMuchLeft,
     /// No node takes a run for the claim. Emits an event.
     NoNodeForRun,
     /// The revision of the class's recipe is not stored yet. Waits for it.

@@ -258,6 +258,34 @@ fn a_claim_waits_until_what_its_namesake_left_is_deleted() {
 }
 
 #[test]
+fn only_a_first_attempt_waits_until_less_is_left_of_claims_that_are_gone() {
+    let much = Some("too much is left");
+    let waits = World { left_refusal: much, has_slot: false, ..new() };
+    waits.waits(Rule::TooMuchLeft, "too much is left");
+    assert_eq!(waits.decide_by(Rule::TooMuchLeft, NOW).event.unwrap().reason, reason::LIMIT_REACHED);
+    assert_eq!(World { left_refusal: much, ..stamped(1) }.step(run(RunRule::RunDue)), Step::StartRun);
+    let pooled = World { left_refusal: much, pooled_volume: Some("ready"), ..new() };
+    assert_eq!(pooled.step(Rule::AssignPooledVolume), Step::AssignPooledVolume { volume: "ready".into() });
+}
+
+#[test]
+fn a_claim_waits_for_a_node_a_revision_and_a_slot() {
+    delayed(new(), None).rests(Rule::WaitForFirstConsumer);
+    World { has_revision: false, ..new() }.rests(Rule::RevisionNotStored);
+    let full = World { has_slot: false, ..new() };
+    assert_eq!(full.step(run(RunRule::NoFreeSlot)), Step::WaitForSlot { nodes: vec!["home".into()] });
+    assert_eq!(full.decide_by(run(RunRule::NoFreeSlot), NOW).requeue_at, Some(NOW + 30), "others before it may leave");
+    let elsewhere = World { has_slot: false, ..selected(new()) };
+    assert_eq!(
+        elsewhere.step(run(RunRule::NoFreeSlot)),
+        Step::WaitForSlot { nodes: vec!["a".into()] },
+        "its place is where it would run"
+    );
+    let nowhere = World { node_choice: NodeChoice::default(), ..full };
+    assert_eq!(nowhere.step(Rule::NoNodeForRun), Step::Nothing, "a place is of no use to it");
+}
+
+#[test]
 fn a_claim_with_an_uncertain_stamp_checks_the_quota_again() {
     let full = World { quota_refusal: Some("full"), ..new() };
     assert_eq!(full.decide_by(Rule::QuotaReached, NOW).requeue_at, None, "an event says when the quota allows it");

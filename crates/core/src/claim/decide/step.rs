@@ -129,6 +129,8 @@ pub enum Step {
     },
     /// Ends the hold of the claim.
     EndHold,
+    /// Marks the record of a claim that is gone: somebody may keep what its attempts have made. Nothing else is done for the claim.
+    Keep,
     /// Removes the finalizers that protect the claim for its copies. The API must show that none of them is in
     /// progress.
     UnprotectSource {

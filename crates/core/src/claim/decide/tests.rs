@@ -75,6 +75,7 @@ struct World {
     quota_refusal: Option<&'static str>,
     has_pending_charge: bool,
     has_namesake: bool,
+    left_refusal: Option<&'static str>,
     attributes_error: Option<&'static str>,
     binding: Binding,
     selected_node_forbidden: bool,
@@ -180,6 +181,7 @@ impl World {
                 quota_refusal: self.quota_refusal,
                 has_pending_charge: self.has_pending_charge,
                 has_namesake: self.has_namesake,
+                left_refusal: self.left_refusal,
                 attributes_error: self.attributes_error,
             },
             nodes: Nodes {
@@ -266,6 +268,7 @@ fn new() -> World {
         quota_refusal: None,
         has_pending_charge: false,
         has_namesake: false,
+        left_refusal: None,
         attributes_error: None,
         binding: Binding::Direct,
         selected_node_forbidden: false,
@@ -465,23 +468,6 @@ fn a_claim_that_cannot_be_served_gets_an_event() {
     let gold = with(&[], |claim| claim.attributes_class = Some("gold".into()));
     World { attributes_error: Some("there is no VolumeAttributesClass gold"), ..gold }
         .waits(Rule::AttributesUnavailable, "there is no VolumeAttributesClass gold");
-}
-
-#[test]
-fn a_claim_waits_for_a_node_a_revision_and_a_slot() {
-    delayed(new(), None).rests(Rule::WaitForFirstConsumer);
-    World { has_revision: false, ..new() }.rests(Rule::RevisionNotStored);
-    let full = World { has_slot: false, ..new() };
-    assert_eq!(full.step(run(RunRule::NoFreeSlot)), Step::WaitForSlot { nodes: vec!["home".into()] });
-    assert_eq!(full.decide_by(run(RunRule::NoFreeSlot), NOW).requeue_at, Some(NOW + 30), "others before it may leave");
-    let elsewhere = World { has_slot: false, ..selected(new()) };
-    assert_eq!(
-        elsewhere.step(run(RunRule::NoFreeSlot)),
-        Step::WaitForSlot { nodes: vec!["a".into()] },
-        "its place is where it would run"
-    );
-    let nowhere = World { node_choice: NodeChoice::default(), ..full };
-    assert_eq!(nowhere.step(Rule::NoNodeForRun), Step::Nothing, "a place is of no use to it");
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {

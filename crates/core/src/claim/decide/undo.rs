@@ -16,7 +16,7 @@ use super::step::Step;
 use super::unstarted::{failure_of_never_started, no_attempt_has_started};
 use super::waits::{cleanup_needs_recipe, end_runs, wait_for_end};
 use crate::config::Recipe;
-use crate::model::claim::Had;
+use crate::model::claim::{Claim, Had};
 use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
@@ -67,24 +67,35 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     }
     // Somebody may have had the volume meanwhile, and keeps its storage without an object.
     let is_kept = |recipe: &Recipe| recipe.reclaim_policy != ReclaimPolicy::Delete;
-    let why = match claim.record.as_ref().map(|record| record.had) {
+    let stays = |rule: Rule, step, why: &str| {
+        let message = format!("what its attempts may have left stays: {why}");
+        rule.step(step).with_warning(reason::STORAGE_ABANDONED, message)
+    };
+    match claim.record.as_ref().map(|record| record.had) {
         Some(Had::Kept) => {
-            Some("its volume had the reclaim policy Retain, and somebody has deleted the volume".to_owned())
+            let why = "its volume had the reclaim policy Retain, and somebody has deleted the volume";
+            return stays(Rule::LeftStorageRetained, Step::EndHold, why);
         }
         Some(Had::Unknown) if o.recipe_of_attempt().is_some_and(is_kept) => {
             let class = claim.class.as_deref().unwrap_or_default();
-            Some(format!("class {class} keeps storage (reclaim policy Retain)"))
+            let why = format!("class {class} keeps storage (reclaim policy Retain); {}", how_to_look(claim));
+            return stays(Rule::LeftStorageUnknown, Step::Keep, &why);
         }
-        _ => None,
-    };
-    if let Some(why) = why {
-        let message = format!("what its attempts may have left stays: {why}");
-        return Rule::LeftStorageRetained.step(Step::EndHold).with_warning(reason::STORAGE_ABANDONED, message);
+        _ => {}
     }
     match o.deletion.recipe {
         Some(recipe) => deleting(o, recipe, now),
         None => cleanup_needs_recipe(o.claim),
     }
+}
+
+/// Says what an admin does about what somebody may keep.
+fn how_to_look(claim: &Claim) -> String {
+    let id = claim.volume_id();
+    format!(
+        "look on the backend for storage of the id {id}, delete it by hand if nobody needs it, then {}",
+        claim.how_to_abandon()
+    )
 }
 
 /// Decides about a volume with the name of the claim's volume.

@@ -298,9 +298,14 @@ fn what_a_claim_that_is_gone_left_stays_if_its_class_keeps_storage() {
         world.stamped_recipe = Some(recipe_with(&[("reclaim-policy", policy)]));
         world
     };
-    let decision = gone("Retain").decide_by(Rule::LeftStorageRetained, NOW);
-    assert_eq!(decision.step, Step::EndHold);
-    assert!(decision.event.unwrap().warning);
+    let decision = gone("Retain").decide_by(Rule::LeftStorageUnknown, NOW);
+    assert_eq!(decision.step, Step::Keep);
+    let event = decision.event.unwrap();
+    let command = format!("annotate controllerrevision flex-record-j {}={UID}", names::ABANDON);
+    assert!(event.warning && event.message.contains(&command), "{event:?}");
+    let mut kept = gone("Delete");
+    kept.claim = terminating().claim.stand_in(RecordRef { had: Had::Kept, ..record.clone() }, "7");
+    assert_eq!(kept.step(Rule::LeftStorageRetained), Step::EndHold);
     assert_eq!(gone("Delete").step(leftover(RunRule::RunDue)), begin(1, "home"));
     let mut unused = gone("Retain");
     unused.claim = terminating().claim.stand_in(RecordRef { had: Had::Nobody, ..record.clone() }, "7");
