@@ -46,7 +46,7 @@ pub enum Rule {
     RecordSettled,
     /// Some claims need the record no more. Records this.
     RecordPartlySettled,
-    /// Claims need the record. Does nothing.
+    /// Claims need the record, or it cannot be read, because another version or somebody else wrote it. Does nothing.
     RecordNeeded,
 }
 
@@ -59,7 +59,7 @@ pub type Decision = rules::Decision<Rule>;
 pub fn decide(o: &Observed) -> Decision {
     match () {
         () if o.in_creation => Rule::RecordInCreation.nothing(),
-        () if !o.armed => Rule::RecordNotArmed.step(Step::Delete),
+        () if !o.armed && o.unreadable == 0 => Rule::RecordNotArmed.step(Step::Delete),
         () if o.settled.len() == o.left && o.unreadable == 0 => {
             Rule::RecordSettled.step(Step::Settle(o.settled.clone()))
         }
@@ -88,5 +88,6 @@ mod tests {
         assert_eq!(decided(true, false, &["a"], 1, 1), (Rule::RecordPartlySettled, settle(&["a"])));
         assert_eq!(decided(true, false, &[], 1, 0), (Rule::RecordNeeded, Step::Nothing));
         assert_eq!(decided(true, false, &[], 0, 1), (Rule::RecordNeeded, Step::Nothing), "a claim that cannot be read");
+        assert_eq!(decided(false, false, &[], 0, 1), (Rule::RecordNeeded, Step::Nothing), "it may be somebody else's");
     }
 }
