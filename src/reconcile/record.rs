@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use flex_core::model::claim::{Claim, Stamp};
 use flex_core::model::record::Record;
@@ -9,6 +10,9 @@ use flex_core::run::record::{Decision, Step, decide};
 
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
+
+/// The time until the next look whether the cache has the records, when a term begins.
+pub(super) const RECORDS_SOON: Duration = Duration::from_secs(1);
 
 /// Reconciles a record, by its name.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {

@@ -8,6 +8,7 @@ use flex_core::model::claim::{Claim, Had, RecordRef};
 use flex_core::model::record::Record;
 use flex_core::object::ObjectName;
 
+use crate::state::record_waits::RecordWaits;
 use crate::state::watch_change::drop_from;
 
 /// The most claims whose end is kept without a record. Each is that of a run which is about to begin.
@@ -60,6 +61,8 @@ pub struct Records {
     are_confirmed: bool,
     /// The UIDs of records that this process has deleted, by their names, until a watch shows that they are gone.
     deleted: HashMap<String, String>,
+    /// The waits at records.
+    pub waits: RecordWaits,
 }
 
 /// Questions.
@@ -228,6 +231,7 @@ impl Records {
     /// Forgets what this process has found, because another term begins.
     pub fn begin_term(&mut self) {
         self.are_confirmed = false;
+        self.waits = RecordWaits::default();
         self.undone.clear();
         self.lost.clear();
         self.unshown.clear();
@@ -237,6 +241,7 @@ impl Records {
     /// Notes that the API has shown in this term that the records are these.
     pub fn note_confirmed(&mut self) {
         self.are_confirmed = true;
+        self.waits.end_missing();
     }
 
     /// Adds a record, or its new state, as a watch shows it. Returns the UIDs of the claims that it concerns.

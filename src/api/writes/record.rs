@@ -23,11 +23,25 @@ use crate::state::ClusterState;
 
 /// Reads a record; `None` for an object that is none.
 fn record_of(object: &ControllerRevision) -> Option<Record> {
-    Record::read(&object.metadata, &object.data.as_ref()?.0)
+    Record::read(&object.metadata, object.data.as_ref().map_or(&Value::Null, |data| &data.0))
 }
 
 fn what(name: &str) -> String {
     format!("record {name}")
+}
+
+/// A record as a list shows it.
+struct Listed {
+    name: String,
+    version: u64,
+    terminating: bool,
+}
+
+/// Returns a record of a list, with its UID; `None` for an object that is none.
+fn listed(meta: ObjectMeta) -> Option<(String, Listed)> {
+    let name = meta.name.filter(|name| is_record(name))?;
+    let version = meta.resource_version?.parse().ok()?;
+    Some((meta.uid?, Listed { name, version, terminating: meta.deletion_timestamp.is_some() }))
 }
 
 /// A record that was armed.
@@ -168,39 +182,63 @@ impl Writes {
         Ok(())
     }
 
-    /// Lists the records from the API, once in a term. Removes from the cache those that are gone: a former leader has settled
-    /// them, and a watch may be late. Returns whether the cache has all others as they are.
+    /// Lists the records from the API until the cache has them, once in a term. Removes from the cache those that are gone: a
+    /// former leader has settled them, and a watch may be late. Returns whether the cache has all others as they are.
     pub async fn confirm_records(&self) -> Result<bool> {
         let Some(cluster) = &self.cluster else { return Ok(true) };
         // Only one list at a time.
         let _guard = self.confirming.lock().await;
-        if cluster.index().are_records_confirmed() {
-            return Ok(true);
-        }
         let (term, cached) = {
             let index = cluster.index();
+            if index.are_records_confirmed() {
+                return Ok(true);
+            }
+            // Many wait, and each list reads all records.
+            if index.has_just_missed_records() {
+                return Ok(false);
+            }
             (index.term(), index.records().cloned().collect::<Vec<_>>())
         };
-        let api: Api<PartialObjectMeta<ControllerRevision>> =
-            Api::namespaced(self.client.clone(), &self.identity.namespace);
-        let mut there = HashMap::new();
-        let look = |page: Vec<ObjectMeta>| {
-            let records = page.into_iter().filter(|meta| meta.name.as_deref().is_some_and(is_record));
-            there.extend(records.filter_map(|meta| Some((meta.uid?, meta.resource_version?.parse::<u64>().ok()?))));
-            ControlFlow::Continue(())
-        };
-        each_page(&api, self.own_revisions(), look).await.map_err(WriteError::of("all records"))?;
+        let there = self.list_records().await?;
         for gone in cached.iter().filter(|record| !there.contains_key(&record.uid)) {
             cluster.update(|index| index.record_deleted(gone));
         }
         let mut index = cluster.index_mut();
-        let known: HashMap<&str, u64> = index.records().map(|record| (record.uid.as_str(), record.version())).collect();
-        let all = there.iter().all(|(uid, version)| known.get(uid.as_str()).is_some_and(|known| known >= version));
-        drop(known);
-        if all && index.term() == term {
-            index.note_records_confirmed();
+        if index.term() != term {
+            return Ok(false);
         }
-        Ok(all)
+        let mut missing = {
+            let known: HashMap<&str, u64> =
+                index.records().map(|record| (record.uid.as_str(), record.version())).collect();
+            let lacks = |(uid, listed): &(&String, &Listed)| match known.get(uid.as_str()) {
+                Some(known) => *known < listed.version,
+                // Somebody's finalizer holds a record that this process has deleted. No watch shows it again.
+                None => !listed.terminating,
+            };
+            there.iter().filter(lacks).map(|(_, listed)| listed.name.clone()).collect::<Vec<_>>()
+        };
+        if missing.is_empty() {
+            index.note_records_confirmed();
+            return Ok(true);
+        }
+        missing.sort();
+        if let Some(message) = index.note_missing_records(&missing) {
+            tracing::warn!("{message}");
+        }
+        Ok(false)
+    }
+
+    /// Lists the records from the API, by their UIDs.
+    async fn list_records(&self) -> Result<HashMap<String, Listed>> {
+        let api: Api<PartialObjectMeta<ControllerRevision>> =
+            Api::namespaced(self.client.clone(), &self.identity.namespace);
+        let mut there = HashMap::new();
+        let look = |page: Vec<ObjectMeta>| {
+            there.extend(page.into_iter().filter_map(listed));
+            ControlFlow::Continue(())
+        };
+        each_page(&api, self.own_revisions(), look).await.map_err(WriteError::of("all records"))?;
+        Ok(there)
     }
 
     /// Checks by the API whether the cache has all records as they are. A watch may be late.

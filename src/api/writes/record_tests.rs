@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use flex_core::model::stored::Stored;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -10,7 +12,7 @@ use kube::client::Body;
 use super::*;
 use crate::api::writes::Binding;
 use crate::clock::Clock;
-use crate::state::testing::{claim, identity};
+use crate::state::testing::{ManualClock, claim, identity};
 
 /// The records that an API server has.
 type There = Arc<Mutex<Vec<ControllerRevision>>>;
@@ -34,11 +36,39 @@ fn stand_in() -> ObjectName {
     ObjectName::new("team", "data#uid-team-data")
 }
 
-/// Returns the writes to an API server that has these records.
-fn writes() -> (Writes, ClusterState, There) {
-    let there = There::default();
+/// The writes to an API server, and what they depend on.
+struct Server {
+    writes: Writes,
+    cluster: ClusterState,
+    there: There,
+    clock: ManualClock,
+    /// The number of lists that were read.
+    lists: Arc<Mutex<u32>>,
+}
+
+impl Server {
+    /// Adds a record to the API server.
+    fn has(&self, record: ControllerRevision) {
+        self.there.lock().unwrap().push(record);
+    }
+
+    /// Adds a record to the cache.
+    fn show(&self, record: &ControllerRevision) {
+        self.cluster.update(|index| index.record_answered(record_of(record).unwrap()));
+    }
+
+    /// Checks whether the cache has the records of the API server, a second after the last look.
+    async fn is_confirmed(&self) -> bool {
+        self.clock.pass(Duration::from_secs(1));
+        self.writes.confirm_records().await.unwrap()
+    }
+}
+
+/// Returns the writes to an API server without any record.
+fn server() -> Server {
+    let (there, clock, lists) = (There::default(), ManualClock::default(), Arc::<Mutex<u32>>::default());
     let answer = {
-        let there = there.clone();
+        let (there, lists) = (there.clone(), lists.clone());
         move |request: Request<Body>| {
             assert_eq!(request.method(), "GET");
             let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
@@ -48,6 +78,7 @@ fn writes() -> (Writes, ClusterState, There) {
             let (code, body) = match (name, found) {
                 ("controllerrevisions", _) => {
                     assert!(query.contains("labelSelector="), "those of another orchestrator are not in the cache");
+                    *lists.lock().unwrap() += 1;
                     let list = json!({ "apiVersion": "apps/v1", "kind": "ControllerRevisionList", "metadata": {},
                         "items": there });
                     (200_u16, list)
@@ -59,46 +90,80 @@ fn writes() -> (Writes, ClusterState, There) {
             async move { Ok::<_, Infallible>(response.unwrap()) }
         }
     };
-    let cluster = ClusterState::new(identity(), Clock::default());
+    let cluster = ClusterState::new(identity(), Clock::new(clock.clone()));
     let client = Client::new(tower::service_fn(answer), "own");
-    (Writes::new(client, identity(), Binding::Direct).with_cache(&cluster), cluster, there)
-}
-
-fn show(cluster: &ClusterState, record: &ControllerRevision) {
-    cluster.update(|index| index.record_answered(record_of(record).unwrap()));
+    let writes = Writes::new(client, identity(), Binding::Direct).with_cache(&cluster);
+    Server { writes, cluster, there, clock, lists }
 }
 
 /// A former leader has settled it, and somebody keeps the storage since.
 #[tokio::test]
 async fn a_record_that_is_gone_has_no_stand_in_whatever_the_cache_says() {
-    let (writes, cluster, there) = writes();
-    show(&cluster, &armed(5));
-    there.lock().unwrap().push(armed(6));
-    let read = writes.read_claim(&stand_in()).await.unwrap().unwrap();
-    assert_eq!(read.resource_version, "6");
-    there.lock().unwrap()[0].metadata.uid = Some("another".into());
-    assert!(writes.read_claim(&stand_in()).await.unwrap().is_none());
-    show(&cluster, &armed(5));
-    assert!(cluster.index().claim(&stand_in()).is_some());
-    there.lock().unwrap().clear();
-    assert!(writes.read_claim(&stand_in()).await.unwrap().is_none());
-    assert!(cluster.index().claim(&stand_in()).is_none());
+    let server = server();
+    let name = stand_in();
+    let read = || server.writes.read_claim(&name);
+    server.show(&armed(5));
+    server.has(armed(6));
+    assert_eq!(read().await.unwrap().unwrap().resource_version, "6");
+    server.there.lock().unwrap()[0].metadata.uid = Some("another".into());
+    assert!(read().await.unwrap().is_none());
+    server.show(&armed(5));
+    assert!(server.cluster.index().claim(&stand_in()).is_some());
+    server.there.lock().unwrap().clear();
+    assert!(read().await.unwrap().is_none());
+    assert!(server.cluster.index().claim(&stand_in()).is_none());
 }
 
 #[tokio::test]
 async fn a_term_begins_when_the_cache_has_the_records_of_the_api() {
-    let (writes, cluster, there) = writes();
-    there.lock().unwrap().push(armed(6));
-    assert!(!writes.confirm_records().await.unwrap(), "the cache has none");
-    assert!(matches!(writes.recorded_ids().await, Err(WriteError::Conflict(_))));
-    show(&cluster, &armed(5));
-    assert!(!writes.confirm_records().await.unwrap(), "the cache has an older one");
-    show(&cluster, &armed(6));
-    assert!(writes.confirm_records().await.unwrap());
+    let server = server();
+    server.has(armed(6));
+    assert!(!server.is_confirmed().await, "the cache has none");
+    assert!(matches!(server.writes.recorded_ids().await, Err(WriteError::Conflict(_))));
+    server.show(&armed(5));
+    assert!(!server.is_confirmed().await, "the cache has an older one");
+    server.show(&armed(6));
+    assert!(server.is_confirmed().await);
     // What this process has seen stays true in its term.
-    there.lock().unwrap().clear();
-    assert!(writes.confirm_records().await.unwrap() && cluster.index().claim(&stand_in()).is_some());
-    cluster.begin_term();
-    assert!(writes.confirm_records().await.unwrap());
-    assert!(cluster.index().claim(&stand_in()).is_none(), "a former leader has deleted it");
+    server.there.lock().unwrap().clear();
+    assert!(server.is_confirmed().await && server.cluster.index().claim(&stand_in()).is_some());
+    server.cluster.begin_term();
+    assert!(server.is_confirmed().await);
+    assert!(server.cluster.index().claim(&stand_in()).is_none(), "a former leader has deleted it");
+}
+
+/// Many claims and volumes wait at one time.
+#[tokio::test]
+async fn while_the_cache_lacks_records_the_api_is_asked_once_a_second() {
+    let server = server();
+    server.has(armed(6));
+    for _ in 0..3 {
+        assert!(!server.writes.confirm_records().await.unwrap());
+    }
+    assert_eq!(*server.lists.lock().unwrap(), 1);
+    assert!(!server.is_confirmed().await);
+    assert_eq!(*server.lists.lock().unwrap(), 2);
+    server.cluster.begin_term();
+    assert!(!server.writes.confirm_records().await.unwrap());
+    assert_eq!(*server.lists.lock().unwrap(), 3, "another term asks at once");
+}
+
+/// Else nothing would be provisioned any more.
+#[tokio::test]
+async fn a_record_that_no_watch_shows_again_does_not_close_the_barrier_for_ever() {
+    let server = server();
+    let mut held = armed(6);
+    held.metadata.deletion_timestamp = serde_json::from_value(json!("2026-11-01T00:00:00Z")).unwrap();
+    server.has(held);
+    assert!(server.is_confirmed().await, "somebody's finalizer holds it");
+    server.cluster.begin_term();
+    for data in [Some(json!({})), None] {
+        let other_form = ControllerRevision { data: data.map(RawExtension), ..armed(7) };
+        *server.there.lock().unwrap() = vec![other_form.clone()];
+        let Some(Stored::Record(record)) = crate::api::watch::stored(other_form) else { panic!("it is a record") };
+        assert_eq!(record.unreadable(), 1);
+        server.cluster.update(|index| index.record_answered(record));
+        assert!(server.is_confirmed().await, "the watch shows it");
+        server.cluster.begin_term();
+    }
 }

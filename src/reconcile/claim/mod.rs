@@ -34,6 +34,7 @@ use self::served::served_class;
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::{Reconcile, ReplayedDecision, decided, drive};
+use crate::reconcile::record::RECORDS_SOON;
 use crate::state::index::WorkItem;
 
 /// Reconciles a claim: takes steps until it only has to wait.
@@ -44,6 +45,7 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
     };
     // A record tells what may be left of this claim, or of an earlier one of its name.
     if needs_records(context, &claim) && !context.writes.confirm_records().await? {
+        tell_missing_records(context, &claim);
         return Ok(Requeue::After(RECORDS_SOON));
     }
     if claim.is_stand_in() && !is_gone(context, &claim).await? {
@@ -65,9 +67,6 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
     }
     drive::<ClaimReconciler>(context, claim, confirmed).await
 }
-
-/// The time until the next look whether the cache has the records, when a term begins.
-const RECORDS_SOON: Duration = Duration::from_secs(1);
 
 /// Decides about each claim of this orchestrator, and takes no step.
 pub(super) fn replay(context: &Context) -> Vec<ReplayedDecision> {
@@ -149,6 +148,15 @@ fn needs_records(context: &Context, claim: &Claim) -> bool {
     let index = context.cluster.index();
     let is_ours = || claim.is_held() || matches!(served_class(claim, &index.classes()), ServedClass::Ours(_));
     !claim.is_bound() && !index.are_records_confirmed() && is_ours()
+}
+
+/// Emits an event on a claim that has waited long for the records.
+fn tell_missing_records(context: &Context, claim: &Claim) {
+    let why = context.cluster.index().why_records_are_awaited();
+    if let Some(message) = why.map(|message| claim.worded(message)) {
+        let event = NewEvent { warning: true, reason: reason::PROVISIONING_FAILED, message };
+        context.emit(ObjectRef::claim(claim), event);
+    }
 }
 
 /// Checks whether the claim of a stand-in is certainly gone. A watch may be late, so that the API is asked once.

@@ -18,6 +18,7 @@ use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
+use crate::reconcile::record::RECORDS_SOON;
 
 /// The delay before a volume is looked at again whose claim still needs a record. No event tells that an admin abandons the claim.
 const RECORDED_POLL: Duration = Duration::from_secs(30);
@@ -90,7 +91,7 @@ pub(super) async fn execute(
 async fn remove_finalizer(context: &Context, volume: &Volume) -> Result<StepOutcome<Volume>, WriteError> {
     // That of a former leader may name the claim.
     if !context.writes.confirm_records().await? {
-        return Err(WriteError::Conflict("the records of runs".to_owned()));
+        return Ok(StepOutcome::End(Requeue::After(RECORDS_SOON)));
     }
     // An adopted volume alone tells what becomes of its storage. What a refused one leaves, its claim undoes.
     if volume.is_adopted() {

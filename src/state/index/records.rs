@@ -73,6 +73,22 @@ impl Index {
         self.records.note_confirmed();
     }
 
+    /// Checks whether the API has shown a moment ago that the cache lacks records.
+    pub fn has_just_missed_records(&self) -> bool {
+        self.records.waits.has_just_missed(self.facts.now())
+    }
+
+    /// Notes that the API has these records and the cache lacks them. Returns the message about them when it is time to log it.
+    pub fn note_missing_records(&mut self, names: &[String]) -> Option<String> {
+        let now = self.facts.now();
+        self.records.waits.note_missing(names, now)
+    }
+
+    /// Returns the message about records that the cache lacks, once that lasts.
+    pub fn why_records_are_awaited(&self) -> Option<String> {
+        self.records.waits.why()
+    }
+
     /// Returns all records.
     pub fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
         self.records.all()
