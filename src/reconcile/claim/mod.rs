@@ -147,7 +147,9 @@ impl Reconcile for ClaimReconciler {
 fn needs_records(context: &Context, claim: &Claim) -> bool {
     let index = context.cluster.index();
     let is_ours = || claim.is_held() || matches!(served_class(claim, &index.classes()), ServedClass::Ours(_));
-    !claim.is_bound() && !index.are_records_confirmed() && is_ours()
+    // What its volume tells counts only once its records are settled, also if Kubernetes has bound it.
+    let may_need = claim.is_held() || !claim.is_bound();
+    may_need && !index.are_records_confirmed() && is_ours()
 }
 
 /// Emits an event on a claim that has waited long for the records.
@@ -207,4 +209,22 @@ fn lacks_metadata(context: &Context, claim: &Claim) -> bool {
     let index = context.cluster.index();
     matches!(served_class(claim, &index.classes()), ServedClass::Ours(_))
         && !claim.has_metadata_of(&index.metadata_keys(claim))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::delete_run::tests::context;
+    use crate::state::testing;
+
+    #[tokio::test]
+    async fn a_bound_claim_waits_for_the_records_while_it_is_held() {
+        let (context, _) = context(String::new());
+        let waits = |held: bool, is_bound: bool| {
+            let volume_name = is_bound.then(|| "pvc-a".to_owned());
+            let claim = testing::claim("team", "a", true);
+            needs_records(&context, &Claim { held, bind_completed: is_bound, volume_name, ..claim })
+        };
+        assert!(waits(true, true) && waits(true, false) && !waits(false, true));
+    }
 }
