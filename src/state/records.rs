@@ -278,6 +278,11 @@ impl Records {
 
     fn put(&mut self, record: Record) -> BTreeSet<String> {
         let name = record.name.name.clone();
+        // Notes change nothing for who needs the record.
+        let has_changed = |before: &Arc<Record>| !before.unsettled().eq(record.unsettled());
+        if self.by_name.get(&name).is_none_or(has_changed) {
+            self.waits.end_collecting(&name);
+        }
         let mut uids = self.drop(&name);
         for claim in record.all_recorded() {
             self.by_claim.entry(claim.uid.clone()).or_default().insert(name.clone());
@@ -326,6 +331,7 @@ impl Records {
 
     fn forget(&mut self, name: &str) -> BTreeSet<String> {
         self.undone.remove(name);
+        self.waits.end_collecting(name);
         let uids = self.drop(name);
         self.forget_unrecorded(&uids);
         uids

@@ -164,6 +164,7 @@ impl Index {
                 || claim.is_some_and(|claim| is_settled(&claim))
         });
         let observed = Observed {
+            collecting: self.records.waits.rest(name, self.facts.now()),
             armed: record.armed,
             in_creation: self.records.is_in_creation(name),
             settled: done.cloned().collect(),
@@ -171,6 +172,12 @@ impl Index {
             unreadable: record.unreadable(),
         };
         Some((record, observed))
+    }
+
+    /// Begins to wait for more claims that need a record no more, unless the record waits already.
+    pub fn begin_collecting(&mut self, record: &str) {
+        let now = self.facts.now();
+        self.records.waits.begin_collecting(record, now);
     }
 
     /// Checks whether a record names a version of a config.
