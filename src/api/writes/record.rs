@@ -103,10 +103,12 @@ impl Writes {
         Ok(Armed { record, is_new })
     }
 
-    /// Reads a record from the API; `None` if it is gone.
-    pub async fn read_record(&self, name: &str) -> Result<Option<Record>> {
-        let found = self.revisions().get_opt(name).await.map_err(WriteError::of(what(name)))?;
-        Ok(found.as_ref().and_then(record_of))
+    /// Reads a record as the API has it now; `None` if it is gone. What it stores never changes, and is not read again.
+    async fn read_again(&self, record: &Record) -> Result<Option<Record>> {
+        let name = &record.name.name;
+        let found = self.revisions().get_metadata_opt(name).await.map_err(WriteError::of(what(name)))?;
+        let there = found.and_then(|found| record.with_metadata(&found.metadata));
+        Ok(there.filter(|there| there.uid == record.uid))
     }
 
     /// Reads the stand-in of a claim that is gone from its records; `None` if the claim needs none any more. A watch may be late.
@@ -116,7 +118,7 @@ impl Writes {
         let Some(known) = known.filter(|claim| claim.is_stand_in()) else { return Ok(None) };
         let records = cluster.index().unsettled_records_of(&known.uid);
         for record in records {
-            match self.read_record(&record.name.name).await?.filter(|there| there.uid == record.uid) {
+            match self.read_again(&record).await? {
                 Some(there) => cluster.update(|index| index.record_answered(there)),
                 None => cluster.update(|index| index.record_deleted(&record)),
             }
@@ -146,8 +148,8 @@ impl Writes {
         match self.try_settle(record, uids).await {
             // A note of another claim may have changed the record.
             Err(WriteError::Conflict(_)) => {
-                let Some(newer) = self.read_record(&record.name.name).await? else { return Ok(()) };
-                match newer.uid == record.uid && newer.armed_at() == record.armed_at() {
+                let Some(newer) = self.read_again(record).await? else { return Ok(()) };
+                match newer.armed_at() == record.armed_at() {
                     true => self.try_settle(&newer, uids).await,
                     false => Err(WriteError::Conflict(what(&record.name.name))),
                 }

@@ -72,6 +72,8 @@ fn server() -> Server {
         move |request: Request<Body>| {
             assert_eq!(request.method(), "GET");
             let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
+            let form =
+                request.headers().get("accept").map(|form| form.to_str().unwrap().to_owned()).unwrap_or_default();
             let there = there.lock().unwrap().clone();
             let name = path.rsplit('/').next().unwrap_or_default();
             let found = there.iter().find(|record| record.metadata.name.as_deref() == Some(name));
@@ -83,7 +85,10 @@ fn server() -> Server {
                         "items": there });
                     (200_u16, list)
                 }
-                (_, Some(record)) => (200, json!(record)),
+                (_, Some(record)) => {
+                    assert!(form.contains("as=PartialObjectMetadata;"), "what it stores never changes: {form}");
+                    (200, json!({ "metadata": record.metadata }))
+                }
                 (_, None) => (404, json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" })),
             };
             let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
