@@ -315,6 +315,16 @@ impl Records {
         self.forget(name)
     }
 
+    /// Removes a record that somebody else has deleted, as the API has shown. A watch may never have shown the record.
+    pub fn vanished(&mut self, record: &Record) -> BTreeSet<String> {
+        let name = &record.name.name;
+        if self.by_name.get(name).is_none_or(|cached| cached.uid != record.uid) {
+            return BTreeSet::new();
+        }
+        self.unshown.remove(name);
+        self.remove(name)
+    }
+
     /// Removes a record that this process has deleted.
     pub fn deleted(&mut self, record: &Record) -> BTreeSet<String> {
         let name = &record.name.name;

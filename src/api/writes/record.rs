@@ -137,7 +137,13 @@ impl Writes {
         let (key, note) = record.note(claim, changes);
         let body = json!({ "metadata": { "uid": of.uid, "annotations": { key: note } } });
         let noted = DiscardReply(self.revisions()).patch_with_metadata(name, &params(), body).await;
-        let noted = record.with_metadata(&noted.map_err(WriteError::of(what(name)))?).ok_or_else(conflict)?;
+        let noted = match noted.map_err(WriteError::of(what(name))) {
+            Err(WriteError::NotFound { .. }) => {
+                self.vanished(&record);
+                return Err(conflict());
+            }
+            noted => record.with_metadata(&noted?).ok_or_else(conflict)?,
+        };
         cluster.update(|index| index.record_answered(noted));
         let stand_in = cluster.index().claim(&claim.name).filter(|now| now.is_stand_in());
         stand_in.map(|claim| (*claim).clone()).ok_or_else(conflict)
@@ -148,7 +154,10 @@ impl Writes {
         match self.try_settle(record, uids).await {
             // A note of another claim may have changed the record.
             Err(WriteError::Conflict(_)) => {
-                let Some(newer) = self.read_again(record).await? else { return Ok(()) };
+                let Some(newer) = self.read_again(record).await? else {
+                    self.vanished(record);
+                    return Ok(());
+                };
                 match newer.armed_at() == record.armed_at() {
                     true => self.try_settle(&newer, uids).await,
                     false => Err(WriteError::Conflict(what(&record.name.name))),
@@ -167,11 +176,22 @@ impl Writes {
         }
         let body = patch(uid, version, json!({ "annotations": annotations }), json!({}));
         let patched = DiscardReply(self.revisions()).patch_with_metadata(name, &params(), body).await;
-        let patched = patched.map_err(WriteError::of(what(name)))?;
+        let patched = match patched.map_err(WriteError::of(what(name))) {
+            Err(WriteError::NotFound { .. }) => {
+                self.vanished(record);
+                return Ok(());
+            }
+            patched => patched?,
+        };
         if let (Some(cluster), Some(record)) = (&self.cluster, record.with_metadata(&patched)) {
             cluster.update(|index| index.record_answered(record));
         }
         Ok(())
+    }
+
+    /// Removes a record from the cache that somebody else has deleted. A watch may never have shown it.
+    fn vanished(&self, record: &Record) {
+        self.cluster.iter().for_each(|cluster| cluster.update(|index| index.record_vanished(record)));
     }
 
     /// Deletes a record that nobody needs, as it was observed.

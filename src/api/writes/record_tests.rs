@@ -12,6 +12,7 @@ use kube::client::Body;
 use super::*;
 use crate::api::writes::Binding;
 use crate::clock::Clock;
+use crate::state::index::WatchChange;
 use crate::state::testing::{ManualClock, claim, identity};
 
 /// The records that an API server has.
@@ -70,7 +71,7 @@ fn server() -> Server {
     let answer = {
         let (there, lists) = (there.clone(), lists.clone());
         move |request: Request<Body>| {
-            assert_eq!(request.method(), "GET");
+            let is_write = request.method() != "GET";
             let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
             let form =
                 request.headers().get("accept").map(|form| form.to_str().unwrap().to_owned()).unwrap_or_default();
@@ -85,11 +86,11 @@ fn server() -> Server {
                         "items": there });
                     (200_u16, list)
                 }
-                (_, Some(record)) => {
+                (_, Some(record)) if !is_write => {
                     assert!(form.contains("as=PartialObjectMetadata;"), "what it stores never changes: {form}");
                     (200, json!({ "metadata": record.metadata }))
                 }
-                (_, None) => (404, json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" })),
+                _ => (404, json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" })),
             };
             let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
             async move { Ok::<_, Infallible>(response.unwrap()) }
@@ -171,4 +172,21 @@ async fn a_record_that_no_watch_shows_again_does_not_close_the_barrier_for_ever(
         assert!(server.is_confirmed().await, "the watch shows it");
         server.cluster.begin_term();
     }
+}
+
+/// A watch that was interrupted has shown neither the record nor its end.
+#[tokio::test]
+async fn a_record_that_somebody_has_deleted_keeps_nobody_waiting() {
+    let server = server();
+    let claims = ["a", "b"].map(|name| claim("team", name, true));
+    let data = Record::data(claims.iter());
+    let metadata = json!({ "name": record_name("provision-1", &data), "uid": "r", "resourceVersion": "5",
+        "annotations": { names::ARMED: "r" } });
+    let record = Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap();
+    server.cluster.update(|index| index.change_claim(WatchChange::Apply(claims[1].clone())));
+    server.cluster.update(|index| index.record_answered(record.clone()));
+    server.writes.settle(&record, &[claims[0].uid.clone()].into()).await.unwrap();
+    let index = server.cluster.index();
+    assert!(index.record(&record.name.name).is_none());
+    assert!(index.has_lost_record(&claims[1].uid), "the claim that is there is recorded again");
 }

@@ -37,6 +37,11 @@ impl Index {
         self.change_record(record.name.name.clone(), |records| records.deleted(record))
     }
 
+    /// Removes a record that somebody else has deleted, as the API has shown.
+    pub fn record_vanished(&mut self, record: &Record) -> Vec<WorkItem> {
+        self.change_record(record.name.name.clone(), |records| records.vanished(record))
+    }
+
     fn change_record(&mut self, name: String, change: impl FnOnce(&mut Records) -> BTreeSet<String>) -> Vec<WorkItem> {
         let before = self.records.get(&name).cloned();
         let uids = change(&mut self.records);
