@@ -16,6 +16,10 @@ use super::{Index, WorkItem};
 use crate::state::records::Records;
 use crate::state::watch_change::Listed;
 
+/// The longest wait of a claim for the end of what attempts for an earlier claim of its name left, in seconds. No failure shows
+/// that some deletions need a person.
+const NAMESAKE_PATIENCE: i64 = 600;
+
 impl Index {
     /// Applies a change of a record. Claims that are gone, and that a record names, get a stand-in.
     pub(super) fn apply_record(&mut self, record: Record) -> Vec<WorkItem> {
@@ -116,8 +120,11 @@ impl Index {
     }
 
     /// Checks whether what attempts for an earlier claim of this name and class left is being deleted. A claim waits for no
-    /// node that is gone, nor for a person.
+    /// node that is gone, nor for a person, and not long.
     pub fn has_namesake(&self, claim: &Claim) -> bool {
+        if self.facts.clock.now() >= claim.created.saturating_add(NAMESAKE_PATIENCE) {
+            return false;
+        }
         let blocks = |other: &Arc<Claim>| {
             let has_node = |node: &String| self.facts.cache.nodes.get(node).is_some_and(|node| node.reachable);
             let has_failed = other.last_failure.as_ref().is_some_and(|last| last.operation == Operation::Delete);

@@ -1,5 +1,7 @@
 //! Tests of the records of runs: claims that are gone stay in the index by their records.
 
+use std::time::Duration;
+
 use flex_core::model::claim::{Had, Stamp};
 use flex_core::model::record::{Record, record_name};
 use serde_json::{Value, json};
@@ -36,7 +38,7 @@ fn stand_in(claim: &Claim) -> WorkItem {
 
 #[test]
 fn a_claim_that_is_gone_has_a_stand_in_until_its_record_is_settled() {
-    let mut index = index();
+    let (hands, mut index) = timed();
     let (a, b) = (held("a"), held("b"));
     let effective_config = recipe(CLASS).effective_config;
     let stored = Stored::Recipe(effective_config.hash(), Revision { number: 1, effective_config, created: 0 });
@@ -56,7 +58,9 @@ fn a_claim_that_is_gone_has_a_stand_in_until_its_record_is_settled() {
         "no list has it"
     );
     let again = Claim { uid: "another".into(), stamp: None, ..a.clone() };
-    assert!(index.has_namesake(&again) && !index.has_namesake(&Claim { class: Some("other".into()), ..again }));
+    assert!(index.has_namesake(&again) && !index.has_namesake(&Claim { class: Some("other".into()), ..again.clone() }));
+    hands.pass(Duration::from_secs(600));
+    assert!(!index.has_namesake(&again), "the deletion may wait for a person");
     let woken = index.record_answered(record(&[a.clone(), b.clone()], &a.uid, 6));
     assert!(woken.contains(&WorkItem::Claim(a.name.clone())), "a namesake may wait: {woken:?}");
     assert!(index.claim_by_id(&a.uid).is_none() && index.is_live(&b.uid));
