@@ -188,7 +188,9 @@ impl Records {
         if shown != Shown::Missed {
             self.gone.insert(uid.clone());
         }
-        if shown == Shown::Watched && claim.volume_name.is_none() && !claim.bind_completed {
+        // A user may have had the volume of a pool request.
+        let never_bound = claim.volume_name.is_none() && !claim.bind_completed && !claim.for_pool;
+        if shown == Shown::Watched && never_bound {
             self.had.entry(uid.clone()).or_insert(Had::Nobody);
         }
         if claim.is_held() {

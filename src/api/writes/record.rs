@@ -85,6 +85,10 @@ impl Writes {
                 if !is_alike {
                     return Err(WriteError::Foreign(what(&name)));
                 }
+                if there.metadata.deletion_timestamp.is_some() {
+                    let message = "it is being deleted, and a finalizer of somebody else holds it".to_owned();
+                    return Err(WriteError::Refused { what: what(&name), message, invalid: false });
+                }
                 is_new = false;
                 there.metadata
             }

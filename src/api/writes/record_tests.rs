@@ -37,14 +37,17 @@ fn stand_in() -> ObjectName {
     ObjectName::new("team", "data#uid-team-data")
 }
 
+/// The reads from an API server.
+type Reads = Arc<Mutex<Vec<&'static str>>>;
+
 /// The writes to an API server, and what they depend on.
 struct Server {
     writes: Writes,
     cluster: ClusterState,
     there: There,
     clock: ManualClock,
-    /// The number of lists that were read.
-    lists: Arc<Mutex<u32>>,
+    /// What was read: lists, whole records or their metadata.
+    reads: Reads,
 }
 
 impl Server {
@@ -58,6 +61,11 @@ impl Server {
         self.cluster.update(|index| index.record_answered(record_of(record).unwrap()));
     }
 
+    /// Returns the number of lists that were read.
+    fn lists(&self) -> usize {
+        self.reads.lock().unwrap().iter().filter(|read| **read == "list").count()
+    }
+
     /// Checks whether the cache has the records of the API server, a second after the last look.
     async fn is_confirmed(&self) -> bool {
         self.clock.pass(Duration::from_secs(1));
@@ -67,9 +75,9 @@ impl Server {
 
 /// Returns the writes to an API server without any record.
 fn server() -> Server {
-    let (there, clock, lists) = (There::default(), ManualClock::default(), Arc::<Mutex<u32>>::default());
+    let (there, clock, reads) = (There::default(), ManualClock::default(), Reads::default());
     let answer = {
-        let (there, lists) = (there.clone(), lists.clone());
+        let (there, reads) = (there.clone(), reads.clone());
         move |request: Request<Body>| {
             let is_write = request.method() != "GET";
             let (path, query) = (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
@@ -78,19 +86,24 @@ fn server() -> Server {
             let there = there.lock().unwrap().clone();
             let name = path.rsplit('/').next().unwrap_or_default();
             let found = there.iter().find(|record| record.metadata.name.as_deref() == Some(name));
+            let failed = |code: u16, reason: &str| {
+                (code, json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason }))
+            };
             let (code, body) = match (name, found) {
+                ("controllerrevisions", _) if is_write => failed(409, "AlreadyExists"),
                 ("controllerrevisions", _) => {
                     assert!(query.contains("labelSelector="), "those of another orchestrator are not in the cache");
-                    *lists.lock().unwrap() += 1;
+                    reads.lock().unwrap().push("list");
                     let list = json!({ "apiVersion": "apps/v1", "kind": "ControllerRevisionList", "metadata": {},
                         "items": there });
                     (200_u16, list)
                 }
                 (_, Some(record)) if !is_write => {
-                    assert!(form.contains("as=PartialObjectMetadata;"), "what it stores never changes: {form}");
-                    (200, json!({ "metadata": record.metadata }))
+                    let is_whole = !form.contains("as=PartialObjectMetadata;");
+                    reads.lock().unwrap().push(if is_whole { "whole" } else { "metadata" });
+                    (200, if is_whole { json!(record) } else { json!({ "metadata": record.metadata }) })
                 }
-                _ => (404, json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" })),
+                _ => failed(404, "NotFound"),
             };
             let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
             async move { Ok::<_, Infallible>(response.unwrap()) }
@@ -99,7 +112,7 @@ fn server() -> Server {
     let cluster = ClusterState::new(identity(), Clock::new(clock.clone()));
     let client = Client::new(tower::service_fn(answer), "own");
     let writes = Writes::new(client, identity(), Binding::Direct).with_cache(&cluster);
-    Server { writes, cluster, there, clock, lists }
+    Server { writes, cluster, there, clock, reads }
 }
 
 /// A former leader has settled it, and somebody keeps the storage since.
@@ -118,6 +131,7 @@ async fn a_record_that_is_gone_has_no_stand_in_whatever_the_cache_says() {
     server.there.lock().unwrap().clear();
     assert!(read().await.unwrap().is_none());
     assert!(server.cluster.index().claim(&stand_in()).is_none());
+    assert!(!server.reads.lock().unwrap().contains(&"whole"), "what a record stores never changes");
 }
 
 #[tokio::test]
@@ -146,12 +160,12 @@ async fn while_the_cache_lacks_records_the_api_is_asked_once_a_second() {
     for _ in 0..3 {
         assert!(!server.writes.confirm_records().await.unwrap());
     }
-    assert_eq!(*server.lists.lock().unwrap(), 1);
+    assert_eq!(server.lists(), 1);
     assert!(!server.is_confirmed().await);
-    assert_eq!(*server.lists.lock().unwrap(), 2);
+    assert_eq!(server.lists(), 2);
     server.cluster.begin_term();
     assert!(!server.writes.confirm_records().await.unwrap());
-    assert_eq!(*server.lists.lock().unwrap(), 3, "another term asks at once");
+    assert_eq!(server.lists(), 3, "another term asks at once");
 }
 
 /// Else nothing would be provisioned any more.
@@ -189,4 +203,17 @@ async fn a_record_that_somebody_has_deleted_keeps_nobody_waiting() {
     let index = server.cluster.index();
     assert!(index.record(&record.name.name).is_none());
     assert!(index.has_lost_record(&claims[1].uid), "the claim that is there is recorded again");
+}
+
+/// It counts no more, and its name is taken.
+#[tokio::test]
+async fn a_record_that_a_finalizer_holds_is_not_armed_again() {
+    let server = server();
+    let mut held = armed(6);
+    held.metadata.labels = Some([(names::LABEL_INSTANCE.to_owned(), identity().instance)].into());
+    held.metadata.deletion_timestamp = serde_json::from_value(json!("2026-11-01T00:00:00Z")).unwrap();
+    let data = held.data.clone().unwrap().0;
+    server.has(held);
+    let refused = server.writes.arm_record("provision-1", data, "now").await;
+    assert!(matches!(&refused, Err(WriteError::Refused { invalid: false, .. })), "{refused:?}");
 }

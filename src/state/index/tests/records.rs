@@ -117,12 +117,12 @@ fn a_live_claim_knows_that_somebody_has_deleted_its_record() {
     assert!(!index.has_lost_record(&a.uid));
 }
 
-/// A list shows another claim of the name. What happened before is unknown.
+/// A list shows another claim of the name, and what happened before is unknown; or a user had the volume of the pool request.
 #[test]
-fn a_claim_that_was_replaced_may_have_been_bound() {
-    for replaced in [true, false] {
+fn a_claim_that_was_replaced_or_a_pool_request_may_have_had_a_user() {
+    for (replaced, for_pool) in [(true, false), (false, false), (false, true)] {
         let mut index = index();
-        let a = held("a");
+        let a = Claim { for_pool, ..held("a") };
         index.change_claim(WatchChange::Apply(a.clone()));
         index.record_answered(record(std::slice::from_ref(&a), "", 5));
         index.change_claim(match replaced {
@@ -130,7 +130,7 @@ fn a_claim_that_was_replaced_may_have_been_bound() {
             false => WatchChange::Delete(a.name.clone()),
         });
         let had = index.claim_by_id(&a.uid).unwrap().record.as_ref().unwrap().had;
-        assert_eq!(had, if replaced { Had::Unknown } else { Had::Nobody });
+        assert_eq!(had, if replaced || for_pool { Had::Unknown } else { Had::Nobody });
         assert!(index.is_gone(&a.uid));
     }
 }
