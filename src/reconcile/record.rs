@@ -38,6 +38,19 @@ impl Context {
         self.settle_these(claim, &records).await
     }
 
+    /// Logs what attempts with other recipes than the last one may have left of a claim that gets its volume. The deletion of the
+    /// volume has the recipe of the last one.
+    pub(super) fn log_other_recipes(&self, claim: &Claim) {
+        let records = self.cluster.index().unsettled_records_of(&claim.uid);
+        let Some((last, earlier)) = records.split_last() else { return };
+        for record in earlier.iter().filter(|record| is_of_other_recipe(record, last, &claim.uid)) {
+            let stamp = record.recorded(&claim.uid).and_then(Claim::own_stamp);
+            let recipe = stamp.map(|stamp| stamp.recipe_version.as_str());
+            let (claim, id) = (&claim.name, claim.volume_id());
+            tracing::warn!(%claim, id, recipe, "what an attempt by another version of the config may have left stays");
+        }
+    }
+
     /// Records that delete runs have undone what attempts of a claim left. Those for a claim that is gone have had the recipe of the
     /// record that stands for it: the records of other recipes stay. The newest of them stands for the claim then, and gets delete
     /// runs of its own. Returns whether that is written.
