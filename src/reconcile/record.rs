@@ -47,7 +47,7 @@ impl Context {
             let stamp = record.recorded(&claim.uid).and_then(Claim::own_stamp);
             let recipe = stamp.map(|stamp| stamp.recipe_version.as_str());
             let (claim, id) = (&claim.name, claim.volume_id());
-            tracing::warn!(%claim, id, recipe, "what an attempt by another version of the config may have left stays");
+            tracing::warn!(%claim, %id, recipe, "what an attempt by another version of the config may have left stays");
         }
     }
 
