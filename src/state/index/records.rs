@@ -176,12 +176,12 @@ impl Index {
                 || claim.is_some_and(|claim| is_settled(&claim))
         });
         let observed = Observed {
-            collecting: self.records.waits.rest(name, self.facts.now()),
             armed: record.armed,
             in_creation: self.records.is_in_creation(name),
             settled: done.cloned().collect(),
             left: unsettled.len(),
             unreadable: record.unreadable(),
+            collecting: self.records.waits.rest(name, self.facts.now()),
         };
         Some((record, observed))
     }

@@ -17,12 +17,12 @@ pub struct Observed {
     /// The claims that the record names as needing it, and that need it no more: they are bound, or what their attempts left is
     /// undone, or a newer record says the same.
     pub settled: BTreeSet<String>,
-    /// The time for which the record still waits for more such claims; `None` if it waits no longer.
-    pub collecting: Option<Duration>,
     /// The number of claims that the record names as needing it.
     pub left: usize,
     /// The number of claims of the record that cannot be read.
     pub unreadable: usize,
+    /// The time for which the record still waits for more claims that need it no more; `None` if it waits no longer.
+    pub collecting: Option<Duration>,
 }
 
 /// The next step for a record.
