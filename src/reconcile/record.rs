@@ -26,7 +26,10 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
         }
         Step::Nothing => {}
         Step::Delete => context.writes.delete_record(&record).await?,
-        Step::Settle(uids) => context.writes.settle(&record, &uids).await?,
+        Step::Settle(uids) => {
+            context.writes.settle(&record, &uids).await?;
+            context.cluster.index_mut().end_collecting(name);
+        }
     }
     Ok(Requeue::Done)
 }

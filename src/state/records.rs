@@ -280,11 +280,6 @@ impl Records {
 
     fn put(&mut self, record: Record) -> BTreeSet<String> {
         let name = record.name.name.clone();
-        // Notes change nothing for who needs the record.
-        let has_changed = |before: &Arc<Record>| !before.unsettled().eq(record.unsettled());
-        if self.by_name.get(&name).is_none_or(has_changed) {
-            self.waits.end_collecting(&name);
-        }
         let mut uids = self.drop(&name);
         for claim in record.all_recorded() {
             self.by_claim.entry(claim.uid.clone()).or_default().insert(name.clone());

@@ -192,6 +192,11 @@ impl Index {
         self.records.waits.begin_collecting(record, now);
     }
 
+    /// Ends the wait of a record for more claims, because it is written for those that there are.
+    pub fn end_collecting(&mut self, record: &str) {
+        self.records.waits.end_collecting(record);
+    }
+
     /// Checks whether a record names a version of a config.
     pub fn is_recorded_with(&self, hash: &str) -> bool {
         self.recorded_versions().iter().any(|version| hash_of(version) == Some(hash))
