@@ -135,6 +135,22 @@ fn a_claim_that_was_replaced_or_a_pool_request_may_have_had_a_user() {
     }
 }
 
+/// Its delete run may begin when nothing else names the recipe any more.
+#[test]
+fn a_record_keeps_the_recipe_of_its_run() {
+    let (clock, mut index) = timed();
+    let effective_config = recipe(CLASS).effective_config;
+    let hash = effective_config.hash();
+    let revision = Revision { number: 1, effective_config, created: 0 };
+    index.change_stored(WatchChange::Apply(Stored::Recipe(hash.clone(), revision)));
+    clock.pass(VERSION_GRACE);
+    let armed = record(&[held("a")], "", 5);
+    index.record_answered(armed.clone());
+    assert!(index.unused_revisions(10_000).is_empty());
+    index.record_deleted(&armed);
+    assert_eq!(index.unused_revisions(10_000), [hash]);
+}
+
 #[test]
 fn a_live_claim_that_an_admin_abandons_needs_no_record() {
     let mut index = index();
