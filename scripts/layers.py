@@ -57,7 +57,7 @@ LAYERS = {
         bundle
     """,
     "src/state": """
-        answers compact id queue unstarted words watch_change
+        answers compact id queue record_waits unstarted words watch_change
         work_item
         cache configs expectations fair_queue outages slot_request
         facts kept_scripts members open_batch records removed_jobs revisions unmarked unseen_writes

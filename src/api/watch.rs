@@ -354,9 +354,10 @@ fn name_of<K: Resource>(object: &K) -> ObjectName {
 }
 
 /// Reads what a ControllerRevision stores. Its name is the hash of its content behind a fixed prefix. An object without
-/// content of that hash is not the orchestrator's.
+/// content of that hash is not the orchestrator's. A record counts by its name, whatever it stores.
 pub fn stored(object: ControllerRevision) -> Option<Stored> {
-    let (name, data) = (object.name_any(), object.data?.0);
+    let name = object.name_any();
+    let data = object.data.map(|data| data.0).unwrap_or_default();
     if is_record(&name) {
         return Record::read(&object.metadata, &data).map(Stored::Record);
     }

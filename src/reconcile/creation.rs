@@ -1,16 +1,21 @@
 //! Creates the Jobs of runs, and the records of those that make volumes.
 
+use std::sync::Arc;
+
 use flex_contract::names;
+use flex_contract::operation::Operation;
 use flex_core::config::Recipe;
 use flex_core::model::claim::Claim;
 use flex_core::model::record::{Record, record_name};
 use flex_core::object::ObjectName;
+use flex_core::run::job;
 use flex_core::run::script::{Texts, complete};
 use flex_core::run::start_gate;
 use k8s_openapi::api::batch::v1 as api;
 
 use crate::api::writes::{Armed, WriteError};
 use crate::reconcile::context::Context;
+use crate::state::index::Index;
 
 /// The creation of a Job. It is in progress until this value is dropped, also if the reconcile is abandoned.
 struct Creation<'a> {
@@ -59,12 +64,14 @@ impl Context {
             self.cluster.update(|index| index.cancel_expectation(&name.name));
         }
         let Some(uid) = created? else { return Ok(()) };
+        // The gate closes a Job that is not answered. Under a record that is armed, something may have run.
+        if !may_begin(&self.cluster.index(), claims) {
+            return Ok(());
+        }
         let record = if claims.is_empty() { None } else { Some(self.arm_record(&name.name, claims).await?) };
         {
             let mut index = self.cluster.index_mut();
-            // The quota of a claim that is gone was free for a moment, so a run for it alone must not begin: the gate closes
-            // the Job.
-            if claims.is_empty() || claims.iter().any(|claim| index.is_live(&claim.uid)) {
+            if may_begin(&index, claims) {
                 index.record_answer(uid, term);
                 return Ok(());
             }
@@ -112,6 +119,18 @@ impl Context {
     }
 }
 
+/// Checks whether the run of a Job for these claims may begin: one of them is still there, and no claim that has taken the name of
+/// another is being provisioned. The quota of a claim that is gone was free for a moment. What a run makes for it is deleted, also
+/// by a script that knows only its name.
+fn may_begin(index: &Index, claims: &[Claim]) -> bool {
+    let (live, gone): (Vec<&Claim>, Vec<&Claim>) = claims.iter().partition(|claim| index.is_live(&claim.uid));
+    let has_begun = |other: Arc<Claim>| {
+        other.own_stamp().is_some() || index.has_expectation(&job::prefix(Operation::Provision, &other.uid))
+    };
+    let is_replaced = |claim: &&Claim| index.claim(&claim.api_name()).is_some_and(has_begun);
+    claims.is_empty() || !live.is_empty() && !gone.iter().any(is_replaced)
+}
+
 /// Returns the error of a record as one that does not count as a refusal of the run's Job for ever: the record is tried again.
 fn as_own(error: WriteError) -> WriteError {
     match error {
@@ -130,11 +149,11 @@ fn as_own(error: WriteError) -> WriteError {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Mutex, OnceLock};
 
-    use flex_contract::operation::Operation;
     use flex_contract::request::RunRequest;
-    use flex_core::run::job::{self, RunTarget};
+    use flex_core::model::claim::Stamp;
+    use flex_core::run::job::RunTarget;
     use flex_core::run::request::{AttemptStart, of_class};
     use http::{Request, Response};
     use kube::Client;
@@ -150,13 +169,19 @@ mod tests {
     use crate::state::index::WatchChange;
     use crate::state::testing::{claim, default_identity, recipe};
 
-    /// Creates the Job of a run for two claims, of which these are there. Returns whether its pods may be opened, and what the API
-    /// server was asked.
-    async fn created(there: &[&Claim], of: &[Claim]) -> (bool, Vec<String>) {
+    /// Creates the Job of a run for claims, of which these are there. Another claim is shown while the record is armed. Returns
+    /// whether its pods may be opened, and what the API server was asked.
+    async fn created(there: &[&Claim], of: &[Claim], meanwhile: Option<&Claim>) -> (bool, Vec<String>) {
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let cache: Arc<OnceLock<ClusterState>> = Arc::default();
         let answer = {
-            let asked = asked.clone();
+            let (asked, cache, meanwhile) = (asked.clone(), cache.clone(), meanwhile.cloned());
             move |request: Request<Body>| {
+                if request.method() == "PATCH"
+                    && let (Some(cluster), Some(claim)) = (cache.get(), meanwhile.clone())
+                {
+                    cluster.update(|index| index.change_claim(WatchChange::Apply(claim)));
+                }
                 let path = request.uri().path();
                 let (kind, name) = match path.split_once("/controllerrevisions/") {
                     Some((_, name)) => ("controllerrevisions", name.to_owned()),
@@ -174,6 +199,7 @@ mod tests {
         let (identity, clock) = (default_identity(), Clock::default());
         let client = Client::new(tower::service_fn(answer), "own");
         let cluster = ClusterState::new(identity.clone(), clock.clone());
+        assert!(cache.set(cluster.clone()).is_ok());
         let reporter = Reporter::new(&identity.provisioner, "me");
         let (events, _) = EventRecorder::start(client.clone(), reporter, clock.clone());
         let writes = Writes::new(client, identity.clone(), Binding::Direct).with_cache(&cluster);
@@ -193,17 +219,34 @@ mod tests {
         (context.cluster.index_mut().begin_opening("jobs", "pod"), asked)
     }
 
-    /// Else one user could delay the claims of all others in a batch. Nothing has run under the record of a Job that stays closed.
+    /// Else one user could delay the claims of all others in a batch.
     #[tokio::test]
     async fn a_run_begins_if_one_of_its_claims_is_still_there() {
         let (a, b) = (claim("team", "a", true), claim("team", "b", true));
-        let armed = ["POST jobs", "POST controllerrevisions", "PATCH controllerrevisions"];
+        let armed = ["POST jobs", "POST controllerrevisions", "PATCH controllerrevisions"].map(str::to_owned).to_vec();
         let both = [a.clone(), b.clone()];
-        assert_eq!(created(&[&a, &b], &both).await, (true, armed.map(str::to_owned).to_vec()));
-        assert_eq!(created(&[&b], &both).await, (true, armed.map(str::to_owned).to_vec()));
-        let (is_answered, asked) = created(&[], &both).await;
-        assert!(!is_answered);
-        assert_eq!(asked.last().map(String::as_str), Some("DELETE controllerrevisions"));
-        assert_eq!(created(&[], &[]).await, (true, vec!["POST jobs".to_owned()]), "a run for no claim");
+        assert_eq!(created(&[&a, &b], &both, None).await, (true, armed.clone()));
+        assert_eq!(created(&[&b], &both, None).await, (true, armed));
+        let job = vec!["POST jobs".to_owned()];
+        assert_eq!(created(&[], &both, None).await, (false, job.clone()), "nothing is armed for nobody");
+        assert_eq!(created(&[], &[], None).await, (true, job), "a run for no claim");
+    }
+
+    /// Its storage could have the same path. Nothing has run under the record of a Job that stays closed.
+    #[tokio::test]
+    async fn no_run_begins_for_a_claim_beside_the_attempt_for_another_of_its_name() {
+        let (a, b) = (claim("team", "a", true), claim("team", "b", true));
+        let stamp = a.stamp.clone().map(|stamp| Stamp { claim_uid: "another".into(), ..stamp });
+        let another = Claim { uid: "another".into(), stamp, ..a.clone() };
+        let new = Claim { stamp: None, ..another.clone() };
+        let both = [a.clone(), b.clone()];
+        assert_eq!(created(&[&another, &b], &both, None).await, (false, vec!["POST jobs".to_owned()]));
+        let (all, first) = (&both[..], &both[..1]);
+        for (of, meanwhile, begins) in [(all, &another, false), (all, &new, true), (first, &new, false)] {
+            let (is_answered, asked) = created(&[&a, &b], of, Some(meanwhile)).await;
+            assert_eq!(is_answered, begins);
+            let is_deleted = asked.last().is_some_and(|last| last == "DELETE controllerrevisions");
+            assert_eq!(is_deleted, !begins, "{asked:?}");
+        }
     }
 }

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use flex_core::model::claim::{Claim, Stamp};
 use flex_core::model::record::Record;
-use flex_core::run::record::{Decision, Step, decide};
+use flex_core::run::record::{Decision, Rule, Step, decide};
 
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
+
+/// The time until the next look whether the cache has the records, when a term begins.
+pub(super) const RECORDS_SOON: Duration = Duration::from_secs(1);
 
 /// Reconciles a record, by its name.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
@@ -16,9 +20,16 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
     let Decision { rule, step, .. } = decide(&observed);
     context.decided(&name, rule, &step);
     match step {
+        Step::Nothing if rule == Rule::RecordPartlySettled => {
+            context.cluster.index_mut().begin_collecting(name);
+            return Ok(observed.collecting.map_or(Requeue::Done, Requeue::After));
+        }
         Step::Nothing => {}
         Step::Delete => context.writes.delete_record(&record).await?,
-        Step::Settle(uids) => context.writes.settle(&record, &uids).await?,
+        Step::Settle(uids) => {
+            context.writes.settle(&record, &uids).await?;
+            context.cluster.index_mut().end_collecting(name);
+        }
     }
     Ok(Requeue::Done)
 }
@@ -28,6 +39,19 @@ impl Context {
     pub(super) async fn settle(&self, claim: &Claim) -> Result<bool, WriteError> {
         let records = self.cluster.index().unsettled_records_of(&claim.uid);
         self.settle_these(claim, &records).await
+    }
+
+    /// Logs what attempts with other recipes than the last one may have left of a claim that gets its volume. The deletion of the
+    /// volume has the recipe of the last one.
+    pub(super) fn log_other_recipes(&self, claim: &Claim) {
+        let records = self.cluster.index().unsettled_records_of(&claim.uid);
+        let Some((last, earlier)) = records.split_last() else { return };
+        for record in earlier.iter().filter(|record| is_of_other_recipe(record, last, &claim.uid)) {
+            let stamp = record.recorded(&claim.uid).and_then(Claim::own_stamp);
+            let recipe = stamp.map(|stamp| stamp.recipe_version.as_str());
+            let (claim, id) = (&claim.name, claim.volume_id());
+            tracing::warn!(%claim, %id, recipe, "what an attempt by another version of the config may have left stays");
+        }
     }
 
     /// Records that delete runs have undone what attempts of a claim left. Those for a claim that is gone have had the recipe of the
@@ -99,6 +123,10 @@ fn is_of_other_recipe(record: &Record, other: &Record, uid: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use flex_contract::names;
+    use flex_core::model::record::record_name;
+    use serde_json::json;
+
     use super::*;
     use crate::reconcile::delete_run::tests::context;
     use crate::state::index::WatchChange;
@@ -107,6 +135,25 @@ mod tests {
     fn stamped(change: impl FnOnce(Stamp) -> Stamp) -> Claim {
         let claim = testing::claim("team", "a", true);
         Claim { stamp: claim.stamp.clone().map(change), held: true, ..claim }
+    }
+
+    /// Each write of a part sends the whole record to all watches.
+    #[tokio::test]
+    async fn a_record_is_settled_for_a_part_of_its_claims_after_a_moment_and_for_all_at_once() {
+        let (context, asked) = context(String::new());
+        let claims = ["a", "b"].map(|name| testing::claim("team", name, true));
+        let data = Record::data(claims.iter());
+        let name = record_name("provision-batch", &data);
+        let metadata = json!({ "namespace": "own", "name": name, "uid": "r", "annotations": { names::ARMED: "r" } });
+        let record = Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap();
+        context.cluster.update(|index| index.record_answered(record));
+        context.cluster.update(|index| [index.set_undone(&name, &claims[0].uid)]);
+        let waits = reconcile(&context, &name).await.unwrap();
+        assert!(matches!(waits, Requeue::After(rest) if rest <= Duration::from_millis(250)), "{waits:?}");
+        assert!(asked.lock().unwrap().is_empty());
+        context.cluster.update(|index| [index.set_undone(&name, &claims[1].uid)]);
+        reconcile(&context, &name).await.unwrap();
+        assert_eq!(asked.lock().unwrap().len(), 1);
     }
 
     /// Its claim may have a run for another volume.

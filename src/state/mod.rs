@@ -20,6 +20,7 @@ mod pools;
 pub mod queue;
 mod quota;
 mod quota_waiters;
+mod record_waits;
 mod records;
 mod removed_jobs;
 mod revisions;

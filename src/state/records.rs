@@ -8,6 +8,7 @@ use flex_core::model::claim::{Claim, Had, RecordRef};
 use flex_core::model::record::Record;
 use flex_core::object::ObjectName;
 
+use crate::state::record_waits::RecordWaits;
 use crate::state::watch_change::drop_from;
 
 /// The most claims whose end is kept without a record. Each is that of a run which is about to begin.
@@ -60,6 +61,8 @@ pub struct Records {
     are_confirmed: bool,
     /// The UIDs of records that this process has deleted, by their names, until a watch shows that they are gone.
     deleted: HashMap<String, String>,
+    /// The waits at records.
+    pub waits: RecordWaits,
 }
 
 /// Questions.
@@ -185,7 +188,9 @@ impl Records {
         if shown != Shown::Missed {
             self.gone.insert(uid.clone());
         }
-        if shown == Shown::Watched && claim.volume_name.is_none() && !claim.bind_completed {
+        // A user may have had the volume of a pool request.
+        let never_bound = claim.volume_name.is_none() && !claim.bind_completed && !claim.for_pool;
+        if shown == Shown::Watched && never_bound {
             self.had.entry(uid.clone()).or_insert(Had::Nobody);
         }
         if claim.is_held() {
@@ -228,6 +233,7 @@ impl Records {
     /// Forgets what this process has found, because another term begins.
     pub fn begin_term(&mut self) {
         self.are_confirmed = false;
+        self.waits = RecordWaits::default();
         self.undone.clear();
         self.lost.clear();
         self.unshown.clear();
@@ -237,6 +243,7 @@ impl Records {
     /// Notes that the API has shown in this term that the records are these.
     pub fn note_confirmed(&mut self) {
         self.are_confirmed = true;
+        self.waits.end_missing();
     }
 
     /// Adds a record, or its new state, as a watch shows it. Returns the UIDs of the claims that it concerns.
@@ -305,6 +312,16 @@ impl Records {
         self.forget(name)
     }
 
+    /// Removes a record that somebody else has deleted, as the API has shown. A watch may never have shown the record.
+    pub fn vanished(&mut self, record: &Record) -> BTreeSet<String> {
+        let name = &record.name.name;
+        if self.by_name.get(name).is_none_or(|cached| cached.uid != record.uid) {
+            return BTreeSet::new();
+        }
+        self.unshown.remove(name);
+        self.remove(name)
+    }
+
     /// Removes a record that this process has deleted.
     pub fn deleted(&mut self, record: &Record) -> BTreeSet<String> {
         let name = &record.name.name;
@@ -321,6 +338,7 @@ impl Records {
 
     fn forget(&mut self, name: &str) -> BTreeSet<String> {
         self.undone.remove(name);
+        self.waits.end_collecting(name);
         let uids = self.drop(name);
         self.forget_unrecorded(&uids);
         uids

@@ -23,11 +23,25 @@ use crate::state::ClusterState;
 
 /// Reads a record; `None` for an object that is none.
 fn record_of(object: &ControllerRevision) -> Option<Record> {
-    Record::read(&object.metadata, &object.data.as_ref()?.0)
+    Record::read(&object.metadata, object.data.as_ref().map_or(&Value::Null, |data| &data.0))
 }
 
 fn what(name: &str) -> String {
     format!("record {name}")
+}
+
+/// A record as a list shows it.
+struct Listed {
+    name: String,
+    version: u64,
+    terminating: bool,
+}
+
+/// Returns a record of a list, with its UID; `None` for an object that is none.
+fn listed(meta: ObjectMeta) -> Option<(String, Listed)> {
+    let name = meta.name.filter(|name| is_record(name))?;
+    let version = meta.resource_version?.parse().ok()?;
+    Some((meta.uid?, Listed { name, version, terminating: meta.deletion_timestamp.is_some() }))
 }
 
 /// A record that was armed.
@@ -71,6 +85,10 @@ impl Writes {
                 if !is_alike {
                     return Err(WriteError::Foreign(what(&name)));
                 }
+                if there.metadata.deletion_timestamp.is_some() {
+                    let message = "it is being deleted, and a finalizer of somebody else holds it".to_owned();
+                    return Err(WriteError::Refused { what: what(&name), message, invalid: false });
+                }
                 is_new = false;
                 there.metadata
             }
@@ -90,10 +108,12 @@ impl Writes {
         Ok(Armed { record, is_new })
     }
 
-    /// Reads a record from the API; `None` if it is gone.
-    pub async fn read_record(&self, name: &str) -> Result<Option<Record>> {
-        let found = self.revisions().get_opt(name).await.map_err(WriteError::of(what(name)))?;
-        Ok(found.as_ref().and_then(record_of))
+    /// Reads a record as the API has it now; `None` if it is gone. What it stores never changes, and is not read again.
+    async fn read_again(&self, record: &Record) -> Result<Option<Record>> {
+        let name = &record.name.name;
+        let found = self.revisions().get_metadata_opt(name).await.map_err(WriteError::of(what(name)))?;
+        let there = found.and_then(|found| record.with_metadata(&found.metadata));
+        Ok(there.filter(|there| there.uid == record.uid))
     }
 
     /// Reads the stand-in of a claim that is gone from its records; `None` if the claim needs none any more. A watch may be late.
@@ -103,7 +123,7 @@ impl Writes {
         let Some(known) = known.filter(|claim| claim.is_stand_in()) else { return Ok(None) };
         let records = cluster.index().unsettled_records_of(&known.uid);
         for record in records {
-            match self.read_record(&record.name.name).await?.filter(|there| there.uid == record.uid) {
+            match self.read_again(&record).await? {
                 Some(there) => cluster.update(|index| index.record_answered(there)),
                 None => cluster.update(|index| index.record_deleted(&record)),
             }
@@ -122,7 +142,13 @@ impl Writes {
         let (key, note) = record.note(claim, changes);
         let body = json!({ "metadata": { "uid": of.uid, "annotations": { key: note } } });
         let noted = DiscardReply(self.revisions()).patch_with_metadata(name, &params(), body).await;
-        let noted = record.with_metadata(&noted.map_err(WriteError::of(what(name)))?).ok_or_else(conflict)?;
+        let noted = match noted.map_err(WriteError::of(what(name))) {
+            Err(WriteError::NotFound { .. }) => {
+                self.vanished(&record);
+                return Err(conflict());
+            }
+            noted => record.with_metadata(&noted?).ok_or_else(conflict)?,
+        };
         cluster.update(|index| index.record_answered(noted));
         let stand_in = cluster.index().claim(&claim.name).filter(|now| now.is_stand_in());
         stand_in.map(|claim| (*claim).clone()).ok_or_else(conflict)
@@ -131,19 +157,21 @@ impl Writes {
     /// Records that these claims need a record no more, as it was observed. The last one takes the record with it.
     pub async fn settle(&self, record: &Record, uids: &BTreeSet<String>) -> Result<()> {
         match self.try_settle(record, uids).await {
-            Err(WriteError::Conflict(_)) => match self.read_again(record).await? {
+            Err(WriteError::Conflict(_)) => match self.read_changed(record).await? {
                 Some(newer) => self.try_settle(&newer, uids).await,
-                None => Ok(()),
+                None => {
+                    self.vanished(record);
+                    Ok(())
+                }
             },
             settled => settled,
         }
     }
 
     /// Reads a record again that has changed; `None` if it is gone. A note of another claim may have changed it.
-    async fn read_again(&self, record: &Record) -> Result<Option<Record>> {
-        let newer = self.read_record(&record.name.name).await?;
-        let is_same = |newer: &Record| newer.uid == record.uid && newer.armed_at() == record.armed_at();
-        match newer.as_ref().is_none_or(is_same) {
+    async fn read_changed(&self, record: &Record) -> Result<Option<Record>> {
+        let newer = self.read_again(record).await?;
+        match newer.as_ref().is_none_or(|newer| newer.armed_at() == record.armed_at()) {
             true => Ok(newer),
             false => Err(WriteError::Conflict(what(&record.name.name))),
         }
@@ -162,7 +190,7 @@ impl Writes {
     pub async fn keep(&self, record: &Record, uid: &str) -> Result<()> {
         let kept = |record: &Record| json!({ names::KEPT: record.kept_with(uid) });
         match self.annotate(record, &kept(record)).await {
-            Err(WriteError::Conflict(_)) => match self.read_again(record).await? {
+            Err(WriteError::Conflict(_)) => match self.read_changed(record).await? {
                 Some(newer) => self.annotate(&newer, &kept(&newer)).await,
                 None => Ok(()),
             },
@@ -175,11 +203,22 @@ impl Writes {
         let (name, uid, version) = (&record.name.name, &record.uid, &record.resource_version);
         let body = patch(uid, version, json!({ "annotations": annotations }), json!({}));
         let patched = DiscardReply(self.revisions()).patch_with_metadata(name, &params(), body).await;
-        let patched = patched.map_err(WriteError::of(what(name)))?;
+        let patched = match patched.map_err(WriteError::of(what(name))) {
+            Err(WriteError::NotFound { .. }) => {
+                self.vanished(record);
+                return Ok(());
+            }
+            patched => patched?,
+        };
         if let (Some(cluster), Some(record)) = (&self.cluster, record.with_metadata(&patched)) {
             cluster.update(|index| index.record_answered(record));
         }
         Ok(())
+    }
+
+    /// Removes a record from the cache that somebody else has deleted. A watch may never have shown it.
+    fn vanished(&self, record: &Record) {
+        self.cluster.iter().for_each(|cluster| cluster.update(|index| index.record_vanished(record)));
     }
 
     /// Deletes a record that nobody needs, as it was observed.
@@ -192,38 +231,82 @@ impl Writes {
         Ok(())
     }
 
-    /// Lists the records from the API, once in a term. Removes from the cache those that are gone: a former leader has settled
-    /// them, and a watch may be late. Returns whether the cache has all others as they are.
+    /// Lists the records from the API until the cache has them, once in a term. Removes from the cache those that are gone: a
+    /// former leader has settled them, and a watch may be late. Returns whether the cache has all others as they are.
     pub async fn confirm_records(&self) -> Result<bool> {
         let Some(cluster) = &self.cluster else { return Ok(true) };
         // Only one list at a time.
         let _guard = self.confirming.lock().await;
-        if cluster.index().are_records_confirmed() {
-            return Ok(true);
-        }
         let (term, cached) = {
             let index = cluster.index();
+            if index.are_records_confirmed() {
+                return Ok(true);
+            }
+            // Many wait, and each list reads all records.
+            if index.has_just_missed_records() {
+                return Ok(false);
+            }
             (index.term(), index.records().cloned().collect::<Vec<_>>())
         };
-        let api: Api<PartialObjectMeta<ControllerRevision>> =
-            Api::namespaced(self.client.clone(), &self.identity.namespace);
-        let mut there = HashMap::new();
-        let look = |page: Vec<ObjectMeta>| {
-            let records = page.into_iter().filter(|meta| meta.name.as_deref().is_some_and(is_record));
-            there.extend(records.filter_map(|meta| Some((meta.uid?, meta.resource_version?.parse::<u64>().ok()?))));
-            ControlFlow::Continue(())
-        };
-        each_page(&api, self.own_revisions(), look).await.map_err(WriteError::of("all records"))?;
+        let there = self.list_records().await?;
         for gone in cached.iter().filter(|record| !there.contains_key(&record.uid)) {
             cluster.update(|index| index.record_deleted(gone));
         }
         let mut index = cluster.index_mut();
-        let known: HashMap<&str, u64> = index.records().map(|record| (record.uid.as_str(), record.version())).collect();
-        let all = there.iter().all(|(uid, version)| known.get(uid.as_str()).is_some_and(|known| known >= version));
-        drop(known);
-        if all && index.term() == term {
-            index.note_records_confirmed();
+        if index.term() != term {
+            return Ok(false);
         }
+        let mut missing = {
+            let known: HashMap<&str, u64> =
+                index.records().map(|record| (record.uid.as_str(), record.version())).collect();
+            let lacks = |(uid, listed): &(&String, &Listed)| match known.get(uid.as_str()) {
+                Some(known) => *known < listed.version,
+                // Somebody's finalizer holds a record that this process has deleted. No watch shows it again.
+                None => !listed.terminating,
+            };
+            there.iter().filter(lacks).map(|(_, listed)| listed.name.clone()).collect::<Vec<_>>()
+        };
+        if missing.is_empty() {
+            index.note_records_confirmed();
+            return Ok(true);
+        }
+        missing.sort();
+        if let Some(message) = index.note_missing_records(&missing) {
+            tracing::warn!("{message}");
+        }
+        Ok(false)
+    }
+
+    /// Lists the records from the API, by their UIDs.
+    async fn list_records(&self) -> Result<HashMap<String, Listed>> {
+        let api: Api<PartialObjectMeta<ControllerRevision>> =
+            Api::namespaced(self.client.clone(), &self.identity.namespace);
+        let mut there = HashMap::new();
+        let look = |page: Vec<ObjectMeta>| {
+            there.extend(page.into_iter().filter_map(listed));
+            ControlFlow::Continue(())
+        };
+        each_page(&api, self.own_revisions(), look).await.map_err(WriteError::of("all records"))?;
+        Ok(there)
+    }
+
+    /// Checks by the API whether the cache has all records as they are. A watch may be late.
+    pub async fn are_records_cached(&self) -> Result<bool> {
+        let Some(cluster) = &self.cluster else { return Ok(true) };
+        let api: Api<PartialObjectMeta<ControllerRevision>> =
+            Api::namespaced(self.client.clone(), &self.identity.namespace);
+        let is_cached = |meta: &ObjectMeta| {
+            let name = meta.name.as_deref().unwrap_or_default();
+            let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0);
+            let is_known = |record: &Record| meta.uid.as_ref() == Some(&record.uid) && record.version() >= version;
+            !is_record(name) || cluster.index().record(name).is_some_and(|record| is_known(&record))
+        };
+        let mut all = true;
+        let look = |page: Vec<ObjectMeta>| {
+            all = page.iter().all(is_cached);
+            if all { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        each_page(&api, self.own_revisions(), look).await.map_err(WriteError::of("all records"))?;
         Ok(all)
     }
 

@@ -65,8 +65,9 @@ pub(super) async fn stamp(
     let ts = context.timestamp();
     let (charged, batch, mut woken, term) = {
         let mut index = context.cluster.index_mut();
-        // Another worker may have used the quota or the slot since the decision.
-        if index.quota_refusal(claim, recipe).is_some() {
+        // Another worker may have used the quota or the slot since the decision, or armed the record of an earlier claim.
+        let has_namesake = claim.own_stamp().is_none() && index.has_namesake(claim);
+        if has_namesake || index.quota_refusal(claim, recipe).is_some() {
             return Ok(StepOutcome::Again);
         }
         let slot_request = SlotRequest::attempt(&claim.name, recipe, &nodes);

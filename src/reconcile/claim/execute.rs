@@ -132,9 +132,13 @@ impl Execution<'_> {
 
     async fn confirm_no_volume(self) -> Outcome {
         let (context, claim, runs) = (self.context, self.claim, &self.observation.runs);
-        // A former leader may have settled the record, and somebody keeps the storage since.
-        if claim.is_stand_in() && context.writes.read_claim(&claim.name).await?.is_none() {
-            return Ok(StepOutcome::End(Requeue::Done));
+        // A former leader may have settled the record, and somebody keeps the storage since. An admin may have abandoned it.
+        if claim.is_stand_in() {
+            match context.writes.read_claim(&claim.name).await? {
+                None => return Ok(StepOutcome::End(Requeue::Done)),
+                Some(newer) if newer.abandoned != claim.abandoned => return Ok(newer.into()),
+                Some(_) => {}
+            }
         }
         // Runs that could still make a volume are checked first. A watch may lag, and a delete run must not meet such a
         // run.
@@ -237,6 +241,7 @@ impl Execution<'_> {
         if volume.phase != VolumePhase::Bound || self.observation.volumes.lacks_mark(name) {
             context.writes.complete_volume(volume).await?;
         }
+        context.log_other_recipes(claim);
         // From its mark on the volume says all. Once the claim is bound, somebody may keep the data without the volume's object.
         if !context.settle(claim).await? {
             return Ok(StepOutcome::Postponed);

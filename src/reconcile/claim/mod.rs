@@ -35,6 +35,7 @@ use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::data_source;
 use crate::reconcile::drive::{Reconcile, ReplayedDecision, decided, drive};
+use crate::reconcile::record::RECORDS_SOON;
 use crate::state::index::WorkItem;
 
 /// Reconciles a claim: takes steps until it only has to wait.
@@ -45,6 +46,7 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
     };
     // A record tells what may be left of this claim, or of an earlier one of its name.
     if needs_records(context, &claim) && !context.writes.confirm_records().await? {
+        tell_missing_records(context, &claim);
         return Ok(Requeue::After(RECORDS_SOON));
     }
     if claim.is_stand_in() && !is_gone(context, &claim).await? {
@@ -69,9 +71,6 @@ pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, 
     }
     drive::<ClaimReconciler>(context, claim, confirmed).await
 }
-
-/// The time until the next look whether the cache has the records, when a term begins.
-const RECORDS_SOON: Duration = Duration::from_secs(1);
 
 /// Decides about each claim of this orchestrator, and takes no step.
 pub(super) fn replay(context: &Context) -> Vec<ReplayedDecision> {
@@ -153,7 +152,18 @@ impl Reconcile for ClaimReconciler {
 fn needs_records(context: &Context, claim: &Claim) -> bool {
     let index = context.cluster.index();
     let is_ours = || claim.is_held() || matches!(served_class(claim, &index.classes()), ServedClass::Ours(_));
-    !claim.is_bound() && !index.are_records_confirmed() && is_ours()
+    // What its volume tells counts only once its records are settled, also if Kubernetes has bound it.
+    let may_need = claim.is_held() || !claim.is_bound();
+    may_need && !index.are_records_confirmed() && is_ours()
+}
+
+/// Emits an event on a claim that has waited long for the records.
+fn tell_missing_records(context: &Context, claim: &Claim) {
+    let why = context.cluster.index().why_records_are_awaited();
+    if let Some(message) = why.map(|message| claim.worded(message)) {
+        let event = NewEvent { warning: true, reason: reason::PROVISIONING_FAILED, message };
+        context.emit(ObjectRef::claim(claim), event);
+    }
 }
 
 /// Checks whether the claim of a stand-in is certainly gone. A watch may be late, so that the API is asked once.
@@ -204,4 +214,22 @@ fn lacks_metadata(context: &Context, claim: &Claim) -> bool {
     let index = context.cluster.index();
     matches!(served_class(claim, &index.classes()), ServedClass::Ours(_))
         && !claim.has_metadata_of(&index.metadata_keys(claim))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::delete_run::tests::context;
+    use crate::state::testing;
+
+    #[tokio::test]
+    async fn a_bound_claim_waits_for_the_records_while_it_is_held() {
+        let (context, _) = context(String::new());
+        let waits = |held: bool, is_bound: bool| {
+            let volume_name = is_bound.then(|| "pvc-a".to_owned());
+            let claim = testing::claim("team", "a", true);
+            needs_records(&context, &Claim { held, bind_completed: is_bound, volume_name, ..claim })
+        };
+        assert!(waits(true, true) && waits(true, false) && !waits(false, true));
+    }
 }

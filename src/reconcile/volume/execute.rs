@@ -18,6 +18,7 @@ use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
+use crate::reconcile::record::RECORDS_SOON;
 
 /// The delay before a volume is looked at again whose claim still needs a record. No event tells that an admin abandons the claim.
 const RECORDED_POLL: Duration = Duration::from_secs(30);
@@ -75,6 +76,9 @@ pub(super) async fn execute(
             writes.record_volume_failure(volume, &failure).await?.into()
         }
         Step::DeleteVolume { storage } => {
+            if !settle(context, volume).await? {
+                return Ok(StepOutcome::End(Requeue::After(RECORDS_SOON)));
+            }
             remove(context, volume, observation, storage).await?;
             StepOutcome::End(Requeue::Done)
         }
@@ -83,19 +87,28 @@ pub(super) async fn execute(
 
 /// Removes the finalizer from a volume whose storage stays, or is its claim's. Without the volume, only a record tells of it.
 async fn remove_finalizer(context: &Context, volume: &Volume) -> Result<StepOutcome<Volume>, WriteError> {
-    // That of a former leader may name the claim.
-    if !context.writes.confirm_records().await? {
-        return Err(WriteError::Conflict("the records of runs".to_owned()));
+    if !settle(context, volume).await? {
+        return Ok(StepOutcome::End(Requeue::After(RECORDS_SOON)));
     }
-    // An adopted volume alone tells what becomes of its storage. What a refused one leaves, its claim undoes.
-    if volume.is_adopted() {
-        context.settle_id(volume.volume_id().unwrap_or_default()).await?;
-    } else if volume.quarantine.is_none() && is_recorded(context, volume) {
+    // What a refused one leaves, its claim undoes.
+    if !volume.is_adopted() && volume.quarantine.is_none() && is_recorded(context, volume) {
         // Somebody keeps the storage, and without the volume nothing would tell it. The claim adopts the volume first.
         return Ok(StepOutcome::End(Requeue::After(RECORDED_POLL)));
     }
     context.writes.remove_volume_finalizer(volume).await?;
     Ok(StepOutcome::End(Requeue::Done))
+}
+
+/// Settles the records of an adopted volume before it goes: it alone tells what becomes of its storage. Returns `false` while the
+/// cache lacks records, as those of a former leader, which may name its claim.
+async fn settle(context: &Context, volume: &Volume) -> Result<bool, WriteError> {
+    if !context.writes.confirm_records().await? {
+        return Ok(false);
+    }
+    if volume.is_adopted() {
+        context.settle_id(volume.volume_id().unwrap_or_default()).await?;
+    }
+    Ok(true)
 }
 
 /// Deletes a volume, and counts whether its storage was deleted.
@@ -133,12 +146,12 @@ async fn remove_claim_uid(
     Ok(context.writes.reserve(volume, &claim.name, None).await?.into())
 }
 
-/// Checks whether a record names the claim of a volume that somebody keeps.
+/// Checks whether a record names the claim of a volume whose storage stays.
 fn is_recorded(context: &Context, volume: &Volume) -> bool {
     let index = context.cluster.index();
     let uid =
         volume.volume_id().map(|id| index.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone()));
-    volume.reclaim_policy != ReclaimPolicy::Delete
+    (volume.abandoned || volume.reclaim_policy != ReclaimPolicy::Delete)
         && uid.is_some_and(|uid| !index.unsettled_records_of(&uid).is_empty())
 }
 
@@ -179,9 +192,29 @@ async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>
 
 #[cfg(test)]
 mod tests {
+    use flex_core::model::volume::adoption_mark;
+
     use super::*;
     use crate::reconcile::delete_run::tests::context;
     use crate::state::testing;
+
+    /// A record that a watch shows later must bring no delete run for storage that an admin has abandoned.
+    #[tokio::test]
+    async fn an_adopted_volume_settles_its_records_before_it_goes() {
+        let claim = testing::claim("team", "a", true);
+        let volume = testing::volume(&claim, "1Gi");
+        let provenance = Some("{}".to_owned());
+        let adoption_mark = Some(adoption_mark("{}", &volume.uid));
+        let adopted = Volume { provenance, adoption_mark, ..volume.clone() };
+        let record = testing::record(&claim);
+        let path = format!("/apis/apps/v1/namespaces/own/controllerrevisions/{}", record.name.name);
+        for (volume, wanted) in [(volume, vec![]), (adopted, vec![format!("DELETE {path}")])] {
+            let (context, asked) = context(String::new());
+            context.cluster.update(|index| index.record_answered(record.clone()));
+            assert!(settle(&context, &volume).await.unwrap());
+            assert_eq!(*asked.lock().unwrap(), wanted);
+        }
+    }
 
     #[tokio::test]
     async fn a_kept_volume_is_let_go_when_no_record_would_delete_its_storage() {

@@ -16,6 +16,10 @@ use super::{Index, WorkItem};
 use crate::state::records::Records;
 use crate::state::watch_change::Listed;
 
+/// The longest wait of a claim for the end of what attempts for an earlier claim of its name left, in seconds. No failure shows
+/// that some deletions need a person.
+const NAMESAKE_PATIENCE: i64 = 600;
+
 impl Index {
     /// Applies a change of a record. Claims that are gone, and that a record names, get a stand-in.
     pub(super) fn apply_record(&mut self, record: Record) -> Vec<WorkItem> {
@@ -35,6 +39,11 @@ impl Index {
     /// Removes a record that this process has deleted, before a watch shows it.
     pub fn record_deleted(&mut self, record: &Record) -> Vec<WorkItem> {
         self.change_record(record.name.name.clone(), |records| records.deleted(record))
+    }
+
+    /// Removes a record that somebody else has deleted, as the API has shown.
+    pub fn record_vanished(&mut self, record: &Record) -> Vec<WorkItem> {
+        self.change_record(record.name.name.clone(), |records| records.vanished(record))
     }
 
     fn change_record(&mut self, name: String, change: impl FnOnce(&mut Records) -> BTreeSet<String>) -> Vec<WorkItem> {
@@ -73,6 +82,22 @@ impl Index {
         self.records.note_confirmed();
     }
 
+    /// Checks whether the API has shown a moment ago that the cache lacks records.
+    pub fn has_just_missed_records(&self) -> bool {
+        self.records.waits.has_just_missed(self.facts.now())
+    }
+
+    /// Notes that the API has these records and the cache lacks them. Returns the message about them when it is time to log it.
+    pub fn note_missing_records(&mut self, names: &[String]) -> Option<String> {
+        let now = self.facts.now();
+        self.records.waits.note_missing(names, now)
+    }
+
+    /// Returns the message about records that the cache lacks, once that lasts.
+    pub fn why_records_are_awaited(&self) -> Option<String> {
+        self.records.waits.why()
+    }
+
     /// Returns all records.
     pub fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
         self.records.all()
@@ -100,8 +125,11 @@ impl Index {
     }
 
     /// Checks whether what attempts for an earlier claim of this name and class left is being deleted. A claim waits for no
-    /// node that is gone, nor for a person.
+    /// node that is gone, nor for a person, and not long.
     pub fn has_namesake(&self, claim: &Claim) -> bool {
+        if self.facts.clock.now() >= claim.created.saturating_add(NAMESAKE_PATIENCE) {
+            return false;
+        }
         let blocks = |other: &Arc<Claim>| {
             let has_node = |node: &String| self.facts.cache.nodes.get(node).is_some_and(|node| node.reachable);
             let has_failed = other.last_failure.as_ref().is_some_and(|last| last.operation == Operation::Delete);
@@ -160,8 +188,20 @@ impl Index {
             settled: done.chain(abandoned).cloned().collect(),
             left: unsettled.len() + kept.len(),
             unreadable: record.unreadable(),
+            collecting: self.records.waits.rest(name, self.facts.now()),
         };
         Some((record, observed))
+    }
+
+    /// Begins to wait for more claims that need a record no more, unless the record waits already.
+    pub fn begin_collecting(&mut self, record: &str) {
+        let now = self.facts.now();
+        self.records.waits.begin_collecting(record, now);
+    }
+
+    /// Ends the wait of a record for more claims, because it is written for those that there are.
+    pub fn end_collecting(&mut self, record: &str) {
+        self.records.waits.end_collecting(record);
     }
 
     /// Checks whether a record names a version of a config.

@@ -196,7 +196,7 @@ kinds! {
     /// The class of a claim is gone or another's, or its config is lost.
     ClaimHeld = "claim-held", Warning {
         meaning: "an attempt for this claim can neither continue nor be undone",
-        remedy: "Bring class and config back. Else delete the claim; if it then stays, [look up the message](#a-deletion-hangs).",
+        remedy: "Bring class and config back. Else delete the claim; if its record then stays, [look up the message](#a-deletion-hangs).",
         emitted_by_steps: no, confirm_after: 30,
     }
 
@@ -207,9 +207,9 @@ kinds! {
         emitted_by_steps: yes, confirm_after: 30,
     }
 
-    /// A terminating claim stays, because what an attempt left cannot be deleted.
+    /// What attempts for a deleted claim left cannot be deleted.
     ClaimUndeleted = "claim-undeleted", Warning {
-        meaning: "this terminating claim stays, because the orchestrator cannot delete what an attempt left behind",
+        meaning: "the orchestrator cannot delete what attempts for this deleted claim left behind",
         remedy: "[Look up the message](#a-deletion-hangs).",
         emitted_by_steps: yes, confirm_after: 30,
     }

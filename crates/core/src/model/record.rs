@@ -102,11 +102,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads a record. Returns `None` for an object that is none.
+    /// Reads a record. Returns `None` for an object whose name is not that of a record. Content in another form, as another
+    /// version or somebody else writes it, counts as a claim that cannot be read.
     pub fn read(metadata: &ObjectMeta, data: &Value) -> Option<Self> {
-        let manifests = data["claims"].as_array()?;
-        let mut members = Members::default();
-        for manifest in manifests {
+        let manifests = data["claims"].as_array();
+        let mut members = Members { unreadable: usize::from(manifests.is_none()), ..Members::default() };
+        for manifest in manifests.into_iter().flatten() {
             match serde_json::from_value::<PersistentVolumeClaim>(manifest.clone()).map(|claim| Claim::from(&claim)) {
                 Ok(claim) if !claim.uid.is_empty() => drop(members.claims.insert(claim.uid.clone(), claim)),
                 _ => members.unreadable += 1,

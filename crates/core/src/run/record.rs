@@ -1,6 +1,7 @@
 //! Decides what becomes of the record of a run ([`Record`](crate::model::record::Record)).
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
@@ -20,6 +21,8 @@ pub struct Observed {
     pub left: usize,
     /// The number of claims of the record that cannot be read.
     pub unreadable: usize,
+    /// The time for which the record still waits for more claims that need it no more; `None` if it waits no longer.
+    pub collecting: Option<Duration>,
 }
 
 /// The next step for a record.
@@ -44,9 +47,9 @@ pub enum Rule {
     RecordNotArmed,
     /// No claim needs the record any more. Deletes it.
     RecordSettled,
-    /// Some claims need the record no more. Records this.
+    /// Some claims need the record no more. Records this, after a moment in which more may follow.
     RecordPartlySettled,
-    /// Claims need the record. Does nothing.
+    /// Claims need the record, or it cannot be read, because another version or somebody else wrote it. Does nothing.
     RecordNeeded,
 }
 
@@ -59,10 +62,11 @@ pub type Decision = rules::Decision<Rule>;
 pub fn decide(o: &Observed) -> Decision {
     match () {
         () if o.in_creation => Rule::RecordInCreation.nothing(),
-        () if !o.armed => Rule::RecordNotArmed.step(Step::Delete),
+        () if !o.armed && o.unreadable == 0 => Rule::RecordNotArmed.step(Step::Delete),
         () if o.settled.len() == o.left && o.unreadable == 0 => {
             Rule::RecordSettled.step(Step::Settle(o.settled.clone()))
         }
+        () if !o.settled.is_empty() && o.collecting.is_some() => Rule::RecordPartlySettled.nothing(),
         () if !o.settled.is_empty() => Rule::RecordPartlySettled.step(Step::Settle(o.settled.clone())),
         () => Rule::RecordNeeded.nothing(),
     }
@@ -76,7 +80,7 @@ mod tests {
     fn each_rule_has_its_record() {
         let decided = |armed, in_creation, settled: &[&str], left, unreadable| {
             let settled = settled.iter().map(|uid| (*uid).to_owned()).collect();
-            let decision = decide(&Observed { armed, in_creation, settled, left, unreadable });
+            let decision = decide(&Observed { armed, in_creation, settled, collecting: None, left, unreadable });
             (decision.rule, decision.step)
         };
         let settle = |uids: &[&str]| Step::Settle(uids.iter().map(|uid| (*uid).to_owned()).collect());
@@ -88,5 +92,17 @@ mod tests {
         assert_eq!(decided(true, false, &["a"], 1, 1), (Rule::RecordPartlySettled, settle(&["a"])));
         assert_eq!(decided(true, false, &[], 1, 0), (Rule::RecordNeeded, Step::Nothing));
         assert_eq!(decided(true, false, &[], 0, 1), (Rule::RecordNeeded, Step::Nothing), "a claim that cannot be read");
+        assert_eq!(decided(false, false, &[], 0, 1), (Rule::RecordNeeded, Step::Nothing), "it may be somebody else's");
+    }
+
+    #[test]
+    fn a_part_of_the_claims_waits_a_moment_for_more() {
+        let decided = |settled: &[&str]| {
+            let settled = settled.iter().map(|uid| (*uid).to_owned()).collect();
+            let (armed, collecting) = (true, Some(Duration::from_millis(1)));
+            decide(&Observed { armed, in_creation: false, settled, collecting, left: 2, unreadable: 0 }).step
+        };
+        assert_eq!(decided(&["a"]), Step::Nothing);
+        assert!(matches!(decided(&["a", "b"]), Step::Settle(all) if all.len() == 2));
     }
 }

@@ -1,5 +1,7 @@
 //! Tests of the records of runs: claims that are gone stay in the index by their records.
 
+use std::time::Duration;
+
 use flex_core::model::claim::{Had, Stamp};
 use flex_core::model::record::{Record, record_name};
 use serde_json::{Value, json};
@@ -36,7 +38,7 @@ fn stand_in(claim: &Claim) -> WorkItem {
 
 #[test]
 fn a_claim_that_is_gone_has_a_stand_in_until_its_record_is_settled() {
-    let mut index = index();
+    let (hands, mut index) = timed();
     let (a, b) = (held("a"), held("b"));
     let effective_config = recipe(CLASS).effective_config;
     let stored = Stored::Recipe(effective_config.hash(), Revision { number: 1, effective_config, created: 0 });
@@ -56,7 +58,9 @@ fn a_claim_that_is_gone_has_a_stand_in_until_its_record_is_settled() {
         "no list has it"
     );
     let again = Claim { uid: "another".into(), stamp: None, ..a.clone() };
-    assert!(index.has_namesake(&again) && !index.has_namesake(&Claim { class: Some("other".into()), ..again }));
+    assert!(index.has_namesake(&again) && !index.has_namesake(&Claim { class: Some("other".into()), ..again.clone() }));
+    hands.pass(Duration::from_secs(600));
+    assert!(!index.has_namesake(&again), "the deletion may wait for a person");
     let woken = index.record_answered(record(&[a.clone(), b.clone()], &a.uid, 6));
     assert!(woken.contains(&WorkItem::Claim(a.name.clone())), "a namesake may wait: {woken:?}");
     assert!(index.claim_by_id(&a.uid).is_none() && index.is_live(&b.uid));
@@ -113,12 +117,12 @@ fn a_live_claim_knows_that_somebody_has_deleted_its_record() {
     assert!(!index.has_lost_record(&a.uid));
 }
 
-/// A list shows another claim of the name. What happened before is unknown.
+/// A list shows another claim of the name, and what happened before is unknown; or a user had the volume of the pool request.
 #[test]
-fn a_claim_that_was_replaced_may_have_been_bound() {
-    for replaced in [true, false] {
+fn a_claim_that_was_replaced_or_a_pool_request_may_have_had_a_user() {
+    for (replaced, for_pool) in [(true, false), (false, false), (false, true)] {
         let mut index = index();
-        let a = held("a");
+        let a = Claim { for_pool, ..held("a") };
         index.change_claim(WatchChange::Apply(a.clone()));
         index.record_answered(record(std::slice::from_ref(&a), "", 5));
         index.change_claim(match replaced {
@@ -126,9 +130,25 @@ fn a_claim_that_was_replaced_may_have_been_bound() {
             false => WatchChange::Delete(a.name.clone()),
         });
         let had = index.claim_by_id(&a.uid).unwrap().record.as_ref().unwrap().had;
-        assert_eq!(had, if replaced { Had::Unknown } else { Had::Nobody });
+        assert_eq!(had, if replaced || for_pool { Had::Unknown } else { Had::Nobody });
         assert!(index.is_gone(&a.uid));
     }
+}
+
+/// Its delete run may begin when nothing else names the recipe any more.
+#[test]
+fn a_record_keeps_the_recipe_of_its_run() {
+    let (clock, mut index) = timed();
+    let effective_config = recipe(CLASS).effective_config;
+    let hash = effective_config.hash();
+    let revision = Revision { number: 1, effective_config, created: 0 };
+    index.change_stored(WatchChange::Apply(Stored::Recipe(hash.clone(), revision)));
+    clock.pass(VERSION_GRACE);
+    let armed = record(&[held("a")], "", 5);
+    index.record_answered(armed.clone());
+    assert!(index.unused_revisions(10_000).is_empty());
+    index.record_deleted(&armed);
+    assert_eq!(index.unused_revisions(10_000), [hash]);
 }
 
 #[test]

@@ -108,9 +108,11 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(reselect) = reschedule_from_unfit(o, class) {
         return reselect;
     }
-    // A volume of the claim shows that the claim's stamp has not been seen yet. The write of another stamp then conflicts.
+    // A volume of the claim shows that the claim's stamp has not been seen yet. The write of another stamp then conflicts. A record
+    // shows that somebody has removed the stamp: what its attempts have made would be forgotten.
     let names_it = |candidate: &Candidate<'_>| candidate.volume.claim_ref_uid() == Some(&claim.uid);
-    if let Some(volume) = o.pool.volume.filter(|_| !o.volumes.all.iter().any(names_it)) {
+    let has_attempts = || o.runs.recorded.last > 0 || o.volumes.all.iter().any(names_it);
+    if let Some(volume) = o.pool.volume.filter(|_| !has_attempts()) {
         return Rule::AssignPooledVolume.step(Step::AssignPooledVolume { volume: volume.to_owned() });
     }
     if let Some(wait) = wait_for_others(o, now) {

@@ -163,6 +163,9 @@ fn check(world: &World, decision: &Decision) {
         Step::StartDelete { attempt, node, on_any_node } => check_delete(world, *attempt, node.as_ref(), *on_any_node),
         Step::MarkNodeClean { nodes_left } => check_clean(world, nodes_left),
         Step::EndHold => check_end(world),
+        Step::Keep => {
+            assert!(world.no_volume && claim.is_stand_in() && !claim.abandoned, "somebody must look at it");
+        }
     }
 }
 

@@ -474,6 +474,6 @@ fn a_claim_that_has_lost_its_stamp_goes_on_after_the_attempts_of_its_records() {
     let nodes = vec!["a".to_owned(), "home".into()];
     let recorded = RecordedAttempts { last: 3, nodes, ..RecordedAttempts::default() };
     let nodes = vec!["a".to_owned(), "home".into()];
-    let step = World { recorded, ..new() }.step(Rule::FirstAttemptDue);
+    let step = World { recorded, pooled_volume: Some("pvc-ready"), ..new() }.step(Rule::FirstAttemptDue);
     assert_eq!(step, Step::Stamp { attempt: 4, nodes, volume_generation: 0 });
 }
