@@ -57,11 +57,11 @@ LAYERS = {
         bundle
     """,
     "src/state": """
-        answers compact id queue unstarted words watch_change
+        answers compact id queue record_waits unstarted words watch_change
         work_item
         cache configs expectations fair_queue outages slot_request
-        facts kept_scripts members open_batch removed_jobs revisions unmarked unseen_writes
-        batches quota slots sync_probes
+        facts kept_scripts members open_batch records removed_jobs revisions unmarked unseen_writes
+        batches left quota slots sync_probes
         pools quota_waiters
         index
         searched
@@ -69,7 +69,7 @@ LAYERS = {
     "src/reconcile": """
         memory
         context
-        failing kept_script
+        creation failing kept_script record
         batch capacity config data_source delete_run drive gate pool sync_probe
         late_runs
         claim snapshot volume

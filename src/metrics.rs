@@ -73,8 +73,7 @@ metrics! {
     /// volume.
     delete_seconds: Family<Class, Histogram> = "controller_persistentvolume_delete_duration_seconds",
         made by Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.05, 2.0, 14)));
-    /// Volumes deleted without their storage: an admin abandoned them, their node is gone for good, or a copied or
-    /// restored Job made them.
+    /// Volumes deleted without their storage: an admin abandoned them, or their node is gone for good.
     abandoned: Family<Class, Counter> = "flex_volumes_abandoned";
     /// Delete runs that failed.
     delete_failed: Family<Class, Counter> = "controller_persistentvolume_delete_failed";

@@ -7,8 +7,8 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::claim::admit::admit;
 use flex_core::claim::decide::{
-    ClassCertainty, ConfirmedFacts, Decision, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs,
-    ServedClass, SourceRelation, Step, Volumes, decide,
+    ClassCertainty, ConfirmedFacts, Decision, Deletion, Nodes, Observed, PoolRelation, Preconditions, RecordedAttempts,
+    Runs, ServedClass, SourceRelation, Step, Volumes, decide,
 };
 use flex_core::claim::nodes::NodeChoice;
 use flex_core::claim::request::{Attempt, request};
@@ -107,7 +107,7 @@ fn drawn(draw: &mut Draw<'_>) -> Value {
             3 => spec["volumeAttributesClassName"] = json!(draw.text_or(&["gold"])),
             4 => spec["selector"] = json!({ "matchLabels": { "a": draw.text() } }),
             5 => claim["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
-            _ => claim["metadata"]["finalizers"] = json!([names::CLAIM_FINALIZER]),
+            _ => claim["metadata"]["annotations"][names::HELD] = claim["metadata"]["uid"].clone(),
         }
         return claim;
     }
@@ -165,7 +165,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
             volume_generation,
             batch: None,
         });
-        claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+        claim.held = true;
     }
     let tried: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
     let states = [NodeState::Reachable, NodeState::Unreachable, NodeState::NotCached, NodeState::NotFound];
@@ -188,6 +188,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                 never_started: !likely(draw),
                 removed: None,
                 missed_batch: !likely(draw),
+                recorded: &RecordedAttempts { is_missing: !likely(draw), ..RecordedAttempts::default() },
             },
             deletion: Deletion { state, job: None, recipe: likely(draw).then_some(&*recipe) },
             volumes: Volumes {
@@ -206,6 +207,8 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                 no_slot: (!likely(draw)).then_some(NoSlot::Taken),
                 quota_refusal: None,
                 has_pending_charge: false,
+                has_namesake: false,
+                left_refusal: None,
                 attributes_error: None,
             },
             nodes: Nodes {
@@ -250,7 +253,7 @@ fn apply(claim: &mut Claim, recipe: &Recipe, step: Step) {
                 volume_generation,
                 batch: None,
             });
-            claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+            claim.held = true;
             claim.nodes_with_storage = nodes;
         }
         Step::StartRun => {

@@ -20,7 +20,7 @@ use flex_core::run::node::{NodeLabels, NodeState, NodeStates};
 use flex_core::run::request::AttemptStart;
 use flex_core::run::state::RunState;
 use flex_core::volume::in_place_run::InPlaceRuns;
-use flex_core::volume::observed::{self, ClaimState, ProvisionRuns};
+use flex_core::volume::observed::{self, ClaimState};
 use flex_core::volume::request::request;
 use flex_core::volume::{decide as of_volume, expand, modify, rule};
 use flex_provisioner::api::events::event_note;
@@ -135,7 +135,7 @@ fn claim(recipe: &Recipe) -> Claim {
         volume_generation: 0,
         batch: None,
     });
-    claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+    claim.held = true;
     claim
 }
 
@@ -170,6 +170,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
             never_started: false,
             removed: None,
             missed_batch: false,
+            recorded: &decide::RecordedAttempts::default(),
         },
         deletion: Deletion { state: RunState::NotCached, job: None, recipe: Some(recipe) },
         volumes: Volumes {
@@ -190,6 +191,8 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
             no_slot: None,
             quota_refusal: None,
             has_pending_charge: false,
+            has_namesake: false,
+            left_refusal: None,
             attributes_error: None,
         },
         nodes: Nodes {
@@ -316,8 +319,6 @@ fn without_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Dra
         ]),
         claim_was_bound: draw.below(8) == 7,
         recipe: known,
-        has_provision_job: draw.chance(),
-        provision_runs: ProvisionRuns::Own,
         has_running_provision_pods: draw.chance(),
         nodes_with_pods: &[],
         node_states: &node_states,

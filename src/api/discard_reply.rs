@@ -5,6 +5,7 @@ use std::result;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::{self, request};
 use kube::{Api, Client, Resource, Result};
@@ -21,6 +22,12 @@ struct Created {
 #[derive(Deserialize)]
 struct CreatedMetadata {
     uid: String,
+}
+
+/// A written object, of which nobody reads more than the metadata.
+#[derive(Deserialize)]
+struct Written {
+    metadata: ObjectMeta,
 }
 
 /// Writes to objects of a kind.
@@ -46,6 +53,24 @@ impl<K: Resource> DiscardReply<K> {
         let request = self.requests().create(params, body).map_err(kube::Error::BuildRequest)?;
         let created: Created = self.0.into_client().request(request).await?;
         Ok(created.metadata.uid)
+    }
+
+    /// Creates an object, and returns its metadata.
+    pub async fn create_with_metadata(self, params: &PostParams, object: &K) -> Result<ObjectMeta>
+    where
+        K: Serialize,
+    {
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let request = self.requests().create(params, body).map_err(kube::Error::BuildRequest)?;
+        let created: Written = self.0.into_client().request(request).await?;
+        Ok(created.metadata)
+    }
+
+    /// Merges a patch into an object, and returns its metadata.
+    pub async fn patch_with_metadata(self, name: &str, params: &PatchParams, body: Value) -> Result<ObjectMeta> {
+        let request = self.requests().patch(name, params, &Patch::Merge(body)).map_err(kube::Error::BuildRequest)?;
+        let patched: Written = self.0.into_client().request(request).await?;
+        Ok(patched.metadata)
     }
 
     /// Applies a JSON patch to an object.

@@ -1,10 +1,11 @@
 //! Reads objects from JSON text as the watches do, for callers that get them elsewhere. The functions are not generic,
 //! so that the code of each kind is compiled here only.
 
-use flex_core::config::classes::{ClassObject, Config, Stored};
+use flex_core::config::classes::{ClassObject, Config};
 use flex_core::model::claim::Claim;
 use flex_core::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
 use flex_core::model::snapshot::{Content, Snapshot};
+use flex_core::model::stored::Stored;
 use flex_core::model::volume::Volume;
 use flex_core::run::node::Node;
 use flex_core::run::view::{Job, Pod};

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::names;
-use flex_core::config::classes::{Identity, KeptScript, Revision, Stored};
+use flex_core::config::classes::{Identity, KeptScript, Revision};
 use flex_core::config::effective_config::{EffectiveConfig, revision_name};
 use flex_core::config::modify::{self, VolumeAttributesClass};
 use flex_core::config::script;
 use flex_core::model::grant::{self, ReferenceGrant};
+use flex_core::model::record::{Record, is_record};
 use flex_core::model::snapshot::api::{self, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+use flex_core::model::stored::Stored;
 use flex_core::object::ObjectName;
 use flex_core::run::view::{WarningEvent, seconds};
 use flex_core::status_reason::message_of;
@@ -352,9 +354,13 @@ fn name_of<K: Resource>(object: &K) -> ObjectName {
 }
 
 /// Reads what a ControllerRevision stores. Its name is the hash of its content behind a fixed prefix. An object without
-/// content of that hash is not the orchestrator's.
+/// content of that hash is not the orchestrator's. A record counts by its name, whatever it stores.
 pub fn stored(object: ControllerRevision) -> Option<Stored> {
-    let (name, data) = (object.name_any(), object.data?.0);
+    let name = object.name_any();
+    let data = object.data.map(|data| data.0).unwrap_or_default();
+    if is_record(&name) {
+        return Record::read(&object.metadata, &data).map(Stored::Record);
+    }
     let created = seconds(object.metadata.creation_timestamp.as_ref());
     if script::kept_hash(&name).is_some() {
         let text: Arc<str> = script::kept_text(&data)?.into();

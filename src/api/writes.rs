@@ -6,12 +6,14 @@ mod claim;
 mod kept_script;
 mod move_in;
 mod pool;
+mod record;
 mod run;
 mod snapshot;
 mod volume;
 mod vouch;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::names;
@@ -29,6 +31,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+pub use self::record::Armed;
 pub use self::run::FoundClassObject;
 pub use self::snapshot::SnapshotVolume;
 pub use self::volume::NotedVolume;
@@ -147,6 +150,8 @@ pub struct Writes {
     binding: Binding,
     /// The cache, which learns of each write before a watch shows it.
     cluster: Option<ClusterState>,
+    /// The list of records at the begin of a term.
+    confirming: Arc<tokio::sync::Mutex<()>>,
 }
 
 fn params() -> PatchParams {
@@ -210,7 +215,7 @@ impl Writes {
 
     /// Makes the writes of one orchestrator.
     pub fn new(client: Client, identity: Identity, binding: Binding) -> Self {
-        Writes { client, identity, binding, cluster: None }
+        Writes { client, identity, binding, cluster: None, confirming: Arc::default() }
     }
 
     /// Makes reconciles of a written object wait until the watches have shown the write.

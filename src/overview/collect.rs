@@ -44,7 +44,7 @@ pub fn overview(
     let mut collector = Collector::new(index.classes(), instance, class, scope, now);
     index.claims().for_each(|claim| collector.claim(&claim));
     index.volumes().for_each(|volume| collector.volume(&volume));
-    collector.end(&uses(index), has_jobs)
+    Overview { kept: kept(index, class), ..collector.end(&uses(index), has_jobs) }
 }
 
 /// Returns the overview of one class or of all. The lock of the index is held for parts of the work only, so that watches
@@ -68,8 +68,18 @@ pub fn overview_in_parts(
         let index = cluster.index();
         names.iter().filter_map(|name| index.volume(name)).for_each(|volume| collector.volume(&volume));
     }
-    let uses = uses(&cluster.index());
-    collector.end(&uses, true)
+    let (uses, kept) = {
+        let index = cluster.index();
+        (uses(&index), kept(&index, class))
+    };
+    Overview { kept, ..collector.end(&uses, true) }
+}
+
+/// Returns the deleted claims, of one class or of all, whose attempts may have made storage that is kept.
+fn kept(index: &Index, class: Option<&str>) -> Vec<String> {
+    let claims = index.kept_records().flat_map(|record| record.kept());
+    let shown = claims.filter(|claim| class.is_none() || claim.class.as_deref() == class);
+    shown.map(|claim| claim.name.to_string()).collect()
 }
 
 /// The runs in progress, the operations with an outage and the usage, by class.
@@ -207,6 +217,7 @@ impl<'a> Collector<'a> {
             more_volumes,
             configs: configs.collect(),
             left: left.map(|(class, why)| (class.to_owned(), why.to_owned())).collect(),
+            kept: Vec::new(),
         }
     }
 

@@ -25,7 +25,8 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
     let members: Vec<_> = entries.iter().map(member_run).collect();
     // Members that do not fit see the Job without them.
     let BatchJob { job, members: count } = batch::job(&first.recipe, name, &members, &first.target);
-    let Err(error) = context.create_job(&first.recipe, job).await else {
+    let claims: Vec<_> = entries.iter().take(count).filter_map(|entry| entry.claim.as_deref().cloned()).collect();
+    let Err(error) = context.create_job(&first.recipe, job, &claims).await else {
         context.metrics.batch(&first.recipe.class, count);
         return Ok(Requeue::Done);
     };
@@ -123,7 +124,9 @@ impl Context {
             (may_withdraw && index.withdraw(job), job.batch.is_none() || index.detach_member(job))
         };
         if !is_left && !is_unopened {
-            let key = job.volume.clone().map(WorkItem::Volume).or(job.claim.clone().map(WorkItem::Claim));
+            let key =
+                || self.cluster.index().claim_of_id(&job.run_labels.id).or(job.claim.clone().map(WorkItem::Claim));
+            let key = job.volume.clone().map(WorkItem::Volume).or_else(key);
             self.cluster.queue.add_all(key);
             return Ok(());
         }

@@ -98,7 +98,7 @@ async fn execute(context: &Context, step: Step, now: i64) -> Result<(), WriteErr
             let ts = context.timestamp();
             let job =
                 capacity(&source.recipe, &source.allowed, &segment, &run, &context.identity, &context.kube_api, &ts);
-            match context.create_job(&source.recipe, job).await {
+            match context.create_job(&source.recipe, job, &[]).await {
                 // Until the watch shows the Job, its expectation keeps another run from starting.
                 Ok(()) => {}
                 Err(error) => {

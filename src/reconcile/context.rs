@@ -7,20 +7,16 @@ use std::time::Duration;
 
 use flex_contract::cause;
 use flex_contract::exit::Reaction;
-use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::config::Recipe;
 use flex_core::config::classes::{ClassLookup, Identity};
 use flex_core::config::effective_config::hash_of;
 use flex_core::model::object_ref::ObjectRef;
-use flex_core::object::ObjectName;
 use flex_core::rules::Rule;
-use flex_core::run::script::{Texts, complete};
 use flex_core::run::state::{Cause, JobRefusal, RunState, state};
 use flex_core::run::stuck::StuckReason;
+use flex_core::run::times;
 use flex_core::run::view::{Job, Pod};
-use flex_core::run::{start_gate, times};
-use k8s_openapi::api::batch::v1 as api;
 
 use crate::api::events::EventRecorder;
 use crate::api::writes::{WriteError, Writes};
@@ -87,18 +83,6 @@ pub enum Requeue {
     WaitingForSlot,
     /// The item is requeued after this time, whatever happens.
     After(Duration),
-}
-
-/// The creation of a Job. It is in progress until this value is dropped, also if the reconcile is abandoned.
-struct Creation<'a> {
-    context: &'a Context,
-    job: &'a ObjectName,
-}
-
-impl Drop for Creation<'_> {
-    fn drop(&mut self) {
-        self.context.cluster.update(|index| index.end_creation(self.job));
-    }
 }
 
 impl Context {
@@ -188,49 +172,6 @@ impl Context {
             "" => self.identity.shell_image.as_deref().unwrap_or_default(),
             image => image,
         }
-    }
-
-    /// Creates the Job of a run, with the text of its script, the time of the request, the cluster and the gate of its pods. Until
-    /// the watch shows the Job, the run counts as one that may be running.
-    pub(super) async fn create_job(&self, recipe: &Recipe, job: api::Job) -> Result<(), WriteError> {
-        let name = ObjectName::of(&job.metadata);
-        // The expectation begins before the Job exists, because the watch may be faster than the answer.
-        let term = {
-            let mut index = self.cluster.index_mut();
-            index.begin_creation(&name);
-            index.term()
-        };
-        let _creation = Creation { context: self, job: &name };
-        let created = match self.completed(recipe, job) {
-            Ok(job) => self.writes.create_job(&job).await,
-            Err(error) => Err(error),
-        };
-        // After any other error the Job may exist.
-        use WriteError::{Foreign, Incomplete, NotFound, Refused};
-        if matches!(created, Err(Refused { .. } | NotFound { .. } | Foreign(_) | Incomplete { .. })) {
-            self.cluster.update(|index| index.cancel_expectation(&name.name));
-        }
-        if let Some(uid) = created? {
-            self.cluster.index_mut().record_answer(uid, term);
-        }
-        Ok(())
-    }
-
-    /// Adds to the Job of a run what its recipe does not say.
-    fn completed(&self, recipe: &Recipe, mut job: api::Job) -> Result<api::Job, WriteError> {
-        let script = recipe.script.as_deref().and_then(|hash| self.cluster.index().script(hash));
-        let texts = Texts { script: script.as_deref(), shell_image: self.identity.shell_image.as_deref() };
-        complete(&mut job, recipe, texts).map_err(|message| {
-            let what = format!("Job {}", job.metadata.name.as_deref().unwrap_or_default());
-            WriteError::Incomplete { what, message }
-        })?;
-        let annotations = job.metadata.annotations.get_or_insert_default();
-        annotations.insert(names::JOB_REQUESTED.to_owned(), self.timestamp());
-        if !self.identity.cluster.is_empty() {
-            annotations.insert(names::CLUSTER.to_owned(), self.identity.cluster.clone());
-        }
-        start_gate::add(&mut job);
-        Ok(job)
     }
 
     /// Checks whether the API has a Job or pod of an id's run that the watches have not shown yet. It looks in a config

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flex_contract::names;
+use flex_contract::operation::Operation;
 use flex_contract::request::{CloneSource, Snapshot as SnapshotProperties};
 use flex_core::claim::data_source::{ClaimSource, DataSourceState};
 use flex_core::claim::restore::RestoreSource;
@@ -12,10 +13,12 @@ use flex_core::model::claim::Claim;
 use flex_core::model::data_source::{DataSource, SourceUser, snapshots_using, source_users_of};
 use flex_core::model::snapshot::{Content, Snapshot};
 use flex_core::model::volume::{Provenance, Volume};
+use flex_core::run::job;
+use flex_core::run::view::{Job, has_running_pods};
 
 use crate::api::writes::WriteError;
-use crate::reconcile::context::Context;
-use crate::state::index::Index;
+use crate::reconcile::context::{Context, RunObjects};
+use crate::state::index::{Index, WorkItem};
 
 /// The observed state of a data source.
 pub(super) enum SourceObservation {
@@ -153,12 +156,62 @@ impl SourceSnapshotObservation {
     }
 }
 
+/// Checks whether a claim still needs its data source, as the cache has its runs and nodes.
+fn needs_source(copy: &Claim, index: &Index) -> bool {
+    let is_open = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision && !job.is_over;
+    let has_runs = |id: &String| {
+        index.jobs_of(id).iter().any(is_open)
+            || has_running_pods(&index.pods_of(id), Operation::Provision)
+            || index.has_expectation(&job::prefix(Operation::Provision, id))
+    };
+    let has_runs = copy.is_stand_in() && copy.volume_ids().any(|id| has_runs(&id));
+    let has_node = |node: &String| index.node(node).is_some_and(|node| node.reachable);
+    flex_core::claim::data_source::needs_source(copy, has_runs, has_node)
+}
+
+/// Checks the same by the API, too: a watch may be late.
+async fn certainly_needs_source(context: &Context, copy: &Claim) -> Result<bool, WriteError> {
+    let (needs, jobs, pods) = {
+        let index = context.cluster.index();
+        let of_all = |id: String| (index.jobs_of(&id), index.pods_of(&id));
+        let (jobs, pods): (Vec<_>, Vec<_>) = copy.volume_ids().map(of_all).unzip();
+        (needs_source(copy, &index), jobs.concat(), pods.concat())
+    };
+    if needs || !copy.is_stand_in() {
+        return Ok(needs);
+    }
+    let known = RunObjects { jobs: &jobs, pods: &pods };
+    Ok(context.is_run_unseen(Operation::Provision, &copy.volume_id(), None, known).await?
+        || match copy.batch() {
+            Some(batch) => context.is_batch_unseen(batch, None).await?,
+            None => false,
+        })
+}
+
+/// Requeues the data source of a claim that is gone and does not need it any more.
+pub(super) fn requeue_source(context: &Context, copy: &Claim) {
+    let index = context.cluster.index();
+    let source = match &copy.data_source {
+        Some(DataSource::Claim(name)) => {
+            let of = names::clone_finalizer(&copy.uid);
+            index.claim(name).filter(|source| source.finalizers.contains(&of)).map(|_| WorkItem::Claim(name.clone()))
+        }
+        Some(DataSource::Snapshot(_)) => {
+            index.content_kept_for(&copy.uid).map(|content| WorkItem::Content(content.name.clone()))
+        }
+        _ => None,
+    };
+    let source = source.filter(|_| !needs_source(copy, &index));
+    drop(index);
+    context.cluster.queue.add_all(source);
+}
+
 /// Returns the claims for which a content is kept.
 pub(super) fn source_users_of_content(content: &Content, index: &Index) -> Vec<SourceUser> {
     let in_progress = |uid: &str| {
         let claim = index.claim_by_id(uid)?;
         let from_it = claim.data_source.as_ref() == Some(&DataSource::Snapshot(content.snapshot.clone()));
-        (claim.uid == uid && claim.has_finalizer() && from_it).then(|| claim.name.clone())
+        (claim.uid == uid && needs_source(&claim, index) && from_it).then(|| claim.name.clone())
     };
     source_users_of(&content.finalizers)
         .map(|uid| SourceUser { uid: uid.to_owned(), in_progress: in_progress(uid) })
@@ -218,7 +271,8 @@ impl SourceClaimObservation {
 pub(super) fn source_users_of_claim(claim: &Claim, index: &Index) -> Vec<SourceUser> {
     let in_progress = |uid: &str| {
         let copy = index.claim_by_id(uid)?;
-        (copy.uid == uid && copy.has_finalizer() && copy.source_claim() == Some(&claim.name)).then(|| copy.name.clone())
+        let from_it = copy.source_claim() == Some(&claim.name);
+        (copy.uid == uid && from_it && needs_source(&copy, index)).then(|| copy.name.clone())
     };
     let copies =
         source_users_of(&claim.finalizers).map(|uid| SourceUser { uid: uid.to_owned(), in_progress: in_progress(uid) });
@@ -231,14 +285,15 @@ pub(super) fn source_users_of_claim(claim: &Claim, index: &Index) -> Vec<SourceU
     copies.chain(snapshots).collect()
 }
 
-/// Confirms by the API, not by the cache, that none of these claims is in progress.
+/// Confirms by the API, not by the cache, that none of these claims needs its source.
 pub(super) async fn confirm_done(context: &Context, copies: &[String], of: &str) -> Result<(), WriteError> {
     for uid in copies {
         let known = context.cluster.index().claim_by_id(uid).filter(|copy| copy.uid == *uid);
         let in_progress = match known {
-            Some(copy) => {
-                context.writes.read_claim(&copy.name).await?.is_some_and(|c| c.uid == *uid && c.has_finalizer())
-            }
+            Some(copy) => match context.writes.read_claim(&copy.name).await? {
+                Some(copy) if copy.uid == *uid => certainly_needs_source(context, &copy).await?,
+                _ => false,
+            },
             None => context.writes.has_claim(uid).await?,
         };
         if in_progress {

@@ -53,7 +53,7 @@ pub(super) async fn start_delete_job(
         return Ok(None);
     }
     loop {
-        let error = match context.create_job(recipe, job::job(recipe, request, &target)).await {
+        let error = match context.create_job(recipe, job::job(recipe, request, &target), &[]).await {
             Ok(()) => return Ok(None),
             Err(error) => error,
         };

@@ -80,6 +80,11 @@ pub(super) trait Reconcile {
         Some(Self::reference(object))
     }
 
+    /// Returns the event as its readers need it.
+    fn worded(_object: &Self::Object, event: NewEvent) -> NewEvent {
+        event
+    }
+
     /// Checks whether the event is emitted after the step. A failure is emitted before it is written, so that no crash
     /// can hide it.
     fn is_emitted_after_step(_step: &<Self::Rule as Rule>::Step, _event: &NewEvent) -> bool {
@@ -105,6 +110,8 @@ pub(super) enum StepOutcome<Object> {
     Wait,
     /// Ends the reconcile until it is the object's turn. The object keeps its position in the fair queue.
     WaitForSlot,
+    /// Ends the reconcile like [`StepOutcome::Wait`]: the step is not done yet, and its event is not emitted.
+    Postponed,
     /// Ends the reconcile.
     End(Requeue),
 }
@@ -128,11 +135,13 @@ pub(super) async fn drive<R: Reconcile>(
         if !R::update_ledgers(context, &object, &observation) {
             continue;
         }
+        let event = event.map(|event| R::worded(&object, event));
         let subject = event.as_ref().and_then(|_| R::subject(&object, &observation, &step));
         let (late, early): (Vec<_>, Vec<_>) =
             subject.zip(event).into_iter().partition(|(_, e)| R::is_emitted_after_step(&step, e));
         early.into_iter().for_each(|(subject, event)| context.emit(subject, event));
         let outcome = R::execute(context, &object, &observation, step, &mut confirmed).await?;
+        let late = if matches!(outcome, StepOutcome::Postponed) { Vec::new() } else { late };
         for (subject, event) in late {
             let newer = if let StepOutcome::Updated(newer) = &outcome { Some(newer) } else { None };
             if !newer.is_some_and(|newer| R::is_superfluous(context, rule, &event, newer)) {
@@ -147,7 +156,9 @@ pub(super) async fn drive<R: Reconcile>(
             }
             StepOutcome::WaitForSlot if requeue_at.is_some() => return Ok(context.wait(requeue_at, &[])),
             StepOutcome::WaitForSlot => return Ok(R::SLOT_RETRY),
-            StepOutcome::Wait => context.wait(requeue_at, &R::expected_jobs(&object, &observation)),
+            StepOutcome::Wait | StepOutcome::Postponed => {
+                context.wait(requeue_at, &R::expected_jobs(&object, &observation))
+            }
             StepOutcome::End(requeue) => requeue,
         };
         if !R::keeps_position(&observation) {

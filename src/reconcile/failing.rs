@@ -11,6 +11,7 @@ use flex_core::model::object_ref::ObjectRef;
 use flex_core::model::snapshot::Content;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
+use flex_core::rules::NewEvent;
 use flex_core::run::member::MemberObject;
 use flex_core::volume::{expand, modify};
 
@@ -33,7 +34,7 @@ type Reader = (ObjectRef, &'static Reason);
 pub(super) fn emit(context: &Context, item: &WorkItem, error: Option<&WriteError>) {
     let Some(message) = message(error, |words| context.failing_for(item, words)) else { return };
     for (object, reason) in readers(context, item) {
-        context.events.emit(object, true, reason, message.clone());
+        context.emit(object, NewEvent { warning: true, reason, message: message.clone() });
     }
 }
 
@@ -96,6 +97,12 @@ fn readers(context: &Context, item: &WorkItem) -> Vec<Reader> {
         WorkItem::Capacity => {
             let configs = configs_with_capacity(&index.classes());
             configs.iter().filter_map(|name| config(name, reason::CAPACITY_FAILED)).collect()
+        }
+        WorkItem::Record(name) => {
+            let record = index.record(name);
+            let uids = record.iter().flat_map(|record| record.unsettled());
+            let claims = uids.filter_map(|uid| index.claim_by_id(uid));
+            claims.map(|claim| (ObjectRef::claim(&claim), reason::PROVISIONING_FAILED)).collect()
         }
         WorkItem::Configs | WorkItem::Gate(_) | WorkItem::SyncProbe | WorkItem::Findings => Vec::new(),
     }

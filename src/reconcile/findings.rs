@@ -14,8 +14,8 @@ use flex_core::rules::NewEvent;
 use flex_core::volume::vouch::{ReferredClaim, is_deleted_at_once};
 
 use crate::api::writes::{WriteError, Writes};
+use crate::reconcile::claim::gone;
 use crate::reconcile::context::{Context, Requeue};
-use crate::state::index::WorkItem;
 
 /// The delay before a new finding is checked again.
 const CONFIRM_AFTER: Duration = Duration::from_secs(30);
@@ -68,17 +68,11 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
             claims = Some(context.writes.claim_ids().await?);
         }
         if claims.as_ref().is_some_and(|claims| !claims.contains(&id)) {
-            waits |= matches!(crate::reconcile::late_runs::reconcile(context, &id).await?, Requeue::WaitingForSlot);
+            waits |= matches!(gone::remove_jobs(context, &id).await?, Requeue::After(_));
         }
     }
-    if !waits {
-        context.cluster.update(|index| index.stop_waiting_for_slot(&WorkItem::Findings));
-    }
-    let unsettled = sightings.iter().any(|sighting| !sighting.confirmed);
-    Ok(match waits {
-        true => Requeue::WaitingForSlot,
-        false => Requeue::After(if unsettled { again } else { interval }),
-    })
+    let unsettled = waits || sightings.iter().any(|sighting| !sighting.confirmed);
+    Ok(Requeue::After(if unsettled { again } else { interval }))
 }
 
 fn emit_finding(context: &Context, finding: &Finding) {

@@ -9,6 +9,7 @@ pub mod claim;
 pub mod config;
 mod content;
 mod context;
+mod creation;
 mod data_source;
 mod delete_run;
 mod drive;
@@ -19,6 +20,7 @@ mod kept_script;
 mod late_runs;
 mod memory;
 mod pool;
+mod record;
 pub mod replay;
 mod snapshot;
 mod sync_probe;
@@ -61,6 +63,7 @@ pub fn reconcile<'a>(context: &'a Context, item: &'a WorkItem) -> BoxFuture<'a, 
         WorkItem::Volume(name) => volume::reconcile(context, name).boxed(),
         WorkItem::Batch(name) => batch::reconcile(context, name).boxed(),
         WorkItem::Gate(job) => gate::reconcile(context, job).boxed(),
+        WorkItem::Record(name) => record::reconcile(context, name).boxed(),
         WorkItem::Snapshot(name) => snapshot::reconcile(context, name).boxed(),
         WorkItem::Content(name) => content::reconcile(context, name).boxed(),
         WorkItem::SyncProbe => sync_probe::reconcile(context).boxed(),

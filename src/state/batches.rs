@@ -12,6 +12,7 @@ use flex_core::batch::{self, Member, MemberObject};
 use flex_core::claim::decide::run_node;
 use flex_core::config::Recipe;
 use flex_core::model::claim::Claim;
+use flex_core::model::record::Record;
 use flex_core::model::volume::Volume;
 use flex_core::object::{ObjectName, label_value};
 use flex_core::run::job;
@@ -271,7 +272,7 @@ impl Batches {
         if !is_begun && !self.collect(name, &entry, facts) {
             return false;
         }
-        let BatchEntry { member, target, recipe, request } = entry;
+        let BatchEntry { member, target, recipe, request, claim: _ } = entry;
         let of_volume = || Some(facts.cache.volumes.get(member.volume()?)?.user_namespace().to_owned());
         let namespace = member.claim().map(|claim| claim.namespace.clone()).or_else(of_volume).unwrap_or_default();
         let expected = Expectation {
@@ -306,7 +307,8 @@ impl Batches {
             let first = open.entries.first().map_or(entry, |first| &first.entry);
             let bytes = batch::weight(&first.request, &entry.request);
             open.stamped.insert(id.clone());
-            open.entries.push(WeighedEntry { entry: entry.clone(), bytes });
+            let recorded = entry.claim.as_deref().map_or(0, Record::weight);
+            open.entries.push(WeighedEntry { entry: entry.clone(), bytes, recorded });
         }
         true
     }
@@ -465,7 +467,7 @@ fn stamped_for(operation: Operation, name: &str, cache: &Cache) -> BTreeSet<Stri
         return noted.filter_map(|volume| volume.volume_id().map(str::to_owned)).collect();
     }
     let stamped = cache.claims.unsettled().filter(|claim| claim.batch().is_some_and(|batch| batch == name));
-    let waits = |claim: &&Arc<Claim>| claim.has_finalizer() && !claim.terminating && !claim.is_bound();
+    let waits = |claim: &&Arc<Claim>| claim.is_held() && !claim.terminating && !claim.is_bound();
     stamped.filter(waits).map(|claim| claim.volume_id()).collect()
 }
 

@@ -17,7 +17,7 @@ fn claim_of(id: &str) -> Claim {
 fn entry(id: &str, recipe: &Arc<Recipe>) -> BatchEntry {
     let attempt = Attempt { number: 1, ..Attempt::default() };
     let request = request(Operation::Provision, &claim_of(id), recipe, &identity(), "", attempt);
-    BatchEntry { member: member(id), request, target: job::RunTarget::default(), recipe: recipe.clone() }
+    BatchEntry { member: member(id), request, target: job::RunTarget::default(), recipe: recipe.clone(), claim: None }
 }
 
 /// A ledger with its facts and the expectations beside it.

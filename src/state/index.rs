@@ -5,16 +5,18 @@
 //! unless it owns it or gets it as an argument.
 //!
 //! - `index/objects.rs`, `index/runs.rs`, `index/others.rs`, `index/classes.rs`: the changes that watches report.
-//! - `index/gates.rs`: the scheduling gates of runs.
+//! - `index/gates.rs`: the scheduling gates of runs. `index/left.rs`: what is left of claims that are gone.
 //! - `index/wake.rs`: the items that each change wakes. `index/related.rs`: the items that are related to an object.
 //! - `index/read.rs`: the data that reconcilers observe. Nothing in it can change the state.
 //! - `index/writes.rs`: the records that reconcilers make of their own steps.
 
 mod classes;
 mod gates;
+mod left;
 mod objects;
 mod others;
 mod read;
+mod records;
 mod related;
 mod runs;
 mod term;
@@ -37,11 +39,13 @@ pub use crate::state::batches::{AttemptToBatch, BatchEntry, ClosedBatch, Deletio
 pub use crate::state::expectations::EXPECTATION_TIMEOUT;
 use crate::state::facts::Facts;
 use crate::state::kept_scripts::KeptScripts;
+use crate::state::left::Left;
 use crate::state::members::Members;
 use crate::state::pools::Pools;
 pub use crate::state::pools::{PoolObservation, UnknownPool};
 use crate::state::quota::QuotaLedger;
 use crate::state::quota_waiters::QuotaWaiters;
+use crate::state::records::Records;
 use crate::state::removed_jobs::RemovedJobs;
 pub use crate::state::revisions::REVISION_TTL;
 use crate::state::revisions::Revisions;
@@ -73,6 +77,8 @@ pub struct Index {
     quota: QuotaLedger,
     /// The items that reached a quota.
     quota_waiters: QuotaWaiters,
+    /// What attempts for claims that are gone may have left.
+    left: Left,
     /// The stock of pools, and its assignment.
     pools: Pools,
     /// The volumes that the PV controller has seen.
@@ -85,6 +91,8 @@ pub struct Index {
     answers: Answers,
     /// The runs of which no container has started.
     unstarted: UnstartedRuns,
+    /// The records of runs.
+    records: Records,
     /// The Jobs that somebody deleted while they were in progress.
     removed_jobs: RemovedJobs,
     /// The kinds of snapshot objects that the cluster does not serve, as watches have shown.
@@ -103,12 +111,14 @@ impl Index {
             members: Members::default(),
             quota: QuotaLedger::default(),
             quota_waiters: QuotaWaiters::default(),
+            left: Left::default(),
             pools: Pools::default(),
             sync_probes: SyncProbes::default(),
             unmarked: Unmarked::default(),
             unseen_writes: UnseenWrites::default(),
             answers: Answers::default(),
             unstarted: UnstartedRuns::default(),
+            records: Records::default(),
             removed_jobs: RemovedJobs::default(),
             absent_snapshot_kinds: BTreeSet::new(),
         }

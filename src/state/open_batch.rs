@@ -9,6 +9,7 @@ use flex_contract::request::RunRequest;
 use flex_core::batch::Member;
 use flex_core::config::Recipe;
 use flex_core::limits;
+use flex_core::model::claim::Claim;
 use flex_core::run::job::RunTarget;
 
 /// An open batch: its members are being collected, and its Job is about to be created.
@@ -41,6 +42,8 @@ pub(super) struct WeighedEntry {
     pub(super) entry: BatchEntry,
     /// The estimated bytes that it adds.
     pub(super) bytes: usize,
+    /// The estimated bytes that it adds to the record of the run.
+    pub(super) recorded: usize,
 }
 
 /// A member that has arrived for its batch.
@@ -54,6 +57,8 @@ pub struct BatchEntry {
     pub target: RunTarget,
     /// The recipe of the attempt.
     pub recipe: Arc<Recipe>,
+    /// The claim for which the run makes a volume.
+    pub claim: Option<Box<Claim>>,
 }
 
 impl OpenBatch {
@@ -90,6 +95,7 @@ impl OpenBatch {
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= self.size
             || self.entries.iter().map(|weighed| weighed.bytes).sum::<usize>() >= limits::POD / 2
+            || self.entries.iter().map(|weighed| weighed.recorded).sum::<usize>() >= limits::RECORD
     }
 
     pub(super) fn entry(&self, id: &str) -> Option<&BatchEntry> {

@@ -68,7 +68,9 @@ impl Outages {
         let claim = changed.last();
         let waits = changed.now.as_ref().filter(|claim| claim.own_stamp().is_some() && !claim.is_bound());
         let failure = waits.and_then(|claim| claim.last_failure.as_ref());
-        let failure = failure.filter(|failure| failure.reaction == Reaction::Retry);
+        // The failure of an attempt was counted while its claim was there.
+        let is_counted = |operation| operation == Operation::Provision && claim.is_stand_in();
+        let failure = failure.filter(|failure| failure.reaction == Reaction::Retry && !is_counted(failure.operation));
         let class = claim.class.as_deref().unwrap_or_default();
         self.note(WorkItem::Claim(claim.name.clone()), class, failure.map(|failure| (failure.operation, failure.at)));
     }

@@ -436,6 +436,11 @@ pub fn has_begun(claim: &Claim, facts: &Facts) -> bool {
 /// Returns the usage of a claim that has begun and has no volume yet.
 fn charge_of_claim(claim: &Claim, facts: &Facts) -> Option<Charge> {
     let class = claim.class.clone()?;
+    // What a claim that is gone left on a node that is gone may wait for ever.
+    let waits = |node: &String| facts.cache.nodes.get(node).is_none();
+    if claim.is_stand_in() && claim.nodes_with_storage.iter().any(waits) {
+        return None;
+    }
     // The claim may be visible as bound before its volume is visible.
     let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.volume_id()));
     let begun = own && has_charge(claim, facts);

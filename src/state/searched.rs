@@ -30,10 +30,6 @@ impl ClaimsAndVolumes for Index {
     fn volume(&self, name: &str) -> Option<Arc<Volume>> {
         Index::volume(self, name)
     }
-
-    fn volumes_of(&self, claim_uid: &str) -> Vec<Arc<Volume>> {
-        Index::volumes_of(self, claim_uid)
-    }
 }
 
 /// Locks the index for one object at a time, so that watches and workers continue during a search. The objects may change
@@ -59,9 +55,5 @@ impl ClaimsAndVolumes for ClusterState {
 
     fn volume(&self, name: &str) -> Option<Arc<Volume>> {
         self.index().volume(name)
-    }
-
-    fn volumes_of(&self, claim_uid: &str) -> Vec<Arc<Volume>> {
-        self.index().volumes_of(claim_uid)
     }
 }

@@ -12,6 +12,7 @@ use flex_core::config::Recipe;
 use flex_core::config::classes::{Config, Identity};
 use flex_core::config::effective_config::EffectiveConfig;
 use flex_core::model::claim::Claim;
+use flex_core::model::record::{Record, record_name};
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 use flex_core::run::failure::LastFailure;
@@ -129,6 +130,17 @@ pub fn failed_claim(name: &str, reaction: Reaction, at: i64) -> Claim {
     let cause = Cause::new("ExitCode", "exit code 75: try again later");
     let last_failure = Some(LastFailure::new(Operation::Provision, 1, at, &cause, reaction));
     Claim { last_failure, ..claim("team", name, true) }
+}
+
+/// Returns the armed record of the stamped attempt for a claim. Its name is its UID.
+pub fn record(claim: &Claim) -> Record {
+    let attempt = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
+    let data = Record::data(std::iter::once(claim));
+    let name = record_name(&format!("provision-{attempt}"), &data);
+    let metadata = json!({
+        "namespace": "own", "name": name, "uid": name, "resourceVersion": "1", "annotations": { names::ARMED: name },
+    });
+    Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap()
 }
 
 /// Returns the volume of a claim.

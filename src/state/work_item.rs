@@ -11,7 +11,7 @@ use crate::state::queue::{InLane, Lane};
 pub enum WorkItem {
     /// All provisioner configs.
     Configs,
-    /// A claim, or the late runs of a claim that does not exist any more.
+    /// A claim, or the Jobs of a claim that is gone.
     Claim(ObjectName),
     /// A volume.
     Volume(String),
@@ -19,6 +19,8 @@ pub enum WorkItem {
     Batch(String),
     /// The scheduling gate of a Job's pods, by the name of the Job.
     Gate(ObjectName),
+    /// The record of a run, by its name.
+    Record(String),
     /// A VolumeSnapshot.
     Snapshot(ObjectName),
     /// A VolumeSnapshotContent.
@@ -50,6 +52,7 @@ impl InLane for WorkItem {
             WorkItem::Configs
             | WorkItem::Claim(_)
             | WorkItem::Batch(_)
+            | WorkItem::Record(_)
             | WorkItem::Gate(_)
             | WorkItem::Snapshot(_)
             | WorkItem::SyncProbe

@@ -32,10 +32,7 @@ async fn a_volume_is_bound_as_soon_as_it_appears() {
         assert_eq!(bound.status.as_ref().unwrap().capacity.as_ref().unwrap()["storage"].0, "1Gi");
         let has_finalizer =
             |finalizers: Option<Vec<String>>, name: &str| finalizers.unwrap_or_default().contains(&name.to_owned());
-        ring.claim_when("a", "has no finalizer of the orchestrator", |claim| {
-            !has_finalizer(claim.metadata.finalizers.clone(), names::CLAIM_FINALIZER)
-        })
-        .await;
+        ring.claim_when("a", "is no longer held", |claim| annotation(claim, names::HELD).is_none()).await;
         let volume = until("the volume is Bound", || async {
             let volume = ring.volumes().get(&names::pv_name(&uid(&claim))).await.unwrap();
             if volume.status.as_ref().unwrap().phase.as_deref() == Some("Bound") {
@@ -87,10 +84,7 @@ async fn the_volume_of_a_plain_script_is_bound_too() {
     let bound = ring.bound("a").await;
     assert_eq!(bound.status.unwrap().capacity.unwrap()["storage"].0, "2Gi", "the volume's real size");
     // The PV controller may have bound it, before it was adopted.
-    ring.claim_when("a", "has no finalizer of the orchestrator", |claim| {
-        !claim.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::CLAIM_FINALIZER)
-    })
-    .await;
+    ring.claim_when("a", "is no longer held", |claim| annotation(claim, names::HELD).is_none()).await;
     let volume = ring.volumes().get(&names::pv_name(&uid(&claim))).await.unwrap();
     assert!(volume.metadata.finalizers.unwrap().contains(&names::VOLUME_FINALIZER.to_owned()));
     assert_eq!(volume.spec.unwrap().claim_ref.unwrap().uid, claim.metadata.uid);

@@ -6,8 +6,8 @@ use flex_contract::names;
 use flex_contract::reason;
 use flex_core::model::grant::ReferenceGrant;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::{Api, ResourceExt};
 use orchestrator::kubelet::{nfs_volume, request};
 use orchestrator::nodes::{local_volume, pinned_to};
 use orchestrator::ring::{ADMIN, Ring, WHILE, annotation, uid};
@@ -123,6 +123,29 @@ async fn several_clones_at_once_and_clones_of_clones_are_made() {
 }
 
 #[tokio::test]
+async fn a_source_waits_for_no_deleted_clone_that_cannot_be_undone() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("capabilities", "clone"), ("reclaim-policy", "Delete"), ("backoff", "1h..2h")]).await;
+    let source = source(&ring, "c").await;
+    ring.claim_with("copy", "c", of("source")).await;
+    let copy = uid(&ring.stamped("copy").await);
+    let job = ring.job(ADMIN, "provision", &copy, 1).await;
+    ring.pod_ends(&job, exit::TEMPFAIL, "busy").await;
+    ring.claim_when("copy", "has failed", |claim| annotation(claim, names::FAILURE).is_some()).await;
+    ring.delete_claim("copy").await;
+    ring.delete_claim("source").await;
+    let delete = ring.job(ADMIN, "delete", &copy, 1).await;
+    assert!(request(&delete).clone_of.is_some(), "it asks as the attempt did");
+    protected_for(&ring, &[&copy]).await;
+    ring.pod_ends(&delete, exit::TEMPFAIL, "busy").await;
+    ring.claim_gone("source").await;
+    let delete = ring.job(ADMIN, "delete", &source, 1).await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.volume_gone(&names::pv_name(&source)).await;
+    assert_eq!(ring.records_of("copy").await.unwrap().len(), 1, "it is not undone");
+}
+
+#[tokio::test]
 async fn a_clone_deleted_half_way_unprotects_its_source_also_after_a_crash() {
     let mut ring = Ring::start().await;
     ring.config("c", "c", &[("capabilities", "clone")]).await;
@@ -146,11 +169,11 @@ async fn a_clone_deleted_half_way_unprotects_its_source_also_after_a_crash() {
     assert_eq!(protected_uids(&ring.get_claim("source").await), std::slice::from_ref(&copy));
     ring.kill().await;
     ring.pod_ends(&delete, 0, "").await;
-    // The orchestrator misses the deletion of the clone: the finalizer on the source names a claim that does not exist
-    // any more.
-    let free = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    ring.claims().patch("copy", &PatchParams::default(), &free).await.unwrap();
-    ring.claim_gone("copy").await;
+    // Somebody deletes the record meanwhile: the finalizer on the source names a claim of which nothing is known any more.
+    for record in ring.records_of("copy").await.unwrap() {
+        ring.revisions().delete(&record.name_any(), &DeleteParams::default()).await.unwrap();
+    }
+    ring.claim_vanished("copy").await;
     ring.run().await;
     ring.claim_gone("source").await;
     let delete = ring.job(ADMIN, "delete", &source, 1).await;

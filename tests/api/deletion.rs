@@ -245,8 +245,8 @@ async fn a_claim_deleted_while_its_pod_runs_leaves_nothing() {
     let volume = nfs_volume(&job);
     ring.delete_claim("late").await;
     ring.create_volume(&volume).await;
-    // The orchestrator may see the volume before, during or after the claim's own delete run: then the volume has a
-    // delete run of its own.
+    // The orchestrator may see the volume before or during the claim's own delete run: then the volume has a delete run of
+    // its own.
     with_deletions(&ring, &id, 0, "", ring.claim_gone("late")).await;
     with_deletions(&ring, &id, 0, "", ring.volume_gone(&names::pv_name(&id))).await;
     ring.nothing_left().await;

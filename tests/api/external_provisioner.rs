@@ -92,10 +92,7 @@ async fn each_claim_has_one_volume_when_the_external_provisioner_returns_during_
     });
     ring.volumes().create(&PostParams::default(), &serde_json::from_value(pv).unwrap()).await.unwrap();
     ring.bound("lost").await;
-    ring.claim_when("lost", "has no finalizer of the orchestrator any more", |claim| {
-        !claim.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::CLAIM_FINALIZER)
-    })
-    .await;
+    ring.claim_when("lost", "is no longer held", |claim| annotation(claim, names::HELD).is_none()).await;
     assert_eq!(scene.driver.volumes().len(), 2, "one volume for each claim");
     for (claim, volume) in [("slow", &slow), ("lost", &lost)] {
         ring.delete_claim(claim).await;

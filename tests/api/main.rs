@@ -37,6 +37,7 @@ mod nodes;
 mod outages;
 mod page;
 mod pools;
+mod records;
 mod restored;
 mod retry;
 mod scripts;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use orchestrator::ring::{ADMIN, Ring, annotation, uid};
-use orchestrator::wait::until;
+use orchestrator::wait::{unexpected, until};
 
 use crate::failures::refuses;
 
@@ -91,6 +91,15 @@ async fn a_scrape_has_the_metrics_of_claims_configs_lease_and_requests() {
     value(&ring, age, |age| age < 5.0).await;
 }
 
+/// Waits until the note of the last failed run for a claim that is gone has these texts.
+async fn failed_when_gone(ring: &Ring, id: &str, texts: &[&str]) {
+    let noted = until(format!("a record has the failure with {texts:?}"), || async {
+        let failure = ring.noted(id, names::FAILURE).await.unwrap_or_default();
+        if texts.iter().all(|text| failure.contains(*text)) { Ok(()) } else { unexpected(failure) }
+    });
+    ring.explained(noted).await;
+}
+
 /// Waits until the record of the last failed run of claim `a` has these texts.
 async fn failed(ring: &Ring, texts: &[&str]) {
     ring.claim_when("a", &format!("has the record of a failure with {texts:?}"), |claim| {
@@ -121,7 +130,7 @@ async fn a_clean_up_whose_job_is_refused_counts_as_a_deletion_and_follows_a_corr
     refuses(&jobs, probe.clone()).await;
     ring.delete_claim("a").await;
     let config = format!(r#""config":"{ADMIN}/c@"#);
-    failed(&ring, &[r#""operation":"delete""#, r#""attempt":1"#, &config, UNSTARTED]).await;
+    failed_when_gone(&ring, &id, &[r#""operation":"delete""#, r#""attempt":1"#, &config, UNSTARTED]).await;
     quotas.delete("jobs", &DeleteParams::default()).await.unwrap();
     let probe: Job = serde_json::from_value(probe).unwrap();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
@@ -133,7 +142,7 @@ async fn a_clean_up_whose_job_is_refused_counts_as_a_deletion_and_follows_a_corr
     ring.config("c", "c", &[("backoff", "1h..2h"), ("image", "example/corrected")]).await;
     let delete = ring.job(ADMIN, "delete", &id, 2).await;
     ring.pod_ends(&delete, 75, "busy").await;
-    failed(&ring, &[r#""operation":"delete""#, r#""attempt":2"#, UNSTARTED]).await;
+    failed_when_gone(&ring, &id, &[r#""operation":"delete""#, r#""attempt":2"#, UNSTARTED]).await;
     let deletions = r#"controller_persistentvolume_delete_failed_total{orchestrator="default",class="c"}"#;
     value(&ring, deletions, |count| count == 2.0).await;
     let attempts = "controller_persistentvolumeclaim_provision_failed_total";

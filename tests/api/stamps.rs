@@ -17,7 +17,9 @@ async fn the_stamp_is_written_first_and_changes_with_each_attempt() {
     assert_eq!(annotation(&claim, names::CLAIM_UID), claim.metadata.uid);
     assert_eq!(annotation(&claim, names::ATTEMPT).as_deref(), Some("1"));
     assert!(annotation(&claim, names::RECIPE_VERSION).unwrap().starts_with("admin/c@"));
-    assert!(claim.metadata.finalizers.as_ref().unwrap().contains(&names::CLAIM_FINALIZER.to_owned()));
+    assert_eq!(annotation(&claim, names::HELD), claim.metadata.uid);
+    let own = |finalizer: &String| finalizer.starts_with("flex-provisioner.io/");
+    assert!(!claim.metadata.finalizers.iter().flatten().any(own), "the claim can be deleted at any time");
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;
     assert_eq!(job.metadata.name.as_deref(), Some(format!("provision-{}-1", uid(&claim)).as_str()));
     let first = annotation(&claim, names::PROVISION_TS).unwrap();

@@ -118,7 +118,7 @@ async fn a_replica_that_loses_the_lease_pauses_until_it_leads_again() {
         tokio::time::sleep(WHILE).await;
         let waiting = site.claims().get("b").await.unwrap();
         assert!(
-            waiting.metadata.finalizers.is_none_or(|f| f.iter().all(|f| !f.contains("flex"))),
+            waiting.metadata.annotations.is_none_or(|of| !of.contains_key(names::HELD)),
             "the replica works without the Lease"
         );
     };

@@ -120,12 +120,10 @@ async fn bursts(binding: &str) {
     // The controller then observes the delayed volumes.
     until("the orchestrator has finished with all claims", || async {
         let claims = ring.claims().list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-        let held = |claim: &&PersistentVolumeClaim| {
-            claim.finalizers().iter().any(|finalizer| finalizer == flex_contract::names::CLAIM_FINALIZER)
-        };
+        let held = |claim: &&PersistentVolumeClaim| claim.annotations().contains_key(flex_contract::names::HELD);
         match claims.iter().find(held) {
             None => Ok(()),
-            Some(claim) => unexpected((claim.name_any(), claim.finalizers().to_vec())),
+            Some(claim) => unexpected((claim.name_any(), claim.annotations().clone())),
         }
     })
     .await;

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use flex_contract::names;
+use flex_core::model::record::is_record;
 use flex_core::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotContent};
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
@@ -64,17 +66,17 @@ impl Site<'_> {
             find(Trouble::Leaked, format!("claim {missing} is gone"));
         }
         let own = |finalizer: &String| {
-            let prefixes = [names::CLAIM_FINALIZER, names::CLONE_FINALIZER, names::SOURCE_FINALIZER];
+            let prefixes = [names::CLONE_FINALIZER, names::SOURCE_FINALIZER];
             prefixes.iter().any(|prefix| finalizer.starts_with(prefix))
         };
         for claim in claims {
             let name = claim.name_any();
             let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()).unwrap_or_default();
-            let has_finalizer = claim.finalizers().iter().any(own);
+            let is_held = claim.annotations().contains_key(names::HELD) || claim.finalizers().iter().any(own);
             let message = || format!("{} {:?} {:?}", phase(claim), claim.finalizers(), claim.annotations());
             if !bound.contains(&name.as_str()) {
                 find(Trouble::Stuck, format!("claim {name} is not deleted: {}", message()));
-            } else if phase(claim) != "Bound" || volume != names::pv_name(&uid(claim)) || has_finalizer {
+            } else if phase(claim) != "Bound" || volume != names::pv_name(&uid(claim)) || is_held {
                 find(Trouble::Stuck, format!("claim {name} is not Bound and free: {}", message()));
             }
         }
@@ -120,8 +122,8 @@ impl Site<'_> {
         findings
     }
 
-    /// Returns the findings about Jobs and pods. Those of failed runs are kept for their logs, for a time that
-    /// Kubernetes controls.
+    /// Returns the findings about Jobs, pods and records of runs. Jobs and pods of failed runs are kept for their logs, for
+    /// a time that Kubernetes controls.
     async fn run_findings(&self) -> Vec<Finding> {
         let all = ListParams::default();
         let jobs = self.in_admin::<Job>().list(&all).await.expect("Jobs are listed").items;
@@ -131,7 +133,10 @@ impl Site<'_> {
         let without = pods.iter().filter(|pod| pod.labels().get("job-name").is_none_or(|job| !kept.contains(job)));
         let jobs = leftovers.iter().map(|job| format!("Job {} is left", job.name_any()));
         let leftovers = jobs.chain(without.map(|pod| format!("pod {} is left", pod.name_any())));
-        leftovers.map(|what| Finding { trouble: Trouble::Leaked, what }).collect()
+        let stored = self.api::<ControllerRevision>().list(&all).await.expect("records are listed").items;
+        let records = stored.iter().filter(|stored| is_record(&stored.name_any()));
+        let records = records.map(|record| format!("record {} is left: {:?}", record.name_any(), record.annotations()));
+        leftovers.chain(records).map(|what| Finding { trouble: Trouble::Leaked, what }).collect()
     }
 
     /// Returns the findings about snapshots, none of which may exist at the end.

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use flex_contract::names;
+use flex_core::model::record::is_record;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -206,6 +207,7 @@ impl<'w> Site<'w> {
         let newest = revisions
             .items
             .iter()
+            .filter(|revision| !is_record(&revision.name_any()))
             .max_by_key(|revision| revision.revision)
             .expect("the config has a version")
             .name_any();

@@ -422,6 +422,8 @@ async fn nothing_left(run: &Run) {
         }
         leftovers.extend(names_of::<PersistentVolume>(run.ring.volumes(), &all).await);
         leftovers.extend(names_of(run.ring.claims(), &all).await);
+        let stored = names_of(run.ring.revisions(), &all).await;
+        leftovers.extend(stored.into_iter().filter(|name| name.contains(" flex-record-")));
         if leftovers.is_empty() {
             return;
         }

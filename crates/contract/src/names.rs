@@ -128,8 +128,18 @@ pub const LABEL_REVISION: &str = "flex-provisioner.io/revision-of";
 pub const PROPERTY_PREFIX: &str = "flex-provisioner.io/p";
 /// On pods: the text of the script that the run executes. The kubelet writes it into a file.
 pub const SCRIPT: &str = "flex-provisioner.io/script";
-/// On claims: keeps the claim until no storage of it can be left behind.
-pub const CLAIM_FINALIZER: &str = "flex-provisioner.io/claim";
+/// On claims, with the UID of the claim: an attempt has begun, and its volume is neither bound nor undone. In a copy it is
+/// another's.
+pub const HELD: &str = "flex-provisioner.io/held";
+/// On records of runs: the UID of the record itself, once the run may begin. In a copy it is another's.
+pub const ARMED: &str = "flex-provisioner.io/armed";
+/// On records of runs: the UIDs of the claims that need the record no more, comma-separated.
+pub const SETTLED: &str = "flex-provisioner.io/settled";
+/// On records of runs: the UIDs of the claims that are gone and whose class keeps what their attempts may have made, comma-separated.
+pub const KEPT: &str = "flex-provisioner.io/kept";
+/// On records of runs: what is noted of a claim that is gone, as JSON: annotations with their values. The UID of the claim
+/// follows.
+pub const GONE_CLAIM: &str = "flex-provisioner.io/gone-";
 /// On claims: keeps the claim while a clone of its volume is made. The clone's UID follows.
 pub const CLONE_FINALIZER: &str = "flex-provisioner.io/clone-";
 /// On claims: keeps the claim while a snapshot of its volume is made. The UID of the VolumeSnapshot follows.

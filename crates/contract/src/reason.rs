@@ -57,7 +57,9 @@ impl Reason {
             "PersistentVolume" => Object::Volume,
             "VolumeSnapshot" | "VolumeSnapshotContent" => Object::Snapshot,
             "ConfigMap" => Object::Config,
-            "Job" | "Pod" | "ControllerRevision" => Object::Run,
+            // A record stands for claims that are gone.
+            "ControllerRevision" => return [Object::Claim, Object::Run].iter().any(|of| self.on.contains(of)),
+            "Job" | "Pod" => Object::Run,
             _ => return true,
         };
         self.on.contains(&object)
@@ -136,8 +138,8 @@ reasons! {
     /// The storage of a volume, or what an attempt left, cannot be deleted: a delete run failed, or cannot begin.
     VOLUME_FAILED_DELETE = "VolumeFailedDelete", Warning Delete on [Claim, Volume]: "[Look up the message](#a-deletion-hangs).";
     /// Storage is given up, and the provisioner deletes none.
-    /// An admin abandoned the object or removed the claimRef, the node of the storage is gone, or a copied or restored Job
-    /// made the volume.
+    /// An admin abandoned the object or removed the claimRef, the node of the storage is gone, or somebody may keep what a
+    /// claim left.
     STORAGE_ABANDONED = "StorageAbandoned", Warning Delete on [Claim, Volume, Snapshot]: "Make sure that nobody uses or keeps the storage, here or in another cluster. Only then delete it by hand.";
     /// An expand run began.
     RESIZING = "Resizing", Normal Expand on [Claim]: "nothing";

@@ -94,7 +94,7 @@ variables! {
         INSTANCE: Property;
     }
     Claim {
-        /// The name of the claim.
+        /// The name of the claim, which [a later claim may have, too](#a-delete-run-without-a-persistentvolume).
         PVC_NAME: Property;
         /// The namespace of the claim.
         PVC_NAMESPACE: Property;

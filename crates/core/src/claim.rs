@@ -6,6 +6,7 @@ mod bounds_tests;
 pub mod data_source;
 pub mod decide;
 pub mod failed_attempts;
+pub mod left;
 pub mod nodes;
 pub mod progress;
 pub mod quota;

@@ -9,6 +9,8 @@
 
 /// The annotations of a batch's pod. The rest of the API's limit is left for annotations of others.
 pub const POD: usize = 252 * 1024;
+/// The claims in the record of a run, about: one more may exceed it. The API's limit for an object is three times as much.
+pub const RECORD: usize = 512 * 1024;
 /// The number of keys of a config with its StorageClass, parameters included.
 pub const KEYS: usize = 300;
 /// One value of a config.
@@ -23,6 +25,9 @@ pub const CLAIM: usize = 32 * 1024;
 pub const VOLUME: usize = 32 * 1024;
 /// The number of nodes on which attempts for one claim may have left storage.
 pub const NODES: usize = 100;
+/// The number of claims of one namespace and class that are gone while what their attempts may have left is not deleted. With so
+/// many, no first attempt begins for others.
+pub const LEFT: usize = 100;
 /// One problem with a config.
 pub const PROBLEM: usize = 1024;
 /// All problems with a config.

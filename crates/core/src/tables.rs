@@ -82,6 +82,7 @@ fn owners() -> Vec<Table> {
         Table::of::<snapshot::decide::Rule>("VolumeSnapshots"),
         Table::of::<content::decide::Rule>("VolumeSnapshotContents"),
         Table::of::<run::gate::Rule>("Scheduling gates"),
+        Table::of::<run::record::Rule>("Records of runs"),
         Table::of::<late_runs::Rule>("Late runs"),
         Table::of::<batch::decide::Rule>("Batches"),
         Table::of::<pool::Rule>("Pools"),

@@ -4,6 +4,8 @@ use flex_contract::policy::ReclaimPolicy;
 use serde::Serialize;
 
 use crate::model::claim::Claim;
+use crate::model::object_ref::ObjectRef;
+use crate::model::record::Record;
 use crate::model::snapshot::Content;
 use crate::model::volume::Volume;
 use crate::run::view::Job;
@@ -43,13 +45,30 @@ pub fn dependents(volumes: &[Volume], claims: &[Claim], contents: &[Content], jo
     found
 }
 
+/// Returns the record as an object that still needs the orchestrator, if it is all that says what somebody may keep.
+pub fn kept_of(record: &Record) -> Option<Dependent> {
+    let claims: Vec<String> = record.kept().map(|claim| claim.name.to_string()).collect();
+    let how = "see `storage-kept` of `doctor`, and let go of the record";
+    (!claims.is_empty()).then(|| Dependent {
+        kind: ObjectRef::RECORD,
+        name: record.name.to_string(),
+        why: format!(
+            "only it says that storage of deleted claims may be left, which their class keeps: {}",
+            claims.join(", ")
+        ),
+        remedy: how.to_owned(),
+        is_in_progress: false,
+    })
+}
+
 fn of_volume(volume: &Volume) -> Option<Dependent> {
     let held = volume.has_finalizer();
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let (why, remedy, is_in_progress) = if volume.terminating {
         ("it is terminating, and its storage would stay", "wait until the orchestrator has deleted it", true)
     } else if deletes && volume.phase.is_claim_gone() {
-        ("its storage is being deleted", "wait until the orchestrator has deleted it", true)
+        let remedy = "wait until the orchestrator has deleted it; if it does not, see `doctor`";
+        ("its storage is to be deleted", remedy, true)
     } else if volume.pool_hash().is_some() {
         (
             "it is pooled, and nobody would use or delete it",
@@ -74,19 +93,20 @@ fn of_volume(volume: &Volume) -> Option<Dependent> {
 }
 
 fn of_claim(claim: &Claim) -> Option<Dependent> {
-    let (why, remedy) = match (claim.has_finalizer(), claim.terminating) {
-        (true, true) => {
-            ("it is terminating, and would stay so", "wait until it is gone; if its deletion fails, see `doctor`")
-        }
-        (true, false) => {
-            ("its volume is being made, and would be lost", "wait until the claim is bound or gone, or delete it")
-        }
+    let object = ObjectRef::claim(claim);
+    let undone = "wait until it is gone; if a deletion fails, see `doctor`";
+    let (why, remedy) = match (claim.is_held(), claim.terminating) {
+        (true, true) => (format!("what runs have made for the deleted claim {} would stay", claim.api_name()), undone),
+        (true, false) => (
+            "its volume is being made, and would be lost".to_owned(),
+            "wait until the claim is bound or gone, or delete it",
+        ),
         (false, _) => return None,
     };
     Some(Dependent {
-        kind: "PersistentVolumeClaim",
-        name: claim.name.to_string(),
-        why: why.into(),
+        kind: object.kind,
+        name: object.name.to_string(),
+        why,
         remedy: remedy.into(),
         is_in_progress: true,
     })
@@ -137,6 +157,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::model::claim::{Had, RecordRef};
     use crate::model::phase::VolumePhase;
     use crate::model::snapshot::api::VolumeSnapshotContent;
     use crate::object::ObjectName;
@@ -151,8 +172,9 @@ mod tests {
         Volume::from(&volume)
     }
 
-    fn claim(finalizers: &[&str]) -> Claim {
-        let metadata = json!({ "name": "data", "namespace": "team", "finalizers": finalizers });
+    fn claim(is_held: bool) -> Claim {
+        let annotations = json!({ names::HELD: if is_held { "u" } else { "" } });
+        let metadata = json!({ "name": "data", "namespace": "team", "uid": "u", "annotations": annotations });
         let claim: PersistentVolumeClaim = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
         Claim::from(&claim)
     }
@@ -174,27 +196,53 @@ mod tests {
         assert_eq!(remedies(&of(terminating)), ["wait until the orchestrator has deleted it"]);
         let released = Volume { phase: VolumePhase::Released, ..volume("Delete", true) };
         assert!(!can_be_retained(&released), "its deletion may be in progress");
-        assert_eq!(remedies(&of(released)), ["wait until the orchestrator has deleted it"]);
+        assert_eq!(
+            remedies(&of(released)),
+            ["wait until the orchestrator has deleted it; if it does not, see `doctor`"]
+        );
     }
 
     #[test]
     fn retain_resolves_volumes_and_no_work_in_progress() {
         let job = Job { name: ObjectName::new("flex", "provision-1"), ..Job::default() };
         let volumes = [volume("Delete", true), volume("Retain", true)];
-        let found = dependents(&volumes, &[claim(&[names::CLAIM_FINALIZER])], &[], &[job]);
+        let found = dependents(&volumes, &[claim(true)], &[], &[job]);
         let open: Vec<_> = found.iter().filter(|one| one.is_in_progress).map(|one| one.kind).collect();
         assert_eq!((found.len(), open), (4, vec!["Job", "PersistentVolumeClaim"]));
     }
 
     #[test]
     fn a_claim_needs_the_orchestrator_while_its_volume_is_made() {
-        assert_eq!(dependents(&[], &[claim(&[]), claim(&["kubernetes.io/pvc-protection"])], &[], &[]), []);
-        let found = dependents(&[], &[claim(&[names::CLAIM_FINALIZER])], &[], &[]);
+        assert_eq!(dependents(&[], &[claim(false)], &[], &[]), []);
+        let found = dependents(&[], &[claim(true)], &[], &[]);
         assert_eq!((found.len(), found[0].name.as_str()), (1, "team/data"));
         assert_eq!(remedies(&found), ["wait until the claim is bound or gone, or delete it"]);
-        let terminating = Claim { terminating: true, ..claim(&[names::CLAIM_FINALIZER]) };
+        let terminating = Claim { terminating: true, ..claim(true) };
         let found = dependents(&[], &[terminating], &[], &[]);
-        assert_eq!(remedies(&found), ["wait until it is gone; if its deletion fails, see `doctor`"]);
+        assert_eq!(remedies(&found), ["wait until it is gone; if a deletion fails, see `doctor`"]);
+        let record = RecordRef {
+            name: ObjectName::new("flex", "flex-record-provision-u-1"),
+            uid: "r".into(),
+            had: Had::Unknown,
+        };
+        let found = dependents(&[], &[claim(true).stand_in(record, "7")], &[], &[]);
+        assert_eq!((found[0].kind, found[0].name.as_str()), ("ControllerRevision", "flex/flex-record-provision-u-1"));
+        assert!(found[0].is_in_progress && found[0].why.contains("deleted claim team/data"), "{found:?}");
+    }
+
+    #[test]
+    fn a_record_of_what_somebody_may_keep_needs_the_orchestrator() {
+        let data = Record::data([claim(true)].iter());
+        let of = |kept: &str| {
+            let annotations = json!({ names::ARMED: "r", names::KEPT: kept });
+            let metadata =
+                json!({ "namespace": "flex", "name": "flex-record-j", "uid": "r", "annotations": annotations });
+            kept_of(&Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap())
+        };
+        let found = of("u").unwrap();
+        assert_eq!((found.kind, found.name.as_str()), ("ControllerRevision", "flex/flex-record-j"));
+        assert!(!found.is_in_progress && found.why.ends_with("class keeps: team/data"), "{found:?}");
+        assert_eq!(of(""), None);
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use flex_contract::names;
 use flex_core::config::accounts::{Account, Accounts};
-use flex_core::config::classes::{ClassObject, Classes, Config, Identity, Stored};
+use flex_core::config::classes::{ClassObject, Classes, Config, Identity};
 use flex_core::config::external_provisioner::replaced_drivers;
 use flex_core::config::{self, keys};
+use flex_core::model::stored::Stored;
 use flex_core::object::ObjectName;
 use flex_provisioner::api::{external_provisioner, pages};
 use flex_provisioner::clock::Clock;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use flex_contract::names;
-use flex_core::config::classes::{ClassObject, Classes, Config, Identity, KeptScript, Stored};
+use flex_core::config::classes::{ClassObject, Classes, Config, Identity, KeptScript};
 use flex_core::config::modify::VolumeAttributesClass;
 use flex_core::config::{keys, script};
 use flex_core::model::grant::ReferenceGrant;
 use flex_core::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+use flex_core::model::stored::Stored;
 use flex_core::object::ObjectName;
 use flex_provisioner::api::watch::stored;
 use flex_provisioner::api::{external_provisioner, pages, says};
@@ -174,7 +175,7 @@ pub(crate) async fn scripts(client: &Client, identity: &Identity) -> anyhow::Res
     let kept = all::<ControllerRevision>(Api::namespaced(client.clone(), &identity.namespace), &ours).await?;
     let kept = kept.into_iter().filter_map(stored).filter_map(|stored| match stored {
         Stored::Script(KeptScript { hash, text, .. }) => Some((hash, text)),
-        Stored::Recipe(..) => None,
+        Stored::Recipe(..) | Stored::Record(_) => None,
     });
     let configs = configs(client, identity).await?;
     let texts = configs.iter().filter_map(|config| config.data.get(keys::SCRIPT.name));

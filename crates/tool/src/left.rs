@@ -1,15 +1,18 @@
-//! What is left of a claim that is gone: its volume, and the Jobs of its runs.
+//! What is left of a claim that is gone: its volume, the Jobs of its runs, and what their record says is to be undone.
 
 use anyhow::{Context as _, bail};
 use flex_contract::names;
 use flex_core::config::classes::Identity;
+use flex_core::model::claim::Claim;
 use flex_core::model::failed_run::FailedRun;
+use flex_core::model::stored::Stored;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 use flex_core::run::view;
 use flex_core::text::line;
 use flex_provisioner::age::age;
-use flex_provisioner::api::pages;
+use flex_provisioner::api::{pages, watch};
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::ListParams;
@@ -27,6 +30,8 @@ pub(super) struct Left {
     pub(super) volume: Option<Volume>,
     /// The Jobs of its runs, as far as they can be listed, the oldest first.
     pub(super) jobs: Vec<view::Job>,
+    /// The claim as it stands in the record of its last run, while the orchestrator undoes what the run may have made.
+    pub(super) stand_in: Option<Box<Claim>>,
 }
 
 impl Left {
@@ -40,16 +45,17 @@ impl Left {
         let volumes = pages::all(&volumes, ListParams::default(), of_claim).await;
         let volumes = volumes.with_context(|| format!("claim {claim} does not exist, and volumes cannot be listed"))?;
         let volume = volumes.into_iter().flatten().max_by_key(|volume| volume.created);
+        let stand_in = stand_in(client, identity, claim).await.map(Box::new);
         let id = volume.as_ref().and_then(Volume::volume_id).unwrap_or_default();
         let jobs = jobs(client, identity, |job| is_of(job, Some(claim), id)).await;
         match (volume, jobs) {
-            (None, Err(error)) => {
+            (None, Err(error)) if stand_in.is_none() => {
                 Err(error).with_context(|| format!("claim {claim} does not exist, and its Jobs cannot be listed"))
             }
-            (None, Ok(jobs)) if jobs.is_empty() => {
+            (None, Ok(jobs)) if jobs.is_empty() && stand_in.is_none() => {
                 bail!("claim {claim} does not exist, and neither a volume nor a Job of it is left")
             }
-            (volume, jobs) => Ok(Left { claim: Some(claim.clone()), volume, jobs: jobs.unwrap_or_default() }),
+            (volume, jobs) => Ok(Left { claim: Some(claim.clone()), volume, jobs: jobs.unwrap_or_default(), stand_in }),
         }
     }
 
@@ -59,7 +65,7 @@ impl Left {
             volume.claim_ref.as_ref().map(|reference| &reference.name).or(volume.former_claim.as_ref()).cloned();
         let id = volume.volume_id().unwrap_or_default();
         let jobs = jobs(client, identity, |job| is_of(job, None, id)).await.unwrap_or_default();
-        Left { claim, volume: Some(volume), jobs }
+        Left { claim, volume: Some(volume), jobs, stand_in: None }
     }
 
     /// Returns the name of what is left, with its kind.
@@ -84,6 +90,7 @@ impl Left {
             lines.extend(failures);
             lines.push(format!("  To try again now: {} retry pv/{}", name(), volume.name));
         }
+        lines.extend(self.stand_in.iter().flat_map(|stand_in| undone(stand_in, now)));
         lines.extend(self.jobs.iter().map(|job| {
             let ago = age(now - job.created);
             let (operation, attempt) = (line(job.run_labels.operation.as_str(), usize::MAX), job.run_labels.attempt);
@@ -95,7 +102,10 @@ impl Left {
     fn headline(&self) -> String {
         let Some(volume) = &self.volume else {
             let claim = self.claim.as_ref().map(ToString::to_string).unwrap_or_default();
-            return format!("Claim {claim} is gone, and only Jobs of its runs are left.");
+            return match &self.stand_in {
+                Some(_) => format!("Claim {claim} is deleted, and what its runs may have made is being undone."),
+                None => format!("Claim {claim} is gone, and only Jobs of its runs are left."),
+            };
         };
         let class = line(&volume.class, usize::MAX);
         let is = match volume.terminating {
@@ -128,6 +138,7 @@ impl Left {
             "claim": self.claim.as_ref().map(ToString::to_string),
             "bound": false,
             "gone": true,
+            "record": self.stand_in.as_ref().and_then(|claim| Some(claim.record.as_ref()?.name.to_string())),
             "volume": volume.map(|volume| &volume.name),
             "class": volume.map(|volume| &volume.class),
             "phase": volume.map(|volume| volume.phase.as_str()),
@@ -135,6 +146,47 @@ impl Left {
             "jobs": self.jobs.iter().map(job).collect::<Vec<_>>(),
         })
     }
+}
+
+/// Checks whether the name that an overview has for a claim is that of a claim that is gone.
+pub(super) fn is_gone(name: &str) -> bool {
+    name.contains('#')
+}
+
+/// Returns the name of a claim for people. A claim that is gone is shown while what its runs have made is undone.
+pub(super) fn shown(name: &str) -> String {
+    match name.split_once('#') {
+        Some((name, _)) => format!("{name} (deleted)"),
+        None => name.to_owned(),
+    }
+}
+
+/// Says which record the orchestrator works by, and why it is not done yet.
+fn undone(stand_in: &Claim, now: i64) -> Vec<String> {
+    let record = stand_in.record.iter().map(|record| format!("Its record is the ControllerRevision {}.", record.name));
+    let failure = stand_in.last_failure.iter().map(|failure| {
+        let (reason, message) = (line(&failure.reason, usize::MAX), line(&failure.message, usize::MAX));
+        let ago = age(now - failure.at);
+        format!("Its {} run {} failed {ago} ago: {reason}: {message}", failure.operation, failure.attempt)
+    });
+    let again = stand_in.last_failure.iter();
+    let again = again.map(|_| format!("  To try again now: {} retry {}", name(), stand_in.api_name()));
+    record.chain(failure).chain(again).collect()
+}
+
+/// Returns a claim that is gone as it stands in the newest record of its runs, if the record can be read.
+async fn stand_in(client: &Client, identity: &Identity, claim: &ObjectName) -> Option<Claim> {
+    let ours = format!("{}={}", names::LABEL_INSTANCE, identity.instance);
+    let revisions: Api<ControllerRevision> = Api::namespaced(client.clone(), &identity.namespace);
+    let stored = pages::all(&revisions, ListParams::default().labels(&ours), watch::stored).await.ok()?;
+    let of_record = |stored: Stored| {
+        let Stored::Record(record) = stored else { return None };
+        let claims = record.unsettled().filter_map(|uid| record.claim(uid));
+        let found = claims.filter(|of| of.name == *claim).last()?.clone();
+        Some(found.stand_in(record.reference(), &record.resource_version))
+    };
+    let all = stored.into_iter().flatten().filter_map(of_record);
+    all.max_by_key(|claim| (claim.created, claim.own_stamp().map_or(0, |stamp| stamp.attempt)))
 }
 
 /// Checks whether a volume is or was that of a claim.
@@ -180,6 +232,9 @@ async fn jobs(
 
 #[cfg(test)]
 mod tests {
+    use flex_core::model::claim::{Had, RecordRef, is_stand_in_name};
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
     use super::*;
 
     const NOW: i64 = 1_800_000_000;
@@ -218,7 +273,7 @@ mod tests {
         let claim = ObjectName::new("team", "data");
         assert!(had(&volume, &claim) && !had(&volume, &ObjectName::new("team", "other")));
         let jobs = vec![job(&json!({}), &json!({}))];
-        let left = Left { claim: Some(claim), volume: Some(volume), jobs };
+        let left = Left { claim: Some(claim), volume: Some(volume), jobs, stand_in: None };
         let text = "\
 Volume pvc-u of class gold: its claim team/data is gone, and the volume is Released, with the policy Delete.
 Its delete run 1 failed 90s ago: ExitCode: exit code 75:\\nbusy
@@ -237,11 +292,46 @@ Job admin/delete-u-2, 30s old: delete run 2 is in progress
         let job = job(&json!({ names::JOB_CLAIM: "team/data" }), &ended);
         assert!(is_of(&job, Some(&claim), "") && is_of(&job, None, "u"));
         assert!(!is_of(&job, None, "") && !is_of(&job, Some(&ObjectName::new("team", "other")), "w"));
-        let left = Left { claim: Some(claim), volume: None, jobs: vec![job] };
+        let left = Left { claim: Some(claim), volume: None, jobs: vec![job], stand_in: None };
         let text = "\
 Claim team/data is gone, and only Jobs of its runs are left.
 Job admin/delete-u-2, 30s old: delete run 2 has succeeded
 ";
         assert_eq!(left.text(NOW), text);
+    }
+
+    #[test]
+    fn a_claim_that_is_gone_is_shown_by_its_own_name() {
+        assert_eq!((shown("team/data"), is_gone("team/data")), ("team/data".to_owned(), false));
+        let name = ObjectName::new("team", "data#0f8fad5b-d9cb-469f-a165-70867728950e");
+        assert!(is_stand_in_name(&name) && is_gone(&name.to_string()));
+        assert_eq!(shown(&name.to_string()), "team/data (deleted)");
+    }
+
+    #[test]
+    fn what_a_claim_has_left_to_undo_names_its_record() {
+        let failure = json!({
+            "operation": "delete", "attempt": 2, "at": NOW - 90, "kind": "retry", "reason": "ExitCode", "message": "busy",
+        });
+        let annotations = json!({ names::CLAIM_UID: "u", names::ATTEMPT: "1", names::FAILURE: failure.to_string() });
+        let object =
+            json!({ "metadata": { "namespace": "team", "name": "data", "uid": "u", "annotations": annotations } });
+        let claim = Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(object).unwrap());
+        let name = claim.name.clone();
+        let record = RecordRef {
+            name: ObjectName::new("flex", "flex-record-provision-u-1"),
+            uid: "r".into(),
+            had: Had::Unknown,
+        };
+        let stand_in = Some(Box::new(claim.stand_in(record, "7")));
+        let left = Left { claim: Some(name), volume: None, jobs: vec![], stand_in };
+        let text = "\
+Claim team/data is deleted, and what its runs may have made is being undone.
+Its record is the ControllerRevision flex/flex-record-provision-u-1.
+Its delete run 2 failed 90s ago: ExitCode: busy
+  To try again now: flex-provisioner retry team/data
+";
+        assert_eq!(left.text(NOW), text);
+        assert_eq!(left.to_json()["record"], json!("flex/flex-record-provision-u-1"));
     }
 }

@@ -83,14 +83,18 @@ impl Subject {
     fn of_left(left: &Left) -> Self {
         let volume = left.volume.as_ref();
         let more = volume.map(|volume| format!("kubectl describe pv {}", volume.name));
-        let config_namespace = left.jobs.last().map(|job| job.name.namespace.clone());
+        let stamped = left.stand_in.as_ref().and_then(|claim| claim.own_stamp());
+        let stamped = stamped.and_then(|stamp| stamp.recipe_version.split_once('/'));
+        let of_stamp = || stamped.map(|(namespace, _)| namespace.to_owned());
+        let config_namespace = left.jobs.last().map(|job| job.name.namespace.clone()).or_else(of_stamp);
+        let failed = left.stand_in.as_ref().and_then(|claim| claim.last_failure.clone());
         let more = more.unwrap_or_else(|| {
             let namespace = left.claim.as_ref().map(|claim| claim.namespace.as_str()).unwrap_or_default();
             format!("kubectl -n {namespace} get events")
         });
         Subject {
             title: left.title(),
-            failure: volume.and_then(|volume| volume.last_failure.clone()),
+            failure: volume.and_then(|volume| volume.last_failure.clone()).or(failed),
             config_namespace,
             is_bound: false,
             more,
@@ -187,7 +191,8 @@ fn wanted_of_left(left: &Left) -> Wanted {
     let is_late = last.is_some_and(|labels| labels.operation == Operation::Provision);
     let operations: &[Operation] = if is_late { &[Operation::Provision] } else { &[Operation::Delete] };
     let id = left.volume.as_ref().and_then(Volume::volume_id);
-    let id = id.or(last.map(|labels| labels.id.as_str())).unwrap_or_default().to_owned();
+    let id = id.or(last.map(|labels| labels.id.as_str())).map(str::to_owned);
+    let id = id.or_else(|| left.stand_in.as_ref().map(|claim| claim.volume_id())).unwrap_or_default();
     Wanted { operations, id, attempt: None, batch: None }
 }
 

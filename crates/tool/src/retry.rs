@@ -16,6 +16,7 @@ use flex_core::text::line;
 use flex_provisioner::age::age;
 use flex_provisioner::api::client::Connection;
 use flex_provisioner::state::index::Index;
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -58,9 +59,11 @@ struct Failed {
     what: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Object {
     Claim(ObjectName),
+    /// The record of a claim that is gone.
+    Record(ObjectName),
     Volume(String),
     Content(String),
 }
@@ -69,6 +72,7 @@ impl std::fmt::Display for Object {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Object::Claim(name) => write!(f, "claim {name}"),
+            Object::Record(name) => write!(f, "record {name}"),
             Object::Volume(name) => write!(f, "volume {name}"),
             Object::Content(name) => write!(f, "VolumeSnapshotContent {name}"),
         }
@@ -87,7 +91,10 @@ async fn work(args: &RetryArgs) -> anyhow::Result<ExitCode> {
             let named = Named::read(claim, args.namespaces.of_claim(claim)?, &namespace)?;
             match named.find(&client, &identity).await? {
                 Found::Claim(claim) => of_claim(&client, &Claim::from(&*claim), clock.now()).await?,
-                Found::Left(left) => left.volume.iter().filter_map(|it| failed_volume(it, clock.now())).collect(),
+                Found::Left(left) => {
+                    let volume = left.volume.iter().filter_map(|it| failed_volume(it, clock.now()));
+                    volume.chain(left.stand_in.iter().filter_map(|it| failed_claim(it, clock.now()))).collect()
+                }
             }
         }
         (None, Some(class)) => {
@@ -124,6 +131,10 @@ async fn ask(client: &Client, object: &Object, now: &str) -> kube::Result<()> {
             let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
             api.patch(name, &params, &patch).await.map(drop)
         }
+        Object::Record(ObjectName { namespace, name }) => {
+            let api: Api<ControllerRevision> = Api::namespaced(client.clone(), namespace);
+            api.patch(name, &params, &patch).await.map(drop)
+        }
         Object::Volume(name) => {
             Api::<PersistentVolume>::all(client.clone()).patch(name, &params, &patch).await.map(drop)
         }
@@ -147,21 +158,28 @@ async fn of_claim(client: &Client, claim: &Claim, now: i64) -> anyhow::Result<Ve
 fn of_class(index: &Index, class: &str, namespaces: &UserNamespaces, now: i64) -> Vec<Failed> {
     let claims = index.claims().filter(|claim| claim.class.as_deref() == Some(class) && !claim.is_bound());
     let claims = claims.filter(|claim| namespaces.has(&claim.name.namespace));
-    let claims = claims.filter_map(|claim| failed_claim(&claim, now));
+    let mut claims: Vec<_> = claims.filter_map(|claim| failed_claim(&claim, now)).collect();
+    // Claims of a batch that are gone share a record.
+    claims.sort_by(|a, b| a.object.cmp(&b.object));
+    claims.dedup_by(|a, b| a.object == b.object);
     let volumes = index.volumes().filter(|volume| volume.class == class && namespaces.has(volume.user_namespace()));
     let volumes = volumes.filter_map(|volume| failed_volume(&volume, now));
     let of_class = |content: &Content| content.made_by().is_some_and(|made_by| made_by.effective_config.class == class);
     let contents = index.contents();
     let contents = contents.filter(|content| of_class(content) && namespaces.has(&content.snapshot.namespace));
     let contents = contents.filter_map(|content| failed_content(content, now));
-    claims.chain(volumes).chain(contents).collect()
+    claims.into_iter().chain(volumes).chain(contents).collect()
 }
 
 fn failed_claim(claim: &Claim, now: i64) -> Option<Failed> {
     let failure = claim.last_failure.as_ref()?;
     let waits = matches!(progress(claim), Some(Progress::Failed | Progress::Deleting));
     let what = described(failure.operation.as_str(), failure.attempt, now - failure.at, &failure.message);
-    waits.then(|| Failed { object: Object::Claim(claim.name.clone()), what })
+    let object = match &claim.record {
+        Some(record) => Object::Record(record.name.clone()),
+        None => Object::Claim(claim.name.clone()),
+    };
+    waits.then_some(Failed { object, what })
 }
 
 fn failed_volume(volume: &Volume, now: i64) -> Option<Failed> {

@@ -29,6 +29,7 @@ use self::listed::listed;
 use self::surroundings::{Shown, Surroundings};
 use self::text::Drawing;
 use crate::collect;
+use crate::left::is_gone;
 use crate::out::say;
 
 pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
@@ -88,7 +89,8 @@ pub(super) async fn page(
     let without_jobs = without_jobs.as_deref();
     let (all, scope) = ((identity.instance.as_str(), None), Scope::Open(usize::MAX));
     let overview = overview(&index, all, scope, clock.now(), without_jobs.is_none());
-    let open = overview.open_claims().into_iter().filter_map(|row| row.claim.parse().ok()).collect();
+    let open = overview.open_claims().into_iter().filter(|row| !is_gone(&row.claim));
+    let open = open.filter_map(|row| row.claim.parse().ok()).collect();
     let shown = Shown { identity, surroundings: &surroundings, overview: &overview, without_jobs, class: None };
     Ok((text::text(shown, Drawing { wide: true, ..Drawing::default() }), open))
 }

@@ -10,7 +10,7 @@ use flex_core::config::classes::Identity;
 use flex_core::model::snapshot::Content;
 use flex_core::model::snapshot::api::VolumeSnapshotContent;
 use flex_core::model::volume::Volume;
-use flex_core::uninstall::{Dependent, can_be_retained, dependents};
+use flex_core::uninstall::{Dependent, can_be_retained, dependents, kept_of};
 use flex_provisioner::api::client::Connection;
 use flex_provisioner::clock::Clock;
 use k8s_openapi::api::core::v1::PersistentVolume;
@@ -103,7 +103,9 @@ async fn read(client: &Client, identity: &Identity) -> anyhow::Result<Objects> {
         .map(|claim| (*claim).clone())
         .collect();
     let jobs: Vec<_> = index.jobs().map(|job| (**job).clone()).collect();
-    let dependents = dependents(&volumes, &claims, &contents, &jobs);
+    let mut dependents = dependents(&volumes, &claims, &contents, &jobs);
+    dependents.extend(index.kept_records().filter_map(|record| kept_of(record)));
+    dependents.sort();
     Ok(Objects { volumes, contents, dependents })
 }
 

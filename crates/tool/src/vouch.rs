@@ -130,7 +130,7 @@ impl Work<'_> {
 
     /// Checks whether an admin can vouch for a volume.
     fn vouchable(&self, volume: &Volume) -> Result<Vouchable, String> {
-        let held = volume.volume_id().and_then(|id| self.index.claim_by_id(id)).filter(|claim| claim.has_finalizer());
+        let held = volume.volume_id().and_then(|id| self.index.claim_by_id(id)).filter(|claim| claim.is_held());
         if let Some(claim) = held {
             return Err(format!("claim {} is adopting it", claim.name));
         }

@@ -7,7 +7,7 @@ use flex_contract::names;
 use flex_core::claim::failed_attempts::FailedAttempts;
 use flex_core::claim::timeline::Timeline;
 use flex_core::config::effective_config::hash_of;
-use flex_core::model::claim::{Claim, Stamp, volume_generation, volume_ids};
+use flex_core::model::claim::{Claim, Stamp, is_stand_in_name, volume_generation, volume_ids};
 use flex_core::model::expand_update::ExpandUpdate;
 use flex_core::model::modify_update::ModifyUpdate;
 use flex_core::model::volume::Volume;
@@ -30,6 +30,9 @@ impl Writes {
     }
 
     async fn patch_claim(&self, claim: &Claim, metadata: Value, rest: Value) -> Result<Claim> {
+        if let Some(record) = &claim.record {
+            return self.note_gone_claim(claim, record, &metadata["annotations"]).await;
+        }
         let body = patch(&claim.uid, &claim.resource_version, metadata, rest);
         let patched = self.claims(&claim.name.namespace).patch(&claim.name.name, &params(), &Patch::Merge(body)).await;
         self.written_claim(claim, patched)
@@ -39,8 +42,11 @@ impl Writes {
         self.written(WorkItem::Claim(claim.name.clone()), format!("claim {}", claim.name), answer)
     }
 
-    /// Reads the claim from the API; `None` if it is gone.
+    /// Reads the claim from the API; `None` if it is gone. A stand-in is read from its record.
     pub async fn read_claim(&self, name: &ObjectName) -> Result<Option<Claim>> {
+        if is_stand_in_name(name) {
+            return self.read_stand_in(name).await;
+        }
         let claim =
             self.claims(&name.namespace).get_opt(&name.name).await.map_err(WriteError::of(format!("claim {name}")))?;
         Ok(claim.map(|claim| Claim::from(&claim.0)))
@@ -51,17 +57,24 @@ impl Writes {
         Ok(self.claim_ids().await?.contains(id))
     }
 
-    /// Returns the UIDs and volume ids of all claims, by the API.
+    /// Returns the UIDs and volume ids of all claims, by the API, also of those that are gone and still need a record.
     pub async fn claim_ids(&self) -> Result<HashSet<String>> {
         let ids = |meta: &ObjectMeta| {
             let uid = meta.uid.clone().unwrap_or_default();
             volume_ids(&uid, volume_generation(meta.annotations.as_ref())).collect::<Vec<_>>()
         };
-        Ok(self.all_claims(ids).await?.into_iter().collect())
+        let mut all: HashSet<String> = self.all_claims(ids).await?.into_iter().collect();
+        all.extend(self.recorded_ids().await?);
+        Ok(all)
     }
 
-    /// Checks by the API whether the stamp of any claim names a version of a config.
+    /// Checks whether the stamp of any claim names a version of a config, by the API, or that in a record.
     pub async fn is_stamped_with(&self, hash: &str) -> Result<bool> {
+        // Records are in the cache before a run begins.
+        let recorded = self.cache_of_records().await?;
+        if recorded.is_some_and(|cluster| cluster.index().is_recorded_with(hash)) {
+            return Ok(true);
+        }
         let is =
             |meta: &ObjectMeta| hash_of(meta.annotations.as_ref()?.get(names::RECIPE_VERSION)?)?.eq(hash).then_some(());
         Ok(!self.all_claims(is).await?.is_empty())
@@ -95,7 +108,7 @@ impl Writes {
         }
     }
 
-    /// Writes stamp and finalizer, all at once. `asked` is the provisioner, for a class with an object. The PV
+    /// Writes the stamp, and holds the claim. `storage_provisioner` is the provisioner, for a class with an object. The PV
     /// controller would write the provisioner otherwise, later and in a write of its own.
     pub async fn stamp(
         &self,
@@ -104,11 +117,8 @@ impl Writes {
         nodes: &[String],
         storage_provisioner: Option<&str>,
     ) -> Result<Claim> {
-        let mut finalizers = self.all_finalizers(claim).await?;
-        if !claim.has_finalizer() {
-            finalizers.push(names::CLAIM_FINALIZER.into());
-        }
         let mut annotations = self.stamp_annotations(stamp);
+        annotations[names::HELD] = json!(claim.uid);
         annotations[names::NODES] = json!((!nodes.is_empty()).then(|| nodes.join(",")));
         // The creator of the claim may have written these annotations, so that the deletion overlooks storage.
         if claim.own_stamp().is_none() {
@@ -121,7 +131,7 @@ impl Writes {
             annotations[names::STORAGE_PROVISIONER] = json!(provisioner);
             annotations[names::STORAGE_PROVISIONER_BETA] = json!(provisioner);
         }
-        self.patch_claim(claim, json!({ "annotations": annotations, "finalizers": finalizers }), json!({})).await
+        self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
     }
 
     /// Writes only the stamp, for a claim that needs no run.
@@ -173,21 +183,23 @@ impl Writes {
         self.patch_claim(claim, json!({ "annotations": annotations }), json!({})).await
     }
 
-    /// Removes the orchestrator's finalizer from the claim.
+    /// Holds the claim no more: it is bound, or nothing is left of its attempts.
     ///
     /// A bound claim gets its timeline.
-    pub async fn remove_claim_finalizer(&self, claim: &Claim, timeline: Option<&Timeline>) -> Result<Claim> {
-        // No pod can use a pool request.
-        let request = claim.is_pool_request(&self.identity.namespace);
-        let ours =
-            |finalizer: &str| finalizer == names::CLAIM_FINALIZER || request && finalizer == names::CLAIM_PROTECTION;
-        let finalizers = self.all_finalizers(claim).await?;
-        let rest: Vec<_> = finalizers.iter().filter(|finalizer| !ours(finalizer)).collect();
-        let mut annotations = json!({ names::FAILURE: null, names::RETRY: null, names::NODES: null });
+    pub async fn release_claim(&self, claim: &Claim, timeline: Option<&Timeline>) -> Result<Claim> {
+        let mut annotations =
+            json!({ names::HELD: null, names::FAILURE: null, names::RETRY: null, names::NODES: null });
         if let Some(timeline) = timeline {
             annotations[names::TIMELINE] = json!(timeline.to_string());
         }
-        self.patch_claim(claim, json!({ "finalizers": rest, "annotations": annotations }), json!({})).await
+        let mut metadata = json!({ "annotations": annotations });
+        // No pod can use a pool request.
+        if claim.is_pool_request(&self.identity.namespace) {
+            let finalizers = self.all_finalizers(claim).await?;
+            let rest: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_PROTECTION).collect();
+            metadata["finalizers"] = json!(rest);
+        }
+        self.patch_claim(claim, metadata, json!({})).await
     }
 
     /// Adds a finalizer to a claim while its volume is cloned.
@@ -213,8 +225,8 @@ impl Writes {
         self.patch_claim(source, json!({ "finalizers": rest }), json!({})).await
     }
 
-    /// Completes the claim's half of a binding, and removes the finalizer in the same write. The PV controller must
-    /// have seen the volume with the claim before: it calls a complete claim Lost if it does not know the volume.
+    /// Completes the claim's half of a binding, and holds it no more, in one write. The PV controller must have seen the volume
+    /// with the claim before: it calls a complete claim Lost if it does not know the volume.
     ///
     /// A claim with an assigned pooled volume gets its stamp in the same write.
     pub async fn bind(
@@ -224,9 +236,8 @@ impl Writes {
         stamp: Option<&Stamp>,
         timeline: &Timeline,
     ) -> Result<Claim> {
-        let finalizers = self.all_finalizers(claim).await?;
-        let rest: Vec<_> = finalizers.iter().filter(|finalizer| *finalizer != names::CLAIM_FINALIZER).collect();
         let mut annotations = json!({
+            names::HELD: null,
             names::FAILURE: null,
             names::RETRY: null,
             names::NODES: null,
@@ -237,7 +248,7 @@ impl Writes {
         if let Some(stamp) = stamp {
             merge(&mut annotations, self.stamp_annotations(stamp));
         }
-        let metadata = json!({ "annotations": annotations, "finalizers": rest });
+        let metadata = json!({ "annotations": annotations });
         let bound = self.patch_claim(claim, metadata, json!({ "spec": { "volumeName": volume.name } })).await?;
         // If this write is lost, the PV controller completes the status: the binding itself is done.
         if let Err(error) = self.claim_is_bound(&bound, volume).await {

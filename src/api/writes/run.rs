@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::object::ObjectName;
-use flex_core::run::{member, view};
+use flex_core::run::view;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -49,6 +49,7 @@ impl Writes {
         Ok(found)
     }
 
+    /// Returns the UIDs of the objects of an operation's runs for an id. Reads page by page, and keeps nothing else of a page.
     async fn marked<K>(&self, operation: Operation, namespace: &str, id: &str) -> Result<Vec<String>>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
@@ -56,27 +57,8 @@ impl Writes {
             + std::fmt::Debug
             + DeserializeOwned,
     {
-        let marks = [(names::LABEL_VOLUME_ID, id), (names::LABEL_OPERATION, operation.as_str())];
-        let found = self.metadata_of::<K>(namespace, &marks, |_| true).await?;
-        Ok(found.into_iter().filter_map(|metadata| metadata.uid).collect())
-    }
-
-    /// Returns the metadata of the objects of this instance in a namespace that have these labels and are wanted. Reads
-    /// page by page, and keeps nothing else of a page.
-    async fn metadata_of<K>(
-        &self,
-        namespace: &str,
-        labels: &[(&str, &str)],
-        is_wanted: impl Fn(&ObjectMeta) -> bool,
-    ) -> Result<Vec<ObjectMeta>>
-    where
-        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned,
-    {
         let instance = (names::LABEL_INSTANCE, self.identity.instance.as_str());
-        let marks: Vec<_> = [instance].iter().chain(labels).copied().collect();
+        let marks = [instance, (names::LABEL_VOLUME_ID, id), (names::LABEL_OPERATION, operation.as_str())];
         let selector = selector(&marks);
         let api: Api<PartialObjectMeta<K>> = Api::namespaced(self.client.clone(), namespace);
         let is = |labels: &BTreeMap<String, String>| {
@@ -84,7 +66,8 @@ impl Writes {
         };
         let mut all = Vec::new();
         let look = |page: Vec<ObjectMeta>| {
-            all.extend(page.into_iter().filter(|meta| meta.labels.as_ref().is_some_and(is) && is_wanted(meta)));
+            let found = page.into_iter().filter(|meta| meta.labels.as_ref().is_some_and(is));
+            all.extend(found.filter_map(|meta| meta.uid));
             ControlFlow::Continue(())
         };
         match each_page(&api, ListParams::default().labels(&selector), look).await {
@@ -95,26 +78,6 @@ impl Writes {
             }
             Err(error) => Err(WriteError::of(format!("runs in {namespace}"))(error)),
         }
-    }
-
-    /// Checks by the API whether somebody created the Job of a provision run for an id again, alone or in a batch.
-    pub async fn has_provision_run_created_again(&self, id: &str) -> Result<bool> {
-        for namespace in self.identity.namespaces() {
-            let of_operation = (names::LABEL_OPERATION, Operation::Provision.as_str());
-            let view = |metadata: &ObjectMeta| view::Job::from(&Job { metadata: metadata.clone(), ..Job::default() });
-            let is_wanted = |metadata: &ObjectMeta| view(metadata).was_created_again(&self.identity);
-            for metadata in self.metadata_of::<Job>(namespace, &[of_operation], is_wanted).await? {
-                let job = view(&metadata);
-                // The list shows no members: they are in the template of the pod.
-                let is_batch = member::operation(&job.name.name).is_some();
-                let whole = if is_batch { self.read_job(&job.name).await? } else { None };
-                let job = whole.map_or(job, |whole| view::Job::from(&whole));
-                if job.ids().any(|own| own == id) {
-                    return Ok(true);
-                }
-            }
-        }
-        Ok(false)
     }
 
     async fn is_gone(&self, namespace: &str) -> Result<bool> {

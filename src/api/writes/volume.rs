@@ -35,11 +35,12 @@ enum Owner<'a> {
 
 /// Returns a volume's reference to its claim.
 fn reference(claim: &Claim) -> Value {
+    let name = claim.api_name();
     json!({
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "namespace": claim.name.namespace,
-        "name": claim.name.name,
+        "namespace": name.namespace,
+        "name": name.name,
         "uid": claim.uid,
         "resourceVersion": null,
     })

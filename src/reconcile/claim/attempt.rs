@@ -65,8 +65,9 @@ pub(super) async fn stamp(
     let ts = context.timestamp();
     let (charged, batch, mut woken, term) = {
         let mut index = context.cluster.index_mut();
-        // Another worker may have used the quota or the slot since the decision.
-        if index.quota_refusal(claim, recipe).is_some() {
+        // Another worker may have used the quota or the slot since the decision, or armed the record of an earlier claim.
+        let has_namesake = claim.own_stamp().is_none() && index.has_namesake(claim);
+        if has_namesake || index.quota_refusal(claim, recipe).is_some() {
             return Ok(StepOutcome::Again);
         }
         let slot_request = SlotRequest::attempt(&claim.name, recipe, &nodes);
@@ -170,20 +171,24 @@ pub(super) async fn start_run(
     if let Some(batch) = claim.batch() {
         let (id, attempt, object) = (claim.volume_id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
         let member = Member { id, attempt, object, attributes, is_first };
-        let has_joined = context.add_entry(batch, BatchEntry { member, request, target, recipe: recipe.clone() });
+        let has_joined = context.add_entry(
+            batch,
+            BatchEntry { member, request, target, recipe: recipe.clone(), claim: Some(Box::new(claim.clone())) },
+        );
         confirmed.missed_batch = !has_joined;
         return Ok(if has_joined { StepOutcome::End(Requeue::JobCreated) } else { StepOutcome::Again });
     }
     let target = RunTarget { attributes, is_first, ..target };
-    let refusal = match context.create_job(recipe, job::job(recipe, &request, &target)).await {
-        Ok(()) => return Ok(StepOutcome::End(Requeue::JobCreated)),
-        Err(WriteError::NotFound { message, .. }) => {
-            let cause =
-                Cause::new(cause::NAMESPACE_GONE, format!("the provisioner's Job cannot be created: {message}"));
-            JobRefusal { cause, reaction: Reaction::Retry }
-        }
-        Err(error) => refused_job(error)?,
-    };
+    let refusal =
+        match context.create_job(recipe, job::job(recipe, &request, &target), std::slice::from_ref(claim)).await {
+            Ok(()) => return Ok(StepOutcome::End(Requeue::JobCreated)),
+            Err(WriteError::NotFound { message, .. }) => {
+                let cause =
+                    Cause::new(cause::NAMESPACE_GONE, format!("the provisioner's Job cannot be created: {message}"));
+                JobRefusal { cause, reaction: Reaction::Retry }
+            }
+            Err(error) => refused_job(error)?,
+        };
     fail(context, claim, observation, confirmed, refusal, is_first).await
 }
 
@@ -291,6 +296,7 @@ pub(super) async fn start_delete(
         Some(cause) => {
             let failure = failed_cleanup(claim, &recipe, attempt, context.clock.now(), &cause);
             let message = format!("deleting what an attempt left behind: {}", failure.message);
+            let message = claim.worded(message);
             context.emit(
                 ObjectRef::claim(claim),
                 NewEvent { warning: true, reason: reason::VOLUME_FAILED_DELETE, message },

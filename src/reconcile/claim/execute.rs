@@ -16,6 +16,7 @@ use flex_core::run::failure::LastFailure;
 use flex_core::run::node::NodeState;
 
 use super::attempt::{DueDeletion, NextAttempt, record_failure, stamp, start_delete, start_run};
+use super::names::provision_job_name;
 use super::observe::{Confirmed, Observation, OwnedRuns};
 use super::outcome::{RETRY_SOON, StepOutcome};
 use super::pooled::{assign, stamp_of_ready, time_since_creation};
@@ -55,6 +56,7 @@ impl Execution<'_> {
             Step::UnprotectSource { copies } => {
                 Ok(data_source::unprotect_source(context, claim, &copies).await?.into())
             }
+            Step::Record => self.record().await,
             Step::StartRun => start_run(context, claim, observation, self.confirmed).await,
             Step::AssignPooledVolume { .. } => assign(context, claim, observation, self.confirmed).await,
             Step::BackfillStamp { volume } => self.backfill_stamp(&volume).await,
@@ -77,7 +79,8 @@ impl Execution<'_> {
                 start_delete(context, claim, observation, DueDeletion { attempt, node, on_any_node }).await
             }
             Step::MarkNodeClean { nodes_left } => self.mark_node_clean(&nodes_left).await,
-            Step::RemoveFinalizer => self.remove_finalizer().await,
+            Step::EndHold => self.end_hold().await,
+            Step::Keep => self.keep().await,
         }
     }
 
@@ -121,8 +124,22 @@ impl Execution<'_> {
         }
     }
 
+    async fn record(self) -> Outcome {
+        let job = self.claim.batch().cloned().unwrap_or_else(|| provision_job_name(self.claim));
+        self.context.arm_record(&job, std::slice::from_ref(self.claim)).await?;
+        Ok(StepOutcome::Again)
+    }
+
     async fn confirm_no_volume(self) -> Outcome {
         let (context, claim, runs) = (self.context, self.claim, &self.observation.runs);
+        // A former leader may have settled the record, and somebody keeps the storage since. An admin may have abandoned it.
+        if claim.is_stand_in() {
+            match context.writes.read_claim(&claim.name).await? {
+                None => return Ok(StepOutcome::End(Requeue::Done)),
+                Some(newer) if newer.abandoned != claim.abandoned => return Ok(newer.into()),
+                Some(_) => {}
+            }
+        }
         // Runs that could still make a volume are checked first. A watch may lag, and a delete run must not meet such a
         // run.
         let of = self.observation.recipes.stamped.as_ref().map(|recipe| recipe.config.namespace.as_str());
@@ -174,8 +191,14 @@ impl Execution<'_> {
     }
 
     async fn complete_pool_request(self) -> Outcome {
+        if self.confirmed.volume.as_ref().is_some_and(|volume| is_unseen(self.context, volume)) {
+            return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
+        }
         if let Some(volume) = self.volume(&names::pv_name(&self.claim.volume_id())) {
             self.context.cluster.index_mut().expect_pooled(volume);
+        }
+        if !self.context.settle(self.claim).await? {
+            return Ok(StepOutcome::Postponed);
         }
         self.context.writes.delete_pool_request(&self.claim.name, &self.claim.uid).await?;
         self.refresh().await
@@ -217,6 +240,11 @@ impl Execution<'_> {
         // The PV controller would do it itself, one claim after another.
         if volume.phase != VolumePhase::Bound || self.observation.volumes.lacks_mark(name) {
             context.writes.complete_volume(volume).await?;
+        }
+        context.log_other_recipes(claim);
+        // From its mark on the volume says all. Once the claim is bound, somebody may keep the data without the volume's object.
+        if !context.settle(claim).await? {
+            return Ok(StepOutcome::Postponed);
         }
         let stamp = claim.own_stamp().is_none().then(|| stamp_of_ready(context, claim, volume));
         let timeline = bound_timeline(context, claim, self.observation, Some(volume));
@@ -264,22 +292,32 @@ impl Execution<'_> {
         if !nodes.is_empty() {
             return Ok(self.context.writes.set_claim_nodes(self.claim, nodes).await?.into());
         }
-        let released = self.context.writes.remove_claim_finalizer(self.claim, None).await;
+        match self.context.settle_undone(self.claim).await? {
+            true if self.claim.is_stand_in() => return Ok(StepOutcome::End(Requeue::Done)),
+            true => {}
+            false => return Ok(StepOutcome::Postponed),
+        }
+        let released = self.context.writes.release_claim(self.claim, None).await;
         match released {
             Err(error) if !claim_is_gone(self.claim, &error) => Err(error),
             _ => Ok(StepOutcome::End(Requeue::Done)),
         }
     }
 
-    async fn remove_finalizer(self) -> Outcome {
+    async fn keep(self) -> Outcome {
+        self.context.keep(self.claim).await?;
+        Ok(StepOutcome::End(Requeue::Done))
+    }
+
+    async fn end_hold(self) -> Outcome {
         let (context, claim) = (self.context, self.claim);
-        // If the claim were gone before the volume is visible, neither would count, and others would get its quota.
-        let is_unseen = |volume: &Volume| {
-            let observed = context.cluster.index().volume(&volume.name);
-            observed.is_none_or(|observed| volume.is_adopted() && !observed.is_adopted())
-        };
-        if claim.terminating && self.confirmed.volume.as_ref().is_some_and(is_unseen) {
+        if claim.terminating && self.confirmed.volume.as_ref().is_some_and(|volume| is_unseen(context, volume)) {
             return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
+        }
+        match context.settle(claim).await? {
+            true if claim.is_stand_in() => return Ok(StepOutcome::End(Requeue::Done)),
+            true => {}
+            false => return Ok(StepOutcome::Postponed),
         }
         // The PV controller may have bound the volume first. It is the orchestrator's all the same.
         let is_bound = claim.is_bound() && claim.own_stamp().is_some();
@@ -287,7 +325,7 @@ impl Execution<'_> {
             let volume = claim.volume_name.as_deref().and_then(|name| self.volume(name));
             bound_timeline(context, claim, self.observation, volume)
         });
-        let released = match context.writes.remove_claim_finalizer(claim, timeline.as_ref()).await {
+        let released = match context.writes.release_claim(claim, timeline.as_ref()).await {
             Err(error) if claim_is_gone(claim, &error) => return Ok(StepOutcome::End(Requeue::Done)),
             released => released?,
         };
@@ -300,6 +338,13 @@ impl Execution<'_> {
     }
 }
 
+/// Checks whether no watch has shown an adopted volume as such. If its claim were gone before, neither would count, and others
+/// would get its quota.
+fn is_unseen(context: &Context, volume: &Volume) -> bool {
+    let observed = context.cluster.index().volume(&volume.name);
+    observed.is_none_or(|observed| volume.is_adopted() && !observed.is_adopted())
+}
+
 /// Counts a claim that is bound, with the time since its attempt began.
 fn count_bound(context: &Context, claim: &Claim, volume: &str, since: Duration) {
     let class = claim.class.as_deref().unwrap_or_default();
@@ -310,7 +355,7 @@ fn count_bound(context: &Context, claim: &Claim, volume: &str, since: Duration) 
     }
 }
 
-/// Checks whether the removal of the finalizer failed because the terminating claim is gone.
+/// Checks whether the end of the hold failed because the terminating claim is gone.
 fn claim_is_gone(claim: &Claim, error: &WriteError) -> bool {
     claim.terminating && matches!(error, WriteError::NotFound { .. })
 }

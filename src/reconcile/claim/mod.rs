@@ -3,6 +3,7 @@
 mod alike;
 mod attempt;
 mod execute;
+pub(super) mod gone;
 mod names;
 mod observe;
 mod observed;
@@ -32,15 +33,28 @@ use self::outcome::{RETRY_SOON, StepOutcome};
 use self::served::served_class;
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
+use crate::reconcile::data_source;
 use crate::reconcile::drive::{Reconcile, ReplayedDecision, decided, drive};
+use crate::reconcile::record::RECORDS_SOON;
 use crate::state::index::WorkItem;
 
 /// Reconciles a claim: takes steps until it only has to wait.
 pub async fn reconcile(context: &Context, name: &ObjectName) -> Result<Requeue, WriteError> {
     let cached = context.cluster.index().claim(name);
     let Some(mut claim) = cached.map(|claim| (*claim).clone()) else {
-        return crate::reconcile::late_runs::clean_up(context, name).await;
+        return gone::clean_up(context, name).await;
     };
+    // A record tells what may be left of this claim, or of an earlier one of its name.
+    if needs_records(context, &claim) && !context.writes.confirm_records().await? {
+        tell_missing_records(context, &claim);
+        return Ok(Requeue::After(RECORDS_SOON));
+    }
+    if claim.is_stand_in() && !is_gone(context, &claim).await? {
+        return Ok(Requeue::After(RETRY_SOON));
+    }
+    if claim.is_stand_in() {
+        data_source::requeue_source(context, &claim);
+    }
     if claim.belongs_to_other_instance(&context.identity.instance) {
         return Ok(Requeue::Done);
     }
@@ -84,6 +98,10 @@ impl Reconcile for ClaimReconciler {
         ObjectRef::claim(claim)
     }
 
+    fn worded(claim: &Claim, event: NewEvent) -> NewEvent {
+        NewEvent { message: claim.worded(event.message), ..event }
+    }
+
     fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -> Observation {
         observe(context, claim, confirmed)
     }
@@ -116,7 +134,8 @@ impl Reconcile for ClaimReconciler {
     }
 
     fn is_emitted_after_step(step: &Step, _: &NewEvent) -> bool {
-        matches!(step, Step::Stamp { .. } | Step::Bind { .. } | Step::BackfillStamp { .. } | Step::RemoveFinalizer)
+        let writes = matches!(step, Step::Stamp { .. } | Step::Bind { .. } | Step::BackfillStamp { .. });
+        writes || matches!(step, Step::EndHold | Step::Keep)
     }
 
     /// Checks whether an event is superfluous. The events of a fast batch are: in a burst, they would be a sixth of all
@@ -129,13 +148,44 @@ impl Reconcile for ClaimReconciler {
     }
 }
 
+/// Checks whether records say something about a claim, and are not confirmed in this term. Nobody tells foreign claims of records.
+fn needs_records(context: &Context, claim: &Claim) -> bool {
+    let index = context.cluster.index();
+    let is_ours = || claim.is_held() || matches!(served_class(claim, &index.classes()), ServedClass::Ours(_));
+    // What its volume tells counts only once its records are settled, also if Kubernetes has bound it.
+    let may_need = claim.is_held() || !claim.is_bound();
+    may_need && !index.are_records_confirmed() && is_ours()
+}
+
+/// Emits an event on a claim that has waited long for the records.
+fn tell_missing_records(context: &Context, claim: &Claim) {
+    let why = context.cluster.index().why_records_are_awaited();
+    if let Some(message) = why.map(|message| claim.worded(message)) {
+        let event = NewEvent { warning: true, reason: reason::PROVISIONING_FAILED, message };
+        context.emit(ObjectRef::claim(claim), event);
+    }
+}
+
+/// Checks whether the claim of a stand-in is certainly gone. A watch may be late, so that the API is asked once.
+async fn is_gone(context: &Context, stand_in: &Claim) -> Result<bool, WriteError> {
+    if context.cluster.index().is_gone(&stand_in.uid) {
+        return Ok(true);
+    }
+    let there = context.writes.read_claim(&stand_in.api_name()).await?;
+    let is_gone = there.is_none_or(|there| there.uid != stand_in.uid);
+    if is_gone {
+        context.cluster.index_mut().note_gone(&stand_in.uid);
+    }
+    Ok(is_gone)
+}
+
 /// The time that an external provisioner has for a claim before the claim gets an event about it, in seconds.
 const EVENT_AFTER: i64 = 60;
 
 /// Emits an event on a claim that waits for the external provisioner of a driver. A config here would replace that
 /// provisioner.
 fn left_to_external_provisioner(context: &Context, claim: &Claim) -> Option<Requeue> {
-    if claim.is_bound() || claim.terminating || claim.has_finalizer() || claim.own_stamp().is_some() {
+    if claim.is_bound() || claim.terminating || claim.is_held() || claim.own_stamp().is_some() {
         return None;
     }
     let classes = context.cluster.index().classes();
@@ -164,4 +214,22 @@ fn lacks_metadata(context: &Context, claim: &Claim) -> bool {
     let index = context.cluster.index();
     matches!(served_class(claim, &index.classes()), ServedClass::Ours(_))
         && !claim.has_metadata_of(&index.metadata_keys(claim))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::delete_run::tests::context;
+    use crate::state::testing;
+
+    #[tokio::test]
+    async fn a_bound_claim_waits_for_the_records_while_it_is_held() {
+        let (context, _) = context(String::new());
+        let waits = |held: bool, is_bound: bool| {
+            let volume_name = is_bound.then(|| "pvc-a".to_owned());
+            let claim = testing::claim("team", "a", true);
+            needs_records(&context, &Claim { held, bind_completed: is_bound, volume_name, ..claim })
+        };
+        assert!(waits(true, true) && waits(true, false) && !waits(false, true));
+    }
 }

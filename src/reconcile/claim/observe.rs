@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use flex_contract::cause;
 use flex_contract::names;
 use flex_contract::operation::Operation;
-use flex_core::claim::decide::{ClassCertainty, known_nodes, last_node};
+use flex_core::claim::decide::{ClassCertainty, RecordedAttempts, known_nodes, last_node};
 use flex_core::claim::nodes::{NodeChoice, choose_node};
 use flex_core::claim::verify::{self, MadeOn};
 use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
@@ -63,6 +64,8 @@ pub(super) struct OwnedRuns {
     pub pods: Vec<Arc<Pod>>,
     /// The batch of the stamped attempt has started without the claim.
     pub missed_batch: bool,
+    /// What records say of all attempts.
+    pub recorded: RecordedAttempts,
 }
 
 /// A volume that names a claim, with the result of its check.
@@ -106,6 +109,10 @@ pub(super) struct OwnedPreconditions {
     pub quota_refusal: Option<String>,
     /// The quota counts the claim, though the cache does not show its stamp yet.
     pub has_pending_charge: bool,
+    /// What the attempts for an earlier claim of this name left is being deleted.
+    pub has_namesake: bool,
+    /// The reason why no first attempt may begin, because too much is left of claims that are gone.
+    pub left_refusal: Option<String>,
     /// The attributes that the claim requests, or the reason why it cannot have them.
     pub attributes: Result<Attributes, String>,
 }
@@ -233,9 +240,15 @@ impl ObservationBuilder<'_> {
             .flat_map(|id| index.jobs_of(&id))
             .filter(|job| job.is_for_claim())
             .partition(|job| job.run_labels.operation == Operation::Delete);
-        let pods = claim.volume_ids().flat_map(|id| index.pods_of(&id)).collect();
+        let pods: Vec<_> = claim.volume_ids().flat_map(|id| index.pods_of(&id)).collect();
         let missed = || self.recipes.stamped.as_ref().is_some_and(|recipe| index.has_missed_batch(claim, recipe));
-        OwnedRuns { jobs, deletes, pods, missed_batch: self.confirmed.missed_batch || missed() }
+        let missed_batch = self.confirmed.missed_batch || missed();
+        let mut recorded = index.recorded_attempts(&claim.uid);
+        recorded.is_missing = index.unsettled_records_of(&claim.uid).is_empty()
+            && claim.is_held()
+            && claim.own_stamp().is_some()
+            && (index.has_lost_record(&claim.uid) || may_have_run(claim, &jobs, &pods));
+        OwnedRuns { jobs, deletes, pods, missed_batch, recorded }
     }
 
     fn pool(&self) -> OwnedPoolRelation {
@@ -384,6 +397,8 @@ impl ObservationBuilder<'_> {
             no_slot: current.filter(|_| may_start_attempt).and_then(|recipe| index.no_slot(&slot_request, recipe)),
             quota_refusal: current.filter(|_| !claim.terminating).and_then(|recipe| index.quota_refusal(claim, recipe)),
             has_pending_charge: index.has_pending_charge(&claim.uid),
+            has_namesake: claim.own_stamp().is_none() && index.has_namesake(claim),
+            left_refusal: claim.own_stamp().is_none().then(|| index.left_refusal(claim)).flatten(),
             attributes,
         }
     }
@@ -411,4 +426,16 @@ fn node_choice(claim: &Claim, class: Option<&Class>, stamped: Option<&Recipe>, i
         }
         _ => NodeChoice::default(),
     }
+}
+
+/// Checks whether an attempt for a held claim may have run: a pod was opened, a Job has ended, or an attempt has failed that was
+/// not refused.
+fn may_have_run(claim: &Claim, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
+    let has_failed = claim.last_failure.as_ref().is_some_and(|last| {
+        let refused = [cause::NAMESPACE_GONE, cause::JOB_REFUSED, cause::CONFIG_LOST, cause::NEVER_STARTED];
+        last.unstarted_attempts < last.attempt && !refused.contains(&last.reason.as_str())
+    });
+    let opened =
+        |pod: &Arc<Pod>| pod.run_labels.operation == Operation::Provision && pod.gate.is_none() && !pod.never_started;
+    has_failed || pods.iter().any(opened) || pods.is_empty() && jobs.iter().any(|job| job.is_over)
 }

@@ -58,6 +58,8 @@ pub(super) fn observed<T>(
             no_slot: observation.preconditions.no_slot,
             quota_refusal: observation.preconditions.quota_refusal.as_deref(),
             has_pending_charge: observation.preconditions.has_pending_charge,
+            has_namesake: observation.preconditions.has_namesake,
+            left_refusal: observation.preconditions.left_refusal.as_deref(),
             attributes_error: observation.preconditions.attributes.as_ref().err().map(String::as_str),
         },
         nodes: Nodes {
@@ -89,6 +91,7 @@ fn runs<'a>(context: &Context, claim: &Claim, observation: &'a Observation, jobs
         never_started: has_never_started(context, claim, observation),
         removed: context.cluster.index().removed(&claim.volume_id(), &name),
         missed_batch: observation.runs.missed_batch,
+        recorded: &observation.runs.recorded,
     }
 }
 

@@ -20,7 +20,6 @@ use flex_core::model::snapshot::{Content, Snapshot, SnapshotProvenance};
 use flex_core::rules::{Decision, NewEvent};
 use flex_core::run::failure::LastFailure;
 use flex_core::run::job::{self, ContentRef, RunTarget};
-use flex_core::run::late_runs::LateVolume;
 use flex_core::run::node::NodeState;
 use flex_core::run::request::AttemptStart;
 use flex_core::run::view::{Job, has_running_pods};
@@ -384,7 +383,7 @@ async fn start(context: &Context, content: &Content, observation: &Observation) 
     if !context.acquire_slot(&run_name(content), &slot_request, recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
-    let refusal = match context.create_job(recipe, job::job(recipe, &request, &target)).await {
+    let refusal = match context.create_job(recipe, job::job(recipe, &request, &target), &[]).await {
         Ok(()) => {
             let image = context.image(recipe);
             let message = format!("snapshot run {}: image {image} of class {}", content.attempt, recipe.class);
@@ -473,8 +472,8 @@ async fn start_delete(
     }
 }
 
-/// Cleans up the Jobs of a content that is gone. A snapshot Job arrived late, because earlier ones were deleted with
-/// the content. Its stored snapshot is deleted.
+/// Cleans up the Jobs of a content that is gone. A snapshot Job is left if its request arrived late, so that nobody opens it,
+/// or if somebody has removed the content while its run was in progress: then its stored snapshot is deleted.
 async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> {
     let jobs = context.cluster.index().jobs_of_content(name);
     // The cache may be stale: the API is asked before a run is stopped.
@@ -483,9 +482,5 @@ async fn clean_up(context: &Context, name: &str) -> Result<Requeue, WriteError> 
     }
     let id = jobs[0].run_labels.id.clone();
     let pods = context.cluster.index().pods_of(&id);
-    late_runs::reconcile_leftovers(
-        context,
-        &Leftovers { id: &id, jobs: &jobs, pods: &pods, volume: LateVolume::Gone, content: Some(name) },
-    )
-    .await
+    late_runs::reconcile(context, &Leftovers { id: &id, jobs: &jobs, pods: &pods, content: name }).await
 }

@@ -2,7 +2,7 @@
 
 use flex_core::model::volume::Volume;
 use flex_core::run::node::NodeStates;
-use flex_core::volume::observed::{ClaimState, ProvisionRuns};
+use flex_core::volume::observed::ClaimState;
 
 use super::runs;
 
@@ -22,8 +22,6 @@ pub(super) struct Confirmed {
     /// The state of the claim on which an earlier step of this reconcile relied. Later steps must rely on the same
     /// state.
     pub pinned_claim_state: Option<ClaimState>,
-    /// The knowledge from the API about the creators of the provision runs' Jobs.
-    pub provision_runs: Option<ProvisionRuns>,
     /// The states of nodes.
     pub nodes: NodeStates,
     /// The source of the volume, as the API has shown it.

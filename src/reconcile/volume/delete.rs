@@ -154,7 +154,7 @@ async fn create_or_add_to_batch(
         let (id, object) = (request.volume_id.clone(), MemberObject::Volume(volume.name.clone()));
         let member = Member { id, attempt, object, attributes: None, is_first: false };
         let recipe = Arc::new(recipe.clone());
-        return match context.add_entry(batch, BatchEntry { member, request, target, recipe }) {
+        return match context.add_entry(batch, BatchEntry { member, request, target, recipe, claim: None }) {
             true => Ok(StepOutcome::End(Requeue::JobCreated)),
             false => context.writes.note_no_batch(volume).await.map(StepOutcome::from),
         };

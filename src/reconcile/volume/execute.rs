@@ -1,12 +1,14 @@
 //! Executes the steps of a volume.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use flex_contract::operation::Operation;
+use flex_contract::policy::ReclaimPolicy;
 use flex_core::model::volume::Volume;
 use flex_core::run::node::NodeState;
 use flex_core::run::view::Job;
-use flex_core::volume::observed::{ClaimState, ProvisionRuns};
+use flex_core::volume::observed::ClaimState;
 use flex_core::volume::rule::{Step, StorageOutcome};
 
 use super::confirmed::Confirmed;
@@ -16,6 +18,10 @@ use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::StepOutcome;
+use crate::reconcile::record::RECORDS_SOON;
+
+/// The delay before a volume is looked at again whose claim still needs a record. No event tells that an admin abandons the claim.
+const RECORDED_POLL: Duration = Duration::from_secs(30);
 
 /// Executes a step.
 pub(super) async fn execute(
@@ -35,19 +41,11 @@ pub(super) async fn execute(
             modify::execute(context, volume, &observation.modify, step, &mut confirmed.modify).await?
         }
         Step::AddFinalizer => writes.add_volume_finalizer(volume).await?.into(),
-        Step::RemoveFinalizer => {
-            writes.remove_volume_finalizer(volume).await?;
-            StepOutcome::End(Requeue::Done)
-        }
+        Step::RemoveFinalizer => remove_finalizer(context, volume).await?,
         Step::Reserve => reserve(context, volume, observation).await?.into(),
         Step::RemoveClaimUid => remove_claim_uid(context, volume, observation).await?,
         Step::ConfirmClaimGone => {
             confirmed.claim_state = Some(confirm_claim_gone(context, volume, &observation.jobs).await?);
-            StepOutcome::Again
-        }
-        Step::ConfirmProvisionRuns => {
-            confirmed.provision_runs = Some(confirm_provision_runs(context, volume).await?);
-            confirmed.pinned_claim_state = Some(observation.claim_state);
             StepOutcome::Again
         }
         Step::ConfirmNode { node } => {
@@ -78,10 +76,39 @@ pub(super) async fn execute(
             writes.record_volume_failure(volume, &failure).await?.into()
         }
         Step::DeleteVolume { storage } => {
+            if !settle(context, volume).await? {
+                return Ok(StepOutcome::End(Requeue::After(RECORDS_SOON)));
+            }
             remove(context, volume, observation, storage).await?;
             StepOutcome::End(Requeue::Done)
         }
     })
+}
+
+/// Removes the finalizer from a volume whose storage stays, or is its claim's. Without the volume, only a record tells of it.
+async fn remove_finalizer(context: &Context, volume: &Volume) -> Result<StepOutcome<Volume>, WriteError> {
+    if !settle(context, volume).await? {
+        return Ok(StepOutcome::End(Requeue::After(RECORDS_SOON)));
+    }
+    // What a refused one leaves, its claim undoes.
+    if !volume.is_adopted() && volume.quarantine.is_none() && is_recorded(context, volume) {
+        // Somebody keeps the storage, and without the volume nothing would tell it. The claim adopts the volume first.
+        return Ok(StepOutcome::End(Requeue::After(RECORDED_POLL)));
+    }
+    context.writes.remove_volume_finalizer(volume).await?;
+    Ok(StepOutcome::End(Requeue::Done))
+}
+
+/// Settles the records of an adopted volume before it goes: it alone tells what becomes of its storage. Returns `false` while the
+/// cache lacks records, as those of a former leader, which may name its claim.
+async fn settle(context: &Context, volume: &Volume) -> Result<bool, WriteError> {
+    if !context.writes.confirm_records().await? {
+        return Ok(false);
+    }
+    if volume.is_adopted() {
+        context.settle_id(volume.volume_id().unwrap_or_default()).await?;
+    }
+    Ok(true)
 }
 
 /// Deletes a volume, and counts whether its storage was deleted.
@@ -119,6 +146,15 @@ async fn remove_claim_uid(
     Ok(context.writes.reserve(volume, &claim.name, None).await?.into())
 }
 
+/// Checks whether a record names the claim of a volume whose storage stays.
+fn is_recorded(context: &Context, volume: &Volume) -> bool {
+    let index = context.cluster.index();
+    let uid =
+        volume.volume_id().map(|id| index.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone()));
+    (volume.abandoned || volume.reclaim_policy != ReclaimPolicy::Delete)
+        && uid.is_some_and(|uid| !index.unsettled_records_of(&uid).is_empty())
+}
+
 /// Reserves a volume for the claim that it had.
 async fn reserve(context: &Context, volume: &Volume, observation: &Observation) -> Result<Volume, WriteError> {
     let Some(claim) = &observation.claim_bound_before else {
@@ -127,13 +163,6 @@ async fn reserve(context: &Context, volume: &Volume, observation: &Observation) 
     // The cache may still have the claim from before the restore.
     runs::confirm_claim(context, claim, |fresh| fresh.volume_name == claim.volume_name).await?;
     context.writes.reserve(volume, &claim.name, Some(claim.uid.as_str())).await
-}
-
-/// Asks the API who created the Jobs of the provision runs with the volume's id.
-async fn confirm_provision_runs(context: &Context, volume: &Volume) -> Result<ProvisionRuns, WriteError> {
-    let id = volume.volume_id().unwrap_or_default();
-    let is_again = context.writes.has_provision_run_created_again(id).await?;
-    Ok(if is_again { ProvisionRuns::CreatedAgain } else { ProvisionRuns::Own })
 }
 
 /// Asks the API for the claim. A claimRef without a UID may be a placeholder, which does not have the claim's name.
@@ -151,8 +180,56 @@ async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>
     if alive {
         return Ok(ClaimState::Alive);
     }
+    // The record of a former leader may name the claim.
+    if !volume.is_adopted() && !context.writes.confirm_records().await? {
+        return Err(WriteError::Conflict("the records of runs".to_owned()));
+    }
     if let Some(claim) = reference {
         context.cluster.index_mut().note_claim_gone(&volume.name, claim);
     }
     Ok(ClaimState::NotFound)
+}
+
+#[cfg(test)]
+mod tests {
+    use flex_core::model::volume::adoption_mark;
+
+    use super::*;
+    use crate::reconcile::delete_run::tests::context;
+    use crate::state::testing;
+
+    /// A record that a watch shows later must bring no delete run for storage that an admin has abandoned.
+    #[tokio::test]
+    async fn an_adopted_volume_settles_its_records_before_it_goes() {
+        let claim = testing::claim("team", "a", true);
+        let volume = testing::volume(&claim, "1Gi");
+        let provenance = Some("{}".to_owned());
+        let adoption_mark = Some(adoption_mark("{}", &volume.uid));
+        let adopted = Volume { provenance, adoption_mark, ..volume.clone() };
+        let record = testing::record(&claim);
+        let path = format!("/apis/apps/v1/namespaces/own/controllerrevisions/{}", record.name.name);
+        for (volume, wanted) in [(volume, vec![]), (adopted, vec![format!("DELETE {path}")])] {
+            let (context, asked) = context(String::new());
+            context.cluster.update(|index| index.record_answered(record.clone()));
+            assert!(settle(&context, &volume).await.unwrap());
+            assert_eq!(*asked.lock().unwrap(), wanted);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kept_volume_is_let_go_when_no_record_would_delete_its_storage() {
+        let claim = testing::claim("team", "a", true);
+        let kept = Volume { reclaim_policy: ReclaimPolicy::Retain, ..testing::volume(&claim, "1Gi") };
+        let quarantined = Volume { quarantine: Some("too small".into()), ..kept.clone() };
+        for (volume, is_recorded, stays) in [(&kept, true, true), (&kept, false, false), (&quarantined, true, false)] {
+            let (context, asked) = context(String::new());
+            if is_recorded {
+                context.cluster.update(|index| index.record_answered(testing::record(&claim)));
+            }
+            let removed = remove_finalizer(&context, volume).await;
+            let waits = matches!(removed, Ok(StepOutcome::End(Requeue::After(delay))) if delay == RECORDED_POLL);
+            assert_eq!(waits, stays);
+            assert_eq!(asked.lock().unwrap().is_empty(), stays, "the finalizer is removed");
+        }
+    }
 }

@@ -18,7 +18,7 @@ use flex_core::volume::decide::decide;
 use flex_core::volume::rule::{Rule, Step};
 
 use self::confirmed::Confirmed;
-use self::observe::{Observation, is_ours_by_its_jobs};
+use self::observe::{Observation, is_ours_by_its_claim};
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
 use crate::reconcile::drive::{Reconcile, ReplayedDecision, StepOutcome, decided, drive};
@@ -29,7 +29,7 @@ pub async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteEr
     let cached = context.cluster.index().volume(name).map(|volume| (*volume).clone());
     let next = match cached {
         None => clean_up(context, name).await?,
-        Some(volume) if !volume.belongs_to(&context.identity) && !is_ours_by_its_jobs(context, &volume) => {
+        Some(volume) if !volume.belongs_to(&context.identity) && !is_ours_by_its_claim(context, &volume) => {
             Requeue::Done
         }
         Some(volume) => {
@@ -52,7 +52,7 @@ async fn with_pending_adoption_mark(context: &Context, volume: Volume) -> Result
     let (marked, claim_is_provisioning) = {
         let index = context.cluster.index();
         let claim = volume.claim_uid.as_deref().and_then(|uid| index.claim_by_id(uid));
-        (index.marked(&volume), claim.is_some_and(|claim| claim.has_finalizer()))
+        (index.marked(&volume), claim.is_some_and(|claim| claim.is_held()))
     };
     match marked {
         None => Ok(volume),
@@ -64,7 +64,7 @@ async fn with_pending_adoption_mark(context: &Context, volume: Volume) -> Result
 /// Decides about each volume of this orchestrator, and takes no step.
 pub(super) fn replay(context: &Context) -> Vec<ReplayedDecision> {
     let volumes: Vec<_> = context.cluster.index().volumes().collect();
-    let is_ours = |volume: &Volume| volume.belongs_to(&context.identity) || is_ours_by_its_jobs(context, volume);
+    let is_ours = |volume: &Volume| volume.belongs_to(&context.identity) || is_ours_by_its_claim(context, volume);
     let ours = volumes.iter().filter(|volume| is_ours(volume));
     ours.map(|volume| decided::<VolumeReconciler>(context, volume)).collect()
 }

@@ -4,13 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flex_contract::operation::Operation;
-use flex_contract::policy::ReclaimPolicy;
-use flex_core::claim::verify::verify_volume_source;
-use flex_core::config::classes::ClassLookup;
 use flex_core::config::current_program::with_current_program;
-use flex_core::config::{NodeGone, Placement, Recipe, joined};
+use flex_core::config::{NodeGone, Recipe, joined};
 use flex_core::model::claim::Claim;
-use flex_core::model::reach::{leads_elsewhere, origin_of_unadopted};
+use flex_core::model::reach::leads_elsewhere;
 use flex_core::model::volume::{Provenance, Volume};
 use flex_core::run::job;
 use flex_core::run::node::NodeStates;
@@ -18,7 +15,7 @@ use flex_core::run::state::RunState;
 use flex_core::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
 use flex_core::volume::decide::next_node;
 use flex_core::volume::in_place_run::InPlaceRun;
-use flex_core::volume::observed::{ClaimState, Observed, ProvisionRuns};
+use flex_core::volume::observed::{ClaimState, Observed};
 use flex_core::volume::restored::may_adopt;
 
 use super::confirmed::Confirmed;
@@ -45,8 +42,6 @@ pub(super) struct Observation {
     pub expand: expand::Observation,
     /// The data about the attributes of the volume.
     pub modify: modify::Observation,
-    /// The knowledge about the creators of the Jobs of provision runs with the volume's id.
-    provision_runs: ProvisionRuns,
     has_running_provision_pods: bool,
     /// The nodes of all pods that may still be running, whatever their run.
     nodes_with_pods: Vec<String>,
@@ -71,11 +66,13 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         let index = context.cluster.index();
         (index.jobs_of(id), index.pods_of(id))
     };
-    let claim_state = confirmed
-        .pinned_claim_state
-        .or(confirmed.claim_state)
-        .unwrap_or_else(|| claim_state(&context.cluster.index(), volume));
-    let provenance = provenance(context, volume, RunObjects { jobs: &jobs, pods: &pods });
+    let claim_state = {
+        let index = context.cluster.index();
+        // The API has no claim, but its record says that what it left is not undone.
+        let known = confirmed.pinned_claim_state.or(confirmed.claim_state).filter(|_| !has_stand_in(&index, volume));
+        known.unwrap_or_else(|| claim_state(&index, volume))
+    };
+    let provenance = provenance(volume);
     let class_recipe = context.class_recipe(&volume.class);
     let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
         let effective_config = with_current_program(
@@ -108,10 +105,6 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
     Observation {
         claim_state,
         claim_bound_before: claim_bound_before(context, volume),
-        provision_runs: match confirmed.provision_runs {
-            _ if context.cluster.index().was_created_again(id) => ProvisionRuns::CreatedAgain,
-            by_api => by_api.unwrap_or(ProvisionRuns::Unconfirmed),
-        },
         has_running_provision_pods: has_running_pods(&pods, Operation::Provision)
             || is_pod_unseen(&jobs, &pods)
             || context.cluster.index().has_expectation(&job::prefix(Operation::Provision, id)),
@@ -157,8 +150,6 @@ impl Observation {
             claim_state: self.claim_state,
             claim_was_bound: self.claim_bound_before.is_some(),
             recipe: self.recipe.as_deref().map_err(String::clone),
-            has_provision_job: self.jobs.iter().any(|job| is_provision(&job)),
-            provision_runs: self.provision_runs,
             has_running_provision_pods: self.has_running_provision_pods,
             nodes_with_pods: &self.nodes_with_pods,
             node_states: &self.node_states,
@@ -178,13 +169,13 @@ fn is_provision(job: &&Arc<Job>) -> bool {
     job.run_labels.operation == Operation::Provision
 }
 
-/// Checks whether a run of this orchestrator made a volume that does not name the orchestrator. A script may write only
-/// the claim's UID. Then a Job of that id shows who made the volume, also a Job that somebody created again.
-pub(super) fn is_ours_by_its_jobs(context: &Context, volume: &Volume) -> bool {
+/// Checks whether a volume that does not name the orchestrator was made for a claim that the orchestrator holds. A script may
+/// write only the claim's UID.
+pub(super) fn is_ours_by_its_claim(context: &Context, volume: &Volume) -> bool {
     let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
     let index = context.cluster.index();
-    let has_job = |uid: &str| !index.jobs_of(uid).is_empty() || index.was_created_again(uid);
-    anonymous && volume.claim_uid.as_deref().is_some_and(has_job)
+    let claim = volume.claim_uid.as_deref().filter(|_| anonymous).and_then(|uid| index.claim_by_id(uid));
+    claim.is_some_and(|claim| claim.is_held() && !claim.belongs_to_other_instance(&context.identity.instance))
 }
 
 /// Returns the claim for which a volume is reserved by name, if both were bound before. Then the claim names the volume
@@ -207,6 +198,12 @@ fn is_pod_unseen(jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> bool {
     begun.into_iter().any(|job| !pods.iter().any(|pod| pod.job_uid == job.uid))
 }
 
+/// Checks whether a stand-in for a claim that is gone may adopt the volume.
+fn has_stand_in(index: &Index, volume: &Volume) -> bool {
+    let claim = volume.claim_ref_uid().or(volume.claim_uid.as_deref()).or(volume.volume_id());
+    claim.and_then(|id| index.claim_by_id(id)).is_some_and(|claim| claim.is_stand_in())
+}
+
 /// Returns the state of a volume's claim, by the cache.
 fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
     if volume.pool_hash().is_some() {
@@ -222,54 +219,26 @@ fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
         return request.filter(|request| may_adopt(request)).map_or(ClaimState::NoReference, |_| ClaimState::Alive);
     };
     match index.claim_by_id(uid) {
-        Some(claim)
-            if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
-        {
+        Some(claim) if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() => {
             ClaimState::BoundToOtherVolume
         }
         Some(_) => ClaimState::Alive,
-        // The phase `Released` proves nothing: it stays for a moment when the volume is bound to another claim.
-        None if index.is_claim_gone(volume) => ClaimState::NotFound,
+        // The phase `Released` proves nothing: it stays for a moment when the volume is bound to another claim. The record of a
+        // former leader may name the claim of a volume that was never adopted.
+        None if index.is_claim_gone(volume) && (volume.is_adopted() || index.are_records_confirmed()) => {
+            ClaimState::NotFound
+        }
         None => ClaimState::NotCached,
     }
 }
 
-/// Returns the provenance of a volume. If the volume was never adopted, makes it from the recipe of its Jobs, or else
-/// from that of its class.
-fn provenance(
-    context: &Context,
-    volume: &Volume,
-    RunObjects { jobs, pods }: RunObjects<'_>,
-) -> Result<Provenance, String> {
-    if let Some(text) = volume.provenance.as_ref().filter(|_| volume.is_adopted()) {
-        let read = serde_json::from_str(text)
-            .map_err(|error| format!("the volume's record (annotation provenance) cannot be read: {error}"));
-        return read.and_then(|provenance| volume.verify_place().map(|()| provenance));
-    }
-    let recipe = context.recipe_of_jobs(jobs)
-        .or_else(|| recipe_of_class(context, volume))
-        .ok_or("how the volume was made is not known: it was never adopted, no Job of it exists, and its class does not make and delete such volumes")?;
-    let origin_node = match recipe.placement {
-        Placement::Any => None,
-        Placement::SelectedNode => {
-            let of_jobs = jobs.iter().filter(is_provision).filter_map(|job| job.node.as_deref());
-            let provision = pods.iter().filter(|pod| pod.run_labels.operation == Operation::Provision);
-            let runs = of_jobs.chain(provision.filter_map(|pod| pod.node.as_deref())).collect();
-            let nodes: Vec<_> = context.cluster.index().nodes().cloned().collect();
-            Some(origin_of_unadopted(volume, &runs, nodes.iter().map(Arc::as_ref))?)
-        }
-    };
-    Ok(Provenance { effective_config: recipe.effective_config.clone(), origin_node, moved_in: None, cluster: None })
-}
-
-/// Returns the recipe for a volume that appeared when claim and Jobs were gone. It is that of the class, if the class
-/// could have made such a volume.
-fn recipe_of_class(context: &Context, volume: &Volume) -> Option<Arc<Recipe>> {
-    let classes = context.cluster.index().classes();
-    let ClassLookup::Ours(class) = classes.lookup(&volume.class) else { return None };
-    let recipe = class.recipe.as_ref().ok()?;
-    (recipe.reclaim_policy == ReclaimPolicy::Delete && verify_volume_source(volume, recipe).is_ok())
-        .then(|| recipe.clone())
+/// Returns the provenance of a volume that was adopted.
+fn provenance(volume: &Volume) -> Result<Provenance, String> {
+    let adopted = volume.provenance.as_ref().filter(|_| volume.is_adopted());
+    let text = adopted.ok_or("how the volume was made is not known: it was never adopted")?;
+    let read = serde_json::from_str(text)
+        .map_err(|error| format!("the volume's record (annotation provenance) cannot be read: {error}"));
+    read.and_then(|provenance| volume.verify_place().map(|()| provenance))
 }
 
 #[cfg(test)]
@@ -314,21 +283,21 @@ mod tests {
         });
         let pooled = Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap());
         assert_eq!(claim_state(&index, &pooled), ClaimState::NoReference, "no request has its id");
-        let request = |uid: &str, phase: &str, finalizers: &[&str]| {
+        let request = |uid: &str, phase: &str, held: &str| {
             let object = json!({
                 "metadata": {
-                    "name": "pool-1", "namespace": "own", "uid": uid, "finalizers": finalizers,
-                    "annotations": { names::BIND_COMPLETED: "yes" },
+                    "name": "pool-1", "namespace": "own", "uid": uid,
+                    "annotations": { names::BIND_COMPLETED: "yes", names::HELD: held },
                 },
                 "spec": { "volumeName": "pvc-other" }, "status": { "phase": phase },
             });
             Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(object).unwrap())
         };
-        index.change_claim(WatchChange::Apply(request("b", "Pending", &[names::CLAIM_FINALIZER])));
+        index.change_claim(WatchChange::Apply(request("b", "Pending", "b")));
         assert_eq!(claim_state(&index, &pooled), ClaimState::NoReference);
-        index.change_claim(WatchChange::Apply(request("a", "Pending", &[names::CLAIM_FINALIZER])));
+        index.change_claim(WatchChange::Apply(request("a", "Pending", "a")));
         assert_eq!(claim_state(&index, &pooled), ClaimState::Alive);
-        index.change_claim(WatchChange::Apply(request("a", "Bound", &[])));
+        index.change_claim(WatchChange::Apply(request("a", "Bound", "")));
         assert_eq!(claim_state(&index, &pooled), ClaimState::NoReference, "nobody adopts it any more");
     }
 
@@ -338,6 +307,7 @@ mod tests {
     fn a_released_volume_may_belong_to_a_claim_that_no_watch_has_shown() {
         let mut index = Index::new(default_identity(), Clock::default());
         let of = |uid: &str| Reference { name: ObjectName::new("team", "data"), uid: Some(uid.to_owned()) };
+        index.note_records_confirmed();
         index.change_volume(WatchChange::Apply(volume("Released", "old")));
         assert_eq!(claim_state(&index, &volume("Released", "old")), ClaimState::NotCached, "nobody has asked the API");
         index.note_claim_gone("pvc-a", &of("old"));
@@ -350,6 +320,18 @@ mod tests {
         );
     }
 
+    /// Its stand-in adopts the volume.
+    #[test]
+    fn the_record_of_a_former_leader_may_name_the_claim_of_a_volume_that_was_never_adopted() {
+        let mut index = Index::new(default_identity(), Clock::default());
+        let released = volume("Released", "a");
+        index.change_volume(WatchChange::Apply(released.clone()));
+        index.note_claim_gone("pvc-a", released.claim_ref.as_ref().unwrap());
+        assert_eq!(claim_state(&index, &released), ClaimState::NotCached, "nobody has listed the records");
+        index.note_records_confirmed();
+        assert_eq!(claim_state(&index, &released), ClaimState::NotFound);
+    }
+
     /// An admin restores etcd while this process goes on. The claim is back with its UID, and the watch of volumes may be
     /// faster than that of claims.
     #[test]
@@ -359,6 +341,7 @@ mod tests {
             let mut index = Index::new(default_identity(), Clock::default());
             index.change_volume(WatchChange::Apply(versioned("Bound", "a", "7")));
             index.note_claim_gone("pvc-a", &of("a"));
+            index.note_records_confirmed();
             index
         };
         let mut index = known();

@@ -181,7 +181,7 @@ pub(super) async fn create(
     reason: &'static Reason,
     message: String,
 ) -> Result<Option<JobRefusal>, WriteError> {
-    match context.create_job(run.recipe, run.job).await {
+    match context.create_job(run.recipe, run.job, &[]).await {
         Ok(()) => {
             context.emit(ObjectRef::claim(run.claim), NewEvent { warning: false, reason, message });
             Ok(None)

@@ -93,7 +93,7 @@ impl Compact for Claim {
 /// Checks whether the claim is seldom like others, or a decision about it is due.
 fn is_special(claim: &Claim) -> bool {
     claim.terminating
-        || claim.has_finalizer()
+        || claim.is_held()
         || claim.last_failure.is_some()
         || claim.expand_status.is_some()
         || claim.modify_status.is_some()
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(templates[0].shape(), templates[1].shape());
         for busy in [
             Claim { terminating: true, ..claim.clone() },
-            Claim { finalizers: vec![names::CLAIM_FINALIZER.into()], ..claim.clone() },
+            Claim { held: true, ..claim.clone() },
             Claim { volume_name: None, ..claim },
         ] {
             assert!(busy.split().is_none(), "{busy:?} is about to change");

@@ -18,9 +18,6 @@ pub struct RunCache {
     jobs: BTreeMap<ObjectName, Arc<Job>>,
     /// The copies of Jobs of other clusters, which nothing else knows.
     copied_jobs: BTreeMap<ObjectName, Arc<Job>>,
-    /// The ids of provision runs whose Jobs somebody created again. They stay when the Jobs are gone, because the volumes
-    /// of the runs may be visible later.
-    created_again: BTreeSet<String>,
     jobs_by_id: HashMap<String, BTreeSet<ObjectName>>,
     pods: BTreeMap<ObjectName, Arc<Pod>>,
     pods_by_id: HashMap<String, BTreeSet<ObjectName>>,
@@ -57,16 +54,6 @@ impl RunCache {
     /// Forgets a copy, and returns it.
     pub fn remove_copied_job(&mut self, name: &ObjectName) -> Option<Arc<Job>> {
         self.copied_jobs.remove(name)
-    }
-
-    /// Records that somebody created the Job of a provision run again.
-    pub fn note_created_again(&mut self, job: &Job) {
-        self.created_again.extend(job.ids().cloned());
-    }
-
-    /// Checks whether there was a provision run for an id whose Job somebody created again.
-    pub fn was_created_again(&self, id: &str) -> bool {
-        self.created_again.contains(id)
     }
 
     /// Returns the Jobs with a volume id. A batch has also the ids of its members.

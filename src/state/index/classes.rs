@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use flex_core::claim::decide::ClassCertainty;
 use flex_core::config::accounts::Account;
-use flex_core::config::classes::{Class, ClassObject, Config, KeptScript, Stored};
+use flex_core::config::classes::{Class, ClassObject, Config, KeptScript};
 use flex_core::config::effective_config::{EffectiveConfig, hash_of};
 use flex_core::config::external_provisioner::ExternalProvisioners;
 use flex_core::config::script;
 use flex_core::kept_script;
 use flex_core::model::claim::Claim;
+use flex_core::model::record::is_record;
+use flex_core::model::stored::Stored;
 use flex_core::object::ObjectName;
 
 use super::{Index, WatchChange, Woken, WorkItem};
@@ -38,7 +40,7 @@ impl Index {
     /// Applies a change of a provisioner ConfigMap.
     pub fn change_config(&mut self, change: WatchChange<Config>) -> Vec<WorkItem> {
         let news = self.facts.configs.change_config(change, self.facts.now());
-        self.decide_classes(news)
+        [self.decide_classes(news), self.with_less_left()].concat()
     }
 
     /// Applies a change of a ServiceAccount.
@@ -77,7 +79,10 @@ impl Index {
 
     /// Applies a change of a revision or of a kept script.
     pub fn change_stored(&mut self, change: WatchChange<Stored>) -> Vec<WorkItem> {
+        let mut items = Vec::new();
         let change = match change {
+            WatchChange::Apply(Stored::Record(record)) => return self.apply_record(record),
+            WatchChange::Delete(name) if is_record(&name.name) => return self.remove_record(&name),
             WatchChange::Apply(Stored::Script(script)) => {
                 self.kept_scripts.apply(script);
                 return Vec::new();
@@ -88,17 +93,16 @@ impl Index {
                 None => WatchChange::Delete(name),
             },
             WatchChange::Apply(Stored::Recipe(hash, revision)) => WatchChange::Apply((hash, revision)),
-            WatchChange::Retain(all) => {
+            WatchChange::Retain(all) | WatchChange::RetainIn(_, all) => {
                 self.kept_scripts.retain(&all);
+                let missing = self.missing_records(&all);
+                items = self.remove_missing(missing, Index::remove_record);
                 WatchChange::Retain(all)
-            }
-            WatchChange::RetainIn(namespace, all) => {
-                self.kept_scripts.retain(&all);
-                WatchChange::RetainIn(namespace, all)
             }
         };
         let news = self.revisions.change(change, self.facts.now());
-        self.decide_classes(news)
+        items.extend(self.decide_classes(news));
+        items
     }
 
     /// Returns the text of a script: as it is kept, or as a config has it now.
@@ -194,6 +198,8 @@ impl Index {
             cache.claims.all().filter_map(|claim| Some(hash_of(&claim.stamp.as_ref()?.recipe_version)?.to_owned()));
         let stamps: HashSet<String> = stamps.collect();
         used.extend(stamps.iter().map(String::as_str));
+        let recorded = self.recorded_versions();
+        used.extend(recorded.iter().filter_map(|version| hash_of(version)));
         used.extend(cache.runs.jobs().filter_map(|job| hash_of(&job.recipe_version)));
         self.revisions.unused(&used, |config| self.facts.configs.may_exist_again(config, self.facts.now()), now)
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use flex_contract::operation::Operation;
 use flex_core::object::ObjectName;
 use flex_core::run::gate::{self, Answer, Decision, Observed};
 use flex_core::run::view::{Job, Pod};
@@ -20,7 +19,6 @@ pub struct GateView {
     pub strays: Vec<Arc<Pod>>,
     is_requested: bool,
     answer: Option<Answer>,
-    is_evidence: bool,
     closes: u32,
 }
 
@@ -34,7 +32,6 @@ impl GateView {
                 strays: &self.strays.iter().map(Arc::as_ref).collect::<Vec<_>>(),
                 is_requested: self.is_requested,
                 answer: self.answer.as_ref(),
-                is_evidence: self.is_evidence,
                 closes: self.closes,
                 is_confirmed,
             },
@@ -72,7 +69,6 @@ impl Index {
         let (pods, strays) = named.into_iter().partition(is_of_it);
         GateView {
             answer: job.as_ref().and_then(|job| self.answers.get(&job.uid)).cloned(),
-            is_evidence: job.as_ref().is_some_and(|job| self.is_evidence(job)),
             closes: self.answers.closes(name),
             is_requested: self.slots.expectations().is_being_created(name),
             job,
@@ -81,23 +77,9 @@ impl Index {
         }
     }
 
-    /// Checks whether a Job must stay, because somebody created it again and a run of its id may make a volume, or has made
-    /// one: the Job is the evidence that this storage must stay.
-    fn is_evidence(&self, job: &Job) -> bool {
-        let cache = &self.facts.cache;
-        let is_running = |id: &String| cache.runs.pods_named(id).any(|pod| pod.gate.is_none() && !pod.is_over());
-        let is_needed = |id: &String| {
-            let mut volumes = cache.volumes.names_of(id).filter_map(|name| cache.volumes.get(name));
-            volumes.any(|volume| volume.needs_evidence())
-        };
-        job.run_labels.operation == Operation::Provision
-            && job.was_created_again(&self.facts.identity)
-            && job.ids().any(|id| is_running(id) || is_needed(id))
-    }
-
     /// Checks whether the time of a Job was over before anybody opened its pod, as far as the watches of this process show.
     pub(super) fn was_never_opened(&self, job: &Job) -> bool {
-        if !job.may_be_unopened() || self.is_evidence(job) {
+        if !job.may_be_unopened() {
             return false;
         }
         let is_asked = self.answers.get(&job.uid).is_some_and(|answer| answer.opened.is_some());

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use flex_core::capacity::{Driver, Published};
 use flex_core::config::modify;
+use flex_core::model::claim::Claim;
 use flex_core::model::grant::Grant;
 use flex_core::model::snapshot::{Content, Snapshot, SnapshotClass};
 use flex_core::run::node::Node;
 
 use super::{Index, WatchChange, WorkItem, within};
+use crate::state::watch_change::Changed;
 
 impl Index {
     /// Applies a change of a node.
@@ -17,11 +19,16 @@ impl Index {
         match change {
             WatchChange::Apply(node) => {
                 let name = node.name.clone();
-                if nodes.apply(node) { self.woken_by_node(&name, true) } else { Vec::new() }
+                match nodes.apply(node) {
+                    true => {
+                        [self.count_on_node(&name), self.woken_by_node(&name, true), self.with_less_left()].concat()
+                    }
+                    false => Vec::new(),
+                }
             }
             WatchChange::Delete(name) => {
                 nodes.remove(&name.name);
-                self.woken_by_node(&name.name, false)
+                [self.count_on_node(&name.name), self.woken_by_node(&name.name, false), self.with_less_left()].concat()
             }
             WatchChange::Retain(all) => {
                 let missing = all.missing_unscoped(nodes.names());
@@ -30,6 +37,18 @@ impl Index {
             // The kind has no namespace.
             WatchChange::RetainIn(..) => Vec::new(),
         }
+    }
+
+    /// Counts the stand-ins again that may have left storage on a node: they use quota only while it is there. Returns the items
+    /// that have quota now.
+    fn count_on_node(&mut self, node: &str) -> Vec<WorkItem> {
+        let on_it = |claim: &&Arc<Claim>| claim.is_stand_in() && claim.nodes_with_storage.iter().any(|on| on == node);
+        let claims: Vec<_> = self.facts.cache.claims.unsettled().filter(on_it).cloned().collect();
+        for claim in &claims {
+            let changed = Changed { before: Some(claim.clone()), now: Some(claim.clone()) };
+            self.quota.on_claim(&changed, &self.facts);
+        }
+        claims.iter().filter_map(|claim| claim.class.as_deref()).flat_map(|class| self.for_quota(class)).collect()
     }
 
     /// Applies a change of a VolumeSnapshot.

@@ -490,6 +490,7 @@ impl Index {
             nodes: self.nodes().cloned().collect(),
             recipes: self.recipe_hashes().map(str::to_owned).collect(),
             unused: self.unused_revisions(now),
+            kept: self.kept_records().cloned().collect(),
             deep,
         }
     }

@@ -1,6 +1,6 @@
 //! The items that are related to an object, for the [table of wake-ups](super::wake).
 
-use flex_core::model::claim::Claim;
+use flex_core::model::claim::{Claim, is_stand_in_name};
 use flex_core::model::data_source::DataSource;
 use flex_core::model::snapshot::{Content, Snapshot};
 use flex_core::object::ObjectName;
@@ -23,8 +23,19 @@ impl Index {
     }
 
     /// Returns the claim with a UID, or with a volume id of its runs.
-    pub(super) fn claim_of_id(&self, id: &str) -> Option<WorkItem> {
+    pub fn claim_of_id(&self, id: &str) -> Option<WorkItem> {
         self.facts.cache.claims.name_of(id).cloned().map(WorkItem::Claim)
+    }
+
+    /// Returns the stand-ins for claims that are gone and for which the run of a Job is.
+    pub(super) fn stand_ins_of_run(&self, job: &Job) -> Vec<WorkItem> {
+        let claims = job.ids().filter_map(|id| self.facts.cache.claims.name_of(id));
+        claims.filter(|name| is_stand_in_name(name)).cloned().map(WorkItem::Claim).collect()
+    }
+
+    /// Returns the items of the records that may need a claim no more.
+    pub(super) fn records_of(&self, uid: &str) -> Vec<WorkItem> {
+        self.records.of(uid).map(|record| WorkItem::Record(record.name.name.clone())).collect()
     }
 
     /// Returns the volumes that name a claim in any way.
@@ -35,6 +46,12 @@ impl Index {
     /// Returns the claims that wait for the claim or VolumeSnapshot with this name as their data source.
     pub(super) fn copies_of(&self, source: &ObjectName) -> Vec<WorkItem> {
         self.facts.cache.claims.unbound_copies_of(source).cloned().map(WorkItem::Claim).collect()
+    }
+
+    /// Returns the items for a ReferenceGrant in a namespace.
+    pub(super) fn woken_by_grant(&self, namespace: &str) -> Vec<WorkItem> {
+        let sources = self.facts.cache.claims.sources_in(namespace);
+        sources.into_iter().flat_map(|source| self.copies_of(source)).collect()
     }
 
     /// Returns the snapshots of a claim that are not ready, and the content that is its data source.

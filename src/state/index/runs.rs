@@ -11,12 +11,6 @@ use crate::state::watch_change::Changed;
 impl Index {
     /// Applies a change of a Job.
     pub fn change_job(&mut self, change: WatchChange<Job>) -> Vec<WorkItem> {
-        if let WatchChange::Apply(job) = &change
-            && job.run_labels.operation == Operation::Provision
-            && job.was_created_again(&self.facts.identity)
-        {
-            self.facts.cache.runs.note_created_again(job);
-        }
         let change = match change {
             WatchChange::Apply(job) if self.was_never_opened(&job) => WatchChange::Apply(job.unopened()),
             change => change,
@@ -69,12 +63,6 @@ impl Index {
             items.push(WorkItem::Findings);
         }
         items
-    }
-
-    /// Checks whether a watch of this process has shown a provision run for an id whose Job somebody created again. The
-    /// Job may be gone.
-    pub fn was_created_again(&self, id: &str) -> bool {
-        self.facts.cache.runs.was_created_again(id)
     }
 
     fn on_job(&mut self, changed: &Changed<Job>) -> Vec<WorkItem> {

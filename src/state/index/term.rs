@@ -18,6 +18,7 @@ impl Index {
     pub fn begin_term(&mut self) -> TermItems {
         self.unstarted.begin_term();
         self.answers.begin_term();
+        self.records.begin_term();
         self.removed_jobs.begin_term();
         self.resume_term()
     }

@@ -5,6 +5,7 @@ mod gates;
 mod kept_scripts;
 mod pools;
 mod quota;
+mod records;
 mod slots;
 mod snapshots;
 mod sync_probes;
@@ -12,11 +13,11 @@ mod sync_probes;
 use flex_contract::names;
 use flex_core::claim::decide::ClassCertainty;
 use flex_core::config::Recipe;
-use flex_core::config::classes::{ClassLookup, Config, Revision, Stored};
+use flex_core::config::classes::{ClassLookup, Config, Revision};
 use flex_core::config::effective_config::EffectiveConfig;
 use flex_core::model::claim::Claim;
+use flex_core::model::stored::Stored;
 use flex_core::model::volume::{Reference, Volume};
-use flex_core::run::member::{Member, MemberObject};
 use flex_core::run::node::Node;
 use flex_core::run::view::{Job, Pod, RunLabels};
 
@@ -299,38 +300,6 @@ fn a_copied_job_counts_for_nothing_and_wakes_the_search_for_findings() {
     index.change_job(WatchChange::Apply(job(Some("there"), "e")));
     index.change_job(WatchChange::Delete(name.clone()));
     assert_eq!((index.jobs_of("u").len(), copies(&index)), (0, 0));
-}
-
-/// The watch may show the volume of a run after its Job is gone.
-#[test]
-fn a_run_that_somebody_created_again_is_remembered_after_its_job() {
-    let identity = flex_core::config::classes::Identity { cluster: "here".into(), ..identity() };
-    let mut index = Index::new(identity, Clock::default());
-    let job = |operation: &str, id: &str| Job {
-        name: ObjectName::new("own", format!("{operation}-{id}-1")),
-        cluster: Some("here".into()),
-        run_labels: RunLabels { operation: operation.into(), id: id.into(), attempt: 1, class: CLASS.into() },
-        ..Job::default()
-    };
-    let copied = |job: Job| Job { cluster: Some("there".into()), ..job };
-    let restored = |job: Job| Job { requested: Some(0), created: 3600, ..job };
-    let member = |id: &str| Member {
-        id: id.into(),
-        attempt: 1,
-        object: MemberObject::Claim(ObjectName::new("team", id)),
-        attributes: None,
-        is_first: false,
-    };
-    let batch = Job { members: vec![member("m"), member("n")].into(), ..copied(job("provision", "batch")) };
-    let own = job("provision", "own");
-    for job in [copied(job("provision", "c")), restored(job("provision", "r")), copied(job("delete", "d")), batch, own]
-    {
-        let name = job.name.clone();
-        index.change_job(WatchChange::Apply(job));
-        index.change_job(WatchChange::Delete(name));
-    }
-    let known = ["c", "r", "m", "n", "d", "own"].map(|id| index.was_created_again(id));
-    assert_eq!(known, [true, true, true, true, false, false]);
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! | a volume | itself; the claims that it names, with their copies and snapshots; its pool; sync probes; capacity |
 //! | a sync probe | the sync probes; the claims of the volumes that are synced by it |
 //! | a Job, a pod, a warning about one | the items of the run |
+//! | a record of a run, a stand-in | itself; the stand-ins of its claims; the claims that waited until less was left |
 //! | a Job or a pod, while a pod of the Job has our scheduling gate, or had it to the end of its time | the gate |
 //! | the end of a run | the items whose turn is next, and open batches of its kind |
 //! | a node | the items that depend on it or may wait for it; who gets the slots of lost runs; capacity; pools |
@@ -94,10 +95,11 @@ impl Index {
             items.extend(now.class.clone().map(WorkItem::Pool));
         }
         items.extend(self.snapshots_of(now));
+        items.extend(self.records_of(&now.uid));
         items.push(WorkItem::Claim(now.name.clone()));
-        // A bound claim without the finalizer concerns its volume only when it is terminating or requests more.
-        let was_held = before.is_some_and(Claim::has_finalizer);
-        let is_quiet = now.is_bound() && !now.has_finalizer() && !now.terminating && !was_held;
+        // A bound claim that is not held concerns its volume only when it is terminating or requests more.
+        let was_held = before.is_some_and(Claim::is_held);
+        let is_quiet = now.is_bound() && !now.is_held() && !now.terminating && !was_held;
         if !is_quiet || cache.wants_more(now) {
             items.extend(now.volume_ids().flat_map(|id| self.volumes_of_id(&id)));
         }
@@ -119,6 +121,8 @@ impl Index {
         items.extend(self.snapshots_of(claim));
         items.extend(claim.source_claim().cloned().map(WorkItem::Claim));
         items.push(WorkItem::Claim(claim.name.clone()));
+        // Another claim of this name may wait for the end of what the runs of this one left.
+        items.extend(claim.is_stand_in().then(|| WorkItem::Claim(claim.api_name())));
         items
     }
 
@@ -185,6 +189,7 @@ impl Index {
         quota: Option<&str>,
     ) -> Vec<WorkItem> {
         let mut items = of_job(now);
+        items.extend(self.stand_ins_of_run(now));
         items.extend(before.filter(|before| before.members != now.members).map(of_job).unwrap_or_default());
         items.extend(dissolved);
         if now.is_over && before.is_none_or(|before| !before.is_over) {
@@ -197,6 +202,7 @@ impl Index {
     /// Returns the items for a Job that is gone. `quota` is a class that has more quota because its expansion ended.
     pub(super) fn woken_by_gone_job(&self, job: &Job, quota: Option<&str>) -> Vec<WorkItem> {
         let mut items = of_job(job);
+        items.extend(self.stand_ins_of_run(job));
         items.extend(quota.map(|class| self.for_quota(class)).unwrap_or_default());
         if !job.is_over {
             items.extend(self.for_ended_run(job));
@@ -250,7 +256,7 @@ impl Index {
         let on_it = |name: &String| name == node;
         let waits = |claim: &Claim| is_there && (claim.selected_node.is_none() || claim.data_source.is_some());
         let claims = cache.claims.unsettled().filter(|claim| match claim.is_bound() {
-            true => claim.has_finalizer() && claim.nodes_with_storage.iter().chain(&claim.selected_node).any(on_it),
+            true => claim.is_held() && claim.nodes_with_storage.iter().chain(&claim.selected_node).any(on_it),
             false => waits(claim) || claim.nodes_with_storage.iter().chain(&claim.selected_node).any(on_it),
         });
         let volumes = cache.volumes.all().filter(|volume| volume.nodes_with_storage.iter().any(on_it));
@@ -343,12 +349,6 @@ impl Index {
         waits.map(|snapshot| WorkItem::Snapshot(snapshot.name.clone())).collect()
     }
 
-    /// Returns the items for a ReferenceGrant in a namespace.
-    pub(super) fn woken_by_grant(&self, namespace: &str) -> Vec<WorkItem> {
-        let sources = self.facts.cache.claims.sources_in(namespace);
-        sources.into_iter().flat_map(|source| self.copies_of(source)).collect()
-    }
-
     /// Returns the items for a VolumeAttributesClass.
     pub(super) fn woken_by_attributes_class(&self, name: &str) -> Vec<WorkItem> {
         let asks = |claim: &Arc<Claim>| claim.attributes_class.as_deref() == Some(name);
@@ -367,7 +367,7 @@ impl Index {
             let class = claim.class.as_deref();
             let ours = || class.is_some_and(|class| matches!(classes.lookup(class), ClassLookup::Ours(_)));
             let left = || class.is_some_and(|class| classes.left_to_external_provisioner(class).is_some());
-            claim.has_finalizer() || (!claim.is_bound() && (ours() || left()))
+            claim.is_held() || (!claim.is_bound() && (ours() || left()))
         });
         let mut items: Vec<WorkItem> = concerned.map(|claim| WorkItem::Claim(claim.name.clone())).collect();
         // The config may not have said before how their storage is deleted.
@@ -389,7 +389,8 @@ impl Index {
         let volumes = cache.volumes.unsettled().map(|volume| WorkItem::Volume(volume.name.clone()));
         let late = cache.runs.jobs().filter(|job| job.is_unopened).filter_map(|job| self.gate_of(job));
         let gates = cache.runs.pods().filter_map(|pod| self.gate_of_pod(pod)).chain(late);
-        let jobs = cache.runs.jobs().flat_map(|job| of_job(job)).chain(gates);
+        let records = self.records.all().map(|record| WorkItem::Record(record.name.name.clone()));
+        let jobs = cache.runs.jobs().flat_map(|job| of_job(job)).chain(gates).chain(records);
         let snapshots = cache.snapshots.snapshots().map(|snapshot| WorkItem::Snapshot(snapshot.name.clone()));
         let contents = cache.snapshots.contents().map(|content| WorkItem::Content(content.name.clone()));
         let items = claims.chain(volumes).chain(jobs).chain(snapshots).chain(contents).chain(self.all_pools());

@@ -69,8 +69,7 @@ impl Backup {
     pub async fn of(ring: &Ring, claim: &str) -> Self {
         let volume = names::pv_name(&uid(&ring.bound(claim).await));
         // The PV controller may bind a claim while the orchestrator still holds it.
-        let is_free =
-            |claim: &PersistentVolumeClaim| !claim.finalizers().iter().any(|own| own == names::CLAIM_FINALIZER);
+        let is_free = |claim: &PersistentVolumeClaim| !claim.annotations().contains_key(names::HELD);
         ring.claim_when(claim, "is no longer held", is_free).await;
         Backup { claim: saved(ring, &["-n", &ring.user, "pvc", claim]), volume: saved(ring, &["pv", &volume]) }
     }

@@ -221,9 +221,9 @@ pub async fn clean(ring: &Ring) {
 /// Deletes a claim whose image cannot delete, after fixing its class.
 pub async fn drop_claim(ring: &Ring, claim: &str) {
     let class = ring.get_claim(claim).await.spec.unwrap().storage_class_name.unwrap();
-    let let_go = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
-    ring.claims().patch(claim, &Default::default(), &kube::api::Patch::Merge(let_go)).await.unwrap();
     ring.delete_claim(claim).await;
+    ring.claim_vanished(claim).await;
+    ring.abandon(claim).await;
     ring.claim_gone(claim).await;
     ring.api::<ConfigMap>(OWN).delete(&class, &DeleteParams::default()).await.unwrap();
 }

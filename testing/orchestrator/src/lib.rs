@@ -4,6 +4,7 @@
 //! - [`deployed`]: the orchestrator on the whole cluster with pods, installed as the README says.
 //! - [`kubelet`]: the actions of scheduler, kubelet and image, played by the test. [`processes`]: images as processes.
 //! - [`nodes`], [`expand`], [`capacity`], [`pools`], [`batches`], [`snapshots`], [`conditions`]: steps that tests of several subjects share.
+//! - [`records`]: the records of runs, which outlive their claims.
 //! - [`page`]: the status page, and the way to it through the API server. [`browser`]: a real browser for it.
 //! - [`programs`]: the orchestrator and the tool for people. [`commands`]: `check` and `doctor`.
 //! - [`cinder`], [`csi_driver`]: storage.
@@ -31,6 +32,7 @@ pub mod page;
 pub mod pools;
 pub mod processes;
 pub mod programs;
+pub mod records;
 pub mod ring;
 mod runs;
 pub mod snapshots;

@@ -330,7 +330,14 @@ impl Ring {
         self.claim_when(name, "is stamped", |claim| annotation(claim, names::ATTEMPT).is_some()).await
     }
 
+    /// Waits until a claim is gone, and what its runs have made is undone.
     pub async fn claim_gone(&self, name: &str) {
+        self.claim_vanished(name).await;
+        self.unrecorded(name).await;
+    }
+
+    /// Waits until a claim itself is gone.
+    pub async fn claim_vanished(&self, name: &str) {
         let gone = until(format!("claim {name} is gone"), || async {
             match self.claims().get_opt(name).await.map_err(|error| error.to_string())? {
                 None => Ok(()),

@@ -149,10 +149,10 @@ impl Ring {
         Ok(pod)
     }
 
-    /// Waits until no Job and no pod is left in the config namespaces.
+    /// Waits until no Job and no pod is left in the config namespaces, and no record and no volume at all.
     pub async fn nothing_left(&self) {
-        let leftovers = until("no Job, pod or volume is left", || async {
-            let mut leftovers = Vec::new();
+        let leftovers = until("no Job, pod, record or volume is left", || async {
+            let mut leftovers: Vec<_> = self.records().await.into_iter().map(|o| o.metadata.name).collect();
             for namespace in [ADMIN, OWN] {
                 leftovers.extend(
                     self.api::<Job>(namespace)

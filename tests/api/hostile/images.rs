@@ -149,7 +149,7 @@ async fn a_run_creates_the_volume_of_its_own_claim_and_no_other() {
         let message = refused(json!({ "metadata": { "labels": labels } })).await;
         says(&message, &["only the provisioner writes flex-provisioner.io/", "leave it out"]);
     }
-    let message = refused(json!({ "metadata": { "finalizers": [names::CLAIM_FINALIZER] } })).await;
+    let message = refused(json!({ "metadata": { "finalizers": ["flex-provisioner.io/claim"] } })).await;
     says(&message, &["only the provisioner writes flex-provisioner.io/claim", "leave it out"]);
     assert_eq!(ring.volumes().list(&ListParams::default()).await.unwrap().items.len(), 0, "no volume was created");
 

@@ -38,15 +38,13 @@ async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
             says(&message, &["claim team/a", "only the provisioner writes the annotation", key, "leave it as it is"]);
         }
     }
-    for key in [names::NODES, names::FAILURE, names::VOLUME_GENERATION, names::BATCH] {
+    for key in [names::NODES, names::FAILURE, names::VOLUME_GENERATION, names::BATCH, names::HELD] {
         let message = refusal(patch(json!({ "metadata": { "annotations": { key: "forged" } } })).await);
         says(&message, &["only the provisioner writes the annotation", key]);
     }
-    let message = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
-    says(
-        &message,
-        &["only the provisioner sets and removes its finalizer", names::CLAIM_FINALIZER, "delete the claim"],
-    );
+    let protects = names::clone_finalizer(&uid(&claim));
+    let message = refusal(patch(json!({ "metadata": { "finalizers": [protects] } })).await);
+    says(&message, &["only the provisioner sets and removes its finalizers", "clones and snapshots"]);
     let abandon = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
     let message = refusal(patch(abandon.clone()).await);
     says(&message, &[names::ABANDON, "verb abandon on claims.flex-provisioner.io", "ask the admin of the storage"]);
@@ -64,7 +62,7 @@ async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
     until("the grant is known", || async { patch(abandon.clone()).await.map(drop).map_err(|error| error.to_string()) })
         .await;
     claims.delete("a", &DeleteParams::default()).await.unwrap();
-    ring.claim_gone("a").await;
+    ring.claim_vanished("a").await;
 }
 
 #[tokio::test]
@@ -88,8 +86,9 @@ async fn the_owner_of_a_namespace_is_no_admin_of_the_storage() {
         let message = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
         says(&message, &["only the provisioner writes the annotation", key]);
     }
-    let message = refusal(patch(json!({ "metadata": { "finalizers": null } })).await);
-    says(&message, &["only the provisioner sets and removes its finalizer"]);
+    let protects = names::clone_finalizer(&uid(&claim));
+    let message = refusal(patch(json!({ "metadata": { "finalizers": [protects] } })).await);
+    says(&message, &["only the provisioner sets and removes its finalizers"]);
     let message =
         refusal(patch(json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } })).await);
     says(&message, &["verb abandon on claims.flex-provisioner.io in the whole cluster"]);
@@ -157,9 +156,9 @@ async fn a_large_claim_hides_nothing_from_the_policies() {
     println!("an update of a claim with 25,000 annotations takes {:?}", began.elapsed());
     let message = refusal(patch(json!({ "metadata": { "annotations": { names::ATTEMPT: "9" } } })).await);
     says(&message, &["only the provisioner writes the annotation flex-provisioner.io/attempt"]);
-    finalizers.insert(2_500, names::CLAIM_FINALIZER.into());
+    finalizers.insert(2_500, names::clone_finalizer("u"));
     let message = refusal(patch(json!({ "metadata": { "finalizers": finalizers } })).await);
-    says(&message, &["only the provisioner sets and removes its finalizer"]);
+    says(&message, &["only the provisioner sets and removes its finalizers"]);
     patch(json!({ "metadata": { "finalizers": null } })).await.unwrap();
 }
 
@@ -268,7 +267,8 @@ async fn a_copied_claim_is_created_without_the_stamp() {
     let mut annotations = original.metadata.annotations.clone().unwrap();
     annotations.insert(names::ABANDON.into(), names::ABANDON_YES.into());
     annotations.insert("team".into(), "green".into());
-    let marks = json!({ "metadata": { "annotations": annotations, "finalizers": [names::CLAIM_FINALIZER, "example.com/own"] } });
+    let protects = names::clone_finalizer("u");
+    let marks = json!({ "metadata": { "annotations": annotations, "finalizers": [protects, "example.com/own"] } });
     // Its class is served by no provisioner, so that it stays as it was created.
     let copy = ring.claim_with("copy", "nobody", marks.clone()).await;
     let leftovers = copy.metadata.annotations.unwrap();
@@ -276,9 +276,7 @@ async fn a_copied_claim_is_created_without_the_stamp() {
     assert_eq!(own_keys, [names::CREATED_BY, names::CREATED_BY_GROUPS]);
     assert_eq!(leftovers["team"], "green");
     let finalizers = copy.metadata.finalizers.unwrap();
-    assert!(
-        finalizers.contains(&"example.com/own".to_owned()) && !finalizers.contains(&names::CLAIM_FINALIZER.to_owned())
-    );
+    assert!(finalizers.contains(&"example.com/own".to_owned()) && !finalizers.contains(&protects));
     let off = json!({ "metadata": { "finalizers": null } });
     ring.claims().patch("copy", &PatchParams::default(), &Patch::Merge(off)).await.unwrap();
     // A copy with a served class gets a stamp and a volume of its own.

@@ -30,6 +30,9 @@ pub const NODES: &[&str] = &["n1", "n2", "n3"];
 /// All VolumeAttributesClasses.
 pub const ATTRIBUTES: [&str; 2] = ["gold", "silver"];
 
+/// The class that keeps the storage of deleted claims.
+pub const KEPT: &str = "kept";
+
 /// The finalizer of another controller.
 pub const OTHERS: &str = "other.example/in-use";
 
@@ -123,7 +126,7 @@ fn class(name: &str) -> Value {
     json!({
         "metadata": { "name": name },
         "provisioner": if name == "foreign" { "other.example" } else { PROVISIONER },
-        "reclaimPolicy": if name == "kept" { "Retain" } else { "Delete" },
+        "reclaimPolicy": if name == KEPT { "Retain" } else { "Delete" },
         "allowVolumeExpansion": true,
         "volumeBindingMode": if name == "local" { "WaitForFirstConsumer" } else { "Immediate" },
     })
@@ -228,6 +231,7 @@ impl Actors {
             if profile.second_pods { 12 } else { 0 },
             if profile.copies { 12 } else { 0 },
             if world.is_down { 1 } else { 0 },
+            if profile.records { 8 } else { 0 },
         ];
         match rng.weighted(&weights) {
             Some(0) => {
@@ -278,6 +282,7 @@ impl Actors {
             Some(13) => Actors::copy_job(store, world, rng),
             Some(10) => self.touch_snapshot(store, world, rng, profile),
             Some(14) => Actors::repair_backend(world),
+            Some(15) => Actors::copy_record(store, rng),
             _ => {}
         }
     }

@@ -14,6 +14,7 @@ use crate::check::Guarantee;
 use crate::check::batches::members;
 use crate::history::Action;
 use crate::profile::{ACTIONS, Profile};
+use crate::records;
 use crate::store::{KINDS, Kind, Store};
 use crate::wire::{Answer, Request, Verb};
 use crate::world::{has_condition, has_start_gate, owner_uid};
@@ -24,8 +25,14 @@ const NO_DEADLINE: i64 = 10_000_000;
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bug {
-    /// The finalizer on claims is never written.
-    NoClaimFinalizer,
+    /// Records of runs are never armed, and the orchestrator does not know it.
+    RecordNotArmed,
+    /// A copy of a record counts as the record itself.
+    CopiedRecordCounts,
+    /// A record is deleted as soon as one of its claims is gone.
+    RecordGoneEarly,
+    /// The deletion of a record arrives again, and deletes another one of its name.
+    UnguardedRecordEnd,
     /// The finalizer on volumes is never written.
     NoVolumeFinalizer,
     /// Patches apply to any version, and to any object of the name.
@@ -42,7 +49,7 @@ pub enum Bug {
     BackgroundDeletion,
     /// Only the last of the nodes where storage may be left is recorded.
     NoNodes,
-    /// A claim loses its finalizer when its delete run begins.
+    /// A claim is held no more, and its record is deleted, when its delete run begins.
     EarlyRelease,
     /// A volume is deleted when its delete run begins. (To take a terminating Job for the new one is no bug to be
     /// found: nobody waits long for a Job that is not visible, and it is created again.)
@@ -93,6 +100,7 @@ impl Bug {
     pub fn prepare(self, profile: &mut Profile) {
         let Profile { classes, claims, actor_actions, pool, outages, .. } = profile;
         (*claims, *actor_actions, *pool, *outages) = (3, 12, None, false);
+        profile.left = None;
         match self {
             Bug::UnguardedWrites => {
                 *classes = vec!["script", "shared"];
@@ -112,20 +120,59 @@ impl Bug {
                 profile.speed = [10; ACTIONS];
                 profile.speed[Action::Watch as usize] = 3;
             }
-            Bug::NoNodes | Bug::NoAffinity => {
+            Bug::NoAffinity => {
                 *classes = vec!["local"];
                 profile.bad_image = 500;
             }
+            // What a claim that is gone left is in the records of all its attempts. So the bug harms a claim alone whose volume is
+            // made on another node than the storage that an earlier attempt left.
+            Bug::NoNodes => {
+                *classes = vec!["local"];
+                (profile.bad_image, profile.no_room) = (500, true);
+            }
             Bug::NoVolumeFinalizer | Bug::EarlyRelease | Bug::EarlyRemoval => profile.bad_image = 500,
+            Bug::RecordGoneEarly => {
+                *classes = vec!["shared"];
+                profile.bad_image = 500;
+            }
+            // The copy counts when an admin has set a volume to Retain, and has deleted it to keep its storage. A class that keeps
+            // storage would not show it: what a claim left that was deleted unseen is never deleted there.
+            Bug::CopiedRecordCounts => {
+                *classes = vec!["shared"];
+                *actor_actions = 24;
+                (profile.records, profile.volumes, profile.share) = (true, true, None);
+                (profile.bad_image, profile.kill, profile.in_place, profile.nodes) = (0, 0, false, false);
+                (profile.restores, profile.manual_removals, profile.others, profile.swaps) =
+                    (false, false, false, false);
+                (profile.configs, profile.typos, profile.vendor, profile.snapshots) = (false, false, false, false);
+            }
+            // A record that was not armed is deleted, and created again for the same attempt.
+            Bug::UnguardedRecordEnd => {
+                *classes = vec!["shared"];
+                (profile.late, profile.lost_answer, profile.refused, profile.crashes) = (0, 0, 150, 0);
+                (profile.bad_image, profile.kill, profile.typos, profile.nodes) = (0, 0, false, false);
+            }
+            // The Jobs of single attempts have the same names for both processes. A batch is known to the process alone that has
+            // stamped its members.
             Bug::NoFence => {
-                *classes = vec!["shared", "script"];
+                *classes = vec!["shared"];
+                profile.make_batches(3);
                 (profile.replicas, profile.old_leader_continues) = (2, true);
                 (profile.stalls, profile.handovers, profile.bad_image) = (6, 4, 300);
+                (profile.manual_removals, profile.nodes, profile.swaps, profile.vendor) = (false, false, false, false);
+                (profile.configs, profile.volumes, profile.share, profile.restores) = (false, false, None, false);
             }
             Bug::NewestVersion => {
                 (profile.configs, profile.bad_image) = (true, 300);
             }
-            Bug::SourceLetGo | Bug::EarlyContentRelease | Bug::EmptyRestore => {
+            // A claim is deleted between two runs of its snapshot. The second reads it while its storage is deleted.
+            Bug::SourceLetGo => {
+                *classes = vec!["shared"];
+                *actor_actions = 18;
+                profile.make_snapshots();
+                (profile.bad_image, profile.slow_reads, profile.snapshot_controller) = (500, true, false);
+            }
+            Bug::EarlyContentRelease | Bug::EmptyRestore => {
                 *classes = vec!["shared"];
                 profile.make_snapshots();
                 profile.bad_image = if self == Bug::EmptyRestore { 0 } else { 300 };
@@ -181,11 +228,7 @@ impl Bug {
     /// that does not come to rest. For other bugs such a history proves nothing.
     pub fn is_shown_by(self, broken: Guarantee) -> bool {
         match self {
-            Bug::NoClaimFinalizer
-            | Bug::NoVolumeFinalizer
-            | Bug::NewJobNames
-            | Bug::Silence
-            | Bug::InheritedNotClosed => true,
+            Bug::NoVolumeFinalizer | Bug::NewJobNames | Bug::Silence | Bug::InheritedNotClosed => true,
             _ => broken != Guarantee::Stuck,
         }
     }
@@ -200,7 +243,6 @@ impl Bug {
             }
         };
         match (self, *verb, *kind) {
-            (Bug::NoClaimFinalizer, Verb::Patch, Kind::Claim) => drop(body, names::CLAIM_FINALIZER),
             (Bug::NoVolumeFinalizer, Verb::Patch, Kind::Volume) => drop(body, names::VOLUME_FINALIZER),
             (Bug::UnguardedWrites, Verb::Patch, _) => {
                 if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -219,18 +261,43 @@ impl Bug {
                 hide_pods(store, name);
             }
             (Bug::NoNodes, Verb::Patch, Kind::Claim) if body["metadata"]["annotations"].is_object() => {
-                let nodes = &mut body["metadata"]["annotations"][names::NODES];
-                if let Some(last) = nodes.as_str().and_then(|nodes| nodes.rsplit(',').next()).map(str::to_owned) {
+                if let Some(nodes) = body["metadata"]["annotations"].get_mut(names::NODES)
+                    && let Some(last) = nodes.as_str().and_then(|nodes| nodes.rsplit(',').next()).map(str::to_owned)
+                {
                     *nodes = json!(last);
                 }
             }
             (Bug::EarlyRelease, Verb::Create, Kind::Job) if is_delete(body) => {
                 let id = crate::store::label(body, names::LABEL_VOLUME_ID).to_owned();
-                let claim = store.all(Kind::Claim).find(|(_, claim)| crate::store::uid(claim) == id);
-                if let Some(name) = claim.map(|(name, _)| name.clone()) {
+                if let Some(name) = records::claim(store, &id).map(|(name, _)| name.clone()) {
                     store.update(Kind::Claim, &name, |claim| {
-                        crate::store::drop_finalizer(claim, names::CLAIM_FINALIZER)
+                        claim["metadata"]["annotations"].as_object_mut().map(|all| all.remove(names::HELD));
                     });
+                }
+                if let Some(name) = records::needed_by(store, &id) {
+                    store.remove(Kind::Revision, &name);
+                }
+            }
+            (Bug::CopiedRecordCounts, ..) => {
+                let is_copy = |record: &Value| {
+                    !crate::store::annotation(record, names::ARMED).is_empty() && !records::is_armed(record)
+                };
+                let found = records::all(store).find(|(_, record)| is_copy(record));
+                if let Some(name) = found.map(|(name, _)| name.clone()) {
+                    store.update(Kind::Revision, &name, |record| {
+                        let own = crate::store::uid(record).to_owned();
+                        record["metadata"]["annotations"][names::ARMED] = json!(own);
+                    });
+                }
+            }
+            (Bug::RecordGoneEarly, ..) => {
+                if let Some(name) = records::without_claim(store) {
+                    store.remove(Kind::Revision, &name);
+                }
+            }
+            (Bug::UnguardedRecordEnd, ..) => {
+                if let Some(name) = records::armed_in_place_of_another(store) {
+                    store.remove(Kind::Revision, &name);
                 }
             }
             (Bug::EarlyRemoval, Verb::Create, Kind::Job) if is_delete(body) => {
@@ -356,6 +423,15 @@ impl Bug {
                 let is_opened = store.opened.values().any(|of| of == crate::store::uid(job));
                 let is_over = has_condition(job, "Complete") || has_condition(job, "Failed");
                 (!is_opened && !is_over).then(|| Answer::ok(job))
+            }
+            (Bug::RecordNotArmed, Verb::Patch, Kind::Revision)
+                if !crate::store::annotation(&request.body, names::ARMED).is_empty() =>
+            {
+                let mut armed = (**store.get(Kind::Revision, &request.name)?).clone();
+                let mut annotations = request.body["metadata"]["annotations"].clone();
+                annotations.as_object_mut()?.retain(|_, value| !value.is_null());
+                armed["metadata"]["annotations"] = annotations;
+                Some(Answer::ok(&armed))
             }
             (Bug::Silence, Verb::Create, Kind::Event) => Some(Answer::created(&request.body)),
             _ => None,

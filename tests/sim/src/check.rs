@@ -2,9 +2,9 @@
 
 pub mod batches;
 pub mod gates;
-pub mod late;
 pub mod outages;
 pub mod pools;
+pub mod records;
 pub mod snapshots;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::SYSTEM;
 use crate::actors::{OTHERS, is_restored};
+use crate::records::is_held;
 use crate::store::{Kind, Store, annotation, document, has_finalizer, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
 use crate::world::{StorageKey, World, wanted_node};
@@ -26,8 +27,8 @@ fn is_bound(claim: &Value) -> bool {
     text(claim, "/status/phase") == "Bound"
 }
 
-/// Returns whether an admin deleted the volume before it was adopted. It is then deleted with its claim, whose
-/// finalizer makes the orchestrator delete its storage.
+/// Returns whether an admin deleted the volume before it was adopted. It is then deleted with its claim, and the
+/// orchestrator deletes its storage.
 fn cannot_get_finalizer(volume: &Rc<Value>) -> bool {
     is_deleting(volume) && !has_finalizer(volume, names::VOLUME_FINALIZER)
 }
@@ -97,7 +98,7 @@ pub fn check_step(store: &Store, world: &World) -> Option<Violation> {
             return wrong(format!("an admin set volume {} to Retain, and nobody else may change that", name.name));
         }
     }
-    if let Some(what) = snapshots::check_step(store, world) {
+    if let Some(what) = snapshots::check_step(store, world).or_else(|| records::check_step(world)) {
         return wrong(what);
     }
     let kept = |(kind, name, of): &&(Kind, ObjectName, String)| {
@@ -140,14 +141,18 @@ fn has_charge(claim: &Value) -> bool {
     let is_empty = failure["empty_attempts"].as_u64().unwrap_or_default() >= attempt;
     let only_waits = of_last && (failure["kind"] == "never" || attempt > RETRIES || is_empty);
     // The orchestrator is done with the claim, and Kubernetes removes it.
-    let is_over = is_deleting(claim) && !has_finalizer(claim, names::CLAIM_FINALIZER);
+    let is_over = is_deleting(claim) && !is_held(claim);
     has_begun(claim) && (is_bound(claim) || !(only_waits || is_over))
 }
 
 /// Returns whether a claim waits for the quota of its class, which others use.
 fn waits_for_quota(store: &Store, world: &World, claim: &Value) -> bool {
-    let claimed_by_other = || usage(store, text(claim, "/spec/storageClassName")).len();
     let class = text(claim, "/spec/storageClassName");
+    let claimed_by_other = || {
+        let gone = crate::records::gone(store);
+        let left = gone.iter().filter(|gone| text(gone, "/spec/storageClassName") == class).map(uid);
+        usage(store, class).into_iter().chain(left).collect::<BTreeSet<_>>().len()
+    };
     !has_charge(claim)
         && world.share.is_some_and(|share| claimed_by_other() >= share)
         && (!suits_pool(claim) || pools::ready(store, world, class) == 0)
@@ -269,8 +274,8 @@ fn waits_for_source(store: &Store, world: &World, name: &ObjectName, claim: &Val
 }
 
 /// Returns whether another claim uses the claim's volume, and an admin has deleted that volume. It is deleted with the
-/// other claim, and nothing can replace it before. The claim itself cannot be deleted either: only its finalizer has
-/// the storage deleted then.
+/// other claim, and nothing can replace it before. If the claim itself is deleted, its record stays: only that has the
+/// storage deleted then.
 fn waits_for_other_claim(store: &Store, claim: &Value) -> bool {
     let claimed_by_other = annotation(claim, names::VOLUME_GENERATION).parse().unwrap_or(0);
     let volume = |id: String| store.get(Kind::Volume, &ObjectName::new("", names::pv_name(&id)));
@@ -343,11 +348,8 @@ pub fn check_end(
         let nodes = annotation(volume, names::NODES).split(',').filter(gone);
         noted.extend(nodes.map(|node| (annotation(volume, names::VOLUME_ID).to_owned(), node.to_owned())));
     }
-    // The leftovers of a terminating claim are deleted with it. A later check covers a claim that waits forever.
-    let held = |(id, _): &StorageKey| {
-        let of = |claim: &Value| id.starts_with(uid(claim)) && !is_bound(claim);
-        store.all(Kind::Claim).any(|(_, claim)| of(claim) && has_finalizer(claim, names::CLAIM_FINALIZER))
-    };
+    // The leftovers of a held claim are deleted after it. A later check covers a claim, or a record, that waits forever.
+    let held = |(id, _): &StorageKey| records::any_held(store, |claim| id.starts_with(uid(claim)) && !is_bound(claim));
     for location in &world.backend {
         if !needed.contains(location) && !noted.contains(location) && !waived.contains(location) && !held(location) {
             wrong(Guarantee::Leaked, format!("storage {location:?} has no volume"));
@@ -356,28 +358,28 @@ pub fn check_end(
     for (name, claim) in store.all(Kind::Claim).filter(|(name, _)| is_made_here(name)) {
         let phase = text(claim, "/status/phase");
         let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")));
-        let clones = || store.all(Kind::Claim).filter(|(of, _)| of.namespace == name.namespace);
-        let kept = || clones().any(|(_, copy)| is_clone_of(copy, name) && has_finalizer(copy, names::CLAIM_FINALIZER));
-        if is_deleting(claim) && !kept() && !waits_for_other_claim(store, claim) {
+        let is_of_namespace = |copy: &Value| text(copy, "/metadata/namespace") == name.namespace;
+        let kept = || records::any_copy(store, |copy| is_of_namespace(copy) && is_clone_of(copy, name));
+        if is_deleting(claim) && !kept() {
             wrong(Guarantee::Stuck, format!("claim {name} is not deleted"));
         } else if !is_deleting(claim)
             && !is_bound(claim)
             && !waits_for_source(store, world, name, claim)
             && !waits_for_other_claim(store, claim)
             && !waits_for_quota(store, world, claim)
+            && !(world.left.is_some_and(|most| records::left_beside(store, claim) >= most) && !has_begun(claim))
         {
             wrong(Guarantee::Stuck, format!("claim {name} is {phase}"));
         } else if is_bound(claim)
-            && has_finalizer(claim, names::CLAIM_FINALIZER)
+            && is_held(claim)
             && !volume.is_some_and(cannot_get_finalizer)
             && !waits_for_other_claim(store, claim)
         {
-            wrong(Guarantee::Stuck, format!("claim {name} is bound, and has the orchestrator's finalizer"));
+            wrong(Guarantee::Stuck, format!("claim {name} is bound, and still held"));
         }
         let finalizers = claim["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
         for copy in finalizers.filter_map(|finalizer| finalizer.strip_prefix(names::CLONE_FINALIZER)) {
-            let there = clones().any(|(_, claim)| uid(claim) == copy && has_finalizer(claim, names::CLAIM_FINALIZER));
-            if !there {
+            if !records::any_held(store, |claim| uid(claim) == copy) {
                 wrong(
                     Guarantee::Stuck,
                     format!("claim {name} is protected for the clone {copy}, which does not need it any more"),
@@ -425,11 +427,12 @@ pub fn check_end(
             }
         }
         // A user may have copied them; a stamp overwrites them.
-        if begun && !annotation(claim, names::NODES).is_empty() && !has_finalizer(claim, names::CLAIM_FINALIZER) {
+        if begun && !annotation(claim, names::NODES).is_empty() && !is_held(claim) {
             wrong(Guarantee::Stuck, format!("claim {name} still lists nodes"));
         }
     }
-    for (broken, what) in snapshots::check_end(store, world, waived).into_iter().chain(pools::check_end(store, world)) {
+    let others = snapshots::check_end(store, world, waived).into_iter().chain(pools::check_end(store, world));
+    for (broken, what) in others.chain(records::check_end(store)) {
         wrong(broken, what);
     }
     for kind in [Kind::Job, Kind::Pod] {

@@ -228,7 +228,10 @@ impl History {
     }
 
     fn judge(&self, events_are_complete: bool) -> StepResult {
-        let wrong = check::check_end(&self.store, &self.world, &self.accepted_leaks(), events_are_complete);
+        let mut wrong = check::check_end(&self.store, &self.world, &self.accepted_leaks(), events_are_complete);
+        let left = |replica: &Replica| check::records::stand_ins(&self.store, replica.number, &replica.stand_ins());
+        let left = self.replicas.iter().filter_map(left);
+        wrong.extend(left.map(|what| Violation { guarantee: Guarantee::Stuck, what }));
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
@@ -351,8 +354,8 @@ impl History {
         };
         let lost = self.world.storage_keys().filter(|(_, node)| gone(node)).cloned();
         let kept = check::snapshots::retained(&self.store, &self.world);
-        let late = check::late::kept(&self.store, &self.world);
-        self.accepted_leaks.iter().cloned().chain(lost).chain(kept).chain(late).collect()
+        let recorded = check::records::kept(&self.store, &self.world);
+        self.accepted_leaks.iter().cloned().chain(lost).chain(kept).chain(recorded).collect()
     }
 
     /// Records storage that is left on purpose, because its deleted volume was to be retained. This includes volumes
@@ -361,6 +364,9 @@ impl History {
     /// finalizer.
     fn note_retained(&mut self) {
         let log = self.store.log(Kind::Volume);
+        for at in self.volumes_shown..log.len() {
+            check::records::note_kept(&self.store, &mut self.world, &log[..=at]);
+        }
         for (at, change) in log.iter().enumerate().skip(self.volumes_shown).filter(|(_, change)| change.gone) {
             let deletes = |volume: &Value| text(volume, "/spec/persistentVolumeReclaimPolicy") == "Delete";
             let guarded = |volume: &Value| deletes(volume) && store::has_finalizer(volume, names::VOLUME_FINALIZER);
@@ -428,6 +434,9 @@ impl History {
         let (at, kind) = behind[choice];
         if self.rng.permille(self.profile.relist) {
             count("watches interrupted");
+            if kind == Kind::Claim {
+                check::records::note_missed(&self.store, &mut self.world, self.replicas[at].cache(kind));
+            }
             return self.replicas[at].list(&self.store, kind);
         }
         if self.rng.permille(self.profile.twice) {

@@ -17,6 +17,7 @@ pub mod coverage;
 pub mod history;
 pub mod profile;
 pub mod pv;
+pub mod records;
 pub mod replica;
 pub mod rng;
 pub mod store;

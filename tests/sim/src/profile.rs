@@ -30,6 +30,10 @@ pub struct Profile {
     pub dying: u32,
     /// How often a run fails.
     pub bad_image: u32,
+    /// Whether each of these runs says that there is no room for the volume, so that the next attempt may be on another node.
+    pub no_room: bool,
+    /// Whether runs read their sources for long.
+    pub slow_reads: bool,
     /// How often a request gets an error, and is not carried out.
     pub refused: u32,
     /// How often a request is carried out, and its answer is lost.
@@ -68,6 +72,9 @@ pub struct Profile {
     pub each: Option<usize>,
     /// The most volumes of a class at one time; `None` for no quota.
     pub share: Option<usize>,
+    /// The most claims of one namespace and class that are gone while first attempts begin there; `None` for the limit that
+    /// users have.
+    pub left: Option<usize>,
     /// The classes of this history.
     pub classes: Vec<&'static str>,
     /// How often a watch, or a whole process, is paused.
@@ -98,6 +105,8 @@ pub struct Profile {
     pub second_pods: bool,
     /// Whether people copy Jobs.
     pub copies: bool,
+    /// Whether backup tools restore the records of runs.
+    pub records: bool,
     /// Whether the API server may carry out requests of a former leader in a later term.
     pub late_over_terms: bool,
     /// Whether the backend is down at the beginning.
@@ -132,6 +141,8 @@ impl Profile {
             kill,
             dying: 500,
             bad_image,
+            no_room: false,
+            slow_reads: false,
             refused,
             lost_answer,
             late,
@@ -151,6 +162,7 @@ impl Profile {
             most: *rng.pick(&[1, 2, 100]),
             each: None,
             share: None,
+            left: None,
             classes: Vec::new(),
             stalls: 0,
             lost_nodes: false,
@@ -166,6 +178,7 @@ impl Profile {
             typos: false,
             second_pods: false,
             copies: false,
+            records: false,
             late_over_terms: false,
             outages: false,
         }
@@ -238,6 +251,15 @@ impl Profile {
         if rng.permille(100) && self.share.is_none() && self.pool.is_none() {
             self.begin_with_outage();
         }
+        self.records = rng.permille(200);
+        if self.records {
+            self.actor_actions += 3;
+        }
+        if rng.permille(150) {
+            self.left = Some(*rng.pick(&[1, 1, 2]));
+            self.claims = self.claims.max(2);
+            self.actor_actions += 2;
+        }
         self
     }
 
@@ -295,6 +317,6 @@ impl Profile {
         (self.kill, self.bad_image, self.refused, self.lost_answer, self.late) = (0, 0, 0, 0, 0);
         (self.relist, self.twice, self.crashes, self.handovers, self.jumps, self.actor_actions) = (0, 0, 0, 0, 0, 0);
         self.stalls = 0;
-        (self.old_leader_continues, self.second_pods, self.copies) = (false, false, false);
+        (self.old_leader_continues, self.second_pods, self.copies, self.records) = (false, false, false, false);
     }
 }

@@ -106,6 +106,11 @@ impl Replica {
         }
     }
 
+    /// Sets how many claims of one namespace and class may be gone while first attempts begin there.
+    pub fn set_most_left(&self, most: usize) {
+        self.context.cluster.index_mut().set_most_left(most);
+    }
+
     /// Ends the process, whatever it does.
     pub fn kill(self) {
         self.events.abort();
@@ -274,6 +279,12 @@ impl Replica {
             self.queue.add_at(key.clone(), self.clock.passed() + delay);
         }
         self.queue.done(&key);
+    }
+
+    /// Returns the UIDs of the claims that are gone and for which a record stands, as its cache has them.
+    pub fn stand_ins(&self) -> Vec<String> {
+        let index = self.context.cluster.index();
+        index.claims().filter(|claim| claim.is_stand_in()).map(|claim| claim.uid.clone()).collect()
     }
 
     /// Returns whether no reconciliation is in progress.

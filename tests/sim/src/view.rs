@@ -1,9 +1,10 @@
 //! The conversion of objects by the orchestrator's own code, as its watches do it.
 
 use flex_contract::names;
-use flex_core::config::classes::{ClassObject, Config, Stored};
+use flex_core::config::classes::{ClassObject, Config};
 use flex_core::model::claim::Claim;
 use flex_core::model::snapshot::{Content, Snapshot};
+use flex_core::model::stored::Stored;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 use flex_core::run::node::Node;

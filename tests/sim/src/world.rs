@@ -63,6 +63,11 @@ pub struct World {
     pub marked: BTreeSet<(Kind, ObjectName, String)>,
     /// The UIDs of volumes in use that an admin has set to Retain.
     pub retained: BTreeSet<String>,
+    /// The storage of volumes that somebody keeps, by the UID of the volume: the claim was bound and is gone, and the
+    /// volume had the policy Retain all the time, or since the claim was there.
+    pub kept: BTreeMap<String, StorageKey>,
+    /// The UIDs of claims whose end a process has not seen.
+    pub missed: BTreeSet<String>,
     /// The ids of snapshots whose contents looked restored, and that an admin has let go.
     pub let_go: BTreeSet<String>,
     /// The Jobs that somebody has made as copies of the orchestrator's, by UID.
@@ -77,6 +82,8 @@ pub struct World {
     pub changed: bool,
     /// The most volumes that a class may have at one time; `None` for no quota.
     pub share: Option<usize>,
+    /// The most claims of one namespace and class that are gone while first attempts begin there.
+    pub left: Option<usize>,
     /// The size of each class's pool.
     pub pools: BTreeMap<String, usize>,
     /// Whether the backend is down, so that each run fails.
@@ -112,7 +119,7 @@ fn condition(job: &mut Value, kind: &str, reason: &str, now: &str) {
 impl World {
     /// Builds an empty world, with the quota of a class and its pools.
     pub fn new(profile: &Profile, pools: BTreeMap<String, usize>) -> Self {
-        World { share: profile.share, pools, is_down: profile.outages, ..World::default() }
+        World { share: profile.share, left: profile.left, pools, is_down: profile.outages, ..World::default() }
     }
 
     /// Reconciles an object in the role of its controller.

@@ -2,6 +2,7 @@
 //! volume.
 
 use flex_contract::names;
+use flex_contract::operation::Operation;
 use flex_contract::quantity::quantity;
 
 use crate::claim::restore::RestoreSource;
@@ -58,6 +59,15 @@ pub fn check_data_source(claim: &Claim, recipe: &Recipe) -> Result<(), String> {
         return Err("the claim names itself as its data source; name the claim to copy".into());
     }
     Ok(())
+}
+
+/// Checks whether a claim that is made from a data source still needs it. One that is gone needs it for the first delete run:
+/// some backends tell which volume they made only to a client that sends the same request again. A run that fails, and a node
+/// that is gone, would hold the source for long. `has_runs` says that a run which makes the volume may be in progress.
+pub fn needs_source(copy: &Claim, has_runs: bool, has_node: impl Fn(&String) -> bool) -> bool {
+    let has_failed = copy.last_failure.as_ref().is_some_and(|last| last.operation == Operation::Delete);
+    let is_hindered = has_failed || !copy.nodes_with_storage.iter().all(has_node);
+    copy.is_held() && (!copy.is_stand_in() || has_runs || !is_hindered)
 }
 
 /// The observed state of a data source.
@@ -188,5 +198,39 @@ impl ClaimSource<'_> {
             (Err(error), _) => waits(error),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flex_contract::exit::Reaction;
+    use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::claim::{Had, RecordRef};
+    use crate::object::ObjectName;
+    use crate::run::failure::LastFailure;
+    use crate::run::state::Cause;
+
+    #[test]
+    fn a_copy_that_is_gone_needs_its_source_until_it_cannot_be_undone() {
+        let metadata = json!({ "namespace": "team", "name": "copy", "uid": "u", "annotations": { names::HELD: "u" } });
+        let object = serde_json::from_value::<PersistentVolumeClaim>(json!({ "metadata": metadata })).unwrap();
+        let live = Claim { nodes_with_storage: vec!["a".into()], ..Claim::from(&object) };
+        let record = RecordRef { name: ObjectName::new("own", "r"), uid: "r".into(), had: Had::Unknown };
+        let gone = live.clone().stand_in(record, "1");
+        let failed = |operation, claim: &Claim| {
+            let failure = LastFailure::new(operation, 1, 1, &Cause::new("R", "m"), Reaction::Retry);
+            Claim { last_failure: Some(failure), ..claim.clone() }
+        };
+        let needs = |claim: &Claim, has_runs| needs_source(claim, has_runs, |node| node == "a");
+        assert!(needs(&gone, false), "the first delete run may ask by it");
+        assert!(needs(&failed(Operation::Provision, &gone), false));
+        assert!(!needs(&failed(Operation::Delete, &gone), false));
+        assert!(needs(&failed(Operation::Delete, &gone), true), "a run reads it");
+        assert!(!needs_source(&gone, false, |_| false), "its node is gone");
+        assert!(needs(&failed(Operation::Delete, &live), false), "another attempt may follow");
+        assert!(!needs(&Claim { held: false, ..live }, true));
     }
 }

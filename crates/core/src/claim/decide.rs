@@ -36,8 +36,8 @@ pub use self::attempt::{no_volume_cause, refusal_text};
 pub use self::cleanup::failed_cleanup;
 pub use self::failed::{ASK_SCHEDULER, failed_start, failure_text};
 pub use self::observed::{
-    Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, RemovedJob,
-    Runs, ServedClass, SourceRelation, Volumes,
+    Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions,
+    RecordedAttempts, RemovedJob, Runs, ServedClass, SourceRelation, Volumes,
 };
 pub use self::placement::{cleanup_node, known_nodes, last_node, requested_node, run_node};
 pub use self::rule::{Decision, Rule};
@@ -56,7 +56,7 @@ fn decide_without_source_users(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let wanted = names::pv_name(&claim.volume_id());
     let names_other_volume = claim.volume_name.as_ref().is_some_and(|name| *name != wanted);
-    if claim.has_finalizer() && (names_other_volume || (claim.terminating && !claim.is_bound())) {
+    if claim.is_held() && (names_other_volume || (claim.terminating && !claim.is_bound())) {
         return undo(o, now);
     }
     if claim.is_bound() || claim.terminating {

@@ -103,6 +103,7 @@ pub fn request(
 ) -> RunRequest {
     let Attempt { number, ts, node, topology, class_topologies, clone_of, snapshot, attributes, alike } = attempt;
     let start = AttemptStart { attempt: number, ts };
+    let name = claim.api_name();
     let texts = ClaimTexts::of(claim, recipe);
     // Words that became too long after the claim was admitted must not prevent the deletion of its storage.
     let texts = if texts.check().is_ok() { texts } else { ClaimTexts::default() };
@@ -110,11 +111,7 @@ pub fn request(
         attempts_alike: alike,
         volume_id: claim.volume_id(),
         pv_name: names::pv_name(&claim.volume_id()),
-        claim: ClaimRef {
-            namespace: claim.name.namespace.clone(),
-            name: claim.name.name.clone(),
-            uid: claim.uid.clone(),
-        },
+        claim: ClaimRef { namespace: name.namespace, name: name.name, uid: claim.uid.clone() },
         size_bytes: claim.size.clone().unwrap_or_default(),
         clone_of,
         snapshot,

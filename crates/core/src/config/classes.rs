@@ -12,7 +12,7 @@ pub use super::identity::Identity;
 pub use super::incumbent::Takeovers;
 use super::incumbent::{Incumbents, last_good};
 pub use super::input::{
-    BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, NewRevision, Revision, Stored, effective_config_of,
+    BindingMode, CONFIG_PARAMETER, ClassObject, Config, KeptScript, NewRevision, Revision, effective_config_of,
     effective_config_with,
 };
 use super::named_config::{config_of_parameter, no_config};

@@ -153,15 +153,6 @@ pub struct KeptScript {
     pub created: i64,
 }
 
-/// An object in which the orchestrator stores what a class needs.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Stored {
-    /// A recipe, with its hash.
-    Recipe(String, Revision),
-    /// A script.
-    Script(KeptScript),
-}
-
 /// The parameter of a StorageClass that names its config.
 pub const CONFIG_PARAMETER: &str = "provisioner-config";
 

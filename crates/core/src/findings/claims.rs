@@ -32,19 +32,18 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
         return finding(FindingKind::ClaimLost, detail, remedy);
     }
     let look = || format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
-    if claim.has_finalizer() && !claim.abandoned {
+    if claim.is_held() && !claim.abandoned {
         if let Some(why) = without_config(w, claim, lookup) {
             let remedy = match claim.terminating {
-                true => without_protection("pvc", &claim.name.namespace, &claim.name.name),
+                true => by_hand(claim),
                 false => format!("bring class and config back, or delete the claim; {}", look()),
             };
-            return finding(FindingKind::ClaimHeld, why, remedy);
+            return finding(FindingKind::ClaimHeld, left_by(claim) + &why, remedy);
         }
         let failure = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
         if let Some(failure) = failure.filter(|_| claim.terminating) {
-            let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
-            let by_hand = without_protection("pvc", &claim.name.namespace, &claim.name.name);
-            let found = finding(FindingKind::ClaimUndeleted, detail, correct_or(&by_hand))?;
+            let detail = format!("{}delete run {} failed: {}", left_by(claim), failure.attempt, failure.message);
+            let found = finding(FindingKind::ClaimUndeleted, detail, correct_or(&by_hand(claim)))?;
             return Some(found.since(failure.at));
         }
     }
@@ -54,6 +53,19 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
     }
     let StuckClaim { why, since } = stuck(w, claim, class)?;
     finding(FindingKind::ClaimStuck, why, look()).map(|found| found.since(since))
+}
+
+/// Names the claim whose runs have left something, if it is gone: the finding is about the record then.
+fn left_by(claim: &Claim) -> String {
+    if claim.is_stand_in() { format!("left by the deleted claim {}: ", claim.api_name()) } else { String::new() }
+}
+
+/// Writes how an admin abandons what the attempts have made: on the claim, or on the record of one that is gone.
+fn by_hand(claim: &Claim) -> String {
+    match &claim.record {
+        Some(record) => without_protection("controllerrevision", &record.name.namespace, &record.name.name),
+        None => without_protection("pvc", &claim.name.namespace, &claim.name.name),
+    }
 }
 
 /// A claim that Kubernetes cannot bind to the volume that it names.
@@ -102,7 +114,7 @@ fn lost(w: &Lookups<'_>, claim: &Claim) -> Option<LostClaim> {
 }
 
 /// Checks whether the stamp names a config in a namespace that this orchestrator reads. If the stamp lacks its
-/// instance, this distinguishes the claim from those of another orchestrator, which have the same finalizer.
+/// instance, this distinguishes the claim from those of another orchestrator, which have the same annotations.
 fn is_of_our_config(w: &Lookups<'_>, claim: &Claim) -> bool {
     let config = claim.stamp.as_ref().and_then(|stamp| stamp.recipe_version.split_once('/'));
     config.is_some_and(|(namespace, _)| w.s.identity.config_namespaces.iter().any(|ours| ours == namespace))

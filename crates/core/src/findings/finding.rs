@@ -34,7 +34,7 @@ pub enum Removal {
     OldJob,
     /// Deletes a stuck Job. The reconciler that created the run begins it again.
     StalledJob,
-    /// Deletes a copy of another cluster's Job, which no volume needs as evidence.
+    /// Deletes a copy of another cluster's Job.
     CopiedJob,
     /// Gives a restored volume its adoption mark again. Only at the request of an admin.
     Vouch,

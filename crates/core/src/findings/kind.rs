@@ -196,7 +196,7 @@ kinds! {
     /// The class of a claim is gone or another's, or its config is lost.
     ClaimHeld = "claim-held", Warning {
         meaning: "an attempt for this claim can neither continue nor be undone",
-        remedy: "Bring class and config back. Else delete the claim; if it then stays, [look up the message](#a-deletion-hangs).",
+        remedy: "Bring class and config back. Else delete the claim; if its record then stays, [look up the message](#a-deletion-hangs).",
         emitted_by_steps: no, confirm_after: 30,
     }
 
@@ -207,10 +207,17 @@ kinds! {
         emitted_by_steps: yes, confirm_after: 30,
     }
 
-    /// A terminating claim stays, because what an attempt left cannot be deleted.
+    /// What attempts for a deleted claim left cannot be deleted.
     ClaimUndeleted = "claim-undeleted", Warning {
-        meaning: "this terminating claim stays, because the orchestrator cannot delete what an attempt left behind",
+        meaning: "the orchestrator cannot delete what attempts for this deleted claim left behind",
         remedy: "[Look up the message](#a-deletion-hangs).",
+        emitted_by_steps: yes, confirm_after: 30,
+    }
+
+    /// A claim was deleted unseen, and its class keeps what its attempts may have made.
+    StorageKept = "storage-kept", Warning {
+        meaning: "attempts for a deleted claim may have made storage, which its class keeps",
+        remedy: "Look on the backend for the ids that the finding names, then [let go](operations.md#letting-go-the-abandon-annotation) of the record.",
         emitted_by_steps: yes, confirm_after: 30,
     }
 
@@ -259,7 +266,7 @@ kinds! {
     /// The orchestrator of another cluster created this Job: a backup tool has copied it.
     JobCopied = "job-copied", Warning {
         meaning: "a copy of another cluster's run, which may change the storage of that cluster",
-        remedy: "Let an orchestrator run: its sweep removes the Job, after the volume that the Job made. Use `--fix` only beside a running one. Exclude Jobs from backups.",
+        remedy: "The sweep and `--fix` remove it. Exclude Jobs from backups.",
         emitted_by_steps: no, confirm_after: 1,
     }
 

@@ -8,6 +8,7 @@
 pub mod backend;
 mod claims;
 mod finding;
+mod kept;
 mod kind;
 mod nodes;
 mod observation;
@@ -31,12 +32,13 @@ pub fn find(searched: Searched<'_>, now: i64) -> Vec<Finding> {
     let revisions = snapshot.unused.iter().map(|hash| runs::revision(&world, hash));
     let mut findings: Vec<Finding> = revisions.collect();
     findings.extend(snapshot.jobs.iter().filter_map(|job| runs::job(&world, job)));
-    findings.extend(snapshot.copied_jobs.iter().filter_map(|job| runs::copied_job(&world, job)));
+    findings.extend(snapshot.copied_jobs.iter().filter_map(|job| runs::copied_job(job)));
     findings.extend(snapshot.pods.iter().filter_map(|pod| runs::pod(&world, pod)));
     findings.extend(objects.volumes().filter_map(|volume| volumes::volume(&world, &volume)));
     findings.extend(objects.claims().filter_map(|claim| claims::claim(&world, &claim)));
     findings.extend(snapshot.contents.iter().filter_map(|content| snapshots::content(&world, content)));
     findings.extend(snapshots::finalizers(&world));
+    findings.extend(snapshot.kept.iter().filter_map(|record| kept::kept(record)));
     sort(&mut findings);
     findings
 }

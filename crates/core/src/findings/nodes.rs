@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use flex_contract::names;
-use flex_contract::operation::Operation;
 
 use super::kind::FindingKind;
 use super::observation::Lookups;
@@ -14,7 +13,7 @@ use crate::config::classes::{Class, ClassLookup};
 use crate::limits;
 use crate::model::affinity::{self, only_host};
 use crate::model::claim::Claim;
-use crate::model::reach::{leads_elsewhere, origin_of_unadopted, reaching};
+use crate::model::reach::{leads_elsewhere, reaching};
 use crate::model::volume::Volume;
 use crate::run::node::Node;
 use crate::text::line;
@@ -137,14 +136,5 @@ pub(super) fn disagree(w: &Lookups<'_>, volume: &Volume) -> Option<(String, Stri
 
 /// Returns the name of the node of a volume that is to be deleted, if that node does not exist.
 pub(super) fn gone(w: &Lookups<'_>, volume: &Volume) -> Option<String> {
-    let origin = match volume.is_adopted() {
-        true => volume.origin_node(),
-        false => {
-            let jobs = w.jobs_by_id.get(volume.volume_id()?).into_iter().flatten();
-            let provision = jobs.filter(|job| job.run_labels.operation == Operation::Provision);
-            let runs = provision.filter_map(|job| job.node.as_deref()).collect();
-            origin_of_unadopted(volume, &runs, w.s.nodes.iter().map(Arc::as_ref)).ok()
-        }
-    };
-    origin.filter(|node| !w.nodes.contains_key(node.as_str()))
+    volume.origin_node().filter(|node| !w.nodes.contains_key(node.as_str()))
 }

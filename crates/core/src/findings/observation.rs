@@ -7,6 +7,7 @@ use flex_contract::names;
 
 use crate::config::classes::{Classes, Identity};
 use crate::model::claim::Claim;
+use crate::model::record::Record;
 use crate::model::snapshot::{Content, Snapshot};
 use crate::model::volume::Volume;
 use crate::object::ObjectName;
@@ -30,9 +31,6 @@ pub trait ClaimsAndVolumes {
 
     /// Returns a volume by its name.
     fn volume(&self, name: &str) -> Option<Arc<Volume>>;
-
-    /// Returns the volumes that name a claim, by annotation, claimRef or their own name.
-    fn volumes_of(&self, claim_uid: &str) -> Vec<Arc<Volume>>;
 }
 
 /// A cluster in which findings are searched.
@@ -67,6 +65,8 @@ pub struct ClusterObservation {
     pub recipes: HashSet<String>,
     /// The hashes of revisions to which no object refers.
     pub unused: Vec<String>,
+    /// The records that say what somebody may keep.
+    pub kept: Vec<Arc<Record>>,
     /// Checks also the provenance of each volume and each finalizer. Takes long with thousands of objects.
     pub deep: bool,
 }
@@ -118,20 +118,4 @@ impl<'a> Lookups<'a> {
             ended,
         }
     }
-
-    /// Checks whether a volume with this id or its name exists and is not adopted.
-    pub(super) fn has_unadopted_volume(&self, id: &str) -> bool {
-        self.objects.volumes_of(id).iter().any(|volume| !volume.is_adopted() && has_id_or_name(volume, id))
-    }
-
-    /// Returns the name of a volume with this id or its name whose storage is deleted on the word of its Jobs.
-    pub(super) fn volume_that_needs_evidence(&self, id: &str) -> Option<String> {
-        let volumes = self.objects.volumes_of(id);
-        let needs = |volume: &&Arc<Volume>| volume.needs_evidence() && has_id_or_name(volume, id);
-        volumes.iter().find(needs).map(|volume| volume.name.clone())
-    }
-}
-
-fn has_id_or_name(volume: &Volume, id: &str) -> bool {
-    volume.claim_uid.as_deref() == Some(id) || volume.name.strip_prefix(names::PV_PREFIX) == Some(id)
 }

@@ -1,7 +1,5 @@
 //! Jobs, pods and revisions that nobody needs.
 
-use flex_contract::operation::Operation;
-
 use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER};
 use super::kind::FindingKind;
 use super::observation::Lookups;
@@ -51,9 +49,6 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
     let id = job.run_labels.id.as_str();
     let claim = w.objects.claim_by_id(id);
     if !has_owner(w, job) {
-        if is_only_record(w, job) {
-            return None;
-        }
         let batch = !job.members.is_empty();
         let detail = match &job.volume {
             Some(volume) => format!("its volume {volume} does not exist"),
@@ -61,7 +56,7 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
             None => format!("no claim has the id {id}"),
         };
         let found = finding(FindingKind::JobWithoutOwner, detail).since(job.created);
-        // The storage that the run made is deleted first, and the Job says how.
+        // The orchestrator deletes the Job, unless it is creating it just now.
         if job.volume.is_none() && (batch || is_known(w, job)) {
             return (age > STUCK_AFTER).then_some(found);
         }
@@ -78,7 +73,7 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
         let detail = format!("it ended {} min ago, and Kubernetes should have removed it after an hour", over / 60);
         return Some(finding(FindingKind::JobFinished, detail).since(at).removed_by(Removal::OldJob));
     }
-    let settled = claim.is_some_and(|claim| claim.is_bound() && !claim.has_finalizer() && !claim.terminating);
+    let settled = claim.is_some_and(|claim| claim.is_bound() && !claim.is_held() && !claim.terminating);
     if job.volume.is_none() && settled && over > STUCK_AFTER {
         let removal = Removal::Job { claim: id.to_owned(), volume: None };
         return Some(finding(FindingKind::JobFinished, "its claim is bound".to_owned()).since(at).removed_by(removal));
@@ -86,25 +81,17 @@ pub(super) fn job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
     None
 }
 
-/// Returns the finding about a copy of another cluster's Job. The copy stays as long as the volume that it made: it is the
-/// evidence that the storage of the volume must stay.
-pub(super) fn copied_job(w: &Lookups<'_>, job: &Job) -> Option<Finding> {
+/// Returns the finding about a copy of another cluster's Job.
+pub(super) fn copied_job(job: &Job) -> Option<Finding> {
     let cluster = job.cluster.as_deref().filter(|_| !job.terminating)?;
     let detail = format!(
         "the cluster {} created it (the UID of its namespace kube-system), so it is a copy, as from a backup; its run may change the storage of that cluster",
         cut(cluster, NAME)
     );
     let remedy = format!("kubectl -n {} delete job {}", job.name.namespace, job.name.name);
-    let of_provision = job.run_labels.operation == Operation::Provision;
-    let needed_by = job.ids().filter(|_| of_provision).find_map(|id| w.volume_that_needs_evidence(id));
     let object = object_ref("Job", &job.name, &job.uid);
-    let finding = |remedy| Finding::new(FindingKind::JobCopied, object, detail, remedy).since(job.created);
-    Some(match needed_by {
-        Some(volume) => finding(format!(
-            "do not delete the Job before volume {volume} is gone: the Job shows that the storage of the volume must stay. A running orchestrator removes the volume and then the Job, and keeps the storage"
-        )),
-        None => finding(remedy).removed_by(Removal::CopiedJob),
-    })
+    let finding = Finding::new(FindingKind::JobCopied, object, detail, remedy).since(job.created);
+    Some(finding.removed_by(Removal::CopiedJob))
 }
 
 /// Checks whether the volume of a Job exists, or a claim or volume of its runs. A run of no volume needs none.
@@ -126,17 +113,7 @@ fn is_stalled(w: &Lookups<'_>, job: &Job) -> bool {
     let began = job.created.max(job.resumed);
     let late = job.deadline.is_some_and(|deadline| w.now - began > deadline.saturating_add(STALLED_AFTER));
     let has_pod = w.ended.contains_key(&(job.name.namespace.as_str(), job.name.name.as_str()));
-    late && job.suspended.is_none()
-        && !has_pod
-        && !is_only_record(w, job)
-        && !job.is_over
-        && !job.complete
-        && job.failed.is_none()
-}
-
-/// Checks whether the Job may be the only record of how a volume was made.
-fn is_only_record(w: &Lookups<'_>, job: &Job) -> bool {
-    job.ids().any(|id| w.has_unadopted_volume(id.as_str()))
+    late && job.suspended.is_none() && !has_pod && !job.is_over && !job.complete && job.failed.is_none()
 }
 
 /// Checks whether the recipe of the Job is stored.

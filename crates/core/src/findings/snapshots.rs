@@ -109,7 +109,7 @@ fn leftover_finalizers(w: &Lookups<'_>, object_ref: ObjectRef, resource: &str, f
 /// Returns the reason why nothing needs a finalizer; `None` if something does, or if it is not the orchestrator's.
 fn unneeded_finalizer(w: &Lookups<'_>, resource: &str, finalizer: &str) -> Option<Cow<'static, str>> {
     if let Some(copy) = finalizer.strip_prefix(names::CLONE_FINALIZER) {
-        let done = |claim: &Claim| claim.is_bound() && !claim.has_finalizer();
+        let done = |claim: &Claim| claim.is_bound() && !claim.is_held();
         return match w.objects.claim_by_id(copy) {
             None => Some("the claim that is made from it does not exist".into()),
             Some(claim) => {

@@ -22,7 +22,7 @@ use crate::model::claim::Claim;
 use crate::model::volume::{Provenance, Volume, adoption_mark};
 use crate::object::ObjectName;
 use crate::run::node::Node;
-use crate::run::view::{Job, Pod, RunLabels};
+use crate::run::view::{Job, Pod};
 
 const NOW: i64 = 2_000_000;
 const UID: &str = "c0ffee00-0000-4000-8000-000000000001";
@@ -73,14 +73,6 @@ impl ClaimsAndVolumes for Objects {
     fn volume(&self, name: &str) -> Option<Arc<Volume>> {
         self.volumes.iter().find(|volume| volume.name == name).cloned()
     }
-
-    fn volumes_of(&self, claim_uid: &str) -> Vec<Arc<Volume>> {
-        let names_it = |volume: &&Arc<Volume>| {
-            let ids = [volume.claim_uid.as_deref(), volume.claim_ref_uid(), volume.name.strip_prefix(names::PV_PREFIX)];
-            ids.contains(&Some(claim_uid))
-        };
-        self.volumes.iter().filter(names_it).cloned().collect()
-    }
 }
 
 /// A cluster with a class, in which all objects are old.
@@ -123,6 +115,7 @@ impl Cluster {
                 nodes: vec![],
                 recipes: [recipe().effective_config.hash()].into(),
                 unused: vec![],
+                kept: vec![],
                 deep: true,
             },
             Objects::default(),
@@ -258,8 +251,9 @@ fn merge(into: &mut Value, from: Value) {
 fn stamped(config: &str) -> Value {
     let annotations = json!({
         names::CLAIM_UID: UID, names::ATTEMPT: "1", names::PROVISION_TS: at(NOW - 400), names::RECIPE_VERSION: config,
+        names::HELD: UID,
     });
-    json!({ "metadata": { "finalizers": [names::CLAIM_FINALIZER], "annotations": annotations } })
+    json!({ "metadata": { "annotations": annotations } })
 }
 
 fn failure(operation: &str) -> String {
@@ -346,26 +340,6 @@ fn a_copy_of_another_cluster_s_job_is_removed() {
     assert_eq!(found.removal, Some(Removal::CopiedJob));
     assert!(found.detail.contains("the cluster there created it"), "{found:#?}");
     assert!(cluster.found().iter().all(|found| found.kind != FindingKind::PodWithoutJob), "{:#?}", cluster.found());
-    // Without the copy, nothing would say that the storage of its volume may be that of another cluster.
-    let removal = |policy: &str, copy: Job| {
-        let mut made = Cluster::new().volume(|volume| {
-            gone(volume);
-            (volume.adoption_mark, volume.provenance, volume.reclaim_policy) = (None, None, policy.into());
-        });
-        made.0.copied_jobs.push(Arc::new(copy));
-        let found = only(&made, FindingKind::JobCopied);
-        let waits = format!("do not delete the Job before volume {} is gone", names::pv_name(UID));
-        assert_eq!(found.remedy.contains(&waits), found.removal.is_none(), "{found:#?}");
-        found.removal
-    };
-    assert_eq!(removal("Delete", Job::clone(&copy)), None);
-    assert_eq!(removal("Retain", Job::clone(&copy)), Some(Removal::CopiedJob));
-    let run_labels = RunLabels { operation: "delete".into(), ..copy.run_labels.clone() };
-    assert_eq!(
-        removal("Delete", Job { run_labels, ..Job::clone(&copy) }),
-        Some(Removal::CopiedJob),
-        "it made no volume"
-    );
     cluster.0.copied_jobs = vec![Arc::new(Job { terminating: true, ..Job::clone(&copy) })];
     cluster.clean();
 }
@@ -397,12 +371,14 @@ fn jobs_without_a_purpose_are_orphans() {
     };
     Cluster::new().bound().volume(|_| ()).job("provision", over).pod(|pod| pod.terminated = Some(ended)).clean();
     Cluster::new().job("provision", |job| job.terminating = true).clean();
-    // The only record of how a volume was made must stay.
     let unadopted = |v: &mut Volume| {
         gone(v);
         (v.adoption_mark, v.provenance) = (None, None);
     };
-    Cluster::new().volume(unadopted).job("provision", |job| job.recipe_version = recipe().version()).clean();
+    let left = Cluster::new().volume(unadopted).job("provision", |job| job.recipe_version = recipe().version());
+    assert_eq!(only(&left, FindingKind::VolumeNotAdopted).removal, None);
+    let found = only(&left, FindingKind::JobWithoutOwner);
+    assert!(found.removal.is_none() && found.detail.contains(UID), "the orchestrator deletes it: {found:#?}");
     // The label alone does not make a Job the orchestrator's.
     Cluster::new().job("", |_| ()).clean();
     Cluster::new().job("provision", |job| job.run_labels.id.clear()).clean();

@@ -11,7 +11,6 @@ use super::kind::FindingKind;
 use super::nodes::{self, NodeProblem};
 use super::observation::Lookups;
 use crate::config::classes::ClassLookup;
-use crate::config::effective_config::hash_of;
 use crate::config::joined;
 use crate::model::affinity::only_host;
 use crate::model::claim::Claim;
@@ -19,7 +18,6 @@ use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
 use crate::run::backoff;
-use crate::run::view::Job;
 use crate::volume::restored::may_adopt;
 use crate::volume::vouch::{
     Answers, ClassConfigs, ReferredClaim, Vouchable, explain_other_cluster, is_deleted_at_once, reserve_command,
@@ -45,9 +43,7 @@ fn owner(w: &Lookups<'_>, volume: &Volume) -> Owner {
     }
     let Some(uid) = reference.or(volume.claim_uid.as_deref()) else { return Owner::None };
     match w.objects.claim_by_id(uid) {
-        Some(claim)
-            if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.has_finalizer() =>
-        {
+        Some(claim) if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() => {
             Owner::BoundToOtherVolume(claim)
         }
         Some(claim) => Owner::Alive(claim),
@@ -113,7 +109,7 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
             kept(),
         ),
         Owner::Gone | Owner::BoundToOtherVolume(_) => {
-            let problem = cannot_be_deleted(w, volume);
+            let problem = cannot_be_deleted(volume);
             if let Some((detail, remedy)) = nodes::disagree(w, volume).filter(|_| problem.is_none()) {
                 return finding(FindingKind::VolumeHeld, detail, remedy);
             }
@@ -295,7 +291,7 @@ fn in_use(
         let remedy = format!("correct the image or its config, then: kubectl delete pv {}", volume.name);
         return finding(FindingKind::VolumeQuarantined, format!("it does not fit claim {}: {why}", claim.name), remedy);
     }
-    let bound = claim.is_bound() && claim.volume_name.as_deref() == Some(&volume.name) && !claim.has_finalizer();
+    let bound = claim.is_bound() && claim.volume_name.as_deref() == Some(&volume.name) && !claim.is_held();
     if !bound {
         return None;
     }
@@ -345,7 +341,7 @@ impl Problem {
 }
 
 /// Returns the problem that prevents each delete run.
-fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
+fn cannot_be_deleted(volume: &Volume) -> Option<Problem> {
     match volume.volume_id() {
         None => return Some(Problem::new(FindingKind::VolumeMisnamed, "it has no volume id")),
         Some(id) if volume.name != names::pv_name(id) => {
@@ -357,18 +353,7 @@ fn cannot_be_deleted(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
     if volume.is_adopted() {
         return provenance(volume).err().map(|why| Problem::new(FindingKind::VolumeUnreadable, why));
     }
-    let jobs = w.jobs_by_id.get(volume.volume_id().unwrap_or_default());
-    let provisions = |job: &&Job| job.run_labels.operation == Operation::Provision;
-    if !volume.was_made_by_our_run(jobs.into_iter().flatten().any(provisions)) {
-        let detail = "it was never adopted, and no run is known to have made it";
-        return Some(Problem::new(FindingKind::VolumeNotAdopted, detail));
-    }
-    let recipe_known = jobs
-        .into_iter()
-        .flatten()
-        .any(|job| hash_of(&job.recipe_version).is_some_and(|hash| w.s.recipes.contains(hash)));
-    let detail = "it was never adopted, and no Job is left that tells how it was made";
-    (!recipe_known).then(|| Problem::new(FindingKind::VolumeNotAdopted, detail))
+    Some(Problem::new(FindingKind::VolumeNotAdopted, "it was never adopted, and no run is known to have made it"))
 }
 
 /// Returns the problem of a stuck deletion.

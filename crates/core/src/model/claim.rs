@@ -61,6 +61,37 @@ impl Stamp {
     }
 }
 
+/// Between the name of a claim that is gone and its UID, in the name of its stand-in. No name in the API has it.
+const STAND_IN: char = '#';
+
+/// Checks whether a name is that of a stand-in for a claim that is gone.
+pub fn is_stand_in_name(name: &ObjectName) -> bool {
+    name.name.contains(STAND_IN)
+}
+
+/// The record of a run: a ControllerRevision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordRef {
+    /// The name of the record.
+    pub name: ObjectName,
+    /// The UID of the record.
+    pub uid: String,
+    /// Whether somebody may have had a volume of the claim, and keeps its storage without an object.
+    pub had: Had,
+}
+
+/// Whether somebody has had a volume of a claim that is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Had {
+    /// Nobody: the claim was never bound, as a watch has shown to its end.
+    Nobody,
+    /// No watch has shown enough.
+    #[default]
+    Unknown,
+    /// Somebody: a watch has shown the end of a volume that was bound and had the policy Retain.
+    Kept,
+}
+
 /// A claim, with the fields that the orchestrator needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
@@ -80,6 +111,10 @@ pub struct Claim {
     pub finalizers: Vec<String>,
     /// `finalizers` is complete.
     pub finalizers_whole: bool,
+    /// An attempt has begun, and its volume is neither bound nor undone.
+    pub held: bool,
+    /// The claim is gone, and stands here for what the run of this record may have made.
+    pub record: Option<Box<RecordRef>>,
     /// The stamp of the claim, whoever wrote it.
     pub stamp: Option<Stamp>,
     /// The orchestrator instance that wrote the stamp.
@@ -147,7 +182,7 @@ impl Claim {
         self.data_source.as_ref().map_or("", DataSource::kind)
     }
 
-    /// Checks whether another orchestrator stamped the claim, and so owns it. Both use the same finalizer, but the
+    /// Checks whether another orchestrator stamped the claim, and so owns it. Both hold claims alike, but the
     /// other's Jobs and recipes are not known here.
     pub fn belongs_to_other_instance(&self, instance: &str) -> bool {
         self.own_stamp().is_some() && self.instance.as_deref().is_some_and(|other| other != instance)
@@ -192,9 +227,58 @@ impl Claim {
         volume.claim_uid.as_ref().is_none_or(|uid| *uid == self.uid || *uid == self.volume_id())
     }
 
-    /// Checks whether the claim has the orchestrator's finalizer.
-    pub fn has_finalizer(&self) -> bool {
-        self.finalizers.iter().any(|finalizer| finalizer == names::CLAIM_FINALIZER)
+    /// Checks whether an attempt has begun whose volume is neither bound nor undone.
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Checks whether the claim is gone, and stands here for what a run may have made.
+    pub fn is_stand_in(&self) -> bool {
+        self.record.is_some()
+    }
+
+    /// Returns the name that the claim has in the API, or had there.
+    pub fn api_name(&self) -> ObjectName {
+        let name = self.name.name.split_once(STAND_IN).map_or(self.name.name.as_str(), |(name, _)| name);
+        ObjectName::new(&self.name.namespace, name)
+    }
+
+    /// Returns the stand-in of this claim, which is gone, for what the run of a record may have made. It has the version
+    /// of the record.
+    pub fn stand_in(self, record: RecordRef, resource_version: &str) -> Self {
+        Claim {
+            name: ObjectName::new(&self.name.namespace, format!("{}{STAND_IN}{}", self.name.name, self.uid)),
+            resource_version: resource_version.to_owned(),
+            terminating: true,
+            finalizers: Vec::new(),
+            held: true,
+            record: Some(Box::new(record)),
+            phase: ClaimPhase::Pending,
+            volume_name: None,
+            bind_completed: false,
+            finalizers_whole: true,
+            ..self
+        }
+    }
+
+    /// Returns a message about the claim as its readers need it. That about a claim which is gone is on a record, perhaps of many.
+    pub fn worded(&self, message: String) -> String {
+        match self.is_stand_in() {
+            true => format!("claim {}, which is gone: {message}", self.api_name()),
+            false => message,
+        }
+    }
+
+    /// Says how an admin abandons what attempts for the claim may have left.
+    pub fn how_to_abandon(&self) -> String {
+        let (key, yes) = (names::ABANDON, names::ABANDON_YES);
+        match &self.record {
+            None => format!("annotate the claim with {key}={yes}"),
+            Some(record) => {
+                let ObjectName { namespace, name } = &record.name;
+                format!("run `kubectl -n {namespace} annotate controllerrevision {name} {key}={}`", self.uid)
+            }
+        }
     }
 
     /// Returns the claim that this one clones.
@@ -275,6 +359,8 @@ impl From<&PersistentVolumeClaim> for Claim {
             terminating: metadata.deletion_timestamp.is_some(),
             finalizers,
             finalizers_whole,
+            held: annotation(names::HELD).is_some_and(|of| Some(of) == metadata.uid),
+            record: None,
             stamp,
             instance: annotation(names::LABEL_INSTANCE).filter(|instance| is_dns_name(instance)),
             nodes_with_storage: nodes(annotation(names::NODES).filter(|_| has_begun).as_deref()),

@@ -42,7 +42,7 @@ fn metrics_know_the_kinds_that_an_image_can_use() {
 
 #[test]
 fn finalizers_name_the_dependents_of_a_claim() {
-    let spec = json!({ "metadata": { "name": "a", "finalizers": ["x", names::CLAIM_FINALIZER, names::clone_finalizer("u"), names::source_finalizer("s")] } });
+    let spec = json!({ "metadata": { "name": "a", "finalizers": ["x", "y", names::clone_finalizer("u"), names::source_finalizer("s")] } });
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(spec).unwrap();
     let claim = Claim::from(&claim);
     assert_eq!(source_users_of(&claim.finalizers).collect::<Vec<_>>(), ["u"]);

@@ -48,7 +48,7 @@ pub(super) fn finalizers(metadata: &ObjectMeta) -> Finalizers {
     if all.iter().map(|finalizer| finalizer.len() + limits::ENTRY).sum::<usize>() <= limits::FINALIZERS {
         return Finalizers { kept: all.to_vec(), complete: true };
     }
-    let known = [names::CLAIM_FINALIZER, names::CLAIM_PROTECTION, names::SNAPSHOT_FINALIZER];
+    let known = [names::CLAIM_PROTECTION, names::SNAPSHOT_FINALIZER];
     let (ours, others): (Vec<&String>, Vec<_>) = all.iter().partition(|finalizer| known.contains(&finalizer.as_str()));
     let others = others.into_iter().filter(|finalizer| finalizer.len() <= limits::NAME);
     let kept = ours.into_iter().take(known.len()).chain(others.take(limits::FINALIZERS / 1024));
@@ -143,14 +143,15 @@ mod tests {
     #[test]
     fn of_very_many_finalizers_the_orchestrator_s_are_kept() {
         let mut all: Vec<_> = (0..20_000).map(|n| format!("example.com/f{n}")).collect();
-        all.push(names::CLAIM_FINALIZER.into());
+        all.push(names::CLAIM_PROTECTION.into());
         let heavy = claim(json!({ "finalizers": all }));
-        assert!(heavy.has_finalizer() && !heavy.finalizers_whole);
+        assert!(!heavy.finalizers_whole);
+        assert!(heavy.finalizers.iter().any(|finalizer| finalizer == names::CLAIM_PROTECTION));
         assert!(
-            heavy.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER),
+            heavy.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_PROTECTION),
             "other finalizers are kept"
         );
-        let usual = claim(json!({ "finalizers": ["a", names::CLAIM_FINALIZER] }));
+        let usual = claim(json!({ "finalizers": ["a", names::CLAIM_PROTECTION] }));
         assert!(usual.finalizers_whole && usual.finalizers.len() == 2);
     }
 

@@ -21,9 +21,15 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
-    /// Names a claim.
+    /// The kind of the records of runs.
+    pub const RECORD: &str = "ControllerRevision";
+
+    /// Names a claim, or the record that is left of it.
     pub fn claim(claim: &Claim) -> Self {
-        Self { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() }
+        match &claim.record {
+            Some(record) => Self { kind: Self::RECORD, name: record.name.clone(), uid: record.uid.clone() },
+            None => Self { kind: "PersistentVolumeClaim", name: claim.name.clone(), uid: claim.uid.clone() },
+        }
     }
 
     /// Names a volume.

@@ -35,8 +35,6 @@ pub struct Observed<'a> {
     pub is_requested: bool,
     /// The answer to the creation of the Job; `None` if none has reached this leader in this term.
     pub answer: Option<&'a Answer>,
-    /// The Job is the evidence that a volume's storage must stay.
-    pub is_evidence: bool,
     /// How often a Job of this name was closed in this term.
     pub closes: u32,
     /// The API itself has said which Job and pods there are.
@@ -70,8 +68,6 @@ pub enum Rule {
     JobRequested,
     /// A pod of the Job was opened and may be running, or there is none that waits. Does nothing.
     NoPodWaits,
-    /// A pod waits, and somebody created the Job again whose former run a volume may have to outlive. Leaves it closed.
-    JobIsEvidence,
     /// A pod waits, and the creation of its Job was not answered to this leader: it is a copy, or a former leader requested it.
     /// Or the time of the Job was over before anybody opened its pod. Deletes the Job, when the API has said so; at once for
     /// the first time. Its owner, if it has one, starts the run again.
@@ -119,9 +115,6 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     }
     let answer = o.answer.filter(|_| !job.is_unopened);
     let (Some(pod), Some(Answer { opened, is_open, has_ended })) = (pod, answer) else {
-        if o.is_evidence {
-            return Rule::JobIsEvidence.nothing();
-        }
         let due = job.created.saturating_add(pause(o.closes));
         return match now < due {
             true => Rule::NotAnswered.nothing().requeue_at(due),

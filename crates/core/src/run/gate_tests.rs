@@ -17,16 +17,7 @@ fn ended(uid: &str) -> Pod {
 }
 
 fn observed<'a>(job: &'a Job, answer: Option<&'a Answer>, pods: &'a [&'a Pod]) -> Observed<'a> {
-    Observed {
-        job: Some(job),
-        pods,
-        strays: &[],
-        is_requested: false,
-        answer,
-        is_evidence: false,
-        closes: 0,
-        is_confirmed: true,
-    }
+    Observed { job: Some(job), pods, strays: &[], is_requested: false, answer, closes: 0, is_confirmed: true }
 }
 
 fn decided(answer: Option<&Answer>, pods: &[Pod]) -> (Rule, Step) {
@@ -54,7 +45,6 @@ fn only_a_pod_of_an_answered_job_is_opened() {
     };
     assert_eq!(of(|o| o.is_confirmed = false).step, Step::Confirm);
     assert_eq!(of(|o| o.is_requested = true), Rule::JobRequested.nothing());
-    assert_eq!(of(|o| o.is_evidence = true), Rule::JobIsEvidence.nothing());
     assert_eq!(of(|o| o.closes = 3), Rule::NotAnswered.nothing().requeue_at(NOW + 8));
     assert_eq!(of(|o| o.closes = 99), Rule::NotAnswered.nothing().requeue_at(NOW + 30));
 }

@@ -28,6 +28,7 @@ pub mod outage;
 pub mod phase;
 pub(crate) mod pod;
 mod pod_view;
+pub mod record;
 pub mod request;
 pub mod rule;
 mod run_labels;

@@ -70,7 +70,8 @@ pub enum Rule {
     RunStarting,
     /// The Job of the run is terminating. Waits for its end.
     RunStopping,
-    /// The run is stuck, and the config, the request or the node have changed since. Gives it up: its Job is deleted.
+    /// The run is stuck, and the config, the request or the node have changed since. Gives it up: its Job is deleted. So is that of
+    /// a run which has undone what another record of its claim names.
     RunOutdated,
     /// The run is stuck. Emits an event.
     RunStuck,

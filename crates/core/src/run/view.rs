@@ -122,11 +122,6 @@ impl Job {
             && self.cluster.as_deref().is_some_and(|cluster| identity.is_other_cluster(cluster))
     }
 
-    /// Checks whether somebody else created the Job again: it is a copy, or may be restored.
-    pub fn was_created_again(&self, identity: &Identity) -> bool {
-        self.is_copy(identity) || self.may_be_restored()
-    }
-
     /// Says who has suspended the Job, and what to do; `None` for a Job on which Kubernetes works, or that has ended.
     pub fn suspension_text(&self) -> Option<String> {
         let is_open = !self.is_over && !self.complete && self.failed.is_none();

@@ -19,13 +19,12 @@ use crate::run;
 use crate::run::backoff::delay;
 use crate::run::decide::{Goal, Next, NodeOfRun, Outcome, Seen, SeenRun, What, decide_next};
 use crate::run::failure::LastFailure;
-use crate::run::job::JOB_TTL;
 use crate::run::node::{NodeState, NodeStates, unreachable_message, without};
 use crate::run::rule::Target;
 use crate::run::state::RunState;
 use crate::text::line;
 use crate::volume::in_place_run::POD_END_POLL;
-use crate::volume::observed::{ClaimState, Observed, ProvisionRuns};
+use crate::volume::observed::{ClaimState, Observed};
 use crate::volume::rule::{Decision, Rule, Step, StorageOutcome};
 use crate::volume::{expand, modify, restored};
 
@@ -35,10 +34,6 @@ const BINDING_PATIENCE: i64 = 60;
 
 /// The time that the finalizers of others have before an event names them, in seconds.
 const OTHERS_PATIENCE: i64 = 60;
-
-/// The time for which the Job that made a volume exists after the creation of the volume, unless somebody deletes the Job,
-/// in seconds. Clocks may differ by ten minutes.
-const EVIDENCE_LASTS: i64 = JOB_TTL.as_secs() as i64 - 600;
 
 fn manual_cleanup(rule: Rule, why: &str) -> Decision {
     let message = format!(
@@ -215,10 +210,14 @@ fn at_the_earlier_time(decision: Decision, other: &Decision) -> Decision {
     Decision { requeue_at: decision.requeue_at.into_iter().chain(other.requeue_at).min(), ..decision }
 }
 
-/// Decides about size and attributes, one after the other, because a volume has only one run at a time.
+/// Decides about size and attributes, one after the other, because a volume has only one run at a time. Nothing changes a
+/// volume before its claim has adopted it.
 fn change_in_place(o: &Observed<'_>, now: i64) -> Decision {
-    let attributes = || modify::decide(o.volume, &o.modify, now).map(Decision::from);
     let unchanged = || Rule::InUse.nothing();
+    if !o.volume.is_adopted() {
+        return unchanged();
+    }
+    let attributes = || modify::decide(o.volume, &o.modify, now).map(Decision::from);
     if o.modify.runs.is_in_progress() {
         return attributes().unwrap_or_else(unchanged);
     }
@@ -278,12 +277,8 @@ fn delete_storage(o: &Observed<'_>, now: i64) -> Decision {
         let why = format!("{why}; another volume may have the same storage, so find out first who uses it");
         return manual_cleanup(Rule::UnusableVolumeId, &why);
     }
-    // The image makes the same volume for a copied or restored Job as for the orchestrator's own.
-    if !volume.is_adopted() && o.provision_runs == ProvisionRuns::CreatedAgain {
-        let message = "the Job that made this volume is a copy of another cluster's, or a backup tool has created it again; the storage may be in use there, or be kept by somebody, so the provisioner removes the volume and does not delete its storage: exclude Jobs from backups; if nobody uses what has this id on the storage, delete it by hand";
-        return removal_without_storage(volume, Rule::MadeByCopiedRun, message, now);
-    }
-    if !volume.is_adopted() && !volume.was_made_by_our_run(o.has_provision_job) {
+    // The record of a run stays until its volume is adopted, and gives a claim that is gone a stand-in, which adopts it.
+    if !volume.is_adopted() {
         let why = "the volume was never adopted, and no run is known to have made it; make sure that nobody uses the storage, here or in another cluster";
         return manual_cleanup(Rule::OriginUnknown, why);
     }
@@ -327,7 +322,7 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         due: last_failure(volume).map_or(now, |failure| failure.next_deletion(recipe, volume.retry, now)),
         poll: None,
         has_slot: true,
-        is_prepared: preparation(o, now).is_none(),
+        is_prepared: preparation(volume).is_none(),
         node: node.as_deref().map(node_of_run),
     };
     let is_outdated = o.delete_job.is_some_and(|job| job.batch.is_none() && job.recipe_version != recipe.version());
@@ -342,16 +337,7 @@ fn last_failure(volume: &Volume) -> Option<&LastFailure> {
 }
 
 /// Decides what must be done before a delete run begins; `None` if nothing must.
-fn preparation(o: &Observed<'_>, now: i64) -> Option<Decision> {
-    let volume = o.volume;
-    // The cache of Jobs may lag behind that of volumes.
-    if !volume.is_adopted() && o.provision_runs == ProvisionRuns::Unconfirmed {
-        return Some(Rule::ConfirmProvisionRuns.step(Step::ConfirmProvisionRuns));
-    }
-    let (is_first, age) = (last_failure(volume).is_none(), now.saturating_sub(volume.created));
-    if !volume.is_adopted() && !o.has_provision_job && is_first && age > EVIDENCE_LASTS {
-        return Some(evidence_expired());
-    }
+fn preparation(volume: &Volume) -> Option<Decision> {
     // The volume must not vanish while its storage is being deleted.
     (!volume.has_finalizer() && !volume.terminating).then(|| Rule::ProtectReleasedVolume.step(Step::AddFinalizer))
 }
@@ -377,7 +363,7 @@ fn of_run(o: &Observed<'_>, recipe: &Recipe, node: Option<&str>, outcome: Outcom
                 format!("delete run {attempt} failed: {}; next try in {} s", cause.message, delay(recipe, attempt));
             of_run.step(Step::RecordFailure(failure)).with_warning(reason::VOLUME_FAILED_DELETE, message)
         }
-        What::Prepare => preparation(o, now).unwrap_or_else(|| of_run.nothing()),
+        What::Prepare => preparation(o.volume).unwrap_or_else(|| of_run.nothing()),
         What::ConfirmNode(node) => of_run.step(Step::ConfirmNode { node: node.to_owned() }),
         What::NodeGone(node) => node_gone(o, of_run, node, now),
         // A run on another node could delete the volume's own storage, which is in use.
@@ -471,16 +457,6 @@ fn kept_by_others(volume: &Volume, now: i64) -> Decision {
             ),
         ),
     }
-}
-
-/// Says that nobody knows any more whether a run of this cluster made the volume.
-fn evidence_expired() -> Decision {
-    let message = format!(
-        "the storage of this volume is not deleted: the volume was never adopted, and no Job is left that shows whether a run of this cluster made it, or a Job that a backup tool has created again; make sure that nobody uses the storage, here or in another cluster, delete it by hand, then annotate the volume with {}={}",
-        names::ABANDON,
-        names::ABANDON_YES
-    );
-    Rule::EvidenceExpired.warn(reason::VOLUME_FAILED_DELETE, message)
 }
 
 /// Deletes a volume by a rule, but not its storage, and says so in an event.

@@ -23,11 +23,10 @@ fn states() -> impl Strategy<Value = NodeState> {
 prop_compose! {
     fn worlds()(
         flags in (any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), any::<bool>()),
-        (has_provision_job, provision_runs) in (any::<bool>(), select(vec![ProvisionRuns::Unconfirmed, ProvisionRuns::Own, ProvisionRuns::CreatedAgain])),
         claim in select(vec![ClaimState::NoReference, ClaimState::Alive, ClaimState::Awaited, ClaimState::BoundToOtherVolume, ClaimState::NotCached, ClaimState::NotFound]),
         policy in select(vec!["Delete", "Delete", "Retain", "Recycle"]),
         name in select(vec![names::pv_name(ID), names::pv_name(ID), "misnamed".to_owned()]),
-        (id, age) in (select(vec![Some(ID), Some("another"), None]), select(vec![0, EVIDENCE_LASTS + 1])),
+        id in select(vec![Some(ID), Some("another"), None]),
         (recorded, marked) in (any::<bool>(), prop::bool::weighted(0.7)),
         reserved in select(vec![None, Some(("", ID)), Some(("", "data")), Some(("claim", "data"))]),
         phase in select(vec!["Available", "Bound", "Released"]),
@@ -54,12 +53,11 @@ prop_compose! {
         volume.claim_ref = reserved.map(|(uid, name)| reference(uid, name));
         volume.phase = phase.into();
         volume.terminating = terminating;
-        volume.created = NOW - age;
         volume.abandoned = abandoned;
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes_with_storage = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { claim_was_bound: false, delete_job: None, unwanted_job: None, size_claim: None, volume, claim, recipe, has_provision_job, provision_runs, has_running_provision_pods: pods_alive, nodes_with_pods: vec![], node_states: NodeStates(places), origin_node, other_node: None, node_gone, delete_run_state, expanding, modifying }
+        World { claim_was_bound: false, delete_job: None, unwanted_job: None, size_claim: None, volume, claim, recipe, has_running_provision_pods: pods_alive, nodes_with_pods: vec![], node_states: NodeStates(places), origin_node, other_node: None, node_gone, delete_run_state, expanding, modifying }
     }
 }
 
@@ -103,16 +101,10 @@ fn check_step(world: &World, decision: &Decision, todo: &[Option<String>]) -> Re
         }
         Step::Reserve | Step::RemoveClaimUid => prop_assert!(false, "it was not restored, and no claim is known"),
         Step::ConfirmClaimGone => prop_assert_eq!(world.claim, ClaimState::NotCached),
-        Step::ConfirmProvisionRuns => {
-            prop_assert!(released && !volume.is_adopted() && world.provision_runs == ProvisionRuns::Unconfirmed);
-        }
         Step::ConfirmNode { node } => prop_assert_eq!(world.node_states.0.get(node), Some(&NodeState::NotCached)),
         Step::StartDelete { attempt, node, on_any_node } => {
             prop_assert!((released || alive) && !volume.abandoned && *attempt > 0);
-            prop_assert!(volume.is_adopted() || volume.was_made_by_our_run(world.has_provision_job));
-            let tried = volume.last_failure.as_ref().is_some_and(|failure| failure.operation == Operation::Delete);
-            let is_proven = world.has_provision_job || tried || NOW - volume.created <= EVIDENCE_LASTS;
-            prop_assert!(volume.is_adopted() || is_proven && world.provision_runs == ProvisionRuns::Own);
+            prop_assert!(volume.is_adopted(), "no record of a run names its claim");
             prop_assert!(alive || !world.has_running_provision_pods);
             prop_assert!(volume.has_finalizer() || volume.terminating);
             prop_assert!(world.recipe.is_ok() && world.delete_run_state == RunState::NotCached);
@@ -143,10 +135,9 @@ fn check_step(world: &World, decision: &Decision, todo: &[Option<String>]) -> Re
         Step::Expand(step) => prop_assert!(false, "no run is left and no claim lives, so what is {step:?} for?"),
         Step::DeleteVolume { storage } => {
             let forgotten = world.node_gone == NodeGone::Forget && world.delete_run_state == RunState::NotCached;
-            let copied = !volume.is_adopted() && world.provision_runs == ProvisionRuns::CreatedAgain;
-            let deleted = world.delete_run_state == RunState::Succeeded && !volume.abandoned && !copied;
+            let deleted = world.delete_run_state == RunState::Succeeded && !volume.abandoned;
             let done = (deleted || forgotten) && !world.has_running_provision_pods && world.recipe.is_ok();
-            prop_assert!(released && deletes && (volume.abandoned || copied || done && todo.len() == 1));
+            prop_assert!(released && deletes && (volume.abandoned || volume.is_adopted() && done && todo.len() == 1));
             prop_assert_eq!(*storage == StorageOutcome::Deleted, deleted);
             prop_assert!(volume.has_finalizer() || !volume.terminating, "it was removed before");
         }

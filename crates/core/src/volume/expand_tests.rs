@@ -173,7 +173,7 @@ fn only_an_adopted_volume_that_is_bound_is_expanded() {
     };
     claim(|claim| claim.phase = "Pending".into());
     claim(|claim| claim.volume_name = Some("another".into()));
-    claim(|claim| claim.finalizers = vec![names::CLAIM_FINALIZER.into()]);
+    claim(|claim| claim.held = true);
     World { claim: None, ..wanting.clone() }.rests();
     World { volume: Volume { adoption_mark: None, ..wanting.volume.clone() }, ..wanting.clone() }.rests();
     World { volume: Volume { terminating: true, ..wanting.volume.clone() }, ..wanting }.rests();

@@ -138,7 +138,7 @@ pub(super) fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Opti
     let bound = |claim: &&Claim| {
         claim.is_bound() && claim.phase == ClaimPhase::Bound && claim.volume_name.as_deref() == Some(&volume.name)
     };
-    claim.filter(bound).filter(|claim| !claim.has_finalizer() && volume.is_adopted() && !volume.terminating)
+    claim.filter(bound).filter(|claim| !claim.is_held() && volume.is_adopted() && !volume.terminating)
 }
 
 /// Says when the next try is. `another` is what the claim may request instead.

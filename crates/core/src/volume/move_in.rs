@@ -258,7 +258,7 @@ fn bound_claim<'a>(volume: &Volume, claim: Option<&'a Claim>) -> Result<&'a Clai
     if claim.terminating {
         return Err(Refusal::ClaimTerminating(claim.name.clone()));
     }
-    if claim.has_finalizer() {
+    if claim.is_held() {
         return Err(Refusal::ClaimBusy(claim.name.clone()));
     }
     match &volume.phase {

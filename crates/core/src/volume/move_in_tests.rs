@@ -229,7 +229,7 @@ fn a_volume_moves_in_only_with_the_claim_that_is_bound_to_it() {
     assert_eq!(with(&|claim| claim["spec"]["volumeName"] = json!("pvc-other")), other);
     assert_eq!(with(&|claim| claim["status"]["phase"] = json!("Pending")), other);
     assert_eq!(
-        with(&|claim| claim["metadata"]["finalizers"] = json!([names::CLAIM_FINALIZER])),
+        with(&|claim| claim["metadata"]["annotations"][names::HELD] = claim["metadata"]["uid"].clone()),
         Err(Refusal::ClaimBusy(ObjectName::new("team", "data")))
     );
     assert_eq!(

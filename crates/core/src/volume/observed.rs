@@ -32,17 +32,6 @@ impl ClaimState {
     }
 }
 
-/// The knowledge about who created the Jobs of the provision runs with a volume's id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProvisionRuns {
-    /// The cache has no Job that somebody created again. The API was not asked.
-    Unconfirmed,
-    /// The API has no such Job either.
-    Own,
-    /// A Job is a copy of another cluster's, or a backup tool may have created it again.
-    CreatedAgain,
-}
-
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
@@ -52,12 +41,9 @@ pub struct Observed<'a> {
     pub claim_state: ClaimState,
     /// The volume is reserved by name for a claim that was bound to it before, as after a restore.
     pub claim_was_bound: bool,
-    /// The recipe in the volume's provenance, with the program of its class; or the reason why it cannot be read.
+    /// The recipe in the volume's provenance, with the program of its class; or the reason why it cannot be read. A volume
+    /// that was never adopted has none.
     pub recipe: Result<&'a Recipe, String>,
-    /// A Job of a provision run with the volume's id exists.
-    pub has_provision_job: bool,
-    /// The knowledge about the creators of the Jobs of provision runs with the volume's id.
-    pub provision_runs: ProvisionRuns,
     /// A pod of a provision run for the volume may still be running.
     pub has_running_provision_pods: bool,
     /// The nodes of all pods that may still be running, whatever their run.

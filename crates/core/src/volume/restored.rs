@@ -22,22 +22,6 @@ impl Volume {
         self.provenance.is_some() && !self.is_adopted()
     }
 
-    /// Checks whether a run of this orchestrator made the volume, though it was never adopted. Evidence is a known
-    /// provision run of its id, the placeholder of a run, or the PV controller's word that its claim released it.
-    pub fn was_made_by_our_run(&self, has_provision_job: bool) -> bool {
-        let reserved = self.claim_ref.as_ref();
-        let placeholder =
-            || reserved.is_some_and(|of| of.uid.is_none() && Some(of.name.name.as_str()) == self.volume_id());
-        let released = || self.phase.is_claim_gone() && self.claim_ref_uid().is_some();
-        self.provenance.is_none() && (has_provision_job || placeholder() || released())
-    }
-
-    /// Checks whether the storage of the volume may be deleted on the word of Jobs: the volume was never adopted, and its
-    /// policy is Delete. Then a Job that somebody created again is the evidence that the storage must stay.
-    pub fn needs_evidence(&self) -> bool {
-        self.provenance.is_none() && !self.is_adopted() && self.reclaim_policy == ReclaimPolicy::Delete
-    }
-
     /// Returns the claim for which a restored volume without a claimRef is reserved. This is the former claim, or else
     /// a claim that cannot exist, so that no other claim of the class gets the volume. `namespace` is the
     /// orchestrator's own.
@@ -81,7 +65,7 @@ pub(super) fn decide(o: &Observed<'_>) -> Option<Decision> {
 
 /// Checks whether an existing claim may be adopting the volume now: it is not bound yet, or still held.
 pub fn may_adopt(claim: &Claim) -> bool {
-    claim.has_finalizer() || !claim.is_bound()
+    claim.is_held() || !claim.is_bound()
 }
 
 /// Adds the event about a restored volume.

@@ -28,8 +28,6 @@ pub enum Step {
     RemoveClaimUid,
     /// Asks the API, not the cache, whether the claim is gone, and decides again.
     ConfirmClaimGone,
-    /// Asks the API, not the cache, whether somebody created the Job of a provision run again, and decides again.
-    ConfirmProvisionRuns,
     /// Asks the API, not the cache, whether a node exists, and decides again.
     ConfirmNode {
         /// The name of the node.
@@ -72,8 +70,7 @@ pub enum Step {
 pub enum StorageOutcome {
     /// The runs of the image deleted it.
     Deleted,
-    /// Nobody deleted it: an admin abandoned the volume, the node that stored it is gone, or the storage may be that of
-    /// another cluster or be kept by somebody.
+    /// Nobody deleted it: an admin abandoned the volume, or the node that stored it is gone.
     LeftBehind,
 }
 
@@ -138,10 +135,7 @@ pub enum Rule {
     Retained,
     /// Storage must be deleted, but the volume has no usable id, or a name that differs from its id. Emits an event.
     UnusableVolumeId,
-    /// The volume was never adopted, and somebody created the Job of a provision run with its id again: the Job is a
-    /// copy of another cluster's, or a backup tool may have restored it. Deletes the volume, but not its storage.
-    MadeByCopiedRun,
-    /// Storage must be deleted, but the volume was never adopted, and no known run made it. Emits an event.
+    /// Storage must be deleted, but the volume was never adopted, and no record of a run names its claim. Emits an event.
     OriginUnknown,
     /// Storage must be deleted, but the provenance of the volume cannot be read. Emits an event.
     ProvenanceUnreadable,
@@ -153,12 +147,6 @@ pub enum Rule {
     /// Storage must be deleted, and a rule about the delete run on the next node holds.
     #[strum(disabled)]
     Run(Target, RunRule),
-    /// A delete run is due, the volume was never adopted, and only the cache says that its provision runs are the
-    /// orchestrator's own. Asks the API.
-    ConfirmProvisionRuns,
-    /// A first delete run is due, the volume was never adopted, no Job of a provision run with its id exists, and the
-    /// volume is so old that a Job that somebody created again may have made it and be gone. Emits an event.
-    EvidenceExpired,
     /// A delete run is due, and the volume has no finalizer. Adds the finalizer.
     ProtectReleasedVolume,
     /// The next node is gone, `node-gone` says to delete from another node, and a claim uses the volume. Does nothing:

@@ -2,7 +2,6 @@
 
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
-use flex_provisioner::class_health::row::Row;
 use flex_provisioner::overview::Overview;
 use flex_provisioner::overview::collect::Scope;
 
@@ -13,6 +12,7 @@ use crate::cluster::Cluster;
 use crate::complete::candidates::classes;
 use crate::flags::indented;
 use crate::forward::StatusPort;
+use crate::left::is_gone;
 use crate::namespaces::UserNamespaces;
 use crate::out::{colours, width};
 
@@ -89,7 +89,8 @@ impl Form {
 fn names(overview: &Overview) -> String {
     let with_object = overview.classes.iter().filter(|class| class.has_object);
     let classes = with_object.map(|class| format!("storageclass.storage.k8s.io/{}", class.name));
-    let open = overview.open_claims().into_iter().map(|row| format!("persistentvolumeclaim/{}", row.claim));
+    let open = overview.open_claims().into_iter().filter(|row| !is_gone(&row.claim));
+    let open = open.map(|row| format!("persistentvolumeclaim/{}", row.claim));
     classes.chain(open).collect::<Vec<_>>().join("\n")
 }
 
@@ -113,7 +114,8 @@ impl StatusArgs {
 
     /// Leaves out the claims of other namespaces.
     pub(super) fn limit(&self, overview: &mut Overview) {
-        let namespace = |row: &Row| row.claim.split_once('/').map(|(namespace, _)| namespace.to_owned());
-        overview.claims.retain(|row| self.namespaces.has(&namespace(row).unwrap_or_default()));
+        let is_shown = |claim: &str| self.namespaces.has(claim.split_once('/').unwrap_or_default().0);
+        overview.claims.retain(|row| is_shown(&row.claim));
+        overview.kept.retain(|claim| is_shown(claim));
     }
 }

@@ -23,6 +23,7 @@ pub(super) fn document(shown: Shown<'_>) -> Value {
         "configs": overview.configs.iter().map(of_config).collect::<Vec<_>>(),
         "capacities": surroundings.capacities.as_ref().ok().map(|published| of_capacities(published)),
         "left": overview.left,
+        "kept": overview.kept,
         "policies": policies,
         "ignoredConfigs": surroundings.unseen_configs.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })

@@ -43,6 +43,7 @@ pub(super) fn text(shown: Shown<'_>, drawing: Drawing) -> String {
     sections.extend(pool_table(&shown.overview.classes, drawing));
     sections.extend(verdicts(shown));
     sections.extend(open_claims(shown.overview, drawing));
+    sections.extend(kept(&shown.overview.kept));
     sections.extend(failed_expansions(volumes, drawing));
     sections.extend(failed_modifications(volumes, drawing));
     sections.extend(failed_deletions(volumes, drawing));
@@ -174,7 +175,7 @@ pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<Strin
         };
         let next_try = next_try.map(|seconds| if seconds == 0 { "now".to_owned() } else { age(seconds) });
         table.row([
-            claim.as_str().into(),
+            crate::left::shown(claim).into(),
             class.as_str().into(),
             Cell::toned(state.as_str(), tone),
             attempt.to_string().into(),
@@ -189,6 +190,18 @@ pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<Strin
         more += &format!("For whom a claim waits: {} trace CLAIM\n", name());
     }
     (!table.is_empty()).then(|| table.fitted(drawing.coloured, drawing.width) + &more)
+}
+
+/// Says of which deleted claims storage may be left, which their classes keep.
+fn kept(claims: &[String]) -> Option<String> {
+    const NAMED: usize = 3;
+    let more = claims.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let named: Vec<String> = claims.iter().take(NAMED).map(|claim| one(claim)).collect();
+    let named = named.join(", ");
+    (!claims.is_empty()).then(|| {
+        format!("Storage of deleted claims may be left, which their classes keep: {named}{more}\n  Where to look: {} doctor\n", name())
+    })
 }
 
 fn failed_expansions(volumes: &[VolumeRow], drawing: Drawing) -> Option<String> {

@@ -48,7 +48,7 @@ fn stamped(uid: &str, batch: &str, recipe: &Recipe) -> Claim {
         volume_generation: 0,
         batch: Some(batch.into()),
     };
-    Claim { stamp: Some(stamp), ..claim(uid) }
+    Claim { stamp: Some(stamp), held: true, ..claim(uid) }
 }
 
 fn job_name(uid: &str) -> String {
@@ -62,7 +62,7 @@ fn entry(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
     let identity = timed().1.facts.identity;
     let attempt = flex_core::claim::request::Attempt { number: 1, ..Default::default() };
     let request = flex_core::claim::request::request(Operation::Provision, &claim, recipe, &identity, "", attempt);
-    BatchEntry { member, request, target: RunTarget::default(), recipe: recipe.clone() }
+    BatchEntry { member, request, target: RunTarget::default(), recipe: recipe.clone(), claim: None }
 }
 
 /// Decides the next step of a batch, and closes it, as the reconciler does.
@@ -173,9 +173,9 @@ fn claims_that_failed_share_a_batch_of_their_own_which_delays_no_first_attempt()
         let mut again = stamped(uid, &batch, &recipe);
         again.stamp.as_mut().unwrap().attempt = 2;
         assert!(!index.has_missed_batch(&again, &recipe));
-        let BatchEntry { member, request, target, recipe } = entry(uid, &recipe);
+        let BatchEntry { member, request, target, recipe, claim } = entry(uid, &recipe);
         let member = Member { attempt: 2, ..member };
-        assert!(index.add_entry(&batch, BatchEntry { member, request, target, recipe }));
+        assert!(index.add_entry(&batch, BatchEntry { member, request, target, recipe, claim }));
     }
     hands.pass(WINDOW);
     let (step, entries, _) = collected(&mut index, &batch);

@@ -1,11 +1,16 @@
 //! Backup tools: a claim and its volume are lost while the storage stays, and both are restored as they were saved.
 
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use flex_contract::names;
+use flex_core::model::record::is_record;
 use flex_core::model::volume::adoption_mark;
 use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
 use super::{Actors, OTHERS};
+use crate::records;
 use crate::rng::Rng;
 use crate::store::{Kind, Store, annotation, finalizers, is_deleting, label, text, uid};
 use crate::trace::{count, line};
@@ -41,7 +46,9 @@ impl Actors {
     /// on both.
     pub(super) fn lose(&mut self, store: &mut Store, world: &World, rng: &mut Rng) {
         let quiet = |object: &Value| {
-            !is_deleting(object) && finalizers(object).all(|f| f != OTHERS && f != names::CLAIM_FINALIZER)
+            // Without its claim and its volume, a record would have their storage deleted.
+            let is_recorded = records::needed_by(store, uid(object)).is_some();
+            !is_deleting(object) && !records::is_held(object) && !is_recorded && finalizers(object).all(|f| f != OTHERS)
         };
         let whole = |claim: &Value| {
             let volume = store.get(Kind::Volume, &ObjectName::new("", text(claim, "/spec/volumeName")))?;
@@ -83,6 +90,37 @@ impl Actors {
         store.remove(Kind::Claim, &name);
         store.remove(Kind::Volume, &crate::store::name_of(&volume));
         self.lost.push(Lost { claim: new_claim, volume: new_volume, storage_key: location, order: rng.below(3) });
+    }
+
+    /// Restores a record of a run from a backup, with all its annotations: under its own name if that is free, or else
+    /// under another. Most people do so after they have lost the claims.
+    pub(super) fn copy_record(store: &mut Store, rng: &mut Rng) {
+        let mut last: BTreeMap<&str, &Rc<Value>> = BTreeMap::new();
+        for change in store.log(Kind::Revision).iter().filter(|change| is_record(&change.name.name)) {
+            if records::is_armed(&change.object) {
+                last.insert(uid(&change.object), &change.object);
+            }
+        }
+        let mut saved_records: Vec<Rc<Value>> = last.into_values().cloned().collect();
+        let is_lost = |record: &Value| records::claims(record).all(|of| records::claim(store, uid(of)).is_none());
+        if rng.permille(700) && saved_records.iter().any(|record| is_lost(record)) {
+            saved_records.retain(|record| is_lost(record));
+        }
+        if saved_records.is_empty() {
+            return;
+        }
+        let record = rng.pick(&saved_records).clone();
+        let name = crate::store::name_of(&record);
+        let mut copy = saved(&record);
+        copy["status"] = Value::Null;
+        if store.get(Kind::Revision, &name).is_some() {
+            copy["metadata"]["name"] = json!(format!("{}-{}", name.name, store.new_uid("copy")));
+        }
+        copy["metadata"].as_object_mut().map(|metadata| metadata.remove("deletionTimestamp"));
+        if let Some(created) = store.create(Kind::Revision, copy) {
+            line(|| format!("backup: restores record {} as {}", name.name, crate::store::name_of(&created).name));
+            count("records copied");
+        }
     }
 
     /// Restores lost objects, once Kubernetes' own controllers know of the loss: the claim before its volume, after it,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Actors, NODES, node};
 use crate::SYSTEM;
 use crate::profile::Profile;
+use crate::records;
 use crate::rng::Rng;
 use crate::store::{Kind, Store, annotation, is_deleting, text, uid};
 use crate::trace::{count, line};
@@ -64,6 +65,7 @@ impl Actors {
                 });
             }
         }
+        self.abandon_records(store, world);
         for (name, volume) in Actors::volumes(store) {
             // A restored volume was vouched for. To delete it before its claim has it would leave it to the admin.
             let is_restored = world.restored.contains_key(uid(&volume));
@@ -71,6 +73,29 @@ impl Actors {
                 line(|| format!("admin: deletes volume {}, which was refused", name.name));
                 store.delete(Kind::Volume, &name);
             }
+        }
+    }
+
+    /// Abandons the records whose claims are gone and wait for nodes that do not come back.
+    fn abandon_records(&self, store: &mut Store, world: &World) {
+        let is_hopeless = |claim: &Value| {
+            let nodes: Vec<&str> = annotation(claim, names::NODES).split(',').filter(|node| !node.is_empty()).collect();
+            let lost = !nodes.is_empty() && nodes.iter().all(|node| world.lost.contains(*node));
+            lost && self.waits_for_nodes(store, claim)
+        };
+        let is_gone = |recorded: &Value| records::claim(store, uid(recorded)).is_none();
+        let waits = |record: &Value| {
+            let mut all = records::unsettled(record).peekable();
+            all.peek().is_some() && all.all(|of| is_gone(of) && is_hopeless(&records::stand_in(record, of)))
+        };
+        let new = records::all(store).filter(|(_, record)| annotation(record, names::ABANDON).is_empty());
+        let waiting: Vec<ObjectName> = new.filter(|(_, record)| waits(record)).map(|(name, _)| name.clone()).collect();
+        for name in waiting {
+            line(|| format!("admin: abandons record {}", name.name));
+            count("objects on lost nodes abandoned");
+            store.update(Kind::Revision, &name, |record| {
+                record["metadata"]["annotations"][names::ABANDON] = json!(names::ABANDON_YES);
+            });
         }
     }
 

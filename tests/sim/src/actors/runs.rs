@@ -13,7 +13,7 @@ use crate::store::{Kind, Store, annotation, label, name_of, text, uid};
 use crate::trace::{count, line};
 use crate::world::{World, has_start_gate};
 
-/// The age up to which a Job is copied, in seconds. An older copy counts as restored from a backup, and the
+/// The age up to which a Job is copied, in seconds. An older copy of a snapshot run counts as restored from a backup, and the
 /// orchestrator keeps what may be stored for it.
 const FRESH: i64 = 300;
 

@@ -31,7 +31,8 @@ pub fn members(job: &Value) -> Vec<Member> {
     }
 }
 
-fn provisions(job: &Value) -> bool {
+/// Returns whether a Job of the orchestrator makes volumes.
+pub(super) fn provisions(job: &Value) -> bool {
     label(job, names::LABEL_OPERATION) == "provision" && label(job, names::LABEL_INSTANCE) == crate::INSTANCE
 }
 

@@ -1,4 +1,5 @@
-//! The opening of pods: a pod starts only by the word of the process that has created its Job.
+//! The opening of pods: a pod starts only by the word of the process that has created its Job, and under a record of the
+//! claims for which it makes volumes.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +7,8 @@ use flex_contract::names;
 use flex_core::model::claim::{MAX_VOLUME_GENERATIONS, volume_ids};
 use serde_json::Value;
 
-use super::{Guarantee, Violation};
+use super::{Guarantee, Violation, batches};
+use crate::records;
 use crate::store::{Change, Kind, Store, annotation, document, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
 use crate::world::{has_start_gate, owner_uid};
@@ -24,9 +26,30 @@ pub fn request(store: &Store, answered: &Answered, from: usize, request: &Reques
     if !answered.contains(&(from, job.to_owned())) {
         return wrong(format!("{from} opens pod {name}, and has no answer to the creation of Job {job}"));
     }
+    if let Some(member) = unrecorded(store, pod) {
+        return wrong(format!("pod {name} is opened, and no armed record names the claim of volume {member}"));
+    }
     let mut others = store.opened.iter().filter(|(other, of)| of.as_str() == job && other.as_str() != id);
     let (other, _) = others.find(|(other, _)| !has_ended(store, other))?;
     wrong(format!("pod {name} is opened, and pod {other} of its Job was opened and has not ended"))
+}
+
+/// Returns a volume that the run of a pod would make, and for whose claim no armed record stands. A terminating pod
+/// without a node never runs.
+fn unrecorded(store: &Store, pod: &Value) -> Option<String> {
+    let job = store.log(Kind::Job).iter().rev().find(|change| uid(&change.object) == owner_uid(pod))?;
+    if is_deleting(pod) || !batches::provisions(&job.object) {
+        return None;
+    }
+    let recorded: Vec<&str> = records::all(store)
+        .filter(|(_, record)| records::is_armed(record))
+        .flat_map(|(_, r)| records::claims(r))
+        .map(uid)
+        .collect();
+    let ids = recorded.into_iter().flat_map(|claim| volume_ids(claim, MAX_VOLUME_GENERATIONS));
+    let ids: BTreeSet<String> = ids.collect();
+    let is_recorded = |id: &str| ids.contains(id);
+    batches::members(&job.object).into_iter().map(|member| member.id).find(|id| !is_recorded(id))
 }
 
 /// Checks a record that an image did not end in time, before it is written. A pod of that attempt was opened.
@@ -34,6 +57,10 @@ pub fn failure(store: &Store, request: &Request) -> Option<Violation> {
     let Request { verb: Verb::Patch, kind: Kind::Claim, name, body, .. } = request else { return None };
     let failure = document(body, names::FAILURE);
     let (claim, said) = (uid(store.get(Kind::Claim, name)?), text(&failure, "/message"));
+    // Another claim has the name now, and the API server refuses the patch.
+    if text(body, "/metadata/uid") != claim {
+        return None;
+    }
     // A claim whose volume was taken has other ids afterwards.
     let ids: Vec<String> = volume_ids(claim, MAX_VOLUME_GENERATIONS).collect();
     let is_of_attempt = |job: &Value| {

@@ -7,6 +7,7 @@ use flex_contract::quantity;
 use flex_core::object::ObjectName;
 use serde_json::Value;
 
+use super::records::any_held;
 use super::{Guarantee, is_bound, is_protected};
 use crate::store::{self, Kind, Store, annotation, document, has_finalizer, is_deleting, text, uid};
 use crate::world::{StorageKey, World};
@@ -16,7 +17,7 @@ fn is_ready(object: &Value) -> bool {
 }
 
 /// Returns the id of the stored snapshot of a content.
-pub(super) fn id(content: &Value) -> &str {
+fn id(content: &Value) -> &str {
     let names = |at| Some(text(content, at)).filter(|id| !id.is_empty());
     let of_name = || text(content, "/metadata/name").strip_prefix(names::CONTENT_PREFIX);
     let id = names("/spec/source/snapshotHandle").or_else(|| names("/spec/volumeSnapshotRef/uid"));
@@ -108,11 +109,9 @@ pub fn waits(store: &Store, name: &ObjectName, claim: &Value) -> bool {
     larger || other || elsewhere || is_lost(store, text(&made_by, "/node"))
 }
 
-/// Returns whether a claim that protects a content is still in progress.
+/// Returns whether a claim that protects a content is still in progress, or what is left of it.
 fn is_read(store: &Store, content: &Value) -> bool {
-    store
-        .all(Kind::Claim)
-        .any(|(_, claim)| is_protected(content, claim) && has_finalizer(claim, names::CLAIM_FINALIZER))
+    any_held(store, |claim| is_protected(content, claim))
 }
 
 /// Returns whether a snapshot can be made, or is being made.
@@ -157,8 +156,7 @@ pub fn check_end(store: &Store, world: &World, waived: &BTreeSet<StorageKey>) ->
         let first = is_deleting(content) && snapshot.is_some_and(|snapshot| !is_deleting(snapshot));
         let kept = store::finalizers(content).filter(|_| !first);
         for claim in kept.filter_map(|of| of.strip_prefix(names::CLONE_FINALIZER)) {
-            let there = |of: &Value| uid(of) == claim && has_finalizer(of, names::CLAIM_FINALIZER);
-            if !store.all(Kind::Claim).any(|(_, of)| there(of)) {
+            if !any_held(store, |of| uid(of) == claim) {
                 let what =
                     format!("content {} is protected for claim {claim}, which does not need it any more", name.name);
                 wrong.push((Guarantee::Stuck, what));

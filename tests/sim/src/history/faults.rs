@@ -32,6 +32,8 @@ impl History {
             self.metrics.clone(),
             &snapshot_classes(&self.profile),
         );
+        self.profile.left.into_iter().for_each(|most| replica.set_most_left(most));
+        crate::check::records::note_missed(&self.store, &mut self.world, 0);
         replica.list_all(&self.store);
         self.replicas.push(replica);
     }

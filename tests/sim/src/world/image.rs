@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use flex_contract::batch::{self, MemberFailure, MemberVariables};
+use flex_contract::exit;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
@@ -18,6 +19,9 @@ use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::store::{Kind, Store, annotation, is_deleting, label, text, uid};
 use crate::trace::{count, line};
+
+/// The steps in which a slow run reads its source, for one of another run.
+const SLOW_READS: usize = 10;
 
 /// The next act of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,6 +200,7 @@ impl World {
         }
         let bad = rng.permille(profile.bad_image);
         let code = *rng.pick(&[1, 64, 69, 75, 78]);
+        let code = if profile.no_room { exit::UNAVAILABLE } else { code };
         let acts = match (request.operation, bad) {
             (Operation::Delete, false) => vec![Act::Remove, Act::Exit(0)],
             (Operation::Delete, true) => match rng.below(3) {
@@ -239,6 +244,8 @@ impl World {
         let reads = copies.then_some([Act::Read, Act::Read]).into_iter().flatten();
         let acts = if annotation(job, "idle").is_empty() { reads.chain(acts).collect() } else { vec![Act::Exit(0)] };
         let acts = if self.is_down { vec![Act::Exit(75)] } else { acts };
+        let times = |act: &Act| if profile.slow_reads && *act == Act::Read { SLOW_READS } else { 1 };
+        let acts: Vec<Act> = acts.into_iter().flat_map(|act| vec![act.clone(); times(&act)]).collect();
         if bad {
             count("bad runs");
         }

@@ -12,7 +12,7 @@ use super::adoption::{
 };
 use super::data_source::{leave_to_populator, protect_data_source, wait_for_data_source, wait_for_source_kind};
 use super::failed::{failed, record_failure, stuck};
-use super::next_attempt::{confirm_then, end_older_runs, refused, restamp, wait_to_start};
+use super::next_attempt::{confirm_then, end_older_runs, record_again, refused, restamp, wait_to_start};
 use super::observed::{Candidate, ClassCertainty, Observed, ServedClass};
 use super::placement::{ignored_node_message, is_on_wrong_node, nodes_from, reschedule_from_unfit};
 use super::pooled::{assigned, bind_assigned, complete_pool_request};
@@ -35,9 +35,9 @@ use crate::run::state::{Cause, RunState};
 pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     let ServedClass::Ours(class) = o.class else {
-        return if claim.has_finalizer() { not_served(o) } else { Rule::NotOurs.nothing() };
+        return if claim.is_held() { not_served(o) } else { Rule::NotOurs.nothing() };
     };
-    if claim.volume_name.is_some() && !claim.has_finalizer() {
+    if claim.volume_name.is_some() && !claim.is_held() {
         return Rule::VolumeNamedByUser.nothing();
     }
     match claim.own_stamp() {
@@ -57,7 +57,7 @@ fn not_served(o: &Observed<'_>) -> Decision {
     };
     match o.claim.own_stamp() {
         None => waits(),
-        Some(_) => found(o).unwrap_or_else(|| match o.runs.state {
+        Some(_) => found(o).or_else(|| record_again(o)).unwrap_or_else(|| match o.runs.state {
             RunState::MayBeRunning => wait_for_run(o, run(RunRule::RunInProgress)),
             RunState::Succeeded if o.is_volume_unsure() => Rule::ConfirmNoVolumeMade.step(Step::ConfirmNoVolume),
             _ => waits(),
@@ -67,6 +67,9 @@ fn not_served(o: &Observed<'_>) -> Decision {
 
 /// The time until the next look for a StorageClass that may follow its config, in seconds.
 const CLASS_OBJECT_LOOK: i64 = 1;
+
+/// The time until the next look at an earlier claim of the same name, in seconds.
+const NAMESAKE_LOOK: i64 = 30;
 
 /// Decides about a claim without a stamp.
 fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
@@ -105,27 +108,28 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(reselect) = reschedule_from_unfit(o, class) {
         return reselect;
     }
-    // A volume of the claim shows that the claim's stamp has not been seen yet. The write of another stamp then conflicts.
+    // A volume of the claim shows that the claim's stamp has not been seen yet. The write of another stamp then conflicts. A record
+    // shows that somebody has removed the stamp: what its attempts have made would be forgotten.
     let names_it = |candidate: &Candidate<'_>| candidate.volume.claim_ref_uid() == Some(&claim.uid);
-    if let Some(volume) = o.pool.volume.filter(|_| !o.volumes.all.iter().any(names_it)) {
+    let has_attempts = || o.runs.recorded.last > 0 || o.volumes.all.iter().any(names_it);
+    if let Some(volume) = o.pool.volume.filter(|_| !has_attempts()) {
         return Rule::AssignPooledVolume.step(Step::AssignPooledVolume { volume: volume.to_owned() });
     }
-    if let Some(why) = o.preconditions.quota_refusal {
-        let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
-        return if o.preconditions.has_pending_charge {
-            wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER))
-        } else {
-            wait
-        };
+    if let Some(wait) = wait_for_others(o, now) {
+        return wait;
     }
-    let nodes = match nodes_from(o, class, recipe) {
+    let mut nodes = match nodes_from(o, class, recipe) {
         Ok(nodes) => nodes,
         Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING_FOR_PROVISIONER, why),
     };
     if let Some(wait) = wait_to_start(o, &nodes, now) {
         return wait;
     }
-    let stamp = Step::Stamp { attempt: 1, nodes, volume_generation: 0 };
+    // Somebody may have removed the stamp of earlier attempts. Their numbers are not used again.
+    let recorded = o.runs.recorded;
+    let earlier: Vec<String> = recorded.nodes.iter().filter(|node| !nodes.contains(node)).cloned().collect();
+    nodes.splice(0..0, earlier);
+    let stamp = Step::Stamp { attempt: recorded.last.saturating_add(1), nodes, volume_generation: 0 };
     if claim.stamp.is_some() {
         return Rule::ReplaceStaleStamp.step(stamp).with_warning(reason::STALE_STAMP_REPLACED, "the claim had the stamp of another claim, as a copy or a restored backup has; the provisioner has replaced it");
     }
@@ -140,6 +144,24 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         Some(message) => decision.with_warning(reason::RESCHEDULING, message),
         None => decision,
     }
+}
+
+/// Waits for quota, and for the deletion of what attempts for other claims have left.
+fn wait_for_others(o: &Observed<'_>, now: i64) -> Option<Decision> {
+    if let Some(why) = o.preconditions.quota_refusal {
+        let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
+        return Some(match o.preconditions.has_pending_charge {
+            true => wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER)),
+            false => wait,
+        });
+    }
+    if o.preconditions.has_namesake {
+        let message =
+            "what the attempts for an earlier claim of this name left is being deleted; then the first attempt begins";
+        let wait = Rule::NamesakeNotUndone.nothing().requeue_at(now + NAMESAKE_LOOK);
+        return Some(wait.with_event(reason::WAITING_FOR_PROVISIONER, message.to_owned()));
+    }
+    o.preconditions.left_refusal.map(|why| Rule::TooMuchLeft.warn(reason::LIMIT_REACHED, why))
 }
 
 /// Decides about a volume that exists, however the run ended.
@@ -217,7 +239,7 @@ fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
 fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let claim = o.claim;
     let attempt = o.attempt();
-    if let Some(decision) = found(o) {
+    if let Some(decision) = found(o).or_else(|| record_again(o)) {
         return decision;
     }
     if let Some(theirs) = transferred(o) {
@@ -238,8 +260,8 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             now,
         );
     }
-    if !claim.has_finalizer() {
-        return end_older_runs(o, now).unwrap_or_else(|| confirm_then(o, restamp(o, class, Rule::FinalizerLost, now)));
+    if !claim.is_held() {
+        return end_older_runs(o, now).unwrap_or_else(|| confirm_then(o, restamp(o, class, Rule::HoldLost, now)));
     }
     match &o.runs.state {
         RunState::NotCached if o.runs.recipe.is_none() => {

@@ -19,9 +19,9 @@ impl World {
             .0
     }
 
-    /// Removes the finalizer from the claim, and what the orchestrator keeps there until then.
+    /// Ends the hold of the claim, and removes what the orchestrator keeps there until then.
     fn unhold(&mut self) {
-        self.claim.finalizers.retain(|finalizer| finalizer != names::CLAIM_FINALIZER);
+        self.claim.held = false;
         self.claim.nodes_with_storage.clear();
         self.claim.last_failure = None;
     }
@@ -46,9 +46,7 @@ impl World {
         });
         self.missed_batch = false;
         self.claim.nodes_with_storage = nodes;
-        if !self.claim.has_finalizer() {
-            self.claim.finalizers.push(names::CLAIM_FINALIZER.into());
-        }
+        self.claim.held = true;
         self.stamped_recipe = Some((*recipe).clone());
         self.fresh = true;
         self.run = RunState::NotCached;
@@ -106,7 +104,8 @@ impl World {
                 let stamp = Stamp { claim_uid: UID.into(), ts: "t".into(), attempt: 1, ..Stamp::default() };
                 self.claim.stamp = Some(stamp);
             }
-            Step::CompletePoolRequest => return false,
+            Step::CompletePoolRequest | Step::Keep => return false,
+            Step::Record => self.recorded.is_missing = false,
             Step::Refresh => self.fresh = true,
             Step::ProtectSource => {
                 let claim = self.data_source.as_mut().and_then(|source| source.claim.as_mut()).expect("it is there");
@@ -152,7 +151,7 @@ impl World {
                 }
                 self.claim.nodes_with_storage = nodes_left;
             }
-            Step::RemoveFinalizer => {
+            Step::EndHold => {
                 self.unhold();
                 return !self.claim.terminating;
             }

@@ -1,6 +1,5 @@
 //! Decisions about the delete runs for storage that attempts of a claim left.
 
-use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
@@ -37,7 +36,12 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
         node: node.map(|name| NodeOfRun { name, state: o.nodes.states.state(name), gone }),
     };
     let is_outdated = o.deletion.job.is_some_and(|job| job.recipe_version != recipe.version());
-    let runs = [SeenRun { is_outdated, ..SeenRun::of_deletion(o.deletion.job, &o.deletion.state) }];
+    let run = SeenRun { is_outdated, ..SeenRun::of_deletion(o.deletion.job, &o.deletion.state) };
+    // It has undone what another record of the claim names.
+    if let Some(job) = run.job.filter(|job| claim.is_stand_in() && is_outdated && run.is_over && !job.terminating) {
+        return Rule::Run(Target::Leftover, RunRule::RunOutdated).step(Step::RemoveJob { job: job.name.clone() });
+    }
+    let runs = [run];
     let unreachable = o.nodes.states.first_not_reachable(o.nodes.with_pods).map(String::as_str);
     let Outcome { rule, what, requeue_at } = decide_next(&next, &Seen::of(&runs, unreachable), now);
     let rule = Rule::Run(Target::Leftover, rule);
@@ -103,9 +107,8 @@ fn node_gone(claim: &Claim, rule: Rule, node: &str, policy: NodeGone) -> Decisio
         return rule.step(Step::MarkNodeClean { nodes_left }).with_warning(reason::STORAGE_ABANDONED, message);
     }
     let message = format!(
-        "an attempt may have left something on node {node}, which is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the claim with {}={}",
-        names::ABANDON,
-        names::ABANDON_YES
+        "an attempt may have left something on node {node}, which is gone; the provisioner deletes it when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or {}",
+        claim.how_to_abandon()
     );
     rule.warn(reason::VOLUME_FAILED_DELETE, message)
 }

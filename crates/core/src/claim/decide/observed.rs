@@ -93,6 +93,19 @@ pub struct Runs<'a> {
     pub removed: Option<RemovedJob>,
     /// The batch of the stamped attempt has begun without the claim, or cannot begin.
     pub missed_batch: bool,
+    /// What records say of all attempts for the claim, also of those before somebody has removed its stamp.
+    pub recorded: &'a RecordedAttempts,
+}
+
+/// The attempts for a claim that its records name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RecordedAttempts {
+    /// An attempt for the held claim may have run, but the cache has no record that the claim needs.
+    pub is_missing: bool,
+    /// The highest number; 0 without records.
+    pub last: u32,
+    /// The nodes where they may have left storage.
+    pub nodes: Vec<String>,
 }
 
 impl Runs<'_> {
@@ -170,6 +183,10 @@ pub struct Preconditions<'a> {
     pub quota_refusal: Option<&'a str>,
     /// A stamp whose write may have failed has reserved quota for the claim, and other claims wait for that quota.
     pub has_pending_charge: bool,
+    /// What the attempts for an earlier claim of this name left is being deleted.
+    pub has_namesake: bool,
+    /// The reason why no first attempt may begin, because too much is left of claims of this namespace and class that are gone.
+    pub left_refusal: Option<&'a str>,
     /// The reason why the claim cannot have the attributes that it requests.
     pub attributes_error: Option<&'a str>,
 }

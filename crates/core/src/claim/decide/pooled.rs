@@ -53,7 +53,7 @@ pub(super) fn complete_pool_request(o: &Observed<'_>) -> Option<Decision> {
         && volume.volume_id_annotation.as_ref() == Some(&o.claim.volume_id())
         && is_claimed_by_other(o, volume);
     let done = || match o.claim.terminating {
-        true => Rule::PoolRequestTerminating.step(Step::RemoveFinalizer),
+        true => Rule::PoolRequestTerminating.step(Step::EndHold),
         false => Rule::CompletePoolRequest.step(Step::CompletePoolRequest),
     };
     if is_assigned {

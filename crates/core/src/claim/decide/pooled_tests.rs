@@ -61,7 +61,7 @@ fn a_claim_that_the_pv_controller_bound_to_a_pooled_volume_gets_a_stamp() {
     world.claim.terminating = true;
     world.rests(Rule::Settled);
     let mut stamped = bound(with_volume(stamped(1), adopted_volume(), &[]), &names::pv_name(UID));
-    stamped.claim.finalizers.clear();
+    stamped.claim.held = false;
     stamped.rests(Rule::Settled);
     bound(new(), "static").rests(Rule::Settled);
 }
@@ -79,7 +79,7 @@ fn the_volume_of_a_pool_request_is_adopted_and_the_request_is_completed() {
     (world.jobs, world.has_running_pods) = (vec![job(1)], true);
     assert_eq!(world.step(Rule::CompletePoolRequest), Step::CompletePoolRequest, "the volume is on its own");
     world.claim.terminating = true;
-    assert_eq!(world.step(Rule::PoolRequestTerminating), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::PoolRequestTerminating), Step::EndHold);
     let by_controller = bound(request(with_volume(stamped(1), ready_volume(), &[])), &names::pv_name(UID));
     assert_eq!(by_controller.step(Rule::CompletePoolRequest), Step::CompletePoolRequest);
 }
@@ -93,7 +93,7 @@ fn a_pool_request_is_completed_when_a_claim_has_its_volume() {
         let mut world = request(with_volume(stamped(1), given, &["claimRef"]));
         assert_eq!(world.step(Rule::CompletePoolRequest), Step::CompletePoolRequest);
         world.claim.terminating = true;
-        assert_eq!(world.step(Rule::PoolRequestTerminating), Step::RemoveFinalizer);
+        assert_eq!(world.step(Rule::PoolRequestTerminating), Step::EndHold);
     }
 }
 

@@ -51,7 +51,7 @@ impl World {
     fn is_awaited(&self) -> Option<&'static str> {
         let claim = &self.claim;
         let delayed = self.class.binding == BindingMode::WaitForFirstConsumer;
-        let used = claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
+        let used = !claim.finalizers.is_empty();
         let chosen = |volume: &Volume| !volume.terminating || claim.volume_name.is_some();
         let right = |(volume, mismatches): &(Volume, Vec<String>)| {
             mismatches.is_empty() && self.is_safe(volume) && volume.is_adopted() && chosen(volume)
@@ -59,7 +59,7 @@ impl World {
         if !self.is_to_be_undone() && self.volumes.iter().any(right) || self.observed(|o| assigned(o).is_some()) {
             return Some("the PV controller binds it");
         }
-        if !claim.has_finalizer() {
+        if !claim.is_held() {
             let owes_nothing = self.foreign || claim.is_bound() || claim.terminating || claim.volume_name.is_some();
             return match () {
                 () if owes_nothing => Some("nothing is owed"),
@@ -111,15 +111,14 @@ fn check(world: &World, decision: &Decision) {
             assert!(!world.observed(|o| assigned(o).is_some()), "it was given one");
         }
         Step::BackfillStamp { volume } => {
-            assert!(
-                world.is_bound_to(volume)
-                    && !claim.has_finalizer()
-                    && !claim.terminating
-                    && claim.own_stamp().is_none()
-            );
+            assert!(world.is_bound_to(volume) && !claim.is_held() && !claim.terminating && claim.own_stamp().is_none());
         }
         Step::CompletePoolRequest => assert!(world.is_pool_request && !claim.terminating),
         Step::Refresh => assert!(!world.fresh),
+        Step::Record => {
+            assert!(world.fresh && claim.is_held() && claim.own_stamp().is_some() && !claim.abandoned);
+            assert!(world.no_volume || !world.volumes.is_empty(), "somebody may have the volume");
+        }
         Step::ProtectSource => check_protection(world),
         Step::UnprotectSource { copies } => {
             let done =
@@ -137,7 +136,7 @@ fn check(world: &World, decision: &Decision) {
         }
         Step::TransferToOtherClaim { volume, .. } => {
             let (volume, _) = world.volume(volume);
-            assert!(claim.has_finalizer() || !world.is_to_be_undone() && !claim.is_bound());
+            assert!(claim.is_held() || !world.is_to_be_undone() && !claim.is_bound());
             assert!(volume.claim_ref_uid().is_some_and(|uid| uid != UID), "nobody has it");
             assert!(volume.name == names::pv_name(UID) && !world.has_transferred());
         }
@@ -163,7 +162,10 @@ fn check(world: &World, decision: &Decision) {
         Step::RemoveJob { job } => check_removed_job(world, job),
         Step::StartDelete { attempt, node, on_any_node } => check_delete(world, *attempt, node.as_ref(), *on_any_node),
         Step::MarkNodeClean { nodes_left } => check_clean(world, nodes_left),
-        Step::RemoveFinalizer => check_end(world),
+        Step::EndHold => check_end(world),
+        Step::Keep => {
+            assert!(world.no_volume && claim.is_stand_in() && !claim.abandoned, "somebody must look at it");
+        }
     }
 }
 
@@ -175,7 +177,7 @@ fn check_wait(world: &World, decision: &Decision) {
 
 fn check_protection(world: &World) {
     let claim = &world.claim;
-    assert!(claim.has_finalizer() && claim.own_stamp().is_some(), "nothing says for whom it is kept");
+    assert!(claim.is_held() && claim.own_stamp().is_some(), "nothing says for whom it is kept");
     let source = world.data_source.as_ref().and_then(|source| source.claim.as_ref()).expect("it is there");
     assert!(!source.terminating, "the API takes no finalizer any more");
 }
@@ -208,7 +210,7 @@ fn check_removed_job(world: &World, job: &ObjectName) {
     let all = world.jobs.iter().chain(&world.delete_job);
     let job = { all }.find(|candidate| candidate.name == *job).expect("a Job that was observed");
     assert!(!job.terminating);
-    assert!(job.is_over || claim.has_finalizer() || !world.is_to_be_undone() && !claim.is_bound());
+    assert!(job.is_over || claim.is_held() || !world.is_to_be_undone() && !claim.is_bound());
 }
 
 fn check_stamp(world: &World, attempt: u32, nodes: &[String], volume_generation: u32) {
@@ -229,7 +231,7 @@ fn check_stamp(world: &World, attempt: u32, nodes: &[String], volume_generation:
 
 fn check_start(world: &World) {
     let claim = &world.claim;
-    assert!(!world.foreign && !claim.terminating && !claim.is_bound() && claim.has_finalizer() && world.fresh);
+    assert!(!world.foreign && !claim.terminating && !claim.is_bound() && claim.is_held() && world.fresh);
     let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
     assert!(claim.own_stamp().is_some() && !world.is_alive());
     let tied = world.observed(|o| o.source.state.and_then(|source| source.required_node(recipe)).map(str::to_owned));
@@ -252,7 +254,7 @@ fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &
     let noted = nodes.is_empty() || claim.nodes_with_storage.iter().all(|node| nodes.contains(node));
     assert!(noted, "a node is forgotten");
     let (volume, mismatches) = world.volume(volume);
-    assert!(claim.has_finalizer() || !world.is_to_be_undone() && !claim.is_bound());
+    assert!(claim.is_held() || !world.is_to_be_undone() && !claim.is_bound());
     assert!(
         mismatches.is_empty() || volume.is_adopted() || world.is_to_be_undone() || claim.terminating,
         "a wrong volume is made the claim's"
@@ -280,28 +282,25 @@ fn check_binding(world: &World, volume: &str) {
 
 fn check_delete(world: &World, attempt: u32, node: Option<&String>, on_any_node: bool) {
     let claim = &world.claim;
-    let bound_to_ours = world.is_bound_to(&names::pv_name(UID));
     let policies = [world.class.recipe.as_deref().ok(), world.stamped_recipe.as_ref()];
     let may = policies.iter().flatten().any(|recipe| recipe.node_gone == NodeGone::RunElsewhere);
     let is_gone = || node.is_some_and(|node| world.node_states.state(node) == NodeState::NotFound);
     assert!(!on_any_node || may && is_gone());
-    assert!(claim.has_finalizer() && world.is_to_be_undone() && !world.is_alive() && world.jobs.is_empty());
+    assert!(claim.is_held() && world.is_to_be_undone() && !world.is_alive() && world.jobs.is_empty());
     assert!(attempt > 0 && world.delete_run == RunState::NotCached);
     assert!(match node {
         Some(node) => claim.nodes_with_storage.contains(node),
         None => claim.nodes_with_storage.is_empty(),
     });
     for (volume, _) in &world.volumes {
-        let ours = volume.name == names::pv_name(UID);
-        let last = bound_to_ours || volume.phase == VolumePhase::Bound;
-        assert!(!ours || last && volume.terminating && !volume.has_finalizer(), "its volume would be deleted");
+        assert!(volume.name != names::pv_name(UID), "its volume would be deleted");
         assert!(volume.claim_ref_uid().is_none_or(|uid| uid == UID), "theft");
     }
 }
 
 fn check_clean(world: &World, nodes: &[String]) {
     let claim = &world.claim;
-    assert!(claim.has_finalizer() && world.is_to_be_undone() && !world.is_alive());
+    assert!(claim.is_held() && world.is_to_be_undone() && !world.is_alive());
     assert!(
         nodes.len() < claim.nodes_with_storage.len().max(1)
             && nodes.iter().all(|node| claim.nodes_with_storage.contains(node))
@@ -313,7 +312,7 @@ fn check_clean(world: &World, nodes: &[String]) {
 
 fn check_end(world: &World) {
     let claim = &world.claim;
-    assert!(claim.has_finalizer());
+    assert!(claim.is_held());
     let safe = world.volumes.iter().any(|(volume, _)| {
         volume.name == names::pv_name(UID)
             && world.is_safe(volume)
@@ -341,6 +340,19 @@ proptest! {
         check(&world, &decision);
         let deletes = world.delete_job.iter().any(|job| !job.terminating);
         prop_assert!(decision.rule != Rule::Abandoned || !deletes, "a run deletes what must stay");
+    }
+
+    /// Runs, volumes and later attempts do not wait for it.
+    #[test]
+    fn what_is_left_of_claims_that_are_gone_delays_first_attempts_alone(world in worlds()) {
+        let decision = World { left_refusal: Some("much"), ..world.clone() }.decide(NOW);
+        let is_unstamped = world.claim.own_stamp().is_none();
+        if decision.rule == Rule::TooMuchLeft {
+            prop_assert!(is_unstamped && decision.step == Step::Nothing && decision.event.is_some());
+        } else {
+            prop_assert!(!is_unstamped || !matches!(decision.step, Step::Stamp { .. }), "a first attempt begins");
+            prop_assert_eq!(decision, world.decide(NOW));
+        }
     }
 
     /// Each write changes what the decision used, so that a reconcile ends in all worlds.

@@ -1,7 +1,8 @@
 //! The rules that decide about a claim.
 //!
-//! A claim is *held* if it has the orchestrator's finalizer. It is *stamped* if it has a stamp that was written for
-//! this very claim.
+//! A claim is *held* from its first stamp on, by an annotation with its own UID, until the orchestrator *ends the hold*: it
+//! removes the annotation, or settles the record of a claim that is gone. A claim is *stamped* if it has a stamp that was
+//! written for this very claim.
 
 use strum::{EnumIter, EnumMessage, IntoStaticStr};
 
@@ -22,7 +23,7 @@ pub enum Rule {
     /// The volume of a pool request is adopted, or already assigned to a claim, and the request is not terminating.
     /// Deletes the request.
     CompletePoolRequest,
-    /// The volume of a terminating pool request is adopted, or already assigned to a claim. Removes the finalizer.
+    /// The volume of a terminating pool request is adopted, or already assigned to a claim. Ends the hold.
     PoolRequestTerminating,
 
     // Claims that have a volume.
@@ -45,10 +46,10 @@ pub enum Rule {
     AdoptBoundVolume,
     /// The volume is adopted but for its mark, and the claim is bound or terminating. Writes the mark.
     MarkAdoptedVolume,
-    /// The claim is held and bound to a volume that is adopted. Removes the finalizer, and emits an event.
+    /// The claim is held and bound to a volume that is adopted. Ends the hold, and emits an event.
     BoundClaimHeld,
-    /// The claim is held and bound to a volume that cannot be adopted any more. Waits until the claim is terminating
-    /// and unused.
+    /// The claim is held and bound to a volume that cannot be adopted any more. Waits for the end of the claim, with which
+    /// the volume goes, too.
     BoundVolumeTerminating,
     /// The recipe of the attempt is not known any more: its volume cannot be adopted. Emits an event.
     AdoptionNeedsRecipe,
@@ -60,12 +61,12 @@ pub enum Rule {
     Settled,
 
     // Claims that are terminating or have another volume: the orchestrator undoes their attempts.
-    /// An admin has set the abandon annotation. Removes the finalizer, and emits an event.
+    /// An admin has set the abandon annotation. Ends the hold, and emits an event.
     Abandoned,
     /// No container of the attempt has run, and this is not recorded. Records it before the Job is deleted, because the
     /// proof vanishes with the Job.
     RecordNeverStarted,
-    /// The volume that another claim took already belongs to that claim. Removes the finalizer.
+    /// The volume that another claim took already belongs to that claim. Ends the hold.
     TransferDone,
     /// Another claim has taken the volume of this claim's runs. Adopts the volume for that claim, and emits an event.
     TransferToOtherClaim,
@@ -73,17 +74,22 @@ pub enum Rule {
     VolumeTerminating,
     /// A volume has the name of the terminating claim's volume, but was made for another claim. Emits an event.
     VolumeNameTaken,
-    /// The claim is terminating, and its Bound volume cannot be adopted any more, but its storage must stay. Removes
-    /// the finalizer.
+    /// The claim is terminating, and its Bound volume cannot be adopted any more, but its storage must stay. Ends the hold.
     VolumeRetained,
     /// The volume of a terminating claim is not adopted. Adopts it, so that the volume's own reconciler deletes it.
     AdoptLeftVolume,
-    /// The volume of a terminating claim is adopted. Removes the finalizer: the volume's own reconciler deletes it.
+    /// The volume of a terminating claim is adopted. Ends the hold: the volume's own reconciler deletes it.
     LeftVolumeAdopted,
     /// The claim is terminating, and it is not certain that it has no volume. Asks the API.
     ConfirmNoVolumeLeft,
-    /// The claim is terminating, and no container of any attempt has run. Removes the finalizer: nothing can be left.
+    /// The claim is terminating, and no container of any attempt has run. Ends the hold: nothing can be left.
     NothingLeftBehind,
+    /// The claim is gone and has no volume, and a watch has shown the end of a retained volume of it. Emits an event, and forgets
+    /// the claim.
+    LeftStorageRetained,
+    /// The claim is gone and has no volume, its class keeps storage, and no watch has shown that nobody had a volume. Emits an
+    /// event, and marks the record, which a finding names until an admin abandons it.
+    LeftStorageUnknown,
     /// An attempt may have left storage, and its recipe is not known any more. Emits an event.
     CleanupNeedsRecipe,
     /// A rule about a run that makes the volume, or deletes what attempts may have left.
@@ -132,6 +138,12 @@ pub enum Rule {
     AssignPooledVolume,
     /// The claim would exceed a quota. Emits an event, and waits for quota.
     QuotaReached,
+    /// Another claim of this name is gone, and what its attempts left is being deleted. Emits an event, and waits: a path may
+    /// come from the name.
+    NamesakeNotUndone,
+    /// Many claims of the same namespace and class are gone, and what their attempts may have left is not deleted yet. Emits an
+    /// event, and waits until there are fewer.
+    TooMuchLeft,
     /// No node takes a run for the claim. Emits an event.
     NoNodeForRun,
     /// The revision of the class's recipe is not stored yet. Waits for it.
@@ -141,6 +153,11 @@ pub enum Rule {
     ReplaceStaleStamp,
     /// The class can serve the claim, and there is a slot. Stamps the claim for its first attempt.
     FirstAttemptDue,
+
+    // Held claims without a record.
+    /// An attempt of the held claim may have run, no volume of it is known, and no record names it: somebody has deleted the
+    /// record. Reads the claim, and asks the API for a volume. Then records the attempt again.
+    RecordLost,
 
     // Volumes that exist, however the run ended.
     /// The claim's volume is Bound, but cannot be adopted any more. Writes its name on the claim, because Kubernetes
@@ -166,8 +183,8 @@ pub enum Rule {
     TooManyVolumesTaken,
 
     // The run of the stamped attempt.
-    /// The claim is stamped, but lost its finalizer. Stamps it for the next attempt.
-    FinalizerLost,
+    /// The claim is stamped, but somebody has removed the annotation by which it is held. Stamps it for the next attempt.
+    HoldLost,
     /// The recipe of the attempt is not known any more, and no Job of it exists. Records that the attempt failed.
     RecipeLost,
     /// The attempt has no Job, but the claim comes from the cache. Reads the claim.

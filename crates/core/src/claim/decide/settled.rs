@@ -1,4 +1,4 @@
-//! Decisions about claims that need nothing more, or only lose their finalizer.
+//! Decisions about claims that need nothing more but the end of their hold.
 
 use flex_contract::reason;
 
@@ -7,29 +7,27 @@ use super::observed::{Candidate, Observed};
 use super::pooled::{bound_to_pooled, complete_pool_request};
 use super::rule::{Decision, Rule};
 use super::step::Step;
-use super::undo::{undo, without_finalizer};
+use super::undo::undo;
 use super::waits::succeeded;
 use crate::rules::Rule as _;
 
-/// Decides about a claim that is bound, or terminating without the finalizer.
+/// Decides about a claim that is bound, or terminating and not held.
 pub(super) fn settled(o: &Observed<'_>, now: i64) -> Decision {
-    if o.claim.has_finalizer() {
-        return bound_with_finalizer(o, now);
+    if o.claim.is_held() {
+        return bound_and_held(o, now);
     }
-    // Somebody has removed the finalizer before the volume had its mark.
+    // Somebody has ended the hold before the volume had its mark.
     if let Some(unmarked) = o.volumes.all.iter().find(|candidate| candidate.lacks_mark) {
         return Rule::MarkAdoptedVolume.step(Step::MarkAdopted { volume: unmarked.volume.name.clone() });
     }
-    // The last run goes last: it shows that the runs before it are not those of a claim that never had a volume.
-    let ended = o.runs.jobs.iter().filter(|job| job.is_over && !job.terminating);
-    match ended.min_by_key(|job| job.run_labels.attempt) {
+    match o.runs.jobs.iter().find(|job| job.is_over && !job.terminating) {
         Some(job) => Rule::RemoveEndedJob.step(Step::RemoveJob { job: job.name.clone() }),
         None => bound_to_pooled(o).unwrap_or_else(|| Rule::Settled.nothing()),
     }
 }
 
-/// Decides about a bound claim that has the finalizer.
-fn bound_with_finalizer(o: &Observed<'_>, now: i64) -> Decision {
+/// Decides about a bound claim that is held.
+fn bound_and_held(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if let Some(done) = complete_pool_request(o) {
         return done;
@@ -48,10 +46,11 @@ fn bound_with_finalizer(o: &Observed<'_>, now: i64) -> Decision {
     }
     match adopt_unless_done(o, volume, Rule::AdoptBoundVolume) {
         // The PV controller bound the claim first.
-        None => succeeded(Rule::BoundClaimHeld, volume, Step::RemoveFinalizer),
+        None => succeeded(Rule::BoundClaimHeld, volume, Step::EndHold),
         Some(hindered) if hindered.step == Step::Nothing && claim.terminating && claim.abandoned => undo(o, now),
         Some(adopt) if adopt.step != Step::Nothing && cannot_add_finalizer(o, volume) => {
-            if claim.terminating && claim.abandoned { undo(o, now) } else { without_finalizer(o, volume, now) }
+            // The end of the claim arrives as an event.
+            if claim.terminating && claim.abandoned { undo(o, now) } else { Rule::BoundVolumeTerminating.nothing() }
         }
         Some(adopt) => adopt,
     }

@@ -117,10 +117,10 @@ fn a_volume_without_its_mark_is_bound_or_marked() {
     world.claim.bind_completed = true;
     assert_eq!(world.step(Rule::MarkAdoptedVolume), mark, "the PV controller was faster");
     let mut bare = world.clone();
-    bare.claim.finalizers.clear();
+    bare.claim.held = false;
     assert_eq!(bare.step(Rule::MarkAdoptedVolume), mark, "somebody removed the finalizer");
     world.lacks_mark = false;
-    assert_eq!(world.step(Rule::BoundClaimHeld), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::BoundClaimHeld), Step::EndHold);
 }
 
 #[test]
@@ -251,6 +251,41 @@ fn an_attempt_leaves_a_node_that_takes_no_runs() {
 }
 
 #[test]
+fn a_claim_waits_until_what_its_namesake_left_is_deleted() {
+    let waits = World { has_namesake: true, ..new() };
+    waits.waits(Rule::NamesakeNotUndone, "an earlier claim of this name");
+    assert_eq!(World { has_namesake: true, ..stamped(1) }.step(run(RunRule::RunDue)), Step::StartRun);
+}
+
+#[test]
+fn only_a_first_attempt_waits_until_less_is_left_of_claims_that_are_gone() {
+    let much = Some("too much is left");
+    let waits = World { left_refusal: much, has_slot: false, ..new() };
+    waits.waits(Rule::TooMuchLeft, "too much is left");
+    assert_eq!(waits.decide_by(Rule::TooMuchLeft, NOW).event.unwrap().reason, reason::LIMIT_REACHED);
+    assert_eq!(World { left_refusal: much, ..stamped(1) }.step(run(RunRule::RunDue)), Step::StartRun);
+    let pooled = World { left_refusal: much, pooled_volume: Some("ready"), ..new() };
+    assert_eq!(pooled.step(Rule::AssignPooledVolume), Step::AssignPooledVolume { volume: "ready".into() });
+}
+
+#[test]
+fn a_claim_waits_for_a_node_a_revision_and_a_slot() {
+    delayed(new(), None).rests(Rule::WaitForFirstConsumer);
+    World { has_revision: false, ..new() }.rests(Rule::RevisionNotStored);
+    let full = World { has_slot: false, ..new() };
+    assert_eq!(full.step(run(RunRule::NoFreeSlot)), Step::WaitForSlot { nodes: vec!["home".into()] });
+    assert_eq!(full.decide_by(run(RunRule::NoFreeSlot), NOW).requeue_at, Some(NOW + 30), "others before it may leave");
+    let elsewhere = World { has_slot: false, ..selected(new()) };
+    assert_eq!(
+        elsewhere.step(run(RunRule::NoFreeSlot)),
+        Step::WaitForSlot { nodes: vec!["a".into()] },
+        "its place is where it would run"
+    );
+    let nowhere = World { node_choice: NodeChoice::default(), ..full };
+    assert_eq!(nowhere.step(Rule::NoNodeForRun), Step::Nothing, "a place is of no use to it");
+}
+
+#[test]
 fn a_claim_with_an_uncertain_stamp_checks_the_quota_again() {
     let full = World { quota_refusal: Some("full"), ..new() };
     assert_eq!(full.decide_by(Rule::QuotaReached, NOW).requeue_at, None, "an event says when the quota allows it");
@@ -284,9 +319,9 @@ fn a_claim_that_missed_its_batch_gets_its_own_run() {
 }
 
 #[test]
-fn an_attempt_without_the_finalizer_begins_anew() {
+fn an_attempt_of_a_claim_that_is_not_held_begins_anew() {
     let mut world = World { jobs: vec![job(1)], run: RunState::MayBeRunning, ..stamped(1) };
-    world.claim.finalizers.clear();
+    world.claim.held = false;
     assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job(1).name });
     world.jobs[0].terminating = true;
     world.rests(run(RunRule::RunEnding));
@@ -294,7 +329,7 @@ fn an_attempt_without_the_finalizer_begins_anew() {
     assert_eq!(world.step(Rule::ConfirmNoVolumeBeforeAttempt), Step::ConfirmNoVolume);
     world.no_volume = true;
     assert_eq!(
-        world.step(Rule::FinalizerLost),
+        world.step(Rule::HoldLost),
         Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 0 }
     );
     world.class.recipe = Err("the config has errors".into());
@@ -380,7 +415,7 @@ fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
     let mut leaving = with_volume(terminating(), taken_volume(), &["claimRef"]);
     assert!(matches!(leaving.step(Rule::TransferToOtherClaim), Step::TransferToOtherClaim { .. }));
     leaving.volumes = vec![(theirs, vec!["claimRef".into()])];
-    assert_eq!(leaving.step(Rule::TransferDone), Step::RemoveFinalizer);
+    assert_eq!(leaving.step(Rule::TransferDone), Step::EndHold);
 }
 
 #[test]
@@ -416,4 +451,29 @@ fn an_attempt_ends_though_its_class_is_gone() {
     gone(World { run: RunState::MayBeRunning, ..stamped(1) }).rests(run(RunRule::RunInProgress));
     gone(World { no_volume: true, ..done })
         .waits(Rule::ClassNotServed, "this provisioner does not serve the claim's class any more");
+}
+
+#[test]
+fn a_lost_record_is_written_again_once_the_api_shows_no_volume() {
+    let lost = RecordedAttempts { is_missing: true, ..RecordedAttempts::default() };
+    let mut world = World { recorded: lost, fresh: false, run: RunState::MayBeRunning, ..stamped(1) };
+    assert_eq!(world.step(Rule::RecordLost), Step::Refresh);
+    world.fresh = true;
+    assert_eq!(world.step(Rule::RecordLost), Step::ConfirmNoVolume);
+    world.no_volume = true;
+    assert_eq!(world.step(Rule::RecordLost), Step::Record);
+    world.foreign = true;
+    assert_eq!(world.step(Rule::RecordLost), Step::Record);
+    world.claim.abandoned = true;
+    world.rests(run(RunRule::RunInProgress));
+    adopts(Rule::AdoptVolume, &with_volume(World { foreign: false, ..world }, volume(), &[]));
+}
+
+#[test]
+fn a_claim_that_has_lost_its_stamp_goes_on_after_the_attempts_of_its_records() {
+    let nodes = vec!["a".to_owned(), "home".into()];
+    let recorded = RecordedAttempts { last: 3, nodes, ..RecordedAttempts::default() };
+    let nodes = vec!["a".to_owned(), "home".into()];
+    let step = World { recorded, pooled_volume: Some("pvc-ready"), ..new() }.step(Rule::FirstAttemptDue);
+    assert_eq!(step, Step::Stamp { attempt: 4, nodes, volume_generation: 0 });
 }

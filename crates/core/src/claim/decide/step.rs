@@ -10,7 +10,7 @@ pub enum Step {
     /// Does nothing. The next event brings a new decision.
     #[default]
     Nothing,
-    /// Writes stamp and finalizer for an attempt.
+    /// Writes the stamp of an attempt, and holds the claim.
     Stamp {
         /// The number of the attempt.
         attempt: u32,
@@ -40,6 +40,8 @@ pub enum Step {
     Refresh,
     /// Adds a finalizer to the data source: to the claim to copy, or to the content of the VolumeSnapshot.
     ProtectSource,
+    /// Records again what the attempts may have made: creates a record like that of the run, and arms it.
+    Record,
     /// Creates the Job of the stamped attempt. In a batch, records that the claim has arrived.
     StartRun,
     /// Makes the volume the orchestrator's and the claim's: claimRef, finalizer, provenance.
@@ -68,7 +70,7 @@ pub enum Step {
         /// The nodes as in [`Step::Adopt`].
         nodes: Vec<String>,
     },
-    /// Completes the binding of the claim to the volume, and removes the finalizer.
+    /// Completes the binding of the claim to the volume, and ends its hold.
     Bind {
         /// The name of the volume.
         volume: String,
@@ -120,13 +122,15 @@ pub enum Step {
         /// The run need not be on that node, because the node is gone.
         on_any_node: bool,
     },
-    /// Removes a clean node from the claim's list, and with the last node the finalizer.
+    /// Removes a clean node from the claim's list, and with the last node ends the hold.
     MarkNodeClean {
         /// The names of the nodes that remain.
         nodes_left: Vec<String>,
     },
-    /// Removes the finalizer.
-    RemoveFinalizer,
+    /// Ends the hold of the claim.
+    EndHold,
+    /// Marks the record of a claim that is gone: somebody may keep what its attempts have made. Nothing else is done for the claim.
+    Keep,
     /// Removes the finalizers that protect the claim for its copies. The API must show that none of them is in
     /// progress.
     UnprotectSource {

@@ -12,7 +12,7 @@ use crate::claim::nodes::NodeChoice;
 use crate::config::classes::{BindingMode, Class};
 use crate::config::effective_config::EffectiveConfig;
 use crate::config::{NodeGone, Recipe};
-use crate::model::claim::{Binding, Claim, Stamp};
+use crate::model::claim::{Binding, Claim, Had, RecordRef, Stamp};
 use crate::model::data_source::{DataSource, SourceUser};
 use crate::model::volume::{Provenance, Reference, Volume};
 use crate::object::ObjectName;
@@ -63,7 +63,6 @@ struct World {
     has_running_pods: bool,
     node_choice: NodeChoice,
     nodes_with_pods: Vec<String>,
-    /// The states of all nodes that are not ready.
     node_states: NodeStates,
     volumes: Vec<(Volume, Vec<String>)>,
     no_volume: bool,
@@ -75,6 +74,8 @@ struct World {
     has_slot: bool,
     quota_refusal: Option<&'static str>,
     has_pending_charge: bool,
+    has_namesake: bool,
+    left_refusal: Option<&'static str>,
     attributes_error: Option<&'static str>,
     binding: Binding,
     selected_node_forbidden: bool,
@@ -82,10 +83,9 @@ struct World {
     source_users: Vec<SourceUser>,
     removed: Option<RemovedJob>,
     missed_batch: bool,
+    recorded: RecordedAttempts,
     seen_by_probe: bool,
-    /// Many volumes wait for the PV controller.
     many_wait: bool,
-    /// The adopted volumes have no mark yet.
     lacks_mark: bool,
     is_pool_request: bool,
     pooled_volume: Option<&'static str>,
@@ -161,6 +161,7 @@ impl World {
                 never_started: self.never_started,
                 removed: self.removed,
                 missed_batch: self.missed_batch,
+                recorded: &self.recorded,
             },
             deletion: Deletion {
                 state: self.delete_run.clone(),
@@ -179,6 +180,8 @@ impl World {
                 no_slot: (!self.has_slot).then_some(NoSlot::Taken),
                 quota_refusal: self.quota_refusal,
                 has_pending_charge: self.has_pending_charge,
+                has_namesake: self.has_namesake,
+                left_refusal: self.left_refusal,
                 attributes_error: self.attributes_error,
             },
             nodes: Nodes {
@@ -264,6 +267,8 @@ fn new() -> World {
         has_slot: true,
         quota_refusal: None,
         has_pending_charge: false,
+        has_namesake: false,
+        left_refusal: None,
         attributes_error: None,
         binding: Binding::Direct,
         selected_node_forbidden: false,
@@ -271,6 +276,7 @@ fn new() -> World {
         source_users: vec![],
         removed: None,
         missed_batch: false,
+        recorded: RecordedAttempts::default(),
         seen_by_probe: false,
         many_wait: false,
         lacks_mark: false,
@@ -288,7 +294,6 @@ fn begin<'a>(attempt: u32, node: impl Into<Option<&'a str>>) -> Step {
     Step::StartDelete { attempt, node: node.into().map(str::to_owned), on_any_node: false }
 }
 
-/// Returns a claim with the stamp of an attempt, and the finalizer.
 fn stamped(attempt: u32) -> World {
     let mut world = new();
     world.claim.nodes_with_storage = vec!["home".into()];
@@ -301,7 +306,7 @@ fn stamped(attempt: u32) -> World {
         volume_generation: 0,
         batch: None,
     });
-    world.claim.finalizers = vec![names::CLAIM_FINALIZER.into()];
+    world.claim.held = true;
     world.stamped_recipe = Some(recipe);
     world
 }
@@ -463,23 +468,6 @@ fn a_claim_that_cannot_be_served_gets_an_event() {
     let gold = with(&[], |claim| claim.attributes_class = Some("gold".into()));
     World { attributes_error: Some("there is no VolumeAttributesClass gold"), ..gold }
         .waits(Rule::AttributesUnavailable, "there is no VolumeAttributesClass gold");
-}
-
-#[test]
-fn a_claim_waits_for_a_node_a_revision_and_a_slot() {
-    delayed(new(), None).rests(Rule::WaitForFirstConsumer);
-    World { has_revision: false, ..new() }.rests(Rule::RevisionNotStored);
-    let full = World { has_slot: false, ..new() };
-    assert_eq!(full.step(run(RunRule::NoFreeSlot)), Step::WaitForSlot { nodes: vec!["home".into()] });
-    assert_eq!(full.decide_by(run(RunRule::NoFreeSlot), NOW).requeue_at, Some(NOW + 30), "others before it may leave");
-    let elsewhere = World { has_slot: false, ..selected(new()) };
-    assert_eq!(
-        elsewhere.step(run(RunRule::NoFreeSlot)),
-        Step::WaitForSlot { nodes: vec!["a".into()] },
-        "its place is where it would run"
-    );
-    let nowhere = World { node_choice: NodeChoice::default(), ..full };
-    assert_eq!(nowhere.step(Rule::NoNodeForRun), Step::Nothing, "a place is of no use to it");
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {

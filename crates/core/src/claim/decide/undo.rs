@@ -8,32 +8,35 @@ use super::adoption::{
     adopt_unless_done, is_claimed_by_other, is_terminating_without_finalizer, transfer_to_other, transferred,
 };
 use super::cleanup::{deleting, end_deletion};
+use super::next_attempt::record_again;
 use super::observed::Observed;
 use super::pooled::complete_pool_request;
 use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::unstarted::{failure_of_never_started, no_attempt_has_started};
 use super::waits::{cleanup_needs_recipe, end_runs, wait_for_end};
+use crate::config::Recipe;
+use crate::model::claim::{Claim, Had};
 use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
 
-/// Decides about a claim that has the finalizer, and is terminating or has another volume.
+/// Decides about a claim that is held, and is terminating or has another volume.
 pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
     if claim.abandoned {
-        // A Job that outlives the claim would be a late run, whose storage is deleted, or it deletes the storage itself.
+        // A run that outlives the claim would make or delete what the admin has taken care of.
         let stop = end_runs(o, o.runs.jobs, now).filter(|stop| stop.step != Step::Nothing);
         if let Some(stop) = stop.or_else(|| end_deletion(o)) {
             return stop;
         }
-        return Rule::Abandoned.step(Step::RemoveFinalizer).with_warning(
+        return Rule::Abandoned.step(Step::EndHold).with_warning(
             reason::STORAGE_ABANDONED,
             "abandoned by annotation: the provisioner does not delete what an attempt left behind",
         );
     }
     // A pooled volume does not depend on its request, whatever the run that made it does now.
-    if let Some(done) = complete_pool_request(o).filter(|done| done.step == Step::RemoveFinalizer) {
+    if let Some(done) = complete_pool_request(o).filter(|done| done.step == Step::EndHold) {
         return done;
     }
     if let Some(failure) = failure_of_never_started(o, now) {
@@ -44,29 +47,59 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     }
     let volumes = || o.volumes.all.iter().map(|candidate| candidate.volume);
     if transferred(o).is_some() {
-        return Rule::TransferDone.step(Step::RemoveFinalizer);
+        return Rule::TransferDone.step(Step::EndHold);
     }
     if let Some(volume) = volumes().find(|volume| is_claimed_by_other(o, volume)) {
         return transfer_to_other(o, volume);
     }
     // A volume with another name is not the claim's: nothing could tell its delete run from that of the right volume.
     if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.volume_id())) {
-        return with_volume(o, volume, now);
+        return with_volume(o, volume);
     }
     if !o.confirmed.no_volume {
         return Rule::ConfirmNoVolumeLeft.step(Step::ConfirmNoVolume);
     }
     if no_attempt_has_started(o) {
-        return Rule::NothingLeftBehind.step(Step::RemoveFinalizer);
+        return Rule::NothingLeftBehind.step(Step::EndHold);
+    }
+    if let Some(lost) = record_again(o) {
+        return lost;
+    }
+    // Somebody may have had the volume meanwhile, and keeps its storage without an object.
+    let is_kept = |recipe: &Recipe| recipe.reclaim_policy != ReclaimPolicy::Delete;
+    let stays = |rule: Rule, step, why: &str| {
+        let message = format!("what its attempts may have left stays: {why}");
+        rule.step(step).with_warning(reason::STORAGE_ABANDONED, message)
+    };
+    match claim.record.as_ref().map(|record| record.had) {
+        Some(Had::Kept) => {
+            let why = "its volume had the reclaim policy Retain, and somebody has deleted the volume";
+            return stays(Rule::LeftStorageRetained, Step::EndHold, why);
+        }
+        Some(Had::Unknown) if o.recipe_of_attempt().is_some_and(is_kept) => {
+            let class = claim.class.as_deref().unwrap_or_default();
+            let why = format!("class {class} keeps storage (reclaim policy Retain); {}", how_to_look(claim));
+            return stays(Rule::LeftStorageUnknown, Step::Keep, &why);
+        }
+        _ => {}
     }
     match o.deletion.recipe {
         Some(recipe) => deleting(o, recipe, now),
-        None => cleanup_needs_recipe(),
+        None => cleanup_needs_recipe(o.claim),
     }
 }
 
+/// Says what an admin does about what somebody may keep.
+fn how_to_look(claim: &Claim) -> String {
+    let id = claim.volume_id();
+    format!(
+        "look on the backend for storage of the id {id}, delete it by hand if nobody needs it, then {}",
+        claim.how_to_abandon()
+    )
+}
+
 /// Decides about a volume with the name of the claim's volume.
-fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
+fn with_volume(o: &Observed<'_>, volume: &Volume) -> Decision {
     let claim = o.claim;
     if !claim.may_own(volume) {
         return Rule::VolumeNameTaken.warn(
@@ -78,34 +111,14 @@ fn with_volume(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
             ),
         );
     }
-    if is_terminating_without_finalizer(volume) && volume.phase == VolumePhase::Bound && claim.terminating {
-        // Kubernetes keeps the volume as long as its claim exists. One of the two must be released first.
-        return match o.recipe_of_attempt() {
-            Some(recipe) if recipe.reclaim_policy != ReclaimPolicy::Delete => {
-                Rule::VolumeRetained.step(Step::RemoveFinalizer)
-            }
-            _ => without_finalizer(o, volume, now),
+    if is_terminating_without_finalizer(volume) {
+        // It vanishes with its claim, and then nothing would tell that somebody keeps its storage.
+        let keeps = |recipe: &Recipe| recipe.reclaim_policy != ReclaimPolicy::Delete;
+        let is_kept = volume.reclaim_policy != ReclaimPolicy::Delete || o.recipe_of_attempt().is_some_and(keeps);
+        return match claim.terminating && volume.phase == VolumePhase::Bound && is_kept {
+            true => end_deletion(o).unwrap_or_else(|| Rule::VolumeRetained.step(Step::EndHold)),
+            false => wait_for_end(volume),
         };
     }
-    if is_terminating_without_finalizer(volume) {
-        return wait_for_end(volume);
-    }
-    adopt_unless_done(o, volume, Rule::AdoptLeftVolume)
-        .unwrap_or_else(|| Rule::LeftVolumeAdopted.step(Step::RemoveFinalizer))
-}
-
-/// Decides about a claim whose volume needs a finalizer and cannot get it any more. The volume vanishes with the claim,
-/// so its storage is deleted first, once no pod uses it, unless an admin has set the volume to Retain.
-pub(super) fn without_finalizer(o: &Observed<'_>, volume: &Volume, now: i64) -> Decision {
-    let others = o.claim.finalizers.iter().any(|finalizer| finalizer != names::CLAIM_FINALIZER);
-    match o.recipe_of_attempt() {
-        // The claim's deletion and the end of its use arrive as events.
-        _ if !o.claim.terminating || others => Rule::BoundVolumeTerminating.nothing(),
-        _ if volume.reclaim_policy != ReclaimPolicy::Delete => {
-            let ending = end_runs(o, o.runs.jobs, now).or_else(|| end_deletion(o));
-            ending.unwrap_or_else(|| Rule::VolumeRetained.step(Step::RemoveFinalizer))
-        }
-        Some(recipe) => end_runs(o, o.runs.jobs, now).unwrap_or_else(|| deleting(o, recipe, now)),
-        None => cleanup_needs_recipe(),
-    }
+    adopt_unless_done(o, volume, Rule::AdoptLeftVolume).unwrap_or_else(|| Rule::LeftVolumeAdopted.step(Step::EndHold))
 }

@@ -12,27 +12,27 @@ fn a_terminating_claim_without_attempts_needs_no_cleanup() {
 }
 
 #[test]
-fn an_abandoned_claim_loses_its_finalizer() {
+fn an_abandoned_claim_is_held_no_more() {
     let mut world = terminating();
     world.claim.abandoned = true;
     world.has_running_pods = true;
     let decision = world.decide_by(Rule::Abandoned, NOW);
-    assert_eq!(decision.step, Step::RemoveFinalizer, "also from a pod on a node that is lost");
+    assert_eq!(decision.step, Step::EndHold, "also from a pod on a node that is lost");
     assert!(decision.event.unwrap().message.contains("does not delete"));
-    // Without its claim, the Job would be a late run, and its storage would be deleted.
+    // Without its claim, the run would go on, and make what the admin has taken care of.
     world.jobs = vec![Job { terminating: true, ..job(1) }, over(2)];
     assert_eq!(world.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: over(2).name });
     world.jobs.truncate(1);
-    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::Abandoned), Step::EndHold);
     // The pod of the delete run may still be opened.
     (world.delete_job, world.delete_run) = (Some(job(9)), RunState::MayBeRunning);
     assert_eq!(world.step(leftover(RunRule::RunNotWanted)), Step::RemoveJob { job: job(9).name });
     world.delete_job = Some(Job { terminating: true, ..job(9) });
-    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::Abandoned), Step::EndHold);
     world.delete_job = None;
     world.rests(leftover(RunRule::RunEnding));
     world.nodes_with_pods = vec!["lost".into()];
-    assert_eq!(world.step(Rule::Abandoned), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::Abandoned), Step::EndHold);
 }
 
 #[test]
@@ -70,18 +70,22 @@ fn a_claim_waits_for_its_terminating_volume() {
 }
 
 #[test]
-fn a_bound_volume_does_not_end_before_its_claim() {
+fn a_bound_volume_without_finalizer_ends_with_its_claim() {
     let protected = Volume { phase: "Bound".into(), ..vanishing_volume() };
-    let mut world = with_volume(terminating(), protected.clone(), &[]);
-    assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"), "its storage goes first");
-    world.claim.finalizers.push("kubernetes.io/pvc-protection".into());
-    world.rests(Rule::BoundVolumeTerminating);
-    let mut kept = with_volume(terminating(), protected, &[]);
-    kept.stamped_recipe = Some(recipe_with(&[("reclaim-policy", "Retain")]));
-    assert_eq!(kept.step(Rule::VolumeRetained), Step::RemoveFinalizer, "its storage stays");
-    kept.stamped_recipe = None;
-    kept.class.recipe = Err("the config has errors".into());
-    kept.waits(Rule::CleanupNeedsRecipe, "not known any more");
+    let is_awaited = |world: &World| world.waits(Rule::VolumeTerminating, "the claim waits until it is gone");
+    is_awaited(&with_volume(terminating(), protected.clone(), &[]));
+    let by_admin = Volume { reclaim_policy: "Retain".into(), ..protected.clone() };
+    let kept = with_volume(terminating(), by_admin.clone(), &[]);
+    assert_eq!(kept.step(Rule::VolumeRetained), Step::EndHold, "its storage stays");
+    let deleting = World { delete_run: RunState::MayBeRunning, delete_job: Some(over(9)), ..kept };
+    assert_eq!(deleting.step(leftover(RunRule::RunNotWanted)), Step::RemoveJob { job: over(9).name });
+    is_awaited(&with_volume(terminating(), Volume { phase: "Released".into(), ..by_admin }, &[]));
+    let mut of_class = with_volume(terminating(), protected, &[]);
+    of_class.stamped_recipe = Some(recipe_with(&[("reclaim-policy", "Retain")]));
+    assert_eq!(of_class.step(Rule::VolumeRetained), Step::EndHold);
+    of_class.stamped_recipe = None;
+    of_class.class.recipe = Err("the config has errors".into());
+    is_awaited(&of_class);
 }
 
 #[test]
@@ -93,7 +97,7 @@ fn the_volume_of_a_terminating_claim_is_adopted_for_its_deletion() {
 
 #[test]
 fn an_adopted_volume_takes_over_the_cleanup() {
-    assert_eq!(with_volume(terminating(), adopted_volume(), &[]).step(Rule::LeftVolumeAdopted), Step::RemoveFinalizer);
+    assert_eq!(with_volume(terminating(), adopted_volume(), &[]).step(Rule::LeftVolumeAdopted), Step::EndHold);
 }
 
 #[test]
@@ -129,13 +133,10 @@ fn attempts_that_never_started_need_no_delete_run() {
         Some(LastFailure { unstarted_attempts, ..failure(Operation::Provision, 1, NOW, Reaction::Retry) })
     };
     world.claim.last_failure = idle(1);
-    assert_eq!(world.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::NothingLeftBehind), Step::EndHold);
     // A node that is gone has no storage of the claim.
     world.claim.nodes_with_storage = vec!["a".into()];
-    assert_eq!(
-        with_state("a", NodeState::NotFound, world.clone()).step(Rule::NothingLeftBehind),
-        Step::RemoveFinalizer
-    );
+    assert_eq!(with_state("a", NodeState::NotFound, world.clone()).step(Rule::NothingLeftBehind), Step::EndHold);
     assert_eq!(World { no_volume: false, ..world.clone() }.step(Rule::ConfirmNoVolumeLeft), Step::ConfirmNoVolume);
     world.claim.last_failure = idle(0);
     assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "a"));
@@ -171,7 +172,7 @@ fn an_attempt_without_a_possible_job_needs_no_delete_run() {
     let started = |attempt, reaction| started_after(true, attempt, reaction);
     let mut world = World { no_volume: true, ..terminating() };
     world.claim.last_failure = Some(started(1, Reaction::Never));
-    assert_eq!(world.step(Rule::NothingLeftBehind), Step::RemoveFinalizer);
+    assert_eq!(world.step(Rule::NothingLeftBehind), Step::EndHold);
     // A Job that a quota refuses now may have existed before.
     assert_eq!(started(1, Reaction::Retry).unstarted_attempts, 0);
     // Somebody may have removed the first Job of the attempt.
@@ -286,4 +287,67 @@ fn a_policy_decides_about_storage_on_a_deleted_node() {
     assert!(forgotten.event.unwrap().message.contains("node-gone: forget"));
     let elsewhere = Step::StartDelete { attempt: 1, node: Some("a".into()), on_any_node: true };
     assert_eq!(policy("run-elsewhere").step(leftover(RunRule::NodeGoneRunElsewhere)), elsewhere);
+}
+
+#[test]
+fn what_a_claim_that_is_gone_left_stays_if_its_class_keeps_storage() {
+    let record = RecordRef { name: ObjectName::new("own", "flex-record-j"), uid: "r".into(), had: Had::Unknown };
+    let gone = |policy: &'static str| {
+        let mut world = World { no_volume: true, ..terminating() };
+        world.claim = world.claim.stand_in(record.clone(), "7");
+        world.stamped_recipe = Some(recipe_with(&[("reclaim-policy", policy)]));
+        world
+    };
+    let decision = gone("Retain").decide_by(Rule::LeftStorageUnknown, NOW);
+    assert_eq!(decision.step, Step::Keep);
+    let event = decision.event.unwrap();
+    let command = format!("annotate controllerrevision flex-record-j {}={UID}", names::ABANDON);
+    assert!(event.warning && event.message.contains(&command), "{event:?}");
+    let mut kept = gone("Delete");
+    kept.claim = terminating().claim.stand_in(RecordRef { had: Had::Kept, ..record.clone() }, "7");
+    assert_eq!(kept.step(Rule::LeftStorageRetained), Step::EndHold);
+    assert_eq!(gone("Delete").step(leftover(RunRule::RunDue)), begin(1, "home"));
+    let mut unused = gone("Retain");
+    unused.claim = terminating().claim.stand_in(RecordRef { had: Had::Nobody, ..record.clone() }, "7");
+    assert_eq!(unused.step(leftover(RunRule::RunDue)), begin(1, "home"), "nobody had the volume");
+    let unstarted = LastFailure { unstarted_attempts: 1, ..failure(Operation::Provision, 1, NOW, Reaction::Retry) };
+    let mut nothing = gone("Retain");
+    nothing.claim.last_failure = Some(unstarted);
+    assert_eq!(nothing.step(Rule::NothingLeftBehind), Step::EndHold);
+}
+
+#[test]
+fn a_lost_record_is_written_again_before_anything_is_undone() {
+    let lost = RecordedAttempts { is_missing: true, ..RecordedAttempts::default() };
+    let mut world = World { recorded: lost, no_volume: true, fresh: true, ..terminating() };
+    assert_eq!(world.step(Rule::RecordLost), Step::Record);
+    world.recorded.is_missing = false;
+    assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"));
+}
+
+#[test]
+fn nothing_is_left_behind_only_if_no_recorded_attempt_has_started() {
+    let unstarted = LastFailure { unstarted_attempts: 1, ..failure(Operation::Provision, 1, NOW, Reaction::Retry) };
+    let mut world = World { no_volume: true, ..terminating() };
+    world.claim.last_failure = Some(unstarted);
+    assert_eq!(world.step(Rule::NothingLeftBehind), Step::EndHold);
+    world.recorded.last = 3;
+    assert_eq!(world.step(leftover(RunRule::RunDue)), begin(1, "home"), "its stamp is younger than they are");
+}
+
+#[test]
+fn each_recipe_of_a_claim_that_is_gone_gets_its_own_delete_run() {
+    let record = RecordRef { name: ObjectName::new("own", "flex-record-j"), uid: "r".into(), had: Had::Nobody };
+    let mut world = World { no_volume: true, delete_run: RunState::Succeeded, ..terminating() };
+    let of_other = Job { recipe_version: "admin/silver@other".into(), ..over(1) };
+    world.delete_job = Some(of_other.clone());
+    assert_eq!(world.step(leftover(RunRule::RunSucceeded)), Step::MarkNodeClean { nodes_left: vec![] });
+    world.claim = world.claim.stand_in(record, "7");
+    assert_eq!(world.step(leftover(RunRule::RunOutdated)), Step::RemoveJob { job: of_other.name.clone() });
+    world.delete_run = failed_run(Reaction::Never, NOW);
+    assert_eq!(world.step(leftover(RunRule::RunOutdated)), Step::RemoveJob { job: of_other.name.clone() });
+    (world.delete_run, world.delete_job) = (RunState::Succeeded, Some(Job { terminating: true, ..of_other }));
+    world.rests(leftover(RunRule::RunStopping));
+    world.delete_job = Some(Job { recipe_version: recipe_with(&[]).version(), ..over(1) });
+    assert_eq!(world.step(leftover(RunRule::RunSucceeded)), Step::MarkNodeClean { nodes_left: vec![] });
 }

@@ -46,9 +46,9 @@ pub(super) fn failure_of_never_started(o: &Observed<'_>, now: i64) -> Option<Las
     (known > 0).then_some(LastFailure { operation: Operation::Provision, unstarted_attempts: known, ..failure })
 }
 
-/// Checks that no container of any attempt has run.
+/// Checks that no container of any attempt has run, nor of one that a record names.
 pub(super) fn no_attempt_has_started(o: &Observed<'_>) -> bool {
     let stamp = o.claim.own_stamp();
     let known = o.claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
-    stamp.is_some_and(|stamp| known >= stamp.attempt)
+    stamp.is_some_and(|stamp| known >= stamp.attempt.max(o.runs.recorded.last))
 }

@@ -1,11 +1,11 @@
 //! The waits and endings that several groups of rules share.
 
-use flex_contract::names;
 use flex_contract::reason;
 
 use super::observed::Observed;
 use super::rule::{Decision, Rule, run};
 use super::step::Step;
+use crate::model::claim::Claim;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
 use crate::run::decide::{Goal, Outcome, Seen, SeenRun, What, decide};
@@ -43,11 +43,10 @@ pub(super) fn wait_for_end(volume: &Volume) -> Decision {
 }
 
 /// Waits for an admin, because nobody knows how to delete what an attempt left.
-pub(super) fn cleanup_needs_recipe() -> Decision {
+pub(super) fn cleanup_needs_recipe(claim: &Claim) -> Decision {
     let message = format!(
-        "an attempt may have left something behind, but its provisioner config is not known any more; clean up by hand, then annotate the claim with {}={}",
-        names::ABANDON,
-        names::ABANDON_YES
+        "an attempt may have left something behind, but its provisioner config is not known any more; clean up by hand, then {}",
+        claim.how_to_abandon()
     );
     Rule::CleanupNeedsRecipe.warn(reason::VOLUME_FAILED_DELETE, message)
 }

@@ -160,10 +160,7 @@ prop_compose! {
         let (terminating, held, completed, abandoned, used) = flags;
         let mut claim = new().claim;
         claim.terminating = terminating;
-        claim.finalizers = held.then(|| names::CLAIM_FINALIZER.to_owned()).into_iter().collect();
-        if used {
-            claim.finalizers.push(names::CLAIM_PROTECTION.into());
-        }
+        claim.held = held;
         claim.bind_completed = completed && volume_name.is_some();
         claim.abandoned = abandoned;
         claim.stamp = stamp.map(|(uid, attempt, recipe)| Stamp {
@@ -174,6 +171,10 @@ prop_compose! {
         claim.selected_node = selected.map(str::to_owned);
         claim.volume_name = volume_name;
         claim.size = size;
+        // Without finalizers, a terminating claim is gone, and its stand-in is not bound.
+        if used || claim.terminating && claim.is_bound() {
+            claim.finalizers.push(names::CLAIM_PROTECTION.into());
+        }
         claim
     }
 }
@@ -243,10 +244,16 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                     has_slot: flags.3,
                     quota_refusal: None,
                     has_pending_charge: false,
+                    has_namesake: false,
+                    left_refusal: None,
                     attributes_error: None,
                     binding: flags.4,
                     removed: flags.5,
                     missed_batch: flags.6,
+                    recorded: RecordedAttempts {
+                        is_missing: flags.6 && claim.is_held() && claim.own_stamp().is_some(),
+                        ..RecordedAttempts::default()
+                    },
                     seen_by_probe: flags.7.0,
                     many_wait: flags.7.1,
                     lacks_mark: flags.7.2,

@@ -1,6 +1,7 @@
 //! Claims that are stuck.
 
 use super::*;
+use crate::model::record::{Record, record_name};
 
 #[test]
 fn claims_without_progress_are_findings() {
@@ -68,4 +69,34 @@ fn a_failed_deletion_is_first_tried_again_with_what_is_corrected() {
         "correct the image, the script or the config: a run is then tried at once; else clean up by hand, then: ";
     assert!(found.remedy.starts_with(first), "{}", found.remedy);
     assert!(found.remedy.contains("annotate pvc"), "{}", found.remedy);
+}
+
+#[test]
+fn a_record_of_what_somebody_may_keep_is_a_finding_until_it_is_abandoned() {
+    let claims: Vec<Claim> = ["a", "b", "c", "d"].map(|uid| Claim { uid: uid.into(), ..kept_claim() }).into();
+    let data = Record::data(claims.iter());
+    let found = |annotations: Value| {
+        let metadata = json!({
+            "namespace": "own", "name": record_name("provision-a-1", &data), "uid": "r", "annotations": annotations,
+        });
+        let record = Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap();
+        let mut cluster = Cluster::new();
+        cluster.0.kept.push(Arc::new(record));
+        cluster
+    };
+    let live = found(json!({ names::ARMED: "r", names::KEPT: "a" }));
+    live.finds(FindingKind::StorageKept, "team/data", false);
+    let remedy = |cluster: &Cluster| cluster.found().remove(0).remedy;
+    assert!(remedy(&live).ends_with(&format!("{}=a", names::ABANDON)), "the others need the record");
+    let all = found(json!({ names::ARMED: "r", names::KEPT: "a,b,c,d" }));
+    assert!(remedy(&all).contains("a, b, c and 1 more"), "{}", remedy(&all));
+    assert!(remedy(&all).ends_with(&format!("{}={}", names::ABANDON, names::ABANDON_YES)));
+    found(json!({ names::ARMED: "r", names::KEPT: "a", names::SETTLED: "a" })).clean();
+}
+
+fn kept_claim() -> Claim {
+    let object = json!({
+        "metadata": { "namespace": "team", "name": "data", "uid": "u" }, "spec": { "storageClassName": "c" },
+    });
+    Claim::from(&serde_json::from_value::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(object).unwrap())
 }

@@ -77,7 +77,7 @@ proptest! {
                     prop_assert_eq!(&job.run_labels.id, id);
                     let owned = match volume {
                         Some(_) => !cluster.1.volumes.is_empty(),
-                        None => claim.is_some_and(|claim| !claim.is_bound() || claim.has_finalizer()),
+                        None => claim.is_some_and(|claim| !claim.is_bound() || claim.is_held()),
                     };
                     prop_assert!(!job.terminating && !owned && NOW - job.created >= MIN_AGE);
                 }

@@ -12,9 +12,9 @@ fn volume(uid: &str, batch: Option<&str>) -> Volume {
 }
 
 fn to_be_deleted(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
-    let BatchEntry { member, request, target, recipe } = entry(uid, recipe);
+    let BatchEntry { member, request, target, recipe, claim } = entry(uid, recipe);
     let member = Member { object: MemberObject::Volume(format!("pvc-{uid}")), ..member };
-    BatchEntry { member, request: RunRequest { operation: Operation::Delete, ..request }, target, recipe }
+    BatchEntry { member, request: RunRequest { operation: Operation::Delete, ..request }, target, recipe, claim }
 }
 
 fn join_deletion(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
