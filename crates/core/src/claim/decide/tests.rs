@@ -118,6 +118,10 @@ impl World {
         self.observed(|observed| decide(observed, now))
     }
 
+    fn recipe_of_attempt(&self) -> Option<&Recipe> {
+        self.stamped_recipe.as_ref().or(self.class.recipe.as_deref().ok().filter(|_| !self.foreign))
+    }
+
     /// Checks that this rule decides, and returns the decision.
     #[track_caller]
     fn decide_by(&self, rule: Rule, now: i64) -> Decision {
@@ -166,7 +170,7 @@ impl World {
             deletion: Deletion {
                 state: self.delete_run.clone(),
                 job: self.delete_job.as_ref(),
-                recipe: self.stamped_recipe.as_ref().or(self.class.recipe.as_deref().ok().filter(|_| !self.foreign)),
+                recipe: self.recipe_of_attempt(),
             },
             volumes: Volumes {
                 all: &volumes,
