@@ -35,8 +35,8 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
 }
 
 impl Context {
-    /// Records that a claim needs its records no more: its volume says all, or nothing is left. Logs what stays for good. Returns
-    /// whether that is written.
+    /// Records that a claim needs its records no more: its volume says all, or nothing is left. Logs what stays for good.
+    /// Returns whether that is written.
     pub(super) async fn settle(&self, claim: &Claim) -> Result<bool, WriteError> {
         let records = self.cluster.index().unsettled_records_of(&claim.uid);
         for recipe in other_recipes(claim, &records) {
@@ -103,8 +103,8 @@ impl Context {
     }
 }
 
-/// Returns the recipes of attempts, the newest last, that may have left what nobody deletes: others than that of the last attempt,
-/// by which the volume is deleted. An admin has cleaned up after a claim that is abandoned.
+/// Returns the recipes of attempts, the newest last, that may have left what nobody deletes: others than that of the last
+/// attempt, by which the volume is deleted. An admin has cleaned up after a claim that is abandoned.
 fn other_recipes<'r>(claim: &Claim, records: &'r [Arc<Record>]) -> Vec<&'r str> {
     let Some((last, earlier)) = records.split_last().filter(|_| !claim.abandoned) else { return Vec::new() };
     let unstarted = claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);

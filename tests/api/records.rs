@@ -241,8 +241,8 @@ fn version(object: &impl ResourceExt) -> u64 {
     object.resource_version().unwrap().parse().unwrap()
 }
 
-/// Before its mark, only the record tells what becomes of a volume. Once a claim is bound, somebody may delete it and the volume's
-/// object, and keep the storage. A record would delete it then.
+/// Before its mark, only the record tells what becomes of a volume. Once a claim is bound, somebody may delete it and the
+/// volume's object, and keep the storage. A record would delete it then.
 #[tokio::test]
 async fn the_record_of_a_retained_volume_is_gone_before_its_claim_is_bound() {
     let ring = Ring::start().await;
