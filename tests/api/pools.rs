@@ -1,5 +1,6 @@
 //! Tests of pools.
 
+mod copied;
 mod image;
 mod quota;
 mod replaced;
