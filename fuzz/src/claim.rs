@@ -205,6 +205,7 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
                 },
                 has_revision: likely(draw),
                 no_slot: (!likely(draw)).then_some(NoSlot::Taken),
+                namespace_refusal: None,
                 quota_refusal: None,
                 has_pending_charge: false,
                 has_namesake: false,

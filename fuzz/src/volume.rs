@@ -189,6 +189,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
             class_certainty: ClassCertainty::Certain,
             has_revision: true,
             no_slot: None,
+            namespace_refusal: None,
             quota_refusal: None,
             has_pending_charge: false,
             has_namesake: false,
