@@ -60,6 +60,8 @@ const VALUES: &[(&str, &[&str])] = &[
     ("max-in-flight", &["1"]),
     ("min-size", &["1Mi"]),
     ("max-size", &["1Ti", "1e3"]),
+    ("namespaces", &["team-a, b", "[a]"]),
+    ("namespace-selector", &["tier=gold, a/b in (c, d), !e"]),
     ("volume-sources", &["nfs, local:/data", "hostPath:/a/b"]),
     ("claim-metadata", &["a.example/b, c", "team"]),
     ("capabilities", &["[]", "clone"]),

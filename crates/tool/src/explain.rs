@@ -129,7 +129,7 @@ fn refusal(claim: &Claim, class: &Class, index: &Index, identity: &Identity) -> 
     };
     let is_request = claim.is_pool_request(&identity.namespace);
     let quota = || index.quota_refusal(claim, recipe);
-    admit::refusal(claim, recipe, is_request).or_else(quota)
+    admit::refusal(claim, recipe, index.namespaces(), is_request).or_else(quota)
 }
 
 /// Returns the account of the image.

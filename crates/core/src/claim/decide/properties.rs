@@ -367,6 +367,21 @@ proptest! {
         }
     }
 
+    /// It gets no stamp, no run and no pooled volume. What has begun goes on.
+    #[test]
+    fn a_claim_whose_namespace_is_not_served_is_refused_or_left_as_it_is(world in worlds()) {
+        // While a claim waits, its copies are served.
+        let world = World { source_users: Vec::new(), ..world };
+        let decision = World { namespace_refusal: Some("not here"), ..world.clone() }.decide(NOW);
+        let begins = matches!(decision.step, Step::Stamp { .. } | Step::StartRun | Step::AssignPooledVolume { .. });
+        prop_assert!(!begins && !matches!(decision.step, Step::WaitForSlot { .. }), "{:?}", decision);
+        if decision.event.as_ref().is_some_and(|event| event.message == "not here") {
+            prop_assert_eq!((decision.rule, decision.step), (Rule::ClaimRefused, Step::Nothing));
+        } else {
+            prop_assert_eq!(decision, world.decide(NOW));
+        }
+    }
+
     /// Each write changes what the decision used, so that a reconcile ends in all worlds.
     #[test]
     fn every_reconcile_ends(world in worlds()) {

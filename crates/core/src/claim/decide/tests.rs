@@ -31,6 +31,8 @@ mod carry_out;
 mod of_copies;
 #[path = "failed_tests.rs"]
 mod of_failed;
+#[path = "namespace_tests.rs"]
+mod of_namespaces;
 #[path = "placement_tests.rs"]
 mod of_placement;
 #[path = "pooled_tests.rs"]
@@ -72,6 +74,7 @@ struct World {
     reserved_volume: Option<&'static str>,
     class_certainty: ClassCertainty,
     has_slot: bool,
+    namespace_refusal: Option<&'static str>,
     quota_refusal: Option<&'static str>,
     has_pending_charge: bool,
     has_namesake: bool,
@@ -182,6 +185,7 @@ impl World {
                 class_certainty: self.class_certainty,
                 has_revision: self.has_revision,
                 no_slot: (!self.has_slot).then_some(NoSlot::Taken),
+                namespace_refusal: self.namespace_refusal,
                 quota_refusal: self.quota_refusal,
                 has_pending_charge: self.has_pending_charge,
                 has_namesake: self.has_namesake,
@@ -269,6 +273,7 @@ fn new() -> World {
         reserved_volume: None,
         class_certainty: ClassCertainty::Certain,
         has_slot: true,
+        namespace_refusal: None,
         quota_refusal: None,
         has_pending_charge: false,
         has_namesake: false,
