@@ -45,8 +45,8 @@ LAYERS = {
         orchestrate
     """,
     "crates/tool/src": """
-        bar collect contexts each files flags kind leader markdown name places recording rights shell table
-        archive beside forward left out
+        bar collect contexts each files flags kind leader markdown name places recording rights shell
+        archive beside forward left out table
         schema
         cluster job new render validate
         complete

@@ -22,6 +22,7 @@ use crate::cluster::Cluster;
 use crate::collect;
 use crate::each::each;
 use crate::flags::Output;
+use crate::name::told;
 use crate::out::{remark, say};
 
 /// The time between two looks at the cluster.
@@ -145,7 +146,7 @@ async fn keep(client: &Client, objects: &Objects) -> anyhow::Result<()> {
 fn print(found: &[Dependent], identity: &Identity) {
     for Dependent { kind, name, why, remedy, .. } in found {
         say!("{kind} {name}: {why}");
-        say!("    what to do: {remedy}");
+        say!("    what to do: {}", told(remedy));
     }
     match found.len() {
         0 => say!(

@@ -3,7 +3,7 @@
 use flex_core::capacity::Published;
 use flex_core::config::Problem;
 use flex_core::policies::{self, CheckedPolicy};
-use flex_core::text::{line, printable};
+use flex_core::text::printable;
 use flex_provisioner::age::age;
 use flex_provisioner::class_health::health::Health;
 use flex_provisioner::class_health::row::{ClaimState, Row};
@@ -11,7 +11,7 @@ use flex_provisioner::overview::{ClassRow, Overview, PoolRow, VolumeRow};
 
 use super::surroundings::{Capacities, Policies, Shown};
 use crate::bar::bar;
-use crate::name::name;
+use crate::name::{name, told};
 use crate::table::{Cell, Table, Tone};
 
 /// How the text is drawn.
@@ -50,21 +50,16 @@ pub(super) fn text(shown: Shown<'_>, drawing: Drawing) -> String {
     let more = shown.overview.more_volumes;
     sections.extend((more > 0).then(|| format!("… and {more} more volumes with failed runs\n")));
     sections.extend(ignored_configs(shown));
-    sections.extend(shown.without_jobs.map(|why| format!("The runs in progress are not known: {}\n", one(why))));
+    sections.extend(shown.without_jobs.map(|why| format!("The runs in progress are not known: {}\n", told(why))));
     sections.extend(capacities(&shown.surroundings.capacities, drawing));
     sections.push(policy_table(&shown.surroundings.policies, drawing));
     sections.join("\n")
 }
 
-/// Makes one line of a text of somebody else.
-pub(super) fn one(text: &str) -> String {
-    line(text, usize::MAX)
-}
-
 pub(super) fn leader(shown: Shown<'_>) -> String {
     let identity = shown.identity;
     let state = match &shown.surroundings.leader {
-        Ok(state) | Err(state) => one(state),
+        Ok(state) | Err(state) => told(state),
     };
     format!("Orchestrator {} in namespace {}: {state}.\n", identity.instance, identity.namespace)
 }
@@ -144,7 +139,7 @@ pub(super) fn verdicts(shown: Shown<'_>) -> Vec<String> {
     let Shown { overview, class, .. } = shown;
     let left = overview.left.iter().filter(|_| class.is_none());
     let left = left
-        .map(|(class, why)| format!("The provisioner leaves StorageClass {} to another: {}\n", one(class), one(why)));
+        .map(|(class, why)| format!("The provisioner leaves StorageClass {} to another: {}\n", told(class), told(why)));
     let serves_shown = |classes: &[String]| {
         classes.is_empty() && class.is_none()
             || classes.iter().any(|name| overview.classes.iter().any(|class| class.name == *name))
@@ -155,10 +150,10 @@ pub(super) fn verdicts(shown: Shown<'_>) -> Vec<String> {
     };
     let warned = of_shown()
         .filter(|config| !config.warnings.is_empty())
-        .map(|config| format!("ConfigMap {} is accepted, but:\n{}", one(&config.name), listed(&config.warnings)));
+        .map(|config| format!("ConfigMap {} is accepted, but:\n{}", told(&config.name), listed(&config.warnings)));
     let refused = of_shown()
         .filter(|config| !config.problems.is_empty())
-        .map(|config| format!("ConfigMap {} is refused:\n{}", one(&config.name), listed(&config.problems)));
+        .map(|config| format!("ConfigMap {} is refused:\n{}", told(&config.name), listed(&config.problems)));
     left.chain(warned).chain(refused).collect()
 }
 
@@ -197,7 +192,7 @@ fn kept(claims: &[String]) -> Option<String> {
     const NAMED: usize = 3;
     let more = claims.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let named: Vec<String> = claims.iter().take(NAMED).map(|claim| one(claim)).collect();
+    let named: Vec<String> = claims.iter().take(NAMED).map(|claim| told(claim)).collect();
     let named = named.join(", ");
     (!claims.is_empty()).then(|| {
         format!("Storage of deleted claims may be left, which their classes keep: {named}{more}\n  Where to look: {} doctor\n", name())
@@ -245,7 +240,7 @@ fn ignored_configs(shown: Shown<'_>) -> Vec<String> {
     let unseen = shown.surroundings.unseen_configs.iter();
     unseen
         .map(|config| {
-            let config = one(&config.to_string());
+            let config = told(&config.to_string());
             format!("ConfigMap {config} is ignored: the provisioner reads configs only in {namespaces}\n")
         })
         .collect()
@@ -254,7 +249,7 @@ fn ignored_configs(shown: Shown<'_>) -> Vec<String> {
 fn capacities(capacities: &Capacities, drawing: Drawing) -> Option<String> {
     let published = match capacities {
         Ok(published) => published,
-        Err(why) => return Some(format!("The capacity that the scheduler sees is not known: {}\n", one(why))),
+        Err(why) => return Some(format!("The capacity that the scheduler sees is not known: {}\n", told(why))),
     };
     let mut table = Table::new(["CLASS", "WHERE", "FREE", "LAST FAILED CAPACITY RUN"]);
     for published in published {
@@ -270,7 +265,7 @@ fn capacities(capacities: &Capacities, drawing: Drawing) -> Option<String> {
 fn policy_table(policies: &Policies, drawing: Drawing) -> String {
     let states = match policies {
         Ok(states) => states,
-        Err(why) => return format!("Whether the admission policies are installed is not known: {}\n", one(why)),
+        Err(why) => return format!("Whether the admission policies are installed is not known: {}\n", told(why)),
     };
     let mut table = Table::new(["POLICY", "KIND", "STATE"]);
     for CheckedPolicy { policy, state } in states {
