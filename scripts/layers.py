@@ -52,8 +52,8 @@ LAYERS = {
         complete
         namespaces
         adopt check desk doctor log_level ui uninstall version vouch
-        claim completion explain import status
-        export_traces logs retry trace
+        claim completion explain status
+        export_traces import logs retry trace
         bundle
     """,
     "src/state": """
