@@ -1,5 +1,7 @@
 //! The overview as text.
 
+use std::collections::BTreeMap;
+
 use flex_core::capacity::Published;
 use flex_core::config::Problem;
 use flex_core::policies::{self, CheckedPolicy};
@@ -27,7 +29,7 @@ pub(super) struct Drawing {
     pub(super) claims: Option<usize>,
 }
 
-/// The narrowest terminal that has room for bars beside numbers, and for the volumes of the last hour.
+/// The narrowest terminal that has room for bars beside numbers, the volumes of the last hour and the attempts.
 const ROOM_FOR_BARS: usize = 100;
 
 impl Drawing {
@@ -77,9 +79,9 @@ pub(super) fn classes(overview: &Overview, drawing: Drawing) -> String {
     for class in &overview.classes {
         let recipe = class.recipe.as_ref().ok();
         let limit = recipe.map(|recipe| recipe.max_in_flight);
-        let claims: Vec<_> = class.claims.iter().map(|(state, count)| format!("{} {count}", state.as_str())).collect();
+        let claims = counts(&class.claims, drawing);
         let mut row: Vec<Cell> =
-            vec![class.name.as_str().into(), claims.join(", ").into(), limited(class.runs, limit, drawing).into()];
+            vec![class.name.as_str().into(), claims.into(), limited(class.runs, limit, drawing).into()];
         if !drawing.is_narrow() {
             row.push(class.last_hour.to_string().into());
         }
@@ -94,6 +96,19 @@ pub(super) fn classes(overview: &Overview, drawing: Drawing) -> String {
         true => format!("There are no classes: {} check says what is missing.\n", name()),
         false => table.fitted(drawing.coloured, drawing.width),
     }
+}
+
+/// Returns the number of claims in each state. On a narrow terminal, all that are not bound are open.
+fn counts(claims: &BTreeMap<ClaimState, usize>, drawing: Drawing) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for (state, count) in claims {
+        let word = if drawing.is_narrow() && *state != ClaimState::Bound { "open" } else { state.as_str() };
+        match counts.last_mut() {
+            Some((last, sum)) if *last == word => *sum += count,
+            _ => counts.push((word, *count)),
+        }
+    }
+    counts.iter().map(|(word, count)| format!("{word} {count}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the state of a class, with its tone.
@@ -157,10 +172,17 @@ pub(super) fn verdicts(shown: Shown<'_>) -> Vec<String> {
     left.chain(warned).chain(refused).collect()
 }
 
+/// The column of a claim's attempt, which a narrow terminal does not have.
+const ATTEMPT: usize = 3;
+
 pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<String> {
     let open = overview.open_claims();
     let shown = drawing.claims.unwrap_or(open.len());
-    let mut table = Table::new(["CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE", "NEXT TRY", "REASON"]);
+    let mut headings = vec!["CLAIM", "CLASS", "STATE", "AGE", "NEXT TRY", "REASON"];
+    if !drawing.is_narrow() {
+        headings.insert(ATTEMPT, "ATTEMPT");
+    }
+    let mut table = Table::new(headings);
     for row in open.iter().take(shown) {
         let Row { claim, class, state, attempt, next_try, .. } = *row;
         let tone = match *state {
@@ -169,15 +191,18 @@ pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<Strin
             _ => Tone::Plain,
         };
         let next_try = next_try.map(|seconds| if seconds == 0 { "now".to_owned() } else { age(seconds) });
-        table.row([
+        let mut cells: Vec<Cell> = vec![
             crate::left::shown(claim).into(),
             class.as_str().into(),
             Cell::toned(state.as_str(), tone),
-            attempt.to_string().into(),
             age(row.age).into(),
             next_try.unwrap_or_default().into(),
             row.reason().into(),
-        ]);
+        ];
+        if !drawing.is_narrow() {
+            cells.insert(ATTEMPT, attempt.to_string().into());
+        }
+        table.row(cells);
     }
     let rest = open.len().saturating_sub(shown).saturating_add(overview.more_claims);
     let mut more = if rest > 0 { format!("… and {rest} more\n") } else { String::new() };
@@ -273,7 +298,7 @@ fn policy_table(policies: &Policies, drawing: Drawing) -> String {
         table.row([policy.name.into(), policy.kind.policy().into(), Cell::toned(state.describe(), tone)]);
     }
     let off: Vec<_> = states.iter().filter(|checked| !checked.state.is_installed()).collect();
-    let table = table.text(drawing.coloured);
+    let table = table.fitted(drawing.coloured, drawing.width);
     if off.is_empty() {
         return if drawing.wide { table } else { "All admission policies are installed.\n".to_owned() };
     }
