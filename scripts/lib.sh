@@ -65,6 +65,8 @@ build_only() { # PROGRAM...
 
 build_chosen() { # CARGO'S FLAG...
     [[ -x $programs/flex-orchestrator ]] || say "building the programs of this project, some minutes on 2 cores the first time"
+    # With the features of the tests, cargo builds each library once for both.
+    [[ $profile == release ]] || set -- --features flex-provisioner/testing "$@"
     cargo build --profile "$profile" --workspace "$@" >&2 ||
         fail "cargo could not build the programs (its output is above)" \
             "if it could not download: check that this machine reaches the registry that cargo is set up for, and run it again"
