@@ -48,7 +48,7 @@ impl Run {
                     };
                     self.discard(volume, &requested).await?;
                     if let Some(messages) = messages {
-                        return Err(self.not_made("volume", messages));
+                        return Err(self.not_made("volume", &volume.id, messages));
                     }
                 }
                 Step::Reserve(volume) => {

@@ -45,7 +45,7 @@ impl Run {
                     self.remove_snapshot(&snapshot.id).await?;
                     if made {
                         self.reserve_again(&volume.id).await?;
-                        return Err(self.not_made("snapshot", messages));
+                        return Err(self.not_made("snapshot", &snapshot.id, messages));
                     }
                 }
                 "error_deleting" => self.remove_snapshot(&snapshot.id).await?,
