@@ -68,9 +68,10 @@ async fn stamped_for_batch(ring: &Ring, claims: &[&str]) -> String {
     let first = ring.get_claim("first").await.metadata;
     for claim in claims {
         let mut stamp = first.annotations.clone().unwrap();
-        stamp.insert(names::CLAIM_UID.to_owned(), uid(&ring.claim(claim, "c").await));
+        let id = uid(&ring.claim(claim, "c").await);
+        stamp.extend([names::CLAIM_UID, names::HELD].map(|key| (key.to_owned(), id.clone())));
         stamp.insert(names::BATCH.to_owned(), batch.clone());
-        let stamped = json!({ "metadata": { "annotations": stamp, "finalizers": first.finalizers } });
+        let stamped = json!({ "metadata": { "annotations": stamp } });
         ring.claims().patch(claim, &PatchParams::default(), &Patch::Merge(stamped)).await.unwrap();
     }
     batch

@@ -3,7 +3,7 @@
 use flex_contract::names;
 use flex_contract::reason;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use orchestrator::kubelet::nfs_volume;
@@ -128,7 +128,7 @@ async fn a_mismatched_volume_gets_an_event_and_is_never_bound() {
 }
 
 #[tokio::test]
-async fn a_volume_of_an_unknown_claim_is_deleted_by_its_class() {
+async fn a_volume_of_an_unknown_claim_is_told_and_waits_for_an_admin() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
     ring.claim("a", "c").await;
@@ -140,9 +140,12 @@ async fn a_volume_of_an_unknown_claim_is_deleted_by_its_class() {
         "spec": { "claimRef": { "name": "nobody", "uid": unknown } },
     });
     ring.create_volume(&changed(&nfs_volume(&job), change)).await;
-    let delete = ring.job(ADMIN, "delete", unknown, 1).await;
-    ring.pod_ends(&delete, 0, "").await;
-    ring.volume_gone(&names::pv_name(unknown)).await;
+    let name = names::pv_name(unknown);
+    ring.event("default", &name, reason::VOLUME_FAILED_DELETE, "no run is known to have made it").await;
+    let let_go = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
+    ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(let_go)).await.unwrap();
+    ring.volume_gone(&name).await;
+    assert_eq!(ring.all_jobs().await.len(), 1, "no delete run");
     assert_eq!(phase(&ring.get_claim("a").await), "Pending");
     assert_eq!(annotation(&ring.get_claim("a").await, names::ATTEMPT).as_deref(), Some("1"));
 }
