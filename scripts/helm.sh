@@ -3,9 +3,9 @@
 set -euo pipefail
 
 PATH=$PATH:/usr/local/go/bin
-# renovate: datasource=go depName=helm.sh/helm/v3
-readonly version=v3.22.0
-readonly directory=${FLEX_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/flex-provisioner}/helm-$version
+cd "$(dirname "${BASH_SOURCE[0]}")/helm"
+digest=$(cat go.mod go.sum | sha256sum | cut -c1-16)
+readonly directory=${FLEX_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/flex-provisioner}/helm-$digest
 
 if [[ ! -x $directory/helm ]]; then
     mkdir -p "$directory"
@@ -14,8 +14,8 @@ if [[ ! -x $directory/helm ]]; then
     flock "$lock"
 fi
 if [[ ! -x $directory/helm ]]; then
-    echo "helm.sh: building helm $version into $directory" >&2
-    GOBIN=$directory CGO_ENABLED=0 GOFLAGS=-buildvcs=false \
-        go install -trimpath "helm.sh/helm/v3/cmd/helm@$version" >&2
+    echo "helm.sh: building helm into $directory" >&2
+    CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -trimpath -o "$directory/helm.new" helm.sh/helm/v3/cmd/helm >&2
+    mv "$directory/helm.new" "$directory/helm"
 fi
 echo "$directory/helm"

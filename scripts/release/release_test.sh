@@ -14,7 +14,7 @@ fakes() { scripts/release/fakes.py "$@"; }
 
 fake_helm() {
     local directory
-    directory=$FLEX_CACHE/helm-$(sed -n 's/^readonly version=//p' scripts/helm.sh)
+    directory=$FLEX_CACHE/helm-$(cat scripts/helm/go.mod scripts/helm/go.sum | sha256sum | cut -c1-16)
     mkdir -p "$directory"
     cat >"$directory/helm" <<'SH'
 #!/bin/sh
