@@ -89,6 +89,15 @@ async fn a_delete_run_without_a_volume_asks_as_the_attempts_did() {
         let labels: Vec<_> = pod.node_selector.into_iter().flatten().map(|(key, _)| key).collect();
         assert_eq!((pod.node_name, labels.as_slice()), (None, [names::OS.to_owned()].as_slice()), "{name}");
         ring.pod_ends(&deletion, 0, "").await;
+        if zones[0] != zones[1] {
+            let other = until("what the attempt by the earlier config left is deleted, too", || async {
+                let all = ring.jobs(ADMIN, "delete", &id).await;
+                let other = all.into_iter().find(|job| job.metadata.uid != deletion.metadata.uid);
+                other.ok_or_else(|| "there is no other Job".to_owned())
+            })
+            .await;
+            ring.pod_ends(&other, 0, "").await;
+        }
         ring.claim_gone(name).await;
     }
 }

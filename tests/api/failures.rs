@@ -228,7 +228,8 @@ async fn a_quota_that_refuses_the_record_of_a_run_is_told_and_nothing_is_kept() 
         json!({ "metadata": { "name": "none" }, "spec": { "hard": { "count/controllerrevisions.apps": "0" } } });
     let quotas = ring.api::<ResourceQuota>(OWN);
     quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
-    refuses::<ControllerRevision>(&ring.api(OWN), json!({ "metadata": { "name": "probe" }, "revision": 1 })).await;
+    let probe = json!({ "metadata": { "name": "probe" }, "data": {}, "revision": 1 });
+    refuses::<ControllerRevision>(&ring.api(OWN), probe).await;
     let id = uid(&ring.claim("a", "c").await);
     let told = ring.event(USER, "a", reason::PROVISIONING_FAILED, "exceeded quota").await;
     assert!(told.contains("flex-record-"), "{told}");

@@ -110,8 +110,6 @@ async fn orphans_are_reported_and_only_own_ones_are_removed_where_that_is_safe()
     job(&ring, "orphan-2", labels("default", "provision", GONE)).await;
     job(&ring, "foreign", labels("other", "provision", GONE)).await;
     job(&ring, "unmarked", json!({ names::LABEL_INSTANCE: "default" })).await;
-    // Kept because it records how a volume without adoption was made.
-    job(&ring, "witness", labels("default", "provision", LOST)).await;
     pod(&ring, "ended-1", labels("default", "provision", GONE), "Succeeded").await;
     pod(&ring, "ended-2", labels("default", "delete", GONE), "Failed").await;
     pod(&ring, "running", labels("default", "provision", GONE), "Running").await;
