@@ -40,11 +40,13 @@ fn claim(name: &str, class: &str, age: i64, annotations: &Value, volume: Option<
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         all.insert(if key.contains('/') { key.clone() } else { own(key) }, json!(text));
     }
-    let finalizers = if volume.is_none() && all.len() > 1 { json!([own("claim")]) } else { json!([]) };
+    if volume.is_none() && all.len() > 1 {
+        all.insert(own("held"), json!(name));
+    }
     json!({
         "metadata": {
             "name": name, "namespace": "team", "uid": name, "resourceVersion": "1", "creationTimestamp": at(-age),
-            "annotations": all, "finalizers": finalizers,
+            "annotations": all,
         },
         "spec": {
             "storageClassName": class, "accessModes": ["ReadWriteOnce"], "volumeName": volume,
