@@ -1,5 +1,7 @@
 //! The API server's handling of the orchestrator's requests.
 
+use std::rc::Rc;
+
 use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
@@ -19,7 +21,7 @@ pub fn handle(store: &mut Store, request: &Request) -> Answer {
         Verb::List if store.is_closed(&name.namespace) && is_gone(store, &name.namespace) => {
             Answer::error(403, "Forbidden", format!("cannot list resource in the namespace \"{}\"", name.namespace))
         }
-        Verb::List => list(store, request),
+        Verb::List => list(store, store.all(*kind), request),
         Verb::Create if is_gone(store, &name.namespace) => {
             Answer::error(404, "NotFound", format!("namespaces \"{}\" not found", name.namespace))
         }
@@ -58,12 +60,17 @@ fn invalid(name: &ObjectName, why: &str) -> Answer {
     Answer::error(422, "Invalid", format!("\"{}\" is invalid: {why}", name.name))
 }
 
-fn list(store: &Store, request: &Request) -> Answer {
+/// Answers the list of the objects that a request selects.
+pub fn list<'s>(
+    store: &Store,
+    all: impl Iterator<Item = (&'s ObjectName, &'s Rc<Value>)>,
+    request: &Request,
+) -> Answer {
     let Request { kind, name, labels, is_whole, .. } = request;
     let same = |selected: &str, of: &str| selected.is_empty() || of == selected;
     let within = |of: &ObjectName| same(&name.namespace, &of.namespace) && same(&name.name, &of.name);
     let has = |object: &Value| labels.iter().all(|(key, value)| store::label(object, key) == value);
-    let selected = store.all(*kind).filter(|(of, object)| within(of) && has(object));
+    let selected = all.filter(|(of, object)| within(of) && has(object));
     // Of other kinds the orchestrator reads only the metadata, whatever it asks for.
     if *is_whole && *kind == Kind::Pod {
         let items: Vec<&Value> = selected.map(|(_, object)| &**object).collect();

@@ -9,7 +9,7 @@ use flex_core::object::ObjectName;
 use serde_json::{Value, json};
 
 use crate::actors::is_restored;
-use crate::api::FOREGROUND;
+use crate::api::{FOREGROUND, list};
 use crate::check::Guarantee;
 use crate::check::batches::members;
 use crate::history::Action;
@@ -37,7 +37,7 @@ pub enum Bug {
     NoVolumeFinalizer,
     /// Patches apply to any version, and to any object of the name.
     UnguardedWrites,
-    /// Reads from the API return the state of the cache.
+    /// Reads from the API, also of lists, return the state of the cache.
     StaleReads,
     /// The list of all claims is empty.
     EmptyLists,
@@ -406,11 +406,12 @@ impl Bug {
     /// of the kind; `is_own` says that the request is for a Job whose creation was answered to the sender.
     pub fn answer(self, store: &Store, request: &Request, observed: usize, is_own: bool) -> Option<Answer> {
         match (self, request.verb, request.kind) {
-            (Bug::StaleReads, Verb::Get, kind) if KINDS.contains(&kind) => {
-                let known = store.log(kind)[..observed].iter().rev().find(|change| change.name == request.name);
-                Some(match known.filter(|change| !change.gone) {
-                    Some(change) => Answer::ok(&change.object),
-                    None => Answer::error(404, "NotFound", "not in the cache"),
+            (Bug::StaleReads, Verb::Get | Verb::List, kind) if KINDS.contains(&kind) => {
+                let cached = store.after(kind, observed);
+                let gone = || Answer::error(404, "NotFound", "not in the cache");
+                Some(match request.verb {
+                    Verb::List => list(store, cached.into_iter(), request),
+                    _ => cached.get(&request.name).map_or_else(gone, |object| Answer::ok(object)),
                 })
             }
             (Bug::EmptyLists, Verb::List, _) | (Bug::BackgroundDeletion, Verb::List, Kind::Pod) => {

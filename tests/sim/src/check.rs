@@ -367,7 +367,7 @@ pub fn check_end(
             && !waits_for_source(store, world, name, claim)
             && !waits_for_other_claim(store, claim)
             && !waits_for_quota(store, world, claim)
-            && !(world.left.is_some_and(|most| records::left_beside(store, claim) >= most) && !has_begun(claim))
+            && (world.left.is_none_or(|most| records::left_beside(store, claim) < most) || has_begun(claim))
         {
             wrong(Guarantee::Stuck, format!("claim {name} is {phase}"));
         } else if is_bound(claim)

@@ -213,6 +213,18 @@ impl Store {
         self.objects[kind as usize].iter()
     }
 
+    /// Returns the objects of a kind as they were after so many changes.
+    pub fn after(&self, kind: Kind, changes: usize) -> BTreeMap<&ObjectName, &Rc<Value>> {
+        let mut all = BTreeMap::new();
+        for change in &self.log(kind)[..changes] {
+            match change.gone {
+                true => all.remove(&change.name),
+                false => all.insert(&change.name, &change.object),
+            };
+        }
+        all
+    }
+
     /// Returns the pod spec of the Job with this UID.
     pub fn pod_spec(&self, job: &str) -> &Value {
         self.pod_specs.get(job).unwrap_or(&Value::Null)
