@@ -125,9 +125,7 @@ impl World {
                 self.claim.bind_completed = true;
             }
             Step::SetVolumeName { volume } => self.claim.volume_name = Some(volume),
-            Step::Quarantine { volume: name, why } => {
-                self.volume_mut(&name).quarantine = Some(why);
-            }
+            Step::Quarantine { volume: name, why } => self.volume_mut(&name).quarantine = Some(why),
             Step::RecordFailure { failure } => {
                 if failure.operation == Operation::Delete {
                     (self.delete_run, self.delete_job) = (RunState::NotCached, None);

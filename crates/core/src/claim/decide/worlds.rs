@@ -245,7 +245,6 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                     quota_refusal: None,
                     has_pending_charge: false,
                     has_namesake: false,
-                    left_refusal: None,
                     attributes_error: None,
                     binding: flags.4,
                     removed: flags.5,
