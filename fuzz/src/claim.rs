@@ -155,16 +155,9 @@ fn lives(claim: PersistentVolumeClaim, draw: &mut Draw<'_>) {
         provisioner: identity().provisioner,
     };
     if draw.chance() {
-        let (ts, volume_generation) =
-            claim.stamp.as_ref().map(|stamp| (stamp.ts.clone(), stamp.volume_generation)).unwrap_or_default();
-        claim.stamp = Some(Stamp {
-            claim_uid: UID.into(),
-            ts,
-            attempt: 1,
-            recipe_version: recipe.version(),
-            volume_generation,
-            batch: None,
-        });
+        let ts = claim.stamp.as_ref().map(|stamp| stamp.ts.clone()).unwrap_or_default();
+        claim.stamp =
+            Some(Stamp { claim_uid: UID.into(), ts, attempt: 1, recipe_version: recipe.version(), batch: None });
         claim.held = true;
     }
     let tried: Vec<String> = (0..draw.below(3)).map(|n| format!("node-{n}.{}", "x".repeat(60))).collect();
@@ -241,18 +234,12 @@ fn noted(nodes: &[String]) {
 /// Writes as the orchestrator would.
 fn apply(claim: &mut Claim, recipe: &Recipe, step: Step) {
     match step {
-        Step::Stamp { attempt, nodes, volume_generation } => {
+        Step::Stamp { attempt, nodes } => {
             noted(&nodes);
             assert!(admit(claim, recipe, false).is_ok(), "an attempt begins for what cannot be served");
             let ts = "2026-01-01T00:00:00.000000Z".into();
-            claim.stamp = Some(Stamp {
-                claim_uid: UID.into(),
-                ts,
-                attempt,
-                recipe_version: recipe.version(),
-                volume_generation,
-                batch: None,
-            });
+            claim.stamp =
+                Some(Stamp { claim_uid: UID.into(), ts, attempt, recipe_version: recipe.version(), batch: None });
             claim.held = true;
             claim.nodes_with_storage = nodes;
         }

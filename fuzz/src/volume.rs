@@ -127,14 +127,7 @@ fn claim(recipe: &Recipe) -> Claim {
     let claim: PersistentVolumeClaim = serde_json::from_value(claim).expect("the value is a claim");
     let mut claim = Claim::from(&claim);
     let ts = "2026-01-01T00:00:00Z".into();
-    claim.stamp = Some(Stamp {
-        claim_uid: UID.into(),
-        ts,
-        attempt: 1,
-        recipe_version: recipe.version(),
-        volume_generation: 0,
-        batch: None,
-    });
+    claim.stamp = Some(Stamp { claim_uid: UID.into(), ts, attempt: 1, recipe_version: recipe.version(), batch: None });
     claim.held = true;
     claim
 }
@@ -180,6 +173,7 @@ fn with_claim(object: &PersistentVolume, recipe: &Arc<Recipe>, draw: &mut Draw<'
                 reaching: &[],
                 seen_by_probe: false,
                 lacks_mark: false,
+                other: volume.claim_ref_uid().filter(|uid| *uid != UID).map(|_| decide::OtherClaim::Has),
             }],
             reserved: None,
             binding: Binding::Direct,

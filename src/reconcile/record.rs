@@ -94,31 +94,32 @@ impl Context {
         Ok(())
     }
 
+    /// Records that another claim has the volume of a claim, or had it. The newest record is first, because it replaces others.
+    pub(super) async fn record_taken(&self, claim: &Claim) -> Result<(), WriteError> {
+        let records = self.cluster.index().unsettled_records_of(&claim.uid);
+        for record in records.iter().rev() {
+            self.writes.record_taken(record, &claim.uid).await?;
+        }
+        Ok(())
+    }
+
     /// Records that nobody needs the records of an id any more: its volume ends, or somebody keeps it.
     pub(super) async fn settle_id(&self, id: &str) -> Result<(), WriteError> {
-        let (uid, records) = {
-            let index = self.cluster.index();
-            let uid = index.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone());
-            let mut records = index.unsettled_records_of(&uid);
-            // The claim may have a run for another volume.
-            records.retain(|record| record.is_of(&uid, id));
-            (uid, records)
-        };
+        let records = self.cluster.index().unsettled_records_of(id);
         for record in records {
-            self.writes.settle(&record, &BTreeSet::from([uid.clone()])).await?;
+            self.writes.settle(&record, &BTreeSet::from([id.to_owned()])).await?;
         }
         Ok(())
     }
 }
 
-/// Checks whether the run of a record for the same volume as that of another had another recipe.
+/// Checks whether the run of a record had another recipe than that of another one.
 fn is_of_other_recipe(record: &Record, other: &Record, uid: &str) -> bool {
     fn stamp<'r>(record: &'r Record, uid: &str) -> Option<&'r Stamp> {
         record.recorded(uid)?.own_stamp()
     }
-    stamp(record, uid).zip(stamp(other, uid)).is_some_and(|(own, other)| {
-        own.volume_generation == other.volume_generation && own.recipe_version != other.recipe_version
-    })
+    let stamps = stamp(record, uid).zip(stamp(other, uid));
+    stamps.is_some_and(|(own, other)| own.recipe_version != other.recipe_version)
 }
 
 #[cfg(test)]
@@ -129,7 +130,6 @@ mod tests {
 
     use super::*;
     use crate::reconcile::delete_run::tests::context;
-    use crate::state::index::WatchChange;
     use crate::state::testing;
 
     fn stamped(change: impl FnOnce(Stamp) -> Stamp) -> Claim {
@@ -156,19 +156,19 @@ mod tests {
         assert_eq!(asked.lock().unwrap().len(), 1);
     }
 
-    /// Its claim may have a run for another volume.
+    /// The newest one replaces the others.
     #[tokio::test]
-    async fn the_end_of_a_volume_settles_only_the_records_of_its_own_id() {
+    async fn all_records_of_a_claim_tell_that_its_volume_is_taken_the_newest_first() {
         let (context, asked) = context(String::new());
-        let claim = stamped(|stamp| Stamp { volume_generation: 1, ..stamp });
-        let record = testing::record(&claim);
-        context.cluster.update(|index| index.change_claim(WatchChange::Apply(claim.clone())));
-        context.cluster.update(|index| index.record_answered(record.clone()));
-        context.settle_id(&claim.uid).await.unwrap();
-        assert!(asked.lock().unwrap().is_empty(), "another claim has taken that volume");
-        context.settle_id(&claim.volume_id()).await.unwrap();
-        let path = format!("/apis/apps/v1/namespaces/own/controllerrevisions/{}", record.name.name);
-        assert_eq!(*asked.lock().unwrap(), [format!("DELETE {path}")]);
+        let of = |attempt| testing::record(&stamped(|stamp| Stamp { attempt, ..stamp }));
+        let all = [of(1), of(2)];
+        for record in &all {
+            context.cluster.update(|index| index.record_answered(record.clone()));
+        }
+        context.record_taken(&stamped(|stamp| stamp)).await.unwrap();
+        let asks =
+            |record: &Record| format!("PATCH /apis/apps/v1/namespaces/own/controllerrevisions/{}", record.name.name);
+        assert_eq!(*asked.lock().unwrap(), [asks(&all[1]), asks(&all[0])]);
     }
 
     #[tokio::test]

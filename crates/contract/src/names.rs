@@ -51,9 +51,6 @@ pub const PROVISION_TS: &str = "flex-provisioner.io/provision-ts";
 pub const ATTEMPT: &str = "flex-provisioner.io/attempt";
 /// On claims: the recipe version of the current attempt, `namespace/name@hash`. On Jobs: that of the run.
 pub const RECIPE_VERSION: &str = "flex-provisioner.io/config";
-/// On claims: the volume generation, which counts the volumes that other claims took from this claim. Absent for 0.
-/// After each, the orchestrator starts new runs with another volume id.
-pub const VOLUME_GENERATION: &str = "flex-provisioner.io/volume-generation";
 /// On claims, and on volumes that are to be deleted: the name of the batch Job of this attempt. Absent if the attempt
 /// has a run of its own. On pods of such a Job: its members, as JSON.
 pub const BATCH: &str = "flex-provisioner.io/batch";
@@ -137,6 +134,8 @@ pub const ARMED: &str = "flex-provisioner.io/armed";
 pub const SETTLED: &str = "flex-provisioner.io/settled";
 /// On records of runs: the UIDs of the claims that are gone and whose class keeps what their attempts may have made, comma-separated.
 pub const KEPT: &str = "flex-provisioner.io/kept";
+/// On records of runs: the UIDs of the claims whose volume another claim has or had, comma-separated.
+pub const TAKEN: &str = "flex-provisioner.io/taken";
 /// On records of runs: what is noted of a claim that is gone, as JSON: annotations with their values. The UID of the claim
 /// follows.
 pub const GONE_CLAIM: &str = "flex-provisioner.io/gone-";

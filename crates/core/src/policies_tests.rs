@@ -25,7 +25,7 @@ fn the_shipped_policies_are_complete() {
 }
 
 /// Names of the contract that claims and volumes do not bear, and those that each user of a claim may write.
-const ELSEWHERE: [&str; 29] = [
+const ELSEWHERE: [&str; 30] = [
     "armed",
     "capacity",
     "capacity-fingerprint",
@@ -52,6 +52,7 @@ const ELSEWHERE: [&str; 29] = [
     "snapshot-content",
     "source-namespace",
     "start",
+    "taken",
     "verdict",
     "version",
     "volume",

@@ -188,10 +188,19 @@ impl Writes {
 
     /// Records that somebody may keep what attempts for a claim have made, as it was observed.
     pub async fn keep(&self, record: &Record, uid: &str) -> Result<()> {
-        let kept = |record: &Record| json!({ names::KEPT: record.kept_with(uid) });
-        match self.annotate(record, &kept(record)).await {
+        self.annotate_again(record, |record| json!({ names::KEPT: record.kept_with(uid) })).await
+    }
+
+    /// Records that another claim has the volume of a claim, or had it.
+    pub async fn record_taken(&self, record: &Record, uid: &str) -> Result<()> {
+        self.annotate_again(record, |record| json!({ names::TAKEN: record.taken_with(uid) })).await
+    }
+
+    /// Writes annotations that follow from a record. A note of another claim may have changed it since it was observed.
+    async fn annotate_again(&self, record: &Record, annotations: impl Fn(&Record) -> Value) -> Result<()> {
+        match self.annotate(record, &annotations(record)).await {
             Err(WriteError::Conflict(_)) => match self.read_changed(record).await? {
-                Some(newer) => self.annotate(&newer, &kept(&newer)).await,
+                Some(newer) => self.annotate(&newer, &annotations(&newer)).await,
                 None => Ok(()),
             },
             written => written,
@@ -323,21 +332,16 @@ impl Writes {
         }
     }
 
-    /// Returns the UIDs and volume ids of all claims that need a record: by the cache, which has all that this process wrote, or
+    /// Returns the UIDs of all claims that need a record: by the cache, which has all that this process wrote, or
     /// else by the API.
     pub(super) async fn recorded_ids(&self) -> Result<Vec<String>> {
         if let Some(cluster) = self.cache_of_records().await? {
-            return Ok(cluster.index().records().flat_map(|record| ids(record)).collect());
+            return Ok(cluster.index().records().flat_map(|record| record.unsettled()).cloned().collect());
         }
         let all = pages::all(&self.revisions(), self.own_revisions(), |object| record_of(&object)).await;
-        Ok(all.map_err(WriteError::of("all records"))?.iter().flatten().flat_map(ids).collect())
+        let all = all.map_err(WriteError::of("all records"))?;
+        Ok(all.iter().flatten().flat_map(Record::unsettled).cloned().collect())
     }
-}
-
-/// Returns the UIDs and volume ids of all claims that need a record.
-fn ids(record: &Record) -> Vec<String> {
-    let claims = record.unsettled().filter_map(|uid| record.recorded(uid));
-    claims.flat_map(Claim::volume_ids).collect()
 }
 
 #[cfg(test)]

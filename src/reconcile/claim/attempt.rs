@@ -11,7 +11,7 @@ use flex_core::batch::{Member, MemberObject};
 use flex_core::claim::decide::{NewEvent, ServedClass, Step, failed_cleanup, failed_start, requested_node};
 use flex_core::claim::request::{Attempt, request};
 use flex_core::config::topology::Topologies;
-use flex_core::model::claim::{Claim, Stamp, volume_id};
+use flex_core::model::claim::{Claim, Stamp};
 use flex_core::model::object_ref::ObjectRef;
 use flex_core::run::failure::LastFailure;
 use flex_core::run::job::{self, RunTarget};
@@ -37,8 +37,6 @@ pub(super) struct NextAttempt {
     pub number: u32,
     /// The nodes where the claim's attempts may leave storage, with that of this attempt.
     pub nodes: Vec<String>,
-    /// The number of the claim's volumes that others have taken.
-    pub volume_generation: u32,
 }
 
 /// The delete run that is due for what attempts have left.
@@ -57,11 +55,11 @@ pub(super) async fn stamp(
     claim: &Claim,
     observation: &Observation,
     confirmed: &mut Confirmed,
-    NextAttempt { number: attempt, nodes, volume_generation }: NextAttempt,
+    NextAttempt { number: attempt, nodes }: NextAttempt,
 ) -> Result<StepOutcome, WriteError> {
     let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
-    let job = job::name(Operation::Provision, &volume_id(&claim.uid, volume_generation), attempt, "");
+    let job = job::name(Operation::Provision, &claim.uid, attempt, "");
     let ts = context.timestamp();
     let (charged, batch, mut woken, term) = {
         let mut index = context.cluster.index_mut();
@@ -89,8 +87,7 @@ pub(super) async fn stamp(
     };
     woken.extend(batch.clone().map(WorkItem::Batch));
     context.cluster.queue.add_all(woken);
-    let stamp =
-        Stamp { claim_uid: claim.uid.clone(), ts, attempt, recipe_version: recipe.version(), volume_generation, batch };
+    let stamp = Stamp { claim_uid: claim.uid.clone(), ts, attempt, recipe_version: recipe.version(), batch };
     let storage_provisioner = class.has_object.then_some(class.provisioner.as_str());
     let stamped = context.writes.stamp(claim, &stamp, &nodes, storage_provisioner).await;
     if let Err(error) = &stamped {
@@ -108,7 +105,7 @@ pub(super) async fn stamp(
     {
         let mut index = context.cluster.index_mut();
         index.note_charge_written(&claim.uid);
-        index.on_stamp(&stamped.volume_id(), &job, term);
+        index.on_stamp(&stamped.uid, &job, term);
     }
     confirmed.fresh = true;
     if attempt == 1 && observation.pool.exists && !observation.pool.request.is_request() {

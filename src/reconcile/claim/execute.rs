@@ -48,9 +48,8 @@ impl Execution<'_> {
             Step::ConfirmNoVolume => self.confirm_no_volume().await,
             Step::ConfirmNoClassObject => self.confirm_no_class_object().await,
             Step::ConfirmNode { node } => self.confirm_node(node).await,
-            Step::Stamp { attempt, nodes, volume_generation } => {
-                let next = NextAttempt { number: attempt, nodes, volume_generation };
-                stamp(context, claim, observation, self.confirmed, next).await
+            Step::Stamp { attempt, nodes } => {
+                stamp(context, claim, observation, self.confirmed, NextAttempt { number: attempt, nodes }).await
             }
             Step::ProtectSource => self.protect_source().await,
             Step::UnprotectSource { copies } => {
@@ -63,9 +62,7 @@ impl Execution<'_> {
             Step::CompletePoolRequest => self.complete_pool_request().await,
             Step::Adopt { volume, provenance, nodes, mark } => self.adopt(&volume, &provenance, &nodes, mark).await,
             Step::MarkAdopted { volume } => self.mark_adopted(&volume).await,
-            Step::TransferToOtherClaim { volume, provenance, nodes } => {
-                self.transfer(&volume, &provenance, &nodes).await
-            }
+            Step::RecordTaken => self.record_taken().await,
             Step::Bind { volume } => self.bind(&volume).await,
             Step::SetVolumeName { volume } => self.set_volume_name(&volume).await,
             Step::Quarantine { volume, why } => self.quarantine(&volume, &why).await,
@@ -227,10 +224,8 @@ impl Execution<'_> {
         Ok(StepOutcome::Again)
     }
 
-    async fn transfer(self, name: &str, provenance: &Provenance, nodes: &[String]) -> Outcome {
-        let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
-        let transferred = self.context.writes.transfer(volume, self.claim, provenance, nodes).await?;
-        self.confirmed.volume = Some(transferred);
+    async fn record_taken(self) -> Outcome {
+        self.context.record_taken(self.claim).await?;
         Ok(StepOutcome::Again)
     }
 

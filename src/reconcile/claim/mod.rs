@@ -174,7 +174,7 @@ async fn is_gone(context: &Context, stand_in: &Claim) -> Result<bool, WriteError
     let there = context.writes.read_claim(&stand_in.api_name()).await?;
     let is_gone = there.is_none_or(|there| there.uid != stand_in.uid);
     if is_gone {
-        context.cluster.index_mut().note_gone(&stand_in.uid);
+        context.cluster.update(|index| index.note_gone(&stand_in.uid));
     }
     Ok(is_gone)
 }

@@ -235,12 +235,9 @@ struct ObservationBuilder<'a> {
 impl ObservationBuilder<'_> {
     fn runs(&self) -> OwnedRuns {
         let (claim, index) = (self.claim, self.index);
-        let (deletes, jobs): (Vec<_>, Vec<_>) = claim
-            .volume_ids()
-            .flat_map(|id| index.jobs_of(&id))
-            .filter(|job| job.is_for_claim())
-            .partition(|job| job.run_labels.operation == Operation::Delete);
-        let pods: Vec<_> = claim.volume_ids().flat_map(|id| index.pods_of(&id)).collect();
+        let jobs = index.jobs_of(&claim.uid).into_iter().filter(|job| job.is_for_claim());
+        let (deletes, jobs): (Vec<_>, Vec<_>) = jobs.partition(|job| job.run_labels.operation == Operation::Delete);
+        let pods = index.pods_of(&claim.uid);
         let missed = || self.recipes.stamped.as_ref().is_some_and(|recipe| index.has_missed_batch(claim, recipe));
         let missed_batch = self.confirmed.missed_batch || missed();
         let mut recorded = index.recorded_attempts(&claim.uid);
@@ -291,19 +288,13 @@ impl ObservationBuilder<'_> {
 
     fn volumes(&self, runs: &OwnedRuns) -> OwnedVolumes {
         let (claim, index) = (self.claim, self.index);
-        let id = claim.volume_id();
         let mut volumes = index.volumes_of(&claim.uid);
-        if id != claim.uid {
-            volumes.extend(index.volumes_of(&id));
-            volumes.sort_by(|a, b| a.name.cmp(&b.name));
-            volumes.dedup_by(|a, b| a.name == b.name);
-        }
         if let Some(newer) = &self.confirmed.volume {
             volumes.retain(|volume| volume.name != newer.name);
             volumes.push(Arc::new(newer.clone()));
         }
-        let names_it = |uid: &String| *uid == claim.uid || *uid == id;
-        volumes.retain(|volume| volume.claim_uid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id));
+        let own = names::pv_name(&claim.uid);
+        volumes.retain(|volume| volume.claim_uid.as_ref() == Some(&claim.uid) || volume.name == own);
         let mut unmarked = Vec::new();
         for volume in &mut volumes {
             if let Some(marked) = index.marked(volume) {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use flex_contract::operation::Operation;
 use flex_core::claim::decide::{
-    Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs, ServedClass,
+    Candidate, ConfirmedFacts, Deletion, Nodes, Observed, OtherClaim, PoolRelation, Preconditions, Runs, ServedClass,
     SourceRelation, Volumes,
 };
 use flex_core::model::claim::Claim;
+use flex_core::model::volume::Volume;
 use flex_core::run::view::{Job, Pod};
 
 use super::names::{delete_job_name, provision_job_name};
@@ -16,6 +17,7 @@ use super::served::{is_selected_node_forbidden, served_class};
 use super::unstarted::has_never_started;
 use crate::reconcile::context::{Context, RunObjects};
 use crate::reconcile::data_source;
+use crate::state::index::Index;
 
 /// Makes the observation of the decision, and uses it.
 pub(super) fn observed<T>(
@@ -34,6 +36,7 @@ pub(super) fn observed<T>(
             reaching: &verified.reaching,
             seen_by_probe: index.is_synced(&verified.volume.name),
             lacks_mark: observation.volumes.lacks_mark(&verified.volume.name),
+            other: other_claim(&index, &verified.volume, claim),
         });
         (volumes.collect::<Vec<_>>(), index.many_wait_for_sync())
     };
@@ -76,6 +79,19 @@ pub(super) fn observed<T>(
             is_request: observation.pool.request.is_request(),
             volume: observation.pool.volume.as_ref().map(|volume| volume.name.as_str()),
         },
+    })
+}
+
+/// Returns what the cache knows of another claim that a volume names with its UID.
+fn other_claim(index: &Index, volume: &Volume, claim: &Claim) -> Option<OtherClaim> {
+    let uid = volume.claim_ref_uid().filter(|uid| *uid != claim.uid)?;
+    let live = index.claim_by_id(uid).filter(|other| !other.is_stand_in());
+    Some(match live.as_ref().map(|other| other.volume_name.as_ref()) {
+        Some(Some(name)) if *name == volume.name => OtherClaim::Has,
+        Some(Some(_)) => OtherClaim::Elsewhere,
+        Some(None) => OtherClaim::Unsure,
+        None if index.is_claim_gone(volume) || index.is_gone(uid) => OtherClaim::Gone,
+        None => OtherClaim::Unsure,
     })
 }
 

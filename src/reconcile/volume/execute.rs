@@ -146,13 +146,11 @@ async fn remove_claim_uid(
     Ok(context.writes.reserve(volume, &claim.name, None).await?.into())
 }
 
-/// Checks whether a record names the claim of a volume whose storage stays.
+/// Checks whether a record names the claim of a volume whose storage stays, and does not yet tell that another claim had the volume.
 fn is_recorded(context: &Context, volume: &Volume) -> bool {
     let index = context.cluster.index();
-    let uid =
-        volume.volume_id().map(|id| index.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone()));
     (volume.abandoned || volume.reclaim_policy != ReclaimPolicy::Delete)
-        && uid.is_some_and(|uid| !index.unsettled_records_of(&uid).is_empty())
+        && volume.volume_id().is_some_and(|id| index.unsettled_records_of(id).iter().any(|record| !record.is_taken(id)))
 }
 
 /// Reserves a volume for the claim that it had.
@@ -172,9 +170,7 @@ async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>
     let uid = volume.claim_ref_uid().or(volume.claim_uid.as_deref()).unwrap_or_default().to_owned();
     let by_job = jobs.iter().find_map(|job| job.claim.clone());
     let alive = match reference.map(|reference| reference.name.clone()).or(by_job) {
-        Some(name) => {
-            context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid || claim.volume_id() == uid)
-        }
+        Some(name) => context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid),
         None => context.writes.has_claim(&uid).await?,
     };
     if alive {
@@ -185,14 +181,17 @@ async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>
         return Err(WriteError::Conflict("the records of runs".to_owned()));
     }
     if let Some(claim) = reference {
-        context.cluster.index_mut().note_claim_gone(&volume.name, claim);
+        context.cluster.update(|index| index.note_claim_gone(&volume.name, claim));
     }
     Ok(ClaimState::NotFound)
 }
 
 #[cfg(test)]
 mod tests {
+    use flex_contract::names;
+    use flex_core::model::record::Record;
     use flex_core::model::volume::adoption_mark;
+    use serde_json::json;
 
     use super::*;
     use crate::reconcile::delete_run::tests::context;
@@ -221,10 +220,23 @@ mod tests {
         let claim = testing::claim("team", "a", true);
         let kept = Volume { reclaim_policy: ReclaimPolicy::Retain, ..testing::volume(&claim, "1Gi") };
         let quarantined = Volume { quarantine: Some("too small".into()), ..kept.clone() };
-        for (volume, is_recorded, stays) in [(&kept, true, true), (&kept, false, false), (&quarantined, true, false)] {
+        let record = testing::record(&claim);
+        let metadata = json!({
+            "namespace": "own", "name": record.name.name, "uid": "r",
+            "annotations": { names::ARMED: "r", names::TAKEN: claim.uid },
+        });
+        let data = Record::data(std::iter::once(&claim));
+        let taken = Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap();
+        let table = [
+            (&kept, Some(&record), true),
+            (&kept, None, false),
+            (&kept, Some(&taken), false),
+            (&quarantined, Some(&record), false),
+        ];
+        for (volume, record, stays) in table {
             let (context, asked) = context(String::new());
-            if is_recorded {
-                context.cluster.update(|index| index.record_answered(testing::record(&claim)));
+            if let Some(record) = record {
+                context.cluster.update(|index| index.record_answered(record.clone()));
             }
             let removed = remove_finalizer(&context, volume).await;
             let waits = matches!(removed, Ok(StepOutcome::End(Requeue::After(delay))) if delay == RECORDED_POLL);

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_contract::policy::ReclaimPolicy;
 use flex_core::config::current_program::with_current_program;
 use flex_core::config::{NodeGone, Recipe, joined};
 use flex_core::model::claim::Claim;
@@ -70,7 +72,10 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         let index = context.cluster.index();
         // The API has no claim, but its record says that what it left is not undone.
         let known = confirmed.pinned_claim_state.or(confirmed.claim_state).filter(|_| !has_stand_in(&index, volume));
-        known.unwrap_or_else(|| claim_state(&index, volume))
+        match known.unwrap_or_else(|| claim_state(&index, volume)) {
+            ClaimState::NotFound | ClaimState::BoundToOtherVolume if has_maker(&index, volume) => ClaimState::Alive,
+            state => state,
+        }
     };
     let provenance = provenance(volume);
     let class_recipe = context.class_recipe(&volume.class);
@@ -204,6 +209,14 @@ fn has_stand_in(index: &Index, volume: &Volume) -> bool {
     claim.and_then(|id| index.claim_by_id(id)).is_some_and(|claim| claim.is_stand_in())
 }
 
+/// Checks whether the claim for which a volume was made decides what is deleted, or its stand-in does: another claim had the volume,
+/// and nobody has adopted it.
+fn has_maker(index: &Index, volume: &Volume) -> bool {
+    let is_left = volume.reclaim_policy == ReclaimPolicy::Delete && !volume.is_adopted();
+    let uid = volume.name.strip_prefix(names::PV_PREFIX).filter(|_| is_left);
+    uid.and_then(|uid| index.claim_by_id(uid)).is_some_and(|maker| maker.is_held())
+}
+
 /// Returns the state of a volume's claim, by the cache.
 fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
     if volume.pool_hash().is_some() {
@@ -252,7 +265,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::state::index::WatchChange;
-    use crate::state::testing::default_identity;
+    use crate::state::testing::{self, default_identity};
 
     fn volume(phase: &str, uid: &str) -> Volume {
         versioned(phase, uid, "1")
@@ -330,6 +343,20 @@ mod tests {
         assert_eq!(claim_state(&index, &released), ClaimState::NotCached, "nobody has listed the records");
         index.note_records_confirmed();
         assert_eq!(claim_state(&index, &released), ClaimState::NotFound);
+    }
+
+    /// Another claim has had the volume, and is gone.
+    #[test]
+    fn the_claim_for_which_a_volume_was_made_decides_what_is_deleted_while_it_is_held() {
+        let mut index = Index::new(default_identity(), Clock::default());
+        let taken = Volume { reclaim_policy: ReclaimPolicy::Delete, ..volume("Released", "b") };
+        for (held, expected) in [(false, false), (true, true)] {
+            let maker = Claim { uid: "a".into(), held, ..testing::claim("team", "a", true) };
+            index.change_claim(WatchChange::Apply(maker));
+            assert_eq!(has_maker(&index, &taken), expected);
+        }
+        assert!(!has_maker(&index, &Volume { reclaim_policy: ReclaimPolicy::Retain, ..taken.clone() }));
+        assert!(!has_maker(&index, &Volume { name: "pvc-c".into(), ..taken }));
     }
 
     /// An admin restores etcd while this process goes on. The claim is back with its UID, and the watch of volumes may be

@@ -78,10 +78,10 @@ impl Index {
             freed.left = self.batches.leave(Operation::Provision, &claim.volume_id(), self.slots.expectations_mut());
             freed.waited_for = self.quota_waiters.remove(&item);
             freed.turn = self.slots.stop_waiting_for_slot(&item);
-            claim.volume_ids().for_each(|id| self.removed_jobs.forget(&id));
+            self.removed_jobs.forget(&claim.uid);
         }
         if changed.now.is_none() && self.records.stand_in(&claim.uid).is_none() {
-            claim.volume_ids().for_each(|id| self.unstarted.forget(&id));
+            self.unstarted.forget(&claim.uid);
         }
         freed.quota = self.quota.on_claim(changed, facts);
         let ready = self.pools.on_claim(changed, facts);

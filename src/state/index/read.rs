@@ -41,7 +41,7 @@ impl Index {
         self.facts.cache.claims.get(name)
     }
 
-    /// Returns a claim by its UID, or by a volume id of its runs.
+    /// Returns a claim by its UID, which is the volume id of its runs.
     pub fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
         self.facts.cache.claims.by_id(id)
     }

@@ -125,7 +125,7 @@ impl Index {
     }
 
     /// Checks whether what attempts for an earlier claim of this name and class left is being deleted. A claim waits for no
-    /// node that is gone, nor for a person, and not long.
+    /// node that is gone, nor for a person or another claim, and not long.
     pub fn has_namesake(&self, claim: &Claim) -> bool {
         if self.facts.clock.now() >= claim.created.saturating_add(NAMESAKE_PATIENCE) {
             return false;
@@ -139,6 +139,7 @@ impl Index {
                 && !has_failed
                 && other.nodes_with_storage.iter().all(has_node)
                 && other.own_stamp().is_some_and(|stamp| is_known(&stamp.recipe_version))
+                && !self.recorded_attempts(&other.uid).taken
         };
         self.stand_ins_of(&claim.name).iter().any(blocks)
     }
@@ -153,9 +154,10 @@ impl Index {
         self.facts.cache.claims.by_id(uid).is_some_and(|claim| claim.uid == uid && !claim.is_stand_in())
     }
 
-    /// Notes that the API has no claim with this UID.
-    pub fn note_gone(&mut self, uid: &str) {
+    /// Notes that the API has no claim with this UID. Returns the other claims for which its volumes were made.
+    pub fn note_gone(&mut self, uid: &str) -> Vec<WorkItem> {
         self.records.note_gone(uid);
+        self.makers(uid)
     }
 
     /// Begins or ends the creation of a record by this process. Returns the items to requeue.
@@ -178,7 +180,7 @@ impl Index {
             let claim = self.facts.cache.claims.by_id(uid).filter(|claim| claim.uid == **uid);
             self.records.is_undone(name, uid)
                 || self.records.is_replaced(&record, uid)
-                || claim.is_some_and(|claim| is_settled(&claim))
+                || claim.is_some_and(|claim| is_settled(&claim, record.is_taken(uid)))
         });
         let kept: BTreeSet<String> = record.kept().map(|claim| claim.uid.clone()).collect();
         let abandoned = kept.iter().filter(|uid| record.is_abandoned(uid));
@@ -223,9 +225,9 @@ impl Index {
 }
 
 /// Checks whether a claim needs its records no more: it is bound to its volume, or an admin has abandoned it. What an abandoned
-/// claim has left stays also if no process knows of the annotation any more when the claim is deleted.
-fn is_settled(claim: &Claim) -> bool {
-    let is_abandoned = claim.abandoned && !claim.is_stand_in();
-    is_abandoned
-        || !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.volume_id()))
+/// claim has left stays also if no process knows of the annotation any more when the claim is deleted. If another claim has had its
+/// volume, only the record keeps it from making one under the same id.
+fn is_settled(claim: &Claim, is_taken: bool) -> bool {
+    let is_abandoned = claim.abandoned && !claim.is_stand_in() && !is_taken;
+    is_abandoned || !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.uid))
 }

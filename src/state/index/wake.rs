@@ -6,7 +6,7 @@
 //!
 //! | change | woken items |
 //! |---|---|
-//! | a claim | itself, its volumes, copies, source and snapshots; its pool; capacity |
+//! | a claim | itself, its volumes and for whom they were made, copies, source and snapshots; its pool; capacity |
 //! | a volume | itself; the claims that it names, with their copies and snapshots; its pool; sync probes; capacity |
 //! | a sync probe | the sync probes; the claims of the volumes that are synced by it |
 //! | a Job, a pod, a warning about one | the items of the run |
@@ -97,18 +97,18 @@ impl Index {
         items.extend(self.snapshots_of(now));
         items.extend(self.records_of(&now.uid));
         items.push(WorkItem::Claim(now.name.clone()));
-        // A bound claim that is not held concerns its volume only when it is terminating or requests more.
-        let was_held = before.is_some_and(Claim::is_held);
-        let is_quiet = now.is_bound() && !now.is_held() && !now.terminating && !was_held;
+        // A bound claim that is not held concerns its volume only when it has just got it, is terminating or requests more.
+        let is_settled = |before: &Claim| !before.is_held() && before.volume_name == now.volume_name;
+        let is_quiet = now.is_bound() && !now.is_held() && !now.terminating && before.is_none_or(is_settled);
         if !is_quiet || cache.wants_more(now) {
-            items.extend(now.volume_ids().flat_map(|id| self.volumes_of_id(&id)));
+            items.extend(self.volumes_and_makers(&now.uid));
         }
         items
     }
 
     /// Returns the items for a claim that is gone. `ready` are the pooled volumes that a pool request leaves.
     pub(super) fn woken_by_gone_claim(&self, claim: &Claim, ready: &[Arc<Volume>], freed: &Freed) -> Vec<WorkItem> {
-        let mut items: Vec<_> = claim.volume_ids().flat_map(|id| self.volumes_of_id(&id)).collect();
+        let mut items = self.volumes_and_makers(&claim.uid);
         items.extend(freed.turn.iter().flat_map(|class| self.for_slot(class)));
         items.extend(self.for_left(&freed.left));
         items.extend(self.copies_of(&claim.name));

@@ -34,9 +34,11 @@ impl Index {
         self.unseen_writes.record_end(item, &self.facts.cache, self.facts.now());
     }
 
-    /// Records that the claim of a volume is gone by the API, so that nobody has to ask again.
-    pub fn note_claim_gone(&mut self, volume: &str, claim: &Reference) {
+    /// Records that the claim of a volume is gone by the API, so that nobody has to ask again. Returns the other claims for
+    /// which its volumes were made.
+    pub fn note_claim_gone(&mut self, volume: &str, claim: &Reference) -> Vec<WorkItem> {
         self.facts.cache.volumes.note_claim_gone(volume, claim);
+        claim.uid.as_deref().map(|uid| self.makers(uid)).unwrap_or_default()
     }
 }
 

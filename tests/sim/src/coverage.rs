@@ -114,7 +114,6 @@ pub const UNREACHED: &[Unreached] = &[
     rare("claim", "ClaimRefused", "users create claims that their classes can serve"),
     rare("claim", "AttributesUnavailable", "the VolumeAttributesClasses exist in all histories"),
     impossible("claim", "SelectedNodeForbidden", "no class has allowedTopologies"),
-    rare("claim", "TooManyVolumesTaken", "other claims must take more volumes of one claim than a history has claims"),
     rare("claim", "HoldLost", "no user removes the annotation by which a claim is held"),
     rare(
         "claim",
@@ -147,6 +146,7 @@ pub const UNREACHED: &[Unreached] = &[
     ),
     impossible("volume", "UnusableVolumeId", "nobody writes other ids on volumes"),
     rare("volume", "OriginUnknown", "a volume must appear after the record of its claim is gone"),
+    rare("volume", "TakenNotExpanded", "a user must request a larger size for a claim that has taken a volume"),
     rare("volume", "ProvenanceUnreadable", "nobody changes the record of an adopted volume"),
     rare("volume", "StorageOnOtherNode", "no node of a history gets the labels of another"),
     rare("volume", "RetainedCleaned", "an admin must change the policy while storage on other nodes is deleted"),

@@ -25,6 +25,7 @@ mod pooled;
 mod rule;
 mod settled;
 mod step;
+mod taken;
 mod undo;
 mod unstarted;
 mod waits;
@@ -36,7 +37,7 @@ pub use self::attempt::{no_volume_cause, refusal_text};
 pub use self::cleanup::failed_cleanup;
 pub use self::failed::{ASK_SCHEDULER, failed_start, failure_text};
 pub use self::observed::{
-    Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions,
+    Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, OtherClaim, PoolRelation, Preconditions,
     RecordedAttempts, RemovedJob, Runs, ServedClass, SourceRelation, Volumes,
 };
 pub use self::placement::{cleanup_node, known_nodes, last_node, requested_node, run_node};
@@ -54,7 +55,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 /// Decides the next step without regard to the claim's copies.
 fn decide_without_source_users(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
-    let wanted = names::pv_name(&claim.volume_id());
+    let wanted = names::pv_name(&claim.uid);
     let names_other_volume = claim.volume_name.as_ref().is_some_and(|name| *name != wanted);
     if claim.is_held() && (names_other_volume || (claim.terminating && !claim.is_bound())) {
         return undo(o, now);

@@ -1,4 +1,4 @@
-//! A PersistentVolumeClaim as decisions see it ([`Claim`]), with its stamp and the ids of its volumes.
+//! A PersistentVolumeClaim as decisions see it ([`Claim`]), with its stamp.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,6 @@ use super::modify_status::ModifyStatus;
 use super::node_list::{distinct, nodes};
 use super::phase::ClaimPhase;
 use super::volume::Volume;
-pub use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_generation, volume_id, volume_ids};
 use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::failure::{LastFailure, MAX_ATTEMPTS};
@@ -48,8 +47,6 @@ pub struct Stamp {
     pub attempt: u32,
     /// The recipe version of the attempt, `namespace/name@hash`.
     pub recipe_version: String,
-    /// The volume generation: the number of volumes that other claims had taken before.
-    pub volume_generation: u32,
     /// The name of the attempt's batch Job; `None` for a run of its own.
     pub batch: Option<String>,
 }
@@ -205,26 +202,17 @@ impl Claim {
         let is_of_attempt =
             |failure: &&LastFailure| failure.operation == Operation::Provision && failure.attempt == stamp.attempt;
         let failure = self.last_failure.as_ref().filter(is_of_attempt);
-        stamp.volume_generation == 0 && failure.is_some_and(LastFailure::was_told_by_image)
+        failure.is_some_and(LastFailure::was_told_by_image)
     }
 
-    /// Returns the volume id, which the claim's runs get as `CLAIM_UUID`.
+    /// Returns the volume id, which the claim's runs get as `CLAIM_UUID`: the claim's UID.
     pub fn volume_id(&self) -> String {
-        volume_id(&self.uid, self.volume_generation())
-    }
-
-    /// Returns the current volume id, and before it those of earlier generations.
-    pub fn volume_ids(&self) -> impl DoubleEndedIterator<Item = String> {
-        volume_ids(&self.uid, self.volume_generation())
-    }
-
-    fn volume_generation(&self) -> u32 {
-        self.own_stamp().map_or(0, |stamp| stamp.volume_generation)
+        self.uid.clone()
     }
 
     /// Checks whether a volume names this claim, or no claim.
     pub fn may_own(&self, volume: &Volume) -> bool {
-        volume.claim_uid.as_ref().is_none_or(|uid| *uid == self.uid || *uid == self.volume_id())
+        volume.claim_uid.as_ref().is_none_or(|uid| *uid == self.uid)
     }
 
     /// Checks whether an attempt has begun whose volume is neither bound nor undone.
@@ -417,7 +405,6 @@ impl Stamp {
             recipe_version: annotation(names::RECIPE_VERSION)
                 .map(|config| cut(&config, 2 * limits::NAME).into_owned())
                 .unwrap_or_default(),
-            volume_generation: volume_generation(metadata.annotations.as_ref()),
             batch: annotation(names::BATCH)
                 .filter(|name| member::operation(name) == Some(Operation::Provision))
                 .as_deref()
@@ -462,13 +449,11 @@ mod tests {
             LastFailure::new(operation, attempt, 1, &Cause::new(reason, message), Reaction::Retry)
         };
         let told = |attempt| failed(Operation::Provision, attempt, "ExitCode", "exit code 75: try again later: off");
-        let of_generation = |volume_generation| Stamp { volume_generation, ..stamp.clone() };
         for (what, stamp, last_failure, expected) in [
             ("the first attempt", None, None, true),
             ("after a failure that the image has told", Some(stamp.clone()), Some(told(2)), true),
             ("left out by its batch", Some(stamp.clone()), None, false),
             ("left out after a failure", Some(stamp.clone()), Some(told(1)), false),
-            ("its volume was taken", Some(of_generation(1)), Some(told(2)), false),
             (
                 "the image has crashed",
                 Some(stamp.clone()),

@@ -95,6 +95,7 @@ pub struct Record {
     notes: BTreeMap<String, Note>,
     settled: BTreeSet<String>,
     kept: BTreeSet<String>,
+    taken: BTreeSet<String>,
     abandoned: Abandoned,
     /// The request of somebody to try again what has failed for claims that are gone.
     retry: Option<String>,
@@ -136,6 +137,7 @@ impl Record {
             notes: metadata.annotations.iter().flatten().filter_map(note).collect(),
             settled: annotation(names::SETTLED).map(set).unwrap_or_default(),
             kept: annotation(names::KEPT).map(set).unwrap_or_default(),
+            taken: annotation(names::TAKEN).map(set).unwrap_or_default(),
             abandoned: match annotation(names::ABANDON) {
                 Some(text) if text == names::ABANDON_YES => Abandoned::All,
                 text => Abandoned::Claims(text.map(set).unwrap_or_default()),
@@ -189,6 +191,11 @@ impl Record {
             Abandoned::All => true,
             Abandoned::Claims(uids) => uids.contains(uid),
         }
+    }
+
+    /// Checks whether another claim has the volume of a claim, or had it.
+    pub fn is_taken(&self, uid: &str) -> bool {
+        self.taken.contains(uid)
     }
 
     /// Checks whether a claim is the only one of the run.
@@ -252,16 +259,13 @@ impl Record {
     }
 
     /// Checks whether a claim needs an older record no more, because this one says all that the older says: the same recipe
-    /// for the same volume, and no fewer nodes.
+    /// and no fewer nodes.
     pub fn replaces(&self, older: &Record, uid: &str) -> bool {
         let (Some(own), Some(other)) = (self.recorded(uid), older.recorded(uid)) else { return false };
-        let of = |claim: &Claim| claim.own_stamp().map(|stamp| (stamp.recipe_version.clone(), stamp.volume_generation));
-        of(own) == of(other) && other.nodes_with_storage.iter().all(|node| own.nodes_with_storage.contains(node))
-    }
-
-    /// Checks whether the record names the run of a volume id for a claim.
-    pub fn is_of(&self, uid: &str, id: &str) -> bool {
-        self.recorded(uid).is_some_and(|claim| claim.volume_id() == id)
+        let recipe = |claim: &Claim| claim.own_stamp().map(|stamp| stamp.recipe_version.clone());
+        recipe(own) == recipe(other)
+            && other.nodes_with_storage.iter().all(|node| own.nodes_with_storage.contains(node))
+            && (self.is_taken(uid) || !older.is_taken(uid))
     }
 
     /// Returns the reference to the record.
@@ -278,8 +282,12 @@ impl Record {
 
     /// Returns the value of [`names::KEPT`] when somebody may keep what attempts for a claim have made.
     pub fn kept_with(&self, uid: &str) -> String {
-        let new = (!self.kept.contains(uid)).then_some(uid);
-        self.kept.iter().map(String::as_str).chain(new).collect::<Vec<_>>().join(",")
+        list_with(&self.kept, uid)
+    }
+
+    /// Returns the value of [`names::TAKEN`] when another claim has had the volume of a claim.
+    pub fn taken_with(&self, uid: &str) -> String {
+        list_with(&self.taken, uid)
     }
 
     /// Returns the name and the value of the annotation that notes a claim that is gone, when these annotations of it have
@@ -313,6 +321,12 @@ impl Record {
         }
         (format!("{}{}", names::GONE_CLAIM, claim.uid), json!(note).to_string())
     }
+}
+
+/// Writes a list of UIDs with one more.
+fn list_with(uids: &BTreeSet<String>, uid: &str) -> String {
+    let new = (!uids.contains(uid)).then_some(uid);
+    uids.iter().map(String::as_str).chain(new).collect::<Vec<_>>().join(",")
 }
 
 /// Returns a claim as Kubernetes has it, with all that its deletion needs.
@@ -364,14 +378,12 @@ fn annotations_of(claim: &Claim) -> Vec<(&'static str, Option<String>)> {
         (names::CREATED_BY_GROUPS, groups),
     ];
     if let Some(stamp) = &claim.stamp {
-        let generation = (stamp.volume_generation > 0).then(|| stamp.volume_generation.to_string());
         annotations.extend([
             (names::CLAIM_UID, Some(stamp.claim_uid.clone())),
             (names::PROVISION_TS, Some(stamp.ts.clone())),
             (names::ATTEMPT, Some(stamp.attempt.to_string())),
             (names::RECIPE_VERSION, Some(stamp.recipe_version.clone())),
             (names::BATCH, stamp.batch.clone()),
-            (names::VOLUME_GENERATION, generation),
         ]);
     }
     annotations

@@ -12,7 +12,7 @@ fn claim(uid: &str) -> Claim {
             "annotations": {
                 names::LABEL_INSTANCE: "default", names::CLAIM_UID: uid, names::ATTEMPT: "2", names::HELD: uid,
                 names::PROVISION_TS: "2026-11-01T00:00:00.000001Z", names::RECIPE_VERSION: "own/config@hash",
-                names::BATCH: "provision-batch-u-1", names::VOLUME_GENERATION: "1", names::NODES: "a,b",
+                names::BATCH: "provision-batch-u-1", names::NODES: "a,b",
                 names::SELECTED_NODE: "b", names::CREATED_BY: "tom", names::CREATED_BY_GROUPS: "g,h",
                 names::STORAGE_PROVISIONER: "flex-provisioner.io",
                 names::FAILURE: json!({ "operation": "provision", "attempt": 1, "at": 7, "kind": "retry", "reason": "ExitCode",
@@ -154,4 +154,11 @@ fn a_record_replaces_an_older_one_that_says_no_more() {
     assert!(!of(&["b"], "r").replaces(&of(&["a"], "r"), "a"), "a node would be forgotten");
     assert!(!of(&["a"], "r").replaces(&of(&["a"], "other"), "a"));
     assert!(!of(&["a"], "r").replaces(&of(&["a"], "r"), "b"));
+    let told = |key: &str| read(json!({ key: "a" }), &[claim("a")]);
+    assert!(told(names::TAKEN).is_taken("a") && told(names::TAKEN).replaces(&told("none"), "a"));
+    assert!(
+        !told("none").replaces(&told(names::TAKEN), "a"),
+        "it would be forgotten that another claim has the volume"
+    );
+    assert_eq!((told("none").taken_with("b"), told(names::TAKEN).taken_with("b")), ("b".into(), "a,b".into()));
 }

@@ -12,7 +12,6 @@ use super::failed_run::FailedRun;
 use super::foreign_metadata::ForeignMetadata;
 use super::moved_in::MovedIn;
 use super::node_list::nodes;
-use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_ids};
 use super::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
 use crate::config::classes::Identity;
 use crate::config::effective_config::EffectiveConfig;
@@ -269,14 +268,9 @@ impl Volume {
         self.batch.as_ref().filter(|_| self.delete_attempt() == 1)
     }
 
-    /// Returns the id that the volume's runs get. A volume that was never adopted may have only its claim's UID. Then
-    /// its name says which of the claim's ids is its own.
+    /// Returns the id that the volume's runs get. A volume that was never adopted may have only its claim's UID.
     pub fn volume_id(&self) -> Option<&str> {
-        self.volume_id_annotation.as_deref().or_else(|| {
-            let uid = self.claim_uid.as_deref()?;
-            let named = self.name.strip_prefix(names::PV_PREFIX).filter(|named| *named != uid);
-            named.filter(|named| volume_ids(uid, MAX_VOLUME_GENERATIONS).any(|id| id == *named)).or(Some(uid))
-        })
+        self.volume_id_annotation.as_deref().or(self.claim_uid.as_deref())
     }
 }
 

@@ -45,7 +45,6 @@ fn stamped(uid: &str, batch: &str, recipe: &Recipe) -> Claim {
         ts: "t".into(),
         attempt: 1,
         recipe_version: recipe.version(),
-        volume_generation: 0,
         batch: Some(batch.into()),
     };
     Claim { stamp: Some(stamp), held: true, ..claim(uid) }

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use flex_contract::names;
-use flex_core::model::claim::{MAX_VOLUME_GENERATIONS, volume_ids};
 use serde_json::Value;
 
 use super::{Guarantee, Violation, batches};
@@ -41,14 +40,12 @@ fn unrecorded(store: &Store, pod: &Value) -> Option<String> {
     if is_deleting(pod) || !batches::provisions(&job.object) {
         return None;
     }
-    let recorded: Vec<&str> = records::all(store)
+    let recorded: BTreeSet<&str> = records::all(store)
         .filter(|(_, record)| records::is_armed(record))
         .flat_map(|(_, r)| records::claims(r))
         .map(uid)
         .collect();
-    let ids = recorded.into_iter().flat_map(|claim| volume_ids(claim, MAX_VOLUME_GENERATIONS));
-    let ids: BTreeSet<String> = ids.collect();
-    let is_recorded = |id: &str| ids.contains(id);
+    let is_recorded = |id: &str| recorded.contains(id);
     batches::members(&job.object).into_iter().map(|member| member.id).find(|id| !is_recorded(id))
 }
 
@@ -61,10 +58,8 @@ pub fn failure(store: &Store, request: &Request) -> Option<Violation> {
     if text(body, "/metadata/uid") != claim {
         return None;
     }
-    // A claim whose volume was taken has other ids afterwards.
-    let ids: Vec<String> = volume_ids(claim, MAX_VOLUME_GENERATIONS).collect();
     let is_of_attempt = |job: &Value| {
-        let is_single = ids.iter().any(|id| id == label(job, names::LABEL_VOLUME_ID))
+        let is_single = label(job, names::LABEL_VOLUME_ID) == claim
             && label(job, names::LABEL_ATTEMPT).parse().ok() == failure["attempt"].as_u64();
         let is_batch = annotation(&job["spec"]["template"], names::BATCH).contains(claim);
         (is_single || is_batch) && label(job, names::LABEL_OPERATION) == text(&failure, "/operation")

@@ -6,10 +6,7 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
-use super::adoption::{
-    adopt_unless_done, is_claimed_by_this, is_terminating_without_finalizer, transfer_to_other, transferred,
-    was_taken_from,
-};
+use super::adoption::{adopt_unless_done, is_claimed_by_this, is_terminating_without_finalizer};
 use super::data_source::{leave_to_populator, protect_data_source, wait_for_data_source, wait_for_source_kind};
 use super::failed::{failed, record_failure, stuck};
 use super::next_attempt::{confirm_then, end_older_runs, record_again, refused, restamp, wait_to_start};
@@ -18,14 +15,13 @@ use super::placement::{ignored_node_message, is_on_wrong_node, nodes_from, resch
 use super::pooled::{assigned, bind_assigned, complete_pool_request};
 use super::rule::{Decision, Rule, run};
 use super::step::Step;
+use super::taken::hold;
 use super::waits::{succeeded, wait_for_end, wait_for_run};
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
-use crate::model::claim::MAX_VOLUME_GENERATIONS;
 use crate::model::claim::WRITE_OUTCOME_AFTER;
 use crate::model::claim::{Binding, Stamp};
 use crate::model::phase::VolumePhase;
-use crate::model::volume::Volume;
 use crate::rules::Rule as _;
 use crate::run::backoff::{clamp_to_recent, delay, due_after, seconds};
 use crate::run::rule::Rule as RunRule;
@@ -129,7 +125,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let recorded = o.runs.recorded;
     let earlier: Vec<String> = recorded.nodes.iter().filter(|node| !nodes.contains(node)).cloned().collect();
     nodes.splice(0..0, earlier);
-    let stamp = Step::Stamp { attempt: recorded.last.saturating_add(1), nodes, volume_generation: 0 };
+    let stamp = Step::Stamp { attempt: recorded.last.saturating_add(1), nodes };
     if claim.stamp.is_some() {
         return Rule::ReplaceStaleStamp.step(stamp).with_warning(reason::STALE_STAMP_REPLACED, "the claim had the stamp of another claim, as a copy or a restored backup has; the provisioner has replaced it");
     }
@@ -166,8 +162,8 @@ fn wait_for_others(o: &Observed<'_>, now: i64) -> Option<Decision> {
 
 /// Decides about a volume that exists, however the run ended.
 fn found(o: &Observed<'_>) -> Option<Decision> {
-    if let Some(done) = complete_pool_request(o) {
-        return Some(done);
+    if let Some(decision) = hold(o).or_else(|| complete_pool_request(o)) {
+        return Some(decision);
     }
     if let Some(right) = o.volumes.all.iter().find(|candidate| candidate.mismatches.is_empty()) {
         if is_terminating_without_finalizer(right.volume) {
@@ -181,24 +177,16 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
         }
         return Some(adopt_unless_done(o, right.volume, Rule::AdoptVolume).unwrap_or_else(|| bound(o, right)));
     }
-    // The volume was taken from another claim and is this claim's for good. The PV controller binds it, but would not
-    // choose a terminating volume.
+    // The volume was assigned to the claim for good. The PV controller binds it, but would not choose a terminating volume.
     if let Some(volume) = assigned(o).map(|assigned| assigned.volume) {
         return Some(match volume.terminating && o.claim.volume_name.is_none() {
             true => Rule::NameVolume.step(Step::SetVolumeName { volume: volume.name.clone() }),
             false => Rule::WaitForBinding.nothing(),
         });
     }
-    // A volume that already belongs to the other claim does not count as a wrong volume.
-    let theirs = transferred(o).map(|volume| &volume.name);
-    let stolen = o.volumes.all.iter().map(|candidate| candidate.volume).find(|volume| was_taken_from(o, volume));
-    if let Some(volume) = stolen.filter(|_| theirs.is_none()) {
-        return Some(transfer_to_other(o, volume));
-    }
     let wrong = o.volumes.all.iter().find(|candidate| {
         !candidate.mismatches.is_empty()
             && candidate.volume.quarantine.as_deref() != Some(&candidate.mismatches.join("; "))
-            && Some(&candidate.volume.name) != theirs
     });
     wrong.map(|wrong| {
         let why = wrong.mismatches.join("; ");
@@ -241,9 +229,6 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let attempt = o.attempt();
     if let Some(decision) = found(o).or_else(|| record_again(o)) {
         return decision;
-    }
-    if let Some(theirs) = transferred(o) {
-        return restamp_with_next_generation(o, class, theirs, now);
     }
     let last = claim.last_failure.as_ref();
     if let Some(failure) = last.filter(|f| f.operation == Operation::Provision && f.attempt == attempt) {
@@ -299,7 +284,7 @@ fn in_progress(o: &Observed<'_>, now: i64) -> Decision {
 pub(super) const SLOW_BATCH: i64 = 30;
 
 fn no_volume(o: &Observed<'_>) -> Cause {
-    no_volume_cause(o.runs.recipe, &names::pv_name(&o.claim.volume_id()))
+    no_volume_cause(o.runs.recipe, &names::pv_name(&o.claim.uid))
 }
 
 /// Returns the cause of the failure of an image that exited 0 and made no volume. It may have had no token.
@@ -315,31 +300,6 @@ pub fn no_volume_cause(recipe: Option<&Recipe>, volume: &str) -> Cause {
 /// A hint in the event of an image that made no volume: it may have had no token.
 const TOKENLESS: &str =
     "; the provisioner config has no `service-account-name`, so its runs get no token for the Kubernetes API";
-
-/// Decides about a claim whose volume another claim has taken. A new volume is made under a new id.
-fn restamp_with_next_generation(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decision {
-    if let Some(wait) = end_older_runs(o, now) {
-        return wait;
-    }
-    let generation = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation) + 1;
-    if generation > MAX_VOLUME_GENERATIONS {
-        return Rule::TooManyVolumesTaken.warn(
-            reason::PROVISIONING_FAILED,
-            format!(
-                "other claims have taken {MAX_VOLUME_GENERATIONS} volumes that were made for this claim; the image of its class must reserve each volume for its claim (`flex-pv create`, or the admission policies of this provisioner)"
-            ),
-        );
-    }
-    let mut decision = restamp(o, class, Rule::NextVolumeGeneration, now);
-    if let Step::Stamp { nodes, volume_generation, .. } = &mut decision.step {
-        // The storage that was left before belongs to the volume that was taken, and is deleted with it.
-        nodes.drain(..nodes.len().saturating_sub(1));
-        *volume_generation = generation;
-        let message = format!("the provisioner makes another volume in place of {}", theirs.name);
-        return decision.with_event(reason::PROVISIONING, message);
-    }
-    decision
-}
 
 /// Decides about an attempt without a Job.
 fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {

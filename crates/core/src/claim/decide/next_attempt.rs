@@ -105,7 +105,6 @@ pub(super) fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, rule: Rule,
             ),
         );
     }
-    let volume_generation = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
     let attempt = o.attempt().saturating_add(1);
-    wait_to_start(o, &nodes, now).unwrap_or_else(|| rule.step(Step::Stamp { attempt, nodes, volume_generation }))
+    wait_to_start(o, &nodes, now).unwrap_or_else(|| rule.step(Step::Stamp { attempt, nodes }))
 }

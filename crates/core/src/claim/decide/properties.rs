@@ -15,12 +15,16 @@ impl World {
         self.volumes.iter().find(|(volume, _)| volume.name == name).expect("a step names a volume that was observed")
     }
 
-    /// Checks whether the volume of the claim's runs belongs to another claim now, and is deleted with it.
-    fn has_transferred(&self) -> bool {
-        self.volumes.iter().any(|(volume, _)| {
-            let held = volume.is_adopted() && volume.volume_id_annotation.as_deref() == Some(UID);
-            volume.name == names::pv_name(UID) && held && volume.claim_uid.as_ref().is_some_and(|uid| uid != UID)
-        })
+    /// Checks whether another claim has a volume that was made for this claim, or had it.
+    fn is_taken(&self) -> bool {
+        let has_other = |volume: &Volume| volume.claim_ref_uid().is_some_and(|uid| uid != UID);
+        self.recorded.taken || self.volumes.iter().any(|(volume, _)| has_other(volume))
+    }
+
+    /// Checks whether a volume has another claim that is gone or elsewhere, and whose storage nobody keeps.
+    fn is_left_by_other(&self, volume: &Volume) -> bool {
+        let is_unused = matches!(self.other, OtherClaim::Gone | OtherClaim::Elsewhere);
+        self.is_to_be_undone() && is_unused && volume.reclaim_policy == ReclaimPolicy::Delete
     }
 
     /// Checks whether a process of a provision run may be running, by the observation.
@@ -44,7 +48,7 @@ impl World {
     /// Checks whether the claim is terminating, or has another volume.
     fn is_to_be_undone(&self) -> bool {
         let name = self.claim.volume_name.as_ref();
-        self.claim.terminating || name.is_some_and(|name| *name != names::pv_name(&self.claim.volume_id()))
+        self.claim.terminating || name.is_some_and(|name| *name != names::pv_name(UID))
     }
 
     /// Returns the reason why no event is needed: somebody else acts next, and an event reports it.
@@ -101,7 +105,7 @@ fn check(world: &World, decision: &Decision) {
     let claim = &world.claim;
     match &decision.step {
         Step::Nothing => check_wait(world, decision),
-        Step::Stamp { attempt, nodes, volume_generation } => check_stamp(world, *attempt, nodes, *volume_generation),
+        Step::Stamp { attempt, nodes } => check_stamp(world, *attempt, nodes),
         Step::WaitForSlot { .. } => {
             assert!(!world.has_slot && decision.requeue_at.is_some_and(|at| at > NOW), "it waits without end");
         }
@@ -134,11 +138,12 @@ fn check(world: &World, decision: &Decision) {
             let (volume, _) = world.volume(volume);
             assert!(world.lacks_mark && volume.is_adopted());
         }
-        Step::TransferToOtherClaim { volume, .. } => {
-            let (volume, _) = world.volume(volume);
-            assert!(claim.is_held() || !world.is_to_be_undone() && !claim.is_bound());
-            assert!(volume.claim_ref_uid().is_some_and(|uid| uid != UID), "nobody has it");
-            assert!(volume.name == names::pv_name(UID) && !world.has_transferred());
+        Step::RecordTaken => {
+            assert!(
+                world.is_taken() && !world.recorded.taken && world.recorded.last > 0,
+                "it is known, or has no record"
+            );
+            assert!(matches!(world.other, OtherClaim::Has | OtherClaim::Gone), "it may come back");
         }
         Step::Bind { volume } => check_binding(world, volume),
         Step::SetVolumeName { volume } => check_volume_name(world, volume),
@@ -213,27 +218,22 @@ fn check_removed_job(world: &World, job: &ObjectName) {
     assert!(job.is_over || claim.is_held() || !world.is_to_be_undone() && !claim.is_bound());
 }
 
-fn check_stamp(world: &World, attempt: u32, nodes: &[String], volume_generation: u32) {
+fn check_stamp(world: &World, attempt: u32, nodes: &[String]) {
     let claim = &world.claim;
-    let before = claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
-    let afresh = volume_generation == before + 1 && world.has_transferred();
-    assert!(volume_generation == before || afresh, "an id is given up only with its volume");
+    assert!(claim.own_stamp().is_none() || !world.is_taken(), "the other claim's data would be the claim's");
     assert!(!world.foreign && !claim.terminating && !claim.is_bound() && world.has_revision && world.has_slot);
     let before = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     assert!(before > 0 || world.class_certainty == ClassCertainty::Certain, "the StorageClass may say something else");
     assert!(attempt > before || before == u32::MAX, "the number of an attempt never comes again");
     assert!(before == 0 || !world.is_alive(), "one attempt at a time");
-    assert!(
-        before == 0 || afresh || claim.nodes_with_storage.iter().all(|node| nodes.contains(node)),
-        "a node is forgotten"
-    );
+    assert!(before == 0 || claim.nodes_with_storage.iter().all(|node| nodes.contains(node)), "a node is forgotten");
 }
 
 fn check_start(world: &World) {
     let claim = &world.claim;
     assert!(!world.foreign && !claim.terminating && !claim.is_bound() && claim.is_held() && world.fresh);
     let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
-    assert!(claim.own_stamp().is_some() && !world.is_alive());
+    assert!(claim.own_stamp().is_some() && !world.is_alive() && !world.is_taken());
     let tied = world.observed(|o| o.source.state.and_then(|source| source.required_node(recipe)).map(str::to_owned));
     if recipe.placement == Placement::SelectedNode {
         let noted = claim.nodes_with_storage.last().expect("where it may leave something is not noted");
@@ -259,7 +259,11 @@ fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &
         mismatches.is_empty() || volume.is_adopted() || world.is_to_be_undone() || claim.terminating,
         "a wrong volume is made the claim's"
     );
-    assert!(volume.claim_ref_uid().is_none_or(|uid| uid == UID), "theft");
+    let is_nobodys = volume.claim_ref_uid().is_none_or(|uid| uid == UID) || world.is_left_by_other(volume);
+    assert!(is_nobodys, "theft");
+    let is_its =
+        world.is_bound_to(&volume.name) || volume.claim_ref_uid() == Some(UID) || world.is_left_by_other(volume);
+    assert!(!world.recorded.taken || is_its, "somebody may keep it, or have it");
     let holdable = !volume.terminating || volume.has_finalizer() || policy(provenance) != ReclaimPolicy::Delete;
     assert!(holdable, "the API takes no finalizer any more");
     assert!(!world.is_safe(volume) || volume.claim_uid.as_deref() == Some(UID));
@@ -296,6 +300,7 @@ fn check_delete(world: &World, attempt: u32, node: Option<&String>, on_any_node:
         assert!(volume.name != names::pv_name(UID), "its volume would be deleted");
         assert!(volume.claim_ref_uid().is_none_or(|uid| uid == UID), "theft");
     }
+    assert!(!world.recorded.taken, "somebody may keep it, or have it");
 }
 
 fn check_clean(world: &World, nodes: &[String]) {
@@ -325,10 +330,10 @@ fn check_end(world: &World) {
         let by_class = is_kept && volume.phase == VolumePhase::Bound;
         volume.terminating && (by_class || volume.reclaim_policy != ReclaimPolicy::Delete)
     });
-    assert!(claim.abandoned || safe || world.has_transferred() || kept, "something would be left behind");
+    assert!(claim.abandoned || safe || kept, "something would be left behind");
     let own = world.volumes.iter().find(|(volume, _)| volume.name == names::pv_name(UID));
     let unmarked = world.lacks_mark && own.is_some_and(|(volume, _)| volume.is_adopted());
-    assert!(!unmarked || claim.abandoned || kept || world.has_transferred(), "nobody could delete it later");
+    assert!(!unmarked || claim.abandoned || kept, "nobody could delete it later");
 }
 
 proptest! {

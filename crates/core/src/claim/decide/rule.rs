@@ -32,8 +32,8 @@ pub enum Rule {
     QuarantineBoundVolume,
     /// The claim is held and bound to a volume that is quarantined. Emits an event.
     BoundVolumeQuarantined,
-    /// Another claim has taken a volume of this claim's runs, and the volume cannot be transferred by its name. Emits
-    /// an event, and waits until an admin has decided.
+    /// Another claim has a volume that was made for this claim, or had it. Notes that on the records, and emits an event. The claim
+    /// gets no other volume, and nothing is deleted while anybody may use the volume.
     VolumeTakenByOther,
     /// The claim is held and bound to a volume that no watch has shown. Waits for the volume, or for the claim's
     /// deletion.
@@ -66,17 +66,14 @@ pub enum Rule {
     /// No container of the attempt has run, and this is not recorded. Records it before the Job is deleted, because the
     /// proof vanishes with the Job.
     RecordNeverStarted,
-    /// The volume that another claim took already belongs to that claim. Ends the hold.
-    TransferDone,
-    /// Another claim has taken the volume of this claim's runs. Adopts the volume for that claim, and emits an event.
-    TransferToOtherClaim,
     /// The volume is terminating, and cannot be adopted any more. Emits an event, and waits for its end.
     VolumeTerminating,
     /// A volume has the name of the terminating claim's volume, but was made for another claim. Emits an event.
     VolumeNameTaken,
     /// The claim is terminating, and its Bound volume cannot be adopted any more, but its storage must stay. Ends the hold.
     VolumeRetained,
-    /// The volume of a terminating claim is not adopted. Adopts it, so that the volume's own reconciler deletes it.
+    /// The volume of a terminating claim is not adopted, and no other claim may use it. Adopts it, so that the volume's own
+    /// reconciler deletes it.
     AdoptLeftVolume,
     /// The volume of a terminating claim is adopted. Ends the hold: the volume's own reconciler deletes it.
     LeftVolumeAdopted,
@@ -87,8 +84,9 @@ pub enum Rule {
     /// The claim is gone and has no volume, and a watch has shown the end of a retained volume of it. Emits an event, and forgets
     /// the claim.
     LeftStorageRetained,
-    /// The claim is gone and has no volume, its class keeps storage, and no watch has shown that nobody had a volume. Emits an
-    /// event, and marks the record, which a finding names until an admin abandons it.
+    /// The claim is gone and has no volume, and somebody may keep its storage: its class keeps storage, and no watch has shown that
+    /// nobody had a volume; or another claim had the volume. Emits an event, and marks the record, which a finding names until an
+    /// admin abandons it.
     LeftStorageUnknown,
     /// An attempt may have left storage, and its recipe is not known any more. Emits an event.
     CleanupNeedsRecipe,
@@ -177,10 +175,6 @@ pub enum Rule {
     QuarantineVolume,
     /// The volume of the attempt is quarantined. Records that the attempt failed.
     RecordQuarantine,
-    /// Another claim has taken the volume of the attempt. Stamps the claim with the next volume generation.
-    NextVolumeGeneration,
-    /// Other claims have taken too many volumes of this claim. Emits an event, and makes no other.
-    TooManyVolumesTaken,
 
     // The run of the stamped attempt.
     /// The claim is stamped, but somebody has removed the annotation by which it is held. Stamps it for the next attempt.

@@ -2,11 +2,12 @@
 
 use flex_contract::reason;
 
-use super::adoption::{adopt_unless_done, cannot_add_finalizer, is_claimed_by_other, wait_for_admin};
+use super::adoption::{adopt_unless_done, cannot_add_finalizer, is_claimed_by_other};
 use super::observed::{Candidate, Observed};
 use super::pooled::{bound_to_pooled, complete_pool_request};
 use super::rule::{Decision, Rule};
 use super::step::Step;
+use super::taken::hold;
 use super::undo::undo;
 use super::waits::succeeded;
 use crate::rules::Rule as _;
@@ -38,11 +39,12 @@ fn bound_and_held(o: &Observed<'_>, now: i64) -> Decision {
         return if claim.terminating { undo(o, now) } else { Rule::BoundVolumeNotSeen.nothing() };
     };
     let volume = bound_to.volume;
+    if is_claimed_by_other(o, volume) {
+        let held = hold(o).filter(|_| !claim.terminating);
+        return held.unwrap_or_else(|| undo(o, now));
+    }
     if !bound_to.mismatches.is_empty() && !volume.is_adopted() && !claim.terminating {
         return bound_unchecked(bound_to);
-    }
-    if is_claimed_by_other(o, volume) {
-        return if claim.terminating { undo(o, now) } else { wait_for_admin(volume) };
     }
     match adopt_unless_done(o, volume, Rule::AdoptBoundVolume) {
         // The PV controller bound the claim first.

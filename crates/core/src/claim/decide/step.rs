@@ -16,8 +16,6 @@ pub enum Step {
         attempt: u32,
         /// The nodes where storage may be left behind from now on.
         nodes: Vec<String>,
-        /// The volume generation: the number of volumes that other claims have taken.
-        volume_generation: u32,
     },
     /// Waits for a slot of the class.
     WaitForSlot {
@@ -61,15 +59,8 @@ pub enum Step {
         /// The name of the volume.
         volume: String,
     },
-    /// Adopts a volume that another claim has taken, for that claim.
-    TransferToOtherClaim {
-        /// The name of the volume.
-        volume: String,
-        /// The provenance to write.
-        provenance: Box<Provenance>,
-        /// The nodes as in [`Step::Adopt`].
-        nodes: Vec<String>,
-    },
+    /// Notes on the records of the claim's runs that another claim has had the volume.
+    RecordTaken,
     /// Completes the binding of the claim to the volume, and ends its hold.
     Bind {
         /// The name of the volume.

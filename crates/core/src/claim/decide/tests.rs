@@ -39,6 +39,8 @@ mod of_ready;
 mod of_settled;
 #[path = "stamped_tests.rs"]
 mod of_stamped;
+#[path = "taken_tests.rs"]
+mod of_taken;
 #[path = "undo_tests.rs"]
 mod of_undo;
 #[path = "properties.rs"]
@@ -87,6 +89,7 @@ struct World {
     seen_by_probe: bool,
     many_wait: bool,
     lacks_mark: bool,
+    other: OtherClaim,
     is_pool_request: bool,
     pooled_volume: Option<&'static str>,
 }
@@ -147,6 +150,7 @@ impl World {
                 reaching,
                 seen_by_probe: self.seen_by_probe,
                 lacks_mark: self.lacks_mark && volume.is_adopted(),
+                other: volume.claim_ref_uid().filter(|uid| *uid != self.claim.uid).map(|_| self.other),
             })
             .collect();
         then(&Observed {
@@ -280,6 +284,7 @@ fn new() -> World {
         seen_by_probe: false,
         many_wait: false,
         lacks_mark: false,
+        other: OtherClaim::Has,
         is_pool_request: false,
         pooled_volume: None,
     }
@@ -298,14 +303,8 @@ fn stamped(attempt: u32) -> World {
     let mut world = new();
     world.claim.nodes_with_storage = vec!["home".into()];
     let recipe = recipe_with(&[]);
-    world.claim.stamp = Some(Stamp {
-        claim_uid: UID.into(),
-        ts: "t".into(),
-        attempt,
-        recipe_version: recipe.version(),
-        volume_generation: 0,
-        batch: None,
-    });
+    world.claim.stamp =
+        Some(Stamp { claim_uid: UID.into(), ts: "t".into(), attempt, recipe_version: recipe.version(), batch: None });
     world.claim.held = true;
     world.stamped_recipe = Some(recipe);
     world

@@ -4,15 +4,14 @@ use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
 
-use super::adoption::{
-    adopt_unless_done, is_claimed_by_other, is_terminating_without_finalizer, transfer_to_other, transferred,
-};
+use super::adoption::{adopt_unless_done, is_terminating_without_finalizer};
 use super::cleanup::{deleting, end_deletion};
 use super::next_attempt::record_again;
 use super::observed::Observed;
 use super::pooled::complete_pool_request;
 use super::rule::{Decision, Rule};
 use super::step::Step;
+use super::taken::hold_undone;
 use super::unstarted::{failure_of_never_started, no_attempt_has_started};
 use super::waits::{cleanup_needs_recipe, end_runs, wait_for_end};
 use crate::config::Recipe;
@@ -45,15 +44,12 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(wait) = end_runs(o, o.runs.jobs, now) {
         return wait;
     }
-    let volumes = || o.volumes.all.iter().map(|candidate| candidate.volume);
-    if transferred(o).is_some() {
-        return Rule::TransferDone.step(Step::EndHold);
-    }
-    if let Some(volume) = volumes().find(|volume| is_claimed_by_other(o, volume)) {
-        return transfer_to_other(o, volume);
+    if let Some(held) = hold_undone(o) {
+        return held;
     }
     // A volume with another name is not the claim's: nothing could tell its delete run from that of the right volume.
-    if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.volume_id())) {
+    let mut volumes = o.volumes.all.iter().map(|candidate| candidate.volume);
+    if let Some(volume) = volumes.find(|volume| volume.name == names::pv_name(&claim.uid)) {
         return with_volume(o, volume);
     }
     if !o.confirmed.no_volume {
@@ -76,6 +72,10 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
             let why = "its volume had the reclaim policy Retain, and somebody has deleted the volume";
             return stays(Rule::LeftStorageRetained, Step::EndHold, why);
         }
+        Some(_) if o.runs.recorded.taken => {
+            let why = format!("another claim had the volume, and somebody has deleted it; {}", how_to_look(claim));
+            return stays(Rule::LeftStorageUnknown, Step::Keep, &why);
+        }
         Some(Had::Unknown) if o.recipe_of_attempt().is_some_and(is_kept) => {
             let class = claim.class.as_deref().unwrap_or_default();
             let why = format!("class {class} keeps storage (reclaim policy Retain); {}", how_to_look(claim));
@@ -91,9 +91,9 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
 
 /// Says what an admin does about what somebody may keep.
 fn how_to_look(claim: &Claim) -> String {
-    let id = claim.volume_id();
     format!(
-        "look on the backend for storage of the id {id}, delete it by hand if nobody needs it, then {}",
+        "look on the backend for storage of the id {}, delete it by hand if nobody needs it, then {}",
+        claim.uid,
         claim.how_to_abandon()
     )
 }
