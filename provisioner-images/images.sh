@@ -7,7 +7,7 @@
 #
 #   images.sh [--no-build] [NAME...]     --no-build takes the programs as they are
 #   images.sh --list                     prints each image's name and its programs, and builds nothing
-#   FLEX_PROFILE=quick                   with the programs that tests build, not those of `release`
+#   FLEX_PROFILE=dev                     with the programs that tests build, not those of `release`
 #   CARGO_BUILD_TARGET=aarch64-…         for other processors than those of this machine, into build/images/arm64
 #   FLEX_REVISION=COMMIT                 for a release: with labels, and with nothing of this machine
 set -euo pipefail
@@ -18,7 +18,7 @@ prefix=localhost/flex-provisioner
 # shellcheck source=scripts/static.sh
 source "$root/scripts/static.sh"
 profile=${FLEX_PROFILE:-release}
-programs=${CARGO_TARGET_DIR:-$root/target}/$CARGO_BUILD_TARGET/$profile
+programs=${CARGO_TARGET_DIR:-$root/target}/$CARGO_BUILD_TARGET/${profile/#dev/debug}
 # The processors of the images, by Debian's and Docker's name. Those of this machine need no folder of their own.
 case ${CARGO_BUILD_TARGET%%-*} in
     x86_64) architecture=amd64 ;;

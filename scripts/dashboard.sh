@@ -3,7 +3,7 @@
 # orchestrator while claims are bound, fail and are deleted, and each panel must have data.
 #
 #   dashboard.sh [PICTURE]     draws the panels into PICTURE, build/dashboard.png by default
-export FLEX_PROFILE=quick
+export FLEX_PROFILE=dev
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 

@@ -3,7 +3,7 @@
 # missing, by the profile of the tests. The cluster stays up, and `make cluster-down` ends it.
 #
 #   demo.sh [NAME]     the cluster's name, `demo` by default
-export FLEX_PROFILE=${FLEX_PROFILE:-quick}
+export FLEX_PROFILE=${FLEX_PROFILE:-dev}
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 

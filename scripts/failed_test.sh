@@ -7,9 +7,9 @@ expected='  attempt::a_run_ends
   the test program itself ended early
     repeat it: scripts/test-it.sh --test soak --
   seed 12 is broken: Leaked: a volume
-    repeat it: target/quick/flex-sim --seed 12
+    repeat it: target/debug/flex-sim --seed 12
     repeat it: RUST_BACKTRACE=1 target/debug/config fuzz/artifacts/config/crash-1'
-found=$(awk -v programs=target/quick -f scripts/failed.awk <<'LOG'
+found=$(awk -v programs=target/debug -f scripts/failed.awk <<'LOG'
      Running unittests src/lib.rs (target/debug/deps/flex_core-1)
 test a::good ... ok
 test result: ok. 1 passed; 0 failed

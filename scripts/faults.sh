@@ -5,18 +5,17 @@
 # Each stage ends with a line of the form `WHAT N: …`, which `faults_line` sums up. Budgets are in
 # seconds on 2 cores. A stage beyond its budget is named in the summary, and does not fail. The long forms:
 #
-#   target/…/quick/flex-sim --minutes 30         histories of the simulation; --seed N replays one
+#   target/…/debug/flex-sim --minutes 30         histories of the simulation; --seed N replays one
 #   scripts/fuzz.sh --minutes 30 [TARGET…]         bad input
 #   make test-faults                               cuts before and after every write in every scenario. `make test`
 #                                                  skips the cuts before events and renewals of the Lease, those
 #                                                  before all writes of scenarios that add something to a claim's
-#                                                  life, and those in a state of the API that another cut has
+#                                                  life, and those in a state of the API that another cut has. Of the
+#                                                  rest it runs a third, another one for each commit
 #   make soak                                      10,000 claims
 
 : "${programs:?lib.sh is to be sourced before}"
 faults_said=$(mktemp)
-# The tests run the shipped program, which is built already and takes less of the processors. It does not check for
-# overflow. The tests of the library and the fuzzers do.
 export programs faults_said FLEX_PROVISIONER=$programs/flex-provisioner
 
 # Runs a program and keeps its output for `faults_line`.
@@ -46,11 +45,6 @@ simulation() {
     return "${PIPESTATUS[0]}"
 }
 export -f said computing simulation
-
-build_faults() {
-    cargo test --workspace --no-run --test faults --test whole_faults --test soak &&
-        scripts/fuzz.sh --build
-}
 
 cut_points() {
     said cargo test --workspace --test faults -- --nocapture

@@ -13,7 +13,7 @@
 source "$(dirname "$0")/lib.sh"
 
 # The number of cases that takes each target about 8 s, with checks of overflow and without optimisation.
-declare -A short=([claim]=1000 [config]=600 [flex_pv]=2500 [quantity]=100000 [run]=3000 [template]=1500 [volume]=1000)
+declare -A short=([config]=600 [flex_pv]=2500 [quantity]=100000 [run]=3000 [template]=1500)
 
 runs='' minutes='' targets=() build_only=
 while (($#)); do

@@ -45,15 +45,15 @@ LAYERS = {
         orchestrate
     """,
     "crates/tool/src": """
-        bar collect contexts each files flags kind leader markdown name places recording rights shell table
-        archive beside forward left out
+        bar collect contexts each files flags kind leader markdown name places recording rights shell
+        archive beside forward left out table
         schema
         cluster job new render validate
         complete
         namespaces
         adopt check desk doctor log_level ui uninstall version vouch
-        claim completion explain import status
-        export_traces logs retry trace
+        claim completion explain status
+        export_traces import logs retry trace
         bundle
     """,
     "src/state": """

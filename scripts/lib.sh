@@ -16,10 +16,10 @@ export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
 # shellcheck source=scripts/static.sh
 source scripts/static.sh
-# Users get the profile `release`. Tests use `quick`, which builds in a third of the time.
+# Users get the profile `release`. Tests and the demo use `dev`, which builds in a fraction of the time.
 profile=${FLEX_PROFILE:-release}
 # The folder into which cargo writes the programs.
-programs=${CARGO_TARGET_DIR:-$root/target}/$CARGO_BUILD_TARGET/$profile
+programs=${CARGO_TARGET_DIR:-$root/target}/$CARGO_BUILD_TARGET/${profile/#dev/debug}
 export FLEX_PROFILE=$profile FLEX_PROGRAMS=$programs
 
 me=$(basename "$0" .sh)
@@ -49,8 +49,13 @@ warn_of_little_space() { # GIB FOR WHAT
 
 # Builds all programs by one call of cargo, which then builds each dependency once and with one set of features. Then
 # builds the images.
-build() { # without=PACKAGE leaves one out
-    build_chosen --bins ${without:+--exclude "$without"}
+build() {
+    build_chosen --bins
+}
+
+# Does the same, and builds the tests, whose features are more. Those with a stage of their own are named.
+build_with_tests() {
+    build_chosen --bins --tests --test e2e --test cinder --test faults --test whole_faults --test soak
 }
 
 # Builds these programs alone, and the images. Cargo still chooses the features for all.
@@ -60,6 +65,8 @@ build_only() { # PROGRAM...
 
 build_chosen() { # CARGO'S FLAG...
     [[ -x $programs/flex-orchestrator ]] || say "building the programs of this project, some minutes on 2 cores the first time"
+    # With the features of the tests, cargo builds each library once for both.
+    [[ $profile == release ]] || set -- --features flex-provisioner/testing "$@"
     cargo build --profile "$profile" --workspace "$@" >&2 ||
         fail "cargo could not build the programs (its output is above)" \
             "if it could not download: check that this machine reaches the registry that cargo is set up for, and run it again"

@@ -4,7 +4,7 @@
 #
 #   recording.sh [NAME [--check]]     the cluster's name, `demo` by default. With --check nothing is written: the script
 #                                     fails unless a fresh run has the commands and words of the picture
-export FLEX_PROFILE=${FLEX_PROFILE:-quick}
+export FLEX_PROFILE=${FLEX_PROFILE:-dev}
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 

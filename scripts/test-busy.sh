@@ -3,7 +3,7 @@
 #
 #   test-busy.sh [CARGO'S FLAG… -- ARGUMENT…]     the tests of the API server and the cluster, or those of test-it.sh's form
 #   TIMES=20     how often each test runs
-export FLEX_PROFILE=quick
+export FLEX_PROFILE=dev
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs only the tests of the CSI image: against a driver with scripted answers, and through the orchestrator.
-export FLEX_PROFILE=quick
+export FLEX_PROFILE=dev
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -10,9 +10,8 @@ ends_with all_passed
 all_passed() { echo 'all tests of the CSI image passed'; }
 
 stage 'setup' scripts/setup.sh --test
-stage 'programs and images' build
+stage 'programs, tests and images' build_with_tests
 export FLEX_PROVISIONER=$programs/flex-provisioner
-stage 'build the tests' cargo test --workspace --no-run --bin csi-provisioner --test csi --test generated --test api --test e2e
 budget=120 stage 'the image' cargo test --workspace --bin csi-provisioner --test csi --test generated
 budget=60 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
 # The script starts the whole cluster for these tests.

@@ -4,7 +4,7 @@
 # build/e2e-suite.log, their outcomes to the terminal.
 #
 #   test-e2e-suite.sh [REGEXP]   all specs, or those whose names match
-export FLEX_PROFILE=quick NODES=2
+export FLEX_PROFILE=dev NODES=2
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs only the tests of crashes, races and bad input, and all of them. The last line is the summary.
-export FLEX_PROFILE=quick
+export FLEX_PROFILE=dev
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/faults.sh
@@ -12,7 +12,7 @@ ends_with faults_line
 export FLEX_CUTS_ALL=yes
 
 stage 'setup' scripts/setup.sh --test
-without=flex-bench stage 'programs and images' build
-stage 'build the tests' build_faults
+stage 'programs, tests and images' build_with_tests
+stage 'fuzzers' scripts/fuzz.sh --build
 begin_computing
 faults_stages

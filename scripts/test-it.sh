@@ -4,7 +4,7 @@
 #   test-it.sh [FILTER…]                tests whose names contain a filter: `limits::`, `shipped::` for configs and examples
 #                                       with pods, …
 #   test-it.sh CARGO'S FLAG… -- [ARGUMENT…]   other tests, such as `--test desk -- --exact attempt::NAME`
-export FLEX_PROFILE=quick
+export FLEX_PROFILE=dev
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -12,7 +12,7 @@ need_root "a test with a real Kubernetes"
 end() { flex_cluster --tests down; }
 trap end EXIT
 scripts/setup.sh --test
-without=flex-bench build
+build_with_tests
 export FLEX_PROVISIONER=$programs/flex-provisioner
 targets=(--test api --test e2e)
 if [[ " $* " == *' -- '* ]]; then

@@ -3,7 +3,7 @@
 #
 #   FROM=v0.1.0   the older version: a tag or a commit of this repository; the default is the newest tag. Volumes of a
 #                 commit whose adoption mark is another one (ADR 76) count as restored, so the test fails from there.
-export FLEX_PROFILE=quick
+export FLEX_PROFILE=dev
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -20,7 +20,7 @@ source=$root/target/upgrade/source
 # Before the orchestrator had a program of its own, it was a command of the tool.
 older=flex-provisioner
 if git grep --quiet 'name = "flex-orchestrator"' "$commit" -- Cargo.toml; then older=flex-orchestrator; fi
-export FLEX_ORCHESTRATOR_OLD=$root/target/upgrade/build/$CARGO_BUILD_TARGET/$profile/$older
+export FLEX_ORCHESTRATOR_OLD=$root/target/upgrade/build/$CARGO_BUILD_TARGET/${programs##*/}/$older
 
 ends_with all_passed
 all_passed() { echo "the upgrade from $from ($commit) and the way back passed"; }

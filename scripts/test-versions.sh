@@ -4,7 +4,7 @@
 #
 #   VERSIONS='1.33 1.37'   the minor versions; the default is the oldest and the newest with a module in
 #                          testing/cluster/kubernetes/versions
-export FLEX_PROFILE=quick
+export FLEX_PROFILE=dev
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
@@ -118,9 +118,8 @@ for version in "${versions[@]}"; do
         fail "there is no Go module for Kubernetes $version" "there is one for each of: ${known[*]}; $modules/add.sh adds another"
 done
 stage 'setup' scripts/setup.sh --test
-without=flex-bench stage 'programs and images' build
+stage 'programs, tests and images' build_with_tests
 export FLEX_PROVISIONER=$programs/flex-provisioner
-stage 'build the tests' cargo test --workspace --no-run --test api --test e2e
 failed=0
 for version in "${versions[@]}"; do
     KUBERNETES=$version stage "Kubernetes $version" testing/cluster/setup.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all tests, from nothing: installs and builds what is missing, runs the tests, and removes the tests' cluster.
-export FLEX_PROFILE=quick
+export FLEX_PROFILE=dev
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 # shellcheck source=scripts/faults.sh
@@ -26,14 +26,6 @@ in_memory() ( # COMMAND...
 )
 export -f in_memory
 
-# Builds all tests. Those of faults and Cinder have stages of their own. For one package alone, cargo would choose other
-# features and build its dependencies once more.
-build_tests() {
-    cargo test --workspace --no-run &&
-        cargo test --workspace --no-run --test cinder --test e2e &&
-        build_faults
-}
-
 # The demo shows the main steps on a cluster of its own.
 demonstrate() {
     local status=0
@@ -47,11 +39,13 @@ export whole=4200
 stage 'packages' scripts/setup.sh --packages
 # Linkers, downloads and pip leave a processor idle, which the compilers of Kubernetes and of this project share.
 beside 'Kubernetes and servers' scripts/setup.sh --test
-without=flex-bench budget=500 stage 'programs and images' build
-budget=500 stage 'build the tests' build_tests
+budget=700 stage 'programs, tests and images' build_with_tests
+budget=60 stage 'fuzzers' scripts/fuzz.sh --build
 stage 'Kubernetes and servers, the rest' joined 'Kubernetes and servers'
-# `make test-faults` runs 100,000, and then also asks whether they have reached every rule.
-export HISTORIES=${HISTORIES:-6000}
+# `make test-faults` runs 100,000, and then also asks whether they have reached every rule. It also runs all cut points.
+export HISTORIES=${HISTORIES:-3000}
+FLEX_CUTS_SHARE=$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))/3
+export FLEX_CUTS_SHARE
 # The computation must not begin sooner: beside a compiler it would slow the compiler by twice the time that it gains.
 begin_computing
 # So many tests run at a time. Most of them wait for a cluster or its pods: two at a time leave three quarters of two

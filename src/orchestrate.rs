@@ -106,11 +106,21 @@ pub fn command() -> clap::Command {
 
 /// Runs the orchestrator with the flags of the command line.
 pub fn main() -> ExitCode {
+    abort_on_panic();
     run(Flags::parse()).unwrap_or_else(|error| {
         // The answer of a server may have characters that act on a terminal.
         eprintln!("{NAME}: {}", output(&causes(&error), false));
         ExitCode::FAILURE
     })
+}
+
+/// Lets a panic of any task end the process in each profile, as `panic = "abort"` does in the one for users.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
 }
 
 fn run(args: Flags) -> anyhow::Result<ExitCode> {

@@ -1,19 +1,25 @@
-//! Provisioner ConfigMaps with their StorageClass: checked, reported, and made into a Job.
+//! Provisioner ConfigMaps with their StorageClass: checked, reported, and made into Jobs, with the words of users and
+//! images.
 
 use std::collections::BTreeMap;
 
+use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_contract::request::RunRequest;
 use flex_core::claim::request::{Attempt, request};
 use flex_core::config::classes::{BindingMode, ClassLookup, ClassObject, Config, classes};
 use flex_core::config::document::{self, Document};
 use flex_core::config::external_provisioner::ExternalProvisioners;
 use flex_core::config::{Recipe, keys};
 use flex_core::model::claim::Claim;
-use flex_core::model::volume::Provenance;
+use flex_core::model::volume::{Provenance, Volume};
 use flex_core::object::ObjectName;
 use flex_core::run::job::{RunTarget, job};
+use flex_core::run::request::AttemptStart;
+use flex_core::volume::request as of_volume;
 use flex_provisioner::api::events::event_note;
 use flex_provisioner::reconcile::config::annotation;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::json;
 
 use crate::draw::{Draw, MARKER};
@@ -54,6 +60,8 @@ const VALUES: &[(&str, &[&str])] = &[
     ("max-in-flight", &["1"]),
     ("min-size", &["1Mi"]),
     ("max-size", &["1Ti", "1e3"]),
+    ("namespaces", &["team-a, b", "[a]"]),
+    ("namespace-selector", &["tier=gold, a/b in (c, d), !e"]),
     ("volume-sources", &["nfs, local:/data", "hostPath:/a/b"]),
     ("claim-metadata", &["a.example/b, c", "team"]),
     ("capabilities", &["[]", "clone"]),
@@ -90,7 +98,9 @@ fn file(text: &str) {
                 assert!((1..=lines).contains(&keys.of(key)), "{key:?} is in line {}", keys.of(key));
             }
             let config = Config::from(&*map);
-            serves(&Config { name: ObjectName::new("admin", "silver"), class: Some("silver".into()), ..config }, None);
+            let name = ObjectName::new("admin", "silver");
+            let config = Config { name, class: Some("silver".into()), ..config };
+            serves(&config, None, &mut Draw::new(text.as_bytes()));
         }
     }
 }
@@ -124,7 +134,7 @@ fn drawn(draw: &mut Draw<'_>) {
     });
     let name = ObjectName::new("admin", "silver");
     let config = Config { name, class: Some("silver".into()), data, ..Config::default() };
-    serves(&config, object.as_ref());
+    serves(&config, object.as_ref(), draw);
 }
 
 fn pair(draw: &mut Draw<'_>, data: &mut BTreeMap<String, String>) {
@@ -133,8 +143,8 @@ fn pair(draw: &mut Draw<'_>, data: &mut BTreeMap<String, String>) {
     data.insert(key, draw.text_or(values));
 }
 
-/// Checks a config as the orchestrator does, and renders the Job of a claim if the config serves its class.
-fn serves(config: &Config, object: Option<&ClassObject>) {
+/// Checks a config as the orchestrator does, and renders Jobs if the config serves its class.
+fn serves(config: &Config, object: Option<&ClassObject>, draw: &mut Draw<'_>) {
     let identity = identity();
     let table = classes(&identity, [config], object, &BTreeMap::new(), &ExternalProvisioners::none());
     let Some(verdict) = table.verdicts.get(&config.name) else {
@@ -154,7 +164,7 @@ fn serves(config: &Config, object: Option<&ClassObject>) {
         Ok(recipe) => {
             assert!(verdict.problems.is_empty(), "{:?}", verdict.problems);
             check_record(recipe);
-            renders(recipe);
+            renders(recipe, draw);
         }
         Err(why) => {
             assert!(!verdict.problems.is_empty() || object.is_some(), "the verdict has no reason");
@@ -177,29 +187,54 @@ fn check_record(recipe: &Recipe) {
     assert!(provenance.len() <= PROVENANCE, "the provenance has {} bytes", provenance.len());
 }
 
-/// Renders the Job of the largest admitted claim, in every respect.
-fn renders(recipe: &Recipe) {
+/// Renders the Job that makes the volume of a claim, and the Job that deletes a volume.
+fn renders(recipe: &Recipe, draw: &mut Draw<'_>) {
+    let long = "b".repeat(10_000);
     let claim = json!({
         "metadata": {
             "name": "data", "namespace": "team", "uid": UID,
-            "annotations": { "a.example/b": "b".repeat(10_000), "c": "d", "team": "e" },
+            "annotations": {
+                "a.example/b": draw.text_or(&[long.as_str()]), "c": draw.text_or(&["d"]), "team": "e",
+                names::CREATED_BY: draw.text_or(&["tom"]), names::CREATED_BY_GROUPS: draw.text_or(&["a,b"]),
+                names::SELECTED_NODE: draw.text_or(&["node-1"]),
+            },
         },
         "spec": {
             "accessModes": recipe.access_modes, "storageClassName": "silver", "volumeMode": recipe.volume_modes[0].as_str(),
             "resources": { "requests": { "storage": "1Gi" } },
         },
     });
-    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim =
-        serde_json::from_value(claim).expect("the value is a claim");
-    let node = Some("node-1".to_owned());
-    let attempt = Attempt { number: 1, ts: "2026-01-01T00:00:00Z".into(), node: node.clone(), ..Attempt::default() };
-    let request = request(Operation::Provision, &Claim::from(&claim), recipe, &identity(), "https://api:443", attempt);
-    let location = RunTarget { namespace: recipe.config.namespace.clone(), node, ..RunTarget::default() };
-    let job = job(recipe, &request, &location);
+    let claim: PersistentVolumeClaim = serde_json::from_value(claim).expect("the value is a claim");
+    let claim = Claim::from(&claim);
+    let (ts, node) = ("2026-01-01T00:00:00Z".to_owned(), claim.selected_node.clone());
+    let target = RunTarget { namespace: recipe.config.namespace.clone(), node: node.clone(), ..RunTarget::default() };
+    let attempt = Attempt { number: 1, ts: ts.clone(), node, ..Attempt::default() };
+    let provision = request(Operation::Provision, &claim, recipe, &identity(), "https://api:443", attempt);
+    runs(recipe, &provision, &target);
+
+    let name = names::pv_name(UID);
+    let volume = json!({
+        "metadata": { "name": name, "annotations": { names::VOLUME_ID: UID } },
+        "spec": {
+            "storageClassName": draw.text_or(&["silver"]),
+            "claimRef": {
+                "namespace": draw.text_or(&["team"]), "name": draw.text_or(&["data"]), "uid": draw.text_or(&[UID]),
+            },
+        },
+    });
+    let volume: PersistentVolume = serde_json::from_value(volume).expect("the value is a volume");
+    let (volume, start) = (Volume::from(&volume), AttemptStart { attempt: 1, ts });
+    let delete = of_volume::request(&volume, None, recipe, &identity(), "https://api:443", start, String::new());
+    runs(recipe, &delete, &RunTarget { scope: name.clone(), volume: Some(name), ..target });
+}
+
+/// Renders and checks the Job of a run.
+fn runs(recipe: &Recipe, request: &RunRequest, target: &RunTarget) {
+    let job = job(recipe, request, target);
     // Admins mean text elsewhere than in parameters to have an effect.
     let has_effect = |key: &String| keys::is_key(key) && key != "mount-options";
-    if recipe.effective_config.data.iter().all(|(key, value)| !has_effect(key) || !value.contains(MARKER)) {
-        check_job(&job, recipe, &request);
+    match recipe.effective_config.data.iter().all(|(key, value)| !has_effect(key) || !value.contains(MARKER)) {
+        true => check_job(&job, recipe, request),
+        false => reads_back(&job),
     }
-    reads_back(&job);
 }

@@ -7,8 +7,6 @@ use flex_contract::names::CONTAINER;
 use flex_contract::request::RunRequest;
 use flex_core::config::Recipe;
 use flex_core::config::classes::Identity;
-use flex_core::config::effective_config::EffectiveConfig;
-use flex_core::object::ObjectName;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use serde::Serialize;
@@ -20,7 +18,7 @@ use crate::draw::MARKER;
 /// The claim's UID, which the API server makes.
 pub const UID: &str = "0d9c2f0e-0000-4000-8000-000000000001";
 /// The limit of all annotations of an object, keys and values.
-pub const ANNOTATIONS: usize = 256 * 1024;
+const ANNOTATIONS: usize = 256 * 1024;
 /// The limit of one variable with its name, in the Linux kernel.
 const VARIABLE: usize = 128 * 1024;
 /// The largest request body that the API server takes.
@@ -37,22 +35,6 @@ pub fn identity() -> Identity {
         shell_image: None,
         cluster: String::new(),
     }
-}
-
-/// Returns the recipe of a config.
-///
-/// # Panics
-/// The config has errors.
-pub fn recipe(keys: &[(&str, &str)]) -> Recipe {
-    let data = [("image", "registry.example/image:1")].iter().chain(keys);
-    let data = data.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let effective_config = EffectiveConfig {
-        config: ObjectName::new("admin", "silver"),
-        class: "silver".into(),
-        data,
-        ..EffectiveConfig::default()
-    };
-    effective_config.recipe().unwrap_or_else(|problems| panic!("{keys:?}: {problems:?}"))
 }
 
 /// Checks that an object is the same after writing and reading it as JSON and as YAML.

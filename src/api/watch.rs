@@ -55,12 +55,13 @@ pub fn start(client: &Client, identity: &Identity, cluster: &ClusterState, metri
     let ours = || ours(identity);
     let namespaces = identity.namespaces();
     // One more source are the external provisioners, which nobody can watch.
-    cluster.expect_sources(13 + 3 * namespaces.len() + 2 * identity.config_namespaces.len());
+    cluster.expect_sources(14 + 3 * namespaces.len() + 2 * identity.config_namespaces.len());
 
     follow::<PersistentVolumeClaim, _>(to, Api::all(client.clone()), everything(), convert, Index::change_claim);
     follow::<PersistentVolume, _>(to, Api::all(client.clone()), everything(), convert, Index::change_volume);
     follow::<StorageClass, _>(to, Api::all(client.clone()), everything(), convert, Index::change_class);
     follow::<Node, _>(to, Api::all(client.clone()), everything(), convert, Index::change_node);
+    follow::<Namespace, _>(to, Api::all(client.clone()), everything(), convert, Index::change_namespace);
     let capacities = Api::namespaced(client.clone(), &identity.namespace);
     follow::<CSIStorageCapacity, _>(to, capacities, ours(), convert, Index::change_capacity);
     let driver = everything().fields(&format!("metadata.name={}", identity.provisioner));
@@ -102,12 +103,13 @@ pub fn start_overview(client: &Client, identity: &Identity, cluster: &ClusterSta
     let metrics = Metrics::default();
     let to = Receivers { cluster, metrics: &metrics };
     let namespaces = identity.namespaces();
-    cluster.expect_sources(5 + namespaces.len() + 2 * identity.config_namespaces.len());
+    cluster.expect_sources(6 + namespaces.len() + 2 * identity.config_namespaces.len());
     let (everything, ours) = (everything(), ours(identity));
     let all = || client.clone();
     follow::<PersistentVolumeClaim, _>(to, Api::all(all()), everything.clone(), convert, Index::change_claim);
     follow::<PersistentVolume, _>(to, Api::all(all()), everything.clone(), convert, Index::change_volume);
     follow::<StorageClass, _>(to, Api::all(all()), everything.clone(), convert, Index::change_class);
+    follow::<Namespace, _>(to, Api::all(all()), everything.clone(), convert, Index::change_namespace);
     let revisions = Api::namespaced(all(), &identity.namespace);
     follow::<ControllerRevision, _>(to, revisions, ours.clone(), stored, Index::change_stored);
     follow_configs(client, identity, to);
@@ -325,6 +327,7 @@ fn without(kind: &str) -> Option<&'static str> {
     match kind {
         modify::KIND => Some("claims cannot have one"),
         grant::KIND => Some("nothing is copied across namespaces"),
+        "Namespace" => Some("no class serves a namespace by its labels"),
         "ServiceAccount" => Some("no verdict says that a config's account does not exist"),
         "VolumeSnapshot" | "VolumeSnapshotContent" | "VolumeSnapshotClass" => Some("snapshots are off"),
         _ => None,

@@ -2,6 +2,7 @@ use flex_core::capacity::{Driver, Published};
 use flex_core::config::accounts::Account;
 use flex_core::model::claim::Claim;
 use flex_core::model::grant::Grant;
+use flex_core::model::namespace::Namespace as CachedNamespace;
 use flex_core::model::snapshot::{Content, Snapshot};
 use flex_core::model::volume::Volume;
 use flex_core::run::node::Node as CachedNode;
@@ -66,6 +67,7 @@ fn no_text_of_an_object_fills_the_memory() {
         ("PersistentVolumeClaim", heaviest(claim)),
         ("PersistentVolume", heaviest(volume)),
         ("Node", heaviest(convert::<Node, CachedNode>)),
+        ("Namespace", heaviest(convert::<Namespace, CachedNamespace>)),
         ("CSIStorageCapacity", heaviest(convert::<CSIStorageCapacity, Published>)),
         ("CSIDriver", heaviest(convert::<CSIDriver, Driver>)),
         ("VolumeSnapshot", heaviest(convert::<VolumeSnapshot, Snapshot>)),

@@ -9,6 +9,7 @@ use flex_core::claim::data_source::left_to_populator;
 use flex_core::claim::progress::{Progress, progress};
 use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use flex_core::model::claim::{Claim, Stamp};
+use flex_core::model::namespace::Namespaces;
 use flex_core::model::volume::Volume;
 use flex_core::run::backoff::next_try_at;
 use flex_core::run::failure::LastFailure;
@@ -118,10 +119,11 @@ pub struct Failing {
 }
 
 /// Returns the row of a claim, if the orchestrator serves its class. `now` is in seconds since 1970.
-pub(crate) fn row(table: &Classes, claim: &Claim, now: i64) -> Option<Row> {
+pub(crate) fn row(table: &Classes, namespaces: &Namespaces, claim: &Claim, now: i64) -> Option<Row> {
     let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
     let stamp = claim.own_stamp();
-    let refused = || class.recipe.as_ref().ok().and_then(|recipe| refusal(claim, recipe, claim.for_pool));
+    let recipe = class.recipe.as_ref().ok();
+    let refused = || recipe.and_then(|recipe| refusal(claim, recipe, namespaces, claim.for_pool));
     let needs_attempt = matches!(progress(claim), Some(Progress::Waiting | Progress::Failed));
     let refused = if needs_attempt { refused() } else { None };
     let state = match progress(claim) {

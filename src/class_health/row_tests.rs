@@ -79,7 +79,7 @@ fn row_of(table: &Classes, size: &str, more: Value, annotations: Value) -> Row {
     let spec = claim["spec"].as_object_mut().unwrap();
     spec.extend(more.as_object().unwrap().clone());
     let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
-    row(table, &Claim::from(&claim), 0).unwrap()
+    row(table, &Namespaces::default(), &Claim::from(&claim), 0).unwrap()
 }
 
 #[test]
@@ -132,6 +132,10 @@ fn the_state_of_a_class_counts_the_claims_that_it_refuses() {
 fn a_claim_that_the_class_refuses_says_so_instead_of_waiting() {
     let table = one_class(json!({ "service-account-name": "c", "max-size": "1Gi" }));
     let row = |size: &str| row_of(&table, size, json!({}), json!({}));
+    let elsewhere = one_class(json!({ "service-account-name": "c", "namespaces": "other" }));
+    let elsewhere = row_of(&elsewhere, "1Gi", json!({}), json!({}));
+    assert_eq!(elsewhere.state, ClaimState::Refused);
+    assert!(elsewhere.reason().contains("class c does not serve the namespace team"), "{elsewhere:?}");
     let (fits, large) = (row("1Gi"), row("2Gi"));
     assert_eq!((fits.state, large.state), (ClaimState::Waiting, ClaimState::Refused));
     assert!(large.reason().contains("asks for 2Gi, and class c provides at most 1Gi; ask for less"), "{large:?}");

@@ -9,6 +9,7 @@ use flex_core::claim::quota::{ClassUsage, Usage};
 use flex_core::config::Recipe;
 use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
 use flex_core::model::claim::Claim;
+use flex_core::model::namespace::Namespaces;
 use flex_core::model::volume::Volume;
 use flex_core::text::line;
 
@@ -41,7 +42,7 @@ pub fn overview(
     now: i64,
     has_jobs: bool,
 ) -> Overview {
-    let mut collector = Collector::new(index.classes(), instance, class, scope, now);
+    let mut collector = Collector::new(index, instance, class, scope, now);
     index.claims().for_each(|claim| collector.claim(&claim));
     index.volumes().for_each(|volume| collector.volume(&volume));
     Overview { kept: kept(index, class), ..collector.end(&uses(index), has_jobs) }
@@ -55,11 +56,10 @@ pub fn overview_in_parts(
     scope: Scope,
     now: i64,
 ) -> Overview {
-    let (classes, claims, volumes) = {
+    let (mut collector, claims, volumes) = {
         let index = cluster.index();
-        (index.classes(), index.claim_names(), index.volume_names())
+        (Collector::new(&index, instance, class, scope, now), index.claim_names(), index.volume_names())
     };
-    let mut collector = Collector::new(classes, instance, class, scope, now);
     for names in claims.chunks(AT_ONCE) {
         let index = cluster.index();
         names.iter().filter_map(|name| index.claim(name)).for_each(|claim| collector.claim(&claim));
@@ -96,6 +96,7 @@ fn uses(index: &Index) -> Uses {
 /// Counts claims and volumes one by one.
 struct Collector<'a> {
     classes: Arc<Classes>,
+    namespaces: Arc<Namespaces>,
     instance: &'a str,
     class: Option<&'a str>,
     scope: Scope,
@@ -115,9 +116,10 @@ struct Collector<'a> {
 }
 
 impl<'a> Collector<'a> {
-    fn new(classes: Arc<Classes>, instance: &'a str, class: Option<&'a str>, scope: Scope, now: i64) -> Self {
+    fn new(index: &Index, instance: &'a str, class: Option<&'a str>, scope: Scope, now: i64) -> Self {
         Collector {
-            classes,
+            classes: index.classes(),
+            namespaces: index.namespaces().clone(),
             instance,
             class,
             scope,
@@ -137,7 +139,7 @@ impl<'a> Collector<'a> {
     }
 
     fn claim(&mut self, claim: &Claim) {
-        let row = row(&self.classes, claim, self.now).filter(|row| self.shows(&row.class));
+        let row = row(&self.classes, &self.namespaces, claim, self.now).filter(|row| self.shows(&row.class));
         let Some(mut row) = row else { return };
         if let (Scope::Open(most), Some(failure)) = (self.scope, &mut row.failure)
             && most < usize::MAX

@@ -12,6 +12,7 @@ use flex_core::claim::timeline::Timeline;
 use flex_core::config::Recipe;
 use flex_core::config::classes::{Class, ClassLookup, Classes};
 use flex_core::model::claim::Claim;
+use flex_core::model::namespace::Namespaces;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 use flex_core::run::view::Job;
@@ -40,6 +41,7 @@ const EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The objects in progress, as references into the cache.
 struct InProgress {
     classes: Arc<Classes>,
+    namespaces: Arc<Namespaces>,
     /// The claims of our classes that are not bound.
     claims: Vec<Arc<Claim>>,
     /// Volumes that are not settled.
@@ -59,12 +61,12 @@ impl InProgress {
         let is_failed = |volume: &Arc<Volume>| volume.failed_runs().next().is_some();
         let volumes = index.unsettled_volumes().filter(is_failed).collect();
         let runs = index.jobs().filter(|job| RunFacts::is_shown(job)).count();
-        InProgress { classes, claims, volumes, runs }
+        InProgress { classes, namespaces: index.namespaces().clone(), claims, volumes, runs }
     }
 
     /// Returns the claims as the health of classes sees them.
     fn rows(&self, now: i64) -> Vec<Row> {
-        self.claims.iter().filter_map(|claim| row(&self.classes, claim, now)).collect()
+        self.claims.iter().filter_map(|claim| row(&self.classes, &self.namespaces, claim, now)).collect()
     }
 
     /// Returns the volumes that matter for the health of classes: those that could not be deleted, and for a class with
@@ -202,6 +204,7 @@ fn facts(index: &Index, claim: &Arc<Claim>, recipe: Option<&Recipe>) -> ClaimFac
         volume: index.volume(&names::pv_name(&id)),
         written: None,
         failed: FailedAttempts::of(claim),
+        namespaces: index.namespaces().clone(),
         quota: recipe.and_then(|recipe| index.quota_refusal(claim, recipe)),
         claim: claim.clone(),
     }

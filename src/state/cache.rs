@@ -14,9 +14,11 @@ pub mod snapshots;
 pub mod volumes;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use flex_core::batch::Member;
 use flex_core::model::claim::Claim;
+use flex_core::model::namespace::Namespaces;
 use flex_core::run::view::Job;
 use flex_core::volume::{expand, modify};
 
@@ -33,6 +35,8 @@ pub struct Cache {
     pub nodes: nodes::NodeCache,
     /// The VolumeSnapshots, their contents and classes.
     pub snapshots: snapshots::SnapshotCache,
+    /// The namespaces, as their readers may keep them while the cache changes.
+    pub namespaces: Arc<Namespaces>,
     /// The ReferenceGrants.
     pub grants: grants::Grants,
     /// The VolumeAttributesClasses.

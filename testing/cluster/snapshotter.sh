@@ -23,7 +23,7 @@ build() {
     command -v go >/dev/null ||
         fail "go is missing: the snapshot-controller is built from its Go module" \
             "install Go 1.26 or newer (https://go.dev/dl/) so that 'go version' works, and run it again"
-    say "building the snapshot-controller once, about 2 minutes on 2 cores, into $cache"
+    say "building the snapshot-controller once, half a minute on 2 cores after Kubernetes, into $cache"
     mkdir -p "$partial/crds"
     (cd "$here/snapshotter" &&
         CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -trimpath -ldflags "-s -w" -o "$partial/snapshot-controller" \

@@ -1,5 +1,7 @@
 //! Tests of batches: one run for several claims, or for the deletion of several volumes.
 
+mod leaders;
+
 use std::collections::BTreeSet;
 use std::time::Instant;
 

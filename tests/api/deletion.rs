@@ -34,6 +34,30 @@ async fn with_deletions<T>(ring: &Ring, id: &str, code: i32, texts: &str, reache
     }
 }
 
+/// Waits until the config of a zone is stored, so that the next attempt uses it.
+async fn is_stored(ring: &Ring, zone: &str) {
+    until(format!("the config of zone {zone} is stored"), || async {
+        let stored = ring.api::<ControllerRevision>(OWN).list(&ListParams::default()).await.unwrap().items;
+        let zone_of = |revision: ControllerRevision| revision.data.map(|data| data.0["data"]["zone"].clone());
+        let stored: Vec<_> = stored.into_iter().filter_map(zone_of).collect();
+        if stored.iter().any(|stored| stored == zone) { Ok(()) } else { unexpected(stored) }
+    })
+    .await;
+}
+
+/// Deletes the namespace of the configs, and waits until it is gone.
+async fn without_namespace(ring: &Ring) {
+    let namespaces = Api::<Namespace>::all(ring.client.clone());
+    namespaces.delete(ADMIN, &DeleteParams::default()).await.unwrap();
+    until("the namespace is gone", || async {
+        match namespaces.get_opt(ADMIN).await.unwrap() {
+            None => Ok(()),
+            Some(namespace) => unexpected(namespace.status),
+        }
+    })
+    .await;
+}
+
 /// A driver may have a backend for each zone: the delete run asks for the volume where the attempts did. A pod that could
 /// run only there would wait for a node that does not matter for the storage.
 #[tokio::test]
@@ -49,13 +73,7 @@ async fn a_delete_run_without_a_volume_asks_as_the_attempts_did() {
         let first = ring.job(ADMIN, "provision", &id, 1).await;
         assert_eq!(request(&first).node_name, "n1");
         ring.config("c", "c", &[("zone", zones[1])]).await;
-        until("the config is stored, so that the next attempt uses it", || async {
-            let stored = ring.api::<ControllerRevision>(OWN).list(&ListParams::default()).await.unwrap().items;
-            let zone_of = |revision: ControllerRevision| revision.data.map(|data| data.0["data"]["zone"].clone());
-            let stored: Vec<_> = stored.into_iter().filter_map(zone_of).collect();
-            if stored.iter().any(|zone| zone == zones[1]) { Ok(()) } else { unexpected(stored) }
-        })
-        .await;
+        is_stored(&ring, zones[1]).await;
         ring.pod_ends(&first, 75, "busy").await;
         let second = ring.job(ADMIN, "provision", &id, 2).await;
         ring.pod_ends(&second, 75, "busy").await;
@@ -170,21 +188,64 @@ async fn a_volume_is_deleted_after_the_namespace_of_its_config() {
     let (_, volume) = ring.provision("a").await;
     let id = uid(&ring.get_claim("a").await);
     // The Role is deleted with the namespace, so that requests there are forbidden.
-    let namespaces = Api::<Namespace>::all(ring.client.clone());
-    namespaces.delete(ADMIN, &DeleteParams::default()).await.unwrap();
-    until("the namespace is gone", || async {
-        match namespaces.get_opt(ADMIN).await.unwrap() {
-            None => Ok(()),
-            Some(namespace) => unexpected(namespace.status),
-        }
-    })
-    .await;
+    without_namespace(&ring).await;
     ring.restart().await;
     ring.delete_claim("a").await;
     let job = ring.job(OWN, "delete", &id, 1).await;
     assert_eq!(job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().service_account_name, None);
     ring.pod_ends(&job, 0, "").await;
     ring.volume_gone(volume.metadata.name.as_deref().unwrap()).await;
+}
+
+/// The namespace waits for nobody, and what an attempt may have left is deleted from the orchestrator's own.
+#[tokio::test]
+async fn what_a_claim_left_is_deleted_after_the_namespace_of_its_config() {
+    let mut ring = Ring::without_orchestrator(&[]).await;
+    ring.with_shipped_rights();
+    ring.run().await;
+    ring.config("c", "c", &[("zone", "west"), ("backoff", "1h..2h")]).await;
+    let id = uid(&ring.claim("a", "c").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.pod_ends(&job, 75, "busy").await;
+    ring.claim_when("a", "has failed", |claim| annotation(claim, names::FAILURE).is_some()).await;
+    ring.recorded("a").await;
+    ring.kill().await;
+    without_namespace(&ring).await;
+    ring.delete_claim("a").await;
+    ring.claim_vanished("a").await;
+    ring.run().await;
+    let job = ring.job(OWN, "delete", &id, 1).await;
+    let env = job.spec.clone().unwrap().template.spec.unwrap().containers[0].env.clone().unwrap();
+    let zone = env.iter().find(|variable| variable.name == "ZONE").and_then(|variable| variable.value.as_deref());
+    assert_eq!(zone, Some("west"), "the record keeps the recipe of its run");
+    ring.pod_ends(&job, 0, "").await;
+    ring.no_records().await;
+    ring.nothing_left().await;
+}
+
+/// Only the log names what an attempt by an earlier version of the config may have left elsewhere.
+#[tokio::test]
+async fn no_other_config_deletes_anything_while_its_claim_lives() {
+    for binding in ["direct", "controller"] {
+        let ring = Ring::start_with(&["--binding", binding]).await;
+        ring.config("c", "c", &[("zone", "a"), ("backoff", "1s")]).await;
+        let id = uid(&ring.claim("a", "c").await);
+        let first = ring.job(ADMIN, "provision", &id, 1).await;
+        ring.config("c", "c", &[("zone", "b"), ("backoff", "1s")]).await;
+        is_stored(&ring, "b").await;
+        ring.pod_ends(&first, 75, "busy").await;
+        let second = ring.job(ADMIN, "provision", &id, 2).await;
+        ring.create_volume(&nfs_volume(&second)).await;
+        ring.bound("a").await;
+        ring.pod_ends(&second, 0, "").await;
+        ring.unrecorded("a").await;
+        ring.logged("what an attempt by another version of the config may have left stays").await;
+        stays("no delete run begins", WHILE, || async {
+            let jobs = ring.jobs(ADMIN, "delete", &id).await;
+            if jobs.is_empty() { Ok(()) } else { unexpected(jobs) }
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

@@ -4,14 +4,15 @@ use std::time::Instant;
 
 use flex_contract::names;
 use flex_contract::reason;
+use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
-use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use orchestrator::kubelet::gates;
-use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, uid};
+use orchestrator::ring::{ADMIN, OWN, Ring, USER, WHILE, annotation, uid};
 use orchestrator::wait::{stays, unexpected, until};
 
 /// Waits until a quota refuses an object: the API server learns of it a moment after its creation.
@@ -213,6 +214,34 @@ async fn refusals_by_quota_and_admission_reach_the_claim_and_are_retried() {
     ring.event(USER, "b", reason::PROVISIONING_FAILED, "Kubernetes refuses the provisioner's Job").await;
     quotas.delete("jobs", &DeleteParams::default()).await.unwrap();
     attempt(&ring, "b", 2).await;
+}
+
+/// Without its record no run begins, because nobody would undo it.
+#[tokio::test]
+async fn a_quota_that_refuses_the_record_of_a_run_is_told_and_nothing_is_kept() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s")]).await;
+    // The quota comes when the recipe of the class is stored, which is a revision, too.
+    ring.claim("first", "c").await;
+    ring.provision("first").await;
+    let quota =
+        json!({ "metadata": { "name": "none" }, "spec": { "hard": { "count/controllerrevisions.apps": "0" } } });
+    let quotas = ring.api::<ResourceQuota>(OWN);
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    refuses::<ControllerRevision>(&ring.api(OWN), json!({ "metadata": { "name": "probe" }, "revision": 1 })).await;
+    let id = uid(&ring.claim("a", "c").await);
+    let told = ring.event(USER, "a", reason::PROVISIONING_FAILED, "exceeded quota").await;
+    assert!(told.contains("flex-record-"), "{told}");
+    attempt(&ring, "a", 2).await;
+    let pods = ring.api::<Pod>(ADMIN).list(&ListParams::default()).await.unwrap();
+    let open =
+        pods.iter().filter(|pod| gates(pod.spec.as_ref()).is_empty() && pod.labels()[names::LABEL_VOLUME_ID] == id);
+    assert_eq!(open.count(), 0, "a run has begun");
+    ring.delete_claim("a").await;
+    ring.claim_gone("a").await;
+    ring.deleted_with_volume("first").await;
+    ring.nothing_left().await;
+    assert!(ring.jobs(ADMIN, "delete", &id).await.is_empty(), "there is nothing to delete");
 }
 
 /// A Job that the API server calls malformed never existed. Nothing is left, and no delete run is needed; it would be

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use flex_contract::names;
 use flex_contract::reason;
+use flex_core::object::ObjectName;
+use flex_provisioner::api::writes::{Binding, WriteError, Writes};
 use futures::stream::StreamExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
@@ -20,6 +22,7 @@ use tokio::task::JoinHandle;
 use crate::configs::verdict;
 use crate::csi::Scene;
 use crate::failures::refuses;
+use crate::scripts::identity;
 use orchestrator::backup::{created_again, own_request};
 use orchestrator::kubelet::{gates, nfs_volume};
 use orchestrator::nodes::local_volume;
@@ -30,7 +33,7 @@ use orchestrator::wait::{stays, unexpected, until};
 const FOREIGN: &str = "example.org/hold";
 
 /// Sees each pod that is without the gate.
-struct Watch {
+pub struct Watch {
     /// The UIDs of the Jobs of such pods.
     opened: Arc<Mutex<BTreeSet<String>>>,
     task: JoinHandle<()>,
@@ -43,7 +46,7 @@ impl Drop for Watch {
 }
 
 impl Watch {
-    fn start(ring: &Ring) -> Self {
+    pub fn start(ring: &Ring) -> Self {
         let opened = Arc::new(Mutex::new(BTreeSet::new()));
         let (sees, pods) = (opened.clone(), ring.api::<Pod>(ADMIN));
         let task = tokio::spawn(async move {
@@ -59,12 +62,12 @@ impl Watch {
         Watch { opened, task }
     }
 
-    fn saw(&self, job: &Job) -> bool {
+    pub fn saw(&self, job: &Job) -> bool {
         self.opened.lock().unwrap().contains(job.metadata.uid.as_deref().unwrap())
     }
 
     /// Waits until a pod of a Job was seen without the gate. What happened before was seen, too.
-    async fn sees(&self, job: &Job) {
+    pub async fn sees(&self, job: &Job) {
         until(format!("a pod of {} is opened", job.name_any()), || async {
             if self.saw(job) { Ok(()) } else { unexpected(self.opened.lock().unwrap()) }
         })
@@ -328,28 +331,61 @@ async fn a_run_that_a_former_leader_has_opened_goes_on() {
     no_runs(&ring).await;
 }
 
-#[tokio::test]
-async fn a_foreign_gate_is_named_and_the_run_begins_without_it() {
-    let ring = Ring::start().await;
+/// Begins the run of a claim, whose pod waits for the gate of somebody else alone. Returns its Job and the name of the pod.
+async fn held_by_others(ring: &Ring, claim: &str) -> (Job, String) {
     let template = format!("spec: {{schedulingGates: [{{name: {FOREIGN}}}]}}");
     ring.config("c", "c", &[("pod-template", &template)]).await;
-    let id = uid(&ring.claim("a", "c").await);
-    let told = ring.event(USER, "a", reason::PROVISIONING_FAILED, FOREIGN).await;
-    assert!(!told.contains(names::START_GATE), "{told}");
+    let id = uid(&ring.claim(claim, "c").await);
     let job = ring.job_alone(ADMIN, "provision", &id, 1).await;
     let ours_is_gone = until("the orchestrator removes its own gate", || async {
-        let gates = gates_of(&ring, &job).await?;
+        let gates = gates_of(ring, &job).await?;
         if gates == [FOREIGN] { Ok(()) } else { unexpected(gates) }
     });
     ring.explained(ours_is_gone).await;
     let pod = ring.pods_of(&job).await.unwrap().remove(0).name_any();
+    (job, pod)
+}
+
+/// Removes the gate of somebody else from a pod, and waits until its run has begun. Then it makes its volume.
+async fn released(ring: &Ring, claim: &str, job: &Job, pod: &str) {
     let remove = json!([{ "op": "remove", "path": "/spec/schedulingGates/0" }]);
     let remove = Patch::Json::<()>(serde_json::from_value(remove).unwrap());
-    ring.api::<Pod>(ADMIN).patch(&pod, &PatchParams::default(), &remove).await.unwrap();
-    let begun = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.api::<Pod>(ADMIN).patch(pod, &PatchParams::default(), &remove).await.unwrap();
+    let begun = ring.job(ADMIN, "provision", &uid(&ring.get_claim(claim).await), 1).await;
     assert_eq!(begun.metadata.uid, job.metadata.uid, "it is still the same run");
-    ring.create_volume(&nfs_volume(&job)).await;
-    ring.bound("a").await;
+    ring.create_volume(&nfs_volume(job)).await;
+    ring.bound(claim).await;
+}
+
+#[tokio::test]
+async fn a_foreign_gate_is_named_and_the_run_begins_without_it() {
+    let ring = Ring::start().await;
+    let (job, pod) = held_by_others(&ring, "a").await;
+    let told = ring.event(USER, "a", reason::PROVISIONING_FAILED, FOREIGN).await;
+    assert!(!told.contains(names::START_GATE), "{told}");
+    released(&ring, "a", &job, &pod).await;
+    ring.pod_ends(&job, 0, "").await;
+    no_runs(&ring).await;
+}
+
+/// The request of a leader that has died may arrive at any time. A queue may hold the pod, or its run goes on.
+#[tokio::test]
+async fn a_late_opening_changes_no_pod_that_is_open() {
+    let ring = Ring::start().await;
+    let (job, pod) = held_by_others(&ring, "a").await;
+    let writes = Writes::new(ring.client.clone(), identity(), Binding::Direct);
+    let opened = ring.pods_of(&job).await.unwrap().remove(0);
+    let (name, id) = (ObjectName::new(ADMIN, &pod), opened.uid().unwrap());
+    let is_refused = async || {
+        for position in 0..2 {
+            let late = writes.open_pod(&name, &id, position).await;
+            assert!(matches!(late, Err(WriteError::Refused { invalid: true, .. })), "{late:?}");
+        }
+    };
+    is_refused().await;
+    assert_eq!(gates_of(&ring, &job).await.unwrap(), [FOREIGN], "it still waits for somebody else");
+    released(&ring, "a", &job, &pod).await;
+    is_refused().await;
     ring.pod_ends(&job, 0, "").await;
     no_runs(&ring).await;
 }

@@ -32,6 +32,7 @@ mod log_level;
 mod metrics;
 mod modify;
 mod move_in;
+mod namespaces;
 mod node_names;
 mod nodes;
 mod outages;

@@ -269,9 +269,8 @@ async fn imported_data_get_a_claim_and_stay_when_it_is_deleted() {
     let ring = start().await;
     stop_former(&ring).await;
     let path = format!("{BASE}/photos");
-    let claim = format!("{}/photos", ring.user);
-    let arguments =
-        ["import", "--config", &config(), "--path", &path, "--node", NODE, "--claim", &claim, "--size", "3Gi"];
+    let of = ["import", "--config", &config(), "--path", &path, "--node", NODE];
+    let arguments = [&of[..], &["--claim", "pvc/photos", "-n", &ring.user, "--size", "3Gi"]].concat();
     let (code, text) = ring.command(&[&arguments[..], &["--dry-run"]].concat()).await;
     assert!(code == 0 && text.contains("would be imported"), "{text}");
     assert!(ring.claims().get_opt("photos").await.unwrap().is_none());

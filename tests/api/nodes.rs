@@ -9,10 +9,10 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use orchestrator::kubelet::request;
+use orchestrator::kubelet::{nfs_volume, request};
 use orchestrator::nodes::{ON_NODE, local_volume, pinned_to};
-use orchestrator::ring::{ADMIN, Ring, annotation, uid};
-use orchestrator::wait::{unexpected, until};
+use orchestrator::ring::{ADMIN, Ring, WHILE, annotation, uid};
+use orchestrator::wait::{stays, unexpected, until};
 
 const KEYS: &[(&str, &str)] = &[("volume-sources", "local:/data"), ("backoff", "1s"), ON_NODE];
 
@@ -70,6 +70,76 @@ async fn leftovers_of_attempts_on_other_nodes_are_deleted() {
     let job = ring.job_on("delete", &id, "n3").await;
     ring.pod_ends(&job, 0, "").await;
     ring.volume_gone(&name).await;
+    ring.forget_failed_jobs().await;
+    ring.nothing_left().await;
+}
+
+/// The scheduler has selected another node for the second attempt, but the storage is on none.
+#[tokio::test]
+async fn no_delete_run_follows_earlier_attempts_for_storage_that_is_on_no_node() {
+    let ring = Ring::start().await;
+    for node in ["n1", "n2"] {
+        ring.node(node).await;
+    }
+    ring.delayed_class("c", &[("placement", "any"), ("backoff", "1s")]).await;
+    ring.claim("a", "c").await;
+    let id = uid(&ring.get_claim("a").await);
+    ring.select("a", "n1").await;
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    assert_eq!((request(&job).node_name.as_str(), pinned_to(&job)), ("n1", None));
+    ring.select("a", "n2").await;
+    ring.pod_ends(&job, exit::TEMPFAIL, "busy").await;
+    let job = ring.job(ADMIN, "provision", &id, 2).await;
+    assert_eq!(request(&job).node_name, "n2");
+    ring.create_volume(&nfs_volume(&job)).await;
+    ring.bound("a").await;
+    ring.pod_ends(&job, 0, "").await;
+    let noted = ring.volume_of("a").await.metadata.annotations.and_then(|all| all.get(names::NODES).cloned());
+    assert_eq!(noted, None);
+    stays("no delete run begins", WHILE, || async {
+        let jobs = ring.jobs(ADMIN, "delete", &id).await;
+        if jobs.is_empty() { Ok(()) } else { unexpected(jobs) }
+    })
+    .await;
+    ring.delete_claim("a").await;
+    let job = ring.job(ADMIN, "delete", &id, 1).await;
+    assert_eq!(pinned_to(&job), None);
+    ring.pod_ends(&job, 0, "").await;
+    ring.volume_gone(&names::pv_name(&id)).await;
+    ring.forget_failed_jobs().await;
+    ring.nothing_left().await;
+}
+
+/// A StatefulSet makes the claim of a lost pod again within a second.
+#[tokio::test]
+async fn a_claim_that_is_made_again_with_another_class_does_not_wait_for_a_node_that_died() {
+    let mut ring = Ring::start().await;
+    ring.node("n1").await;
+    ring.delayed_class("local", &[("volume-sources", "local:/data"), ("backoff", "1h..2h")]).await;
+    ring.config("other", "other", &[]).await;
+    ring.claim("data-0", "local").await;
+    let first = uid(&ring.get_claim("data-0").await);
+    ring.select("data-0", "n1").await;
+    let job = ring.job(ADMIN, "provision", &first, 1).await;
+    ring.pod_ends(&job, exit::TEMPFAIL, "half made").await;
+    ring.claim_when("data-0", "has failed", |claim| annotation(claim, names::FAILURE).is_some()).await;
+    delete_node(&ring, "n1").await;
+    ring.catch_up().await;
+    ring.delete_claim("data-0").await;
+    ring.claim_vanished("data-0").await;
+    let second = uid(&ring.claim("data-0", "other").await);
+    let job = ring.job(ADMIN, "provision", &second, 1).await;
+    ring.create_volume(&nfs_volume(&job)).await;
+    ring.bound("data-0").await;
+    ring.pod_ends(&job, 0, "").await;
+    assert!(ring.jobs(ADMIN, "delete", &first).await.is_empty(), "no run begins on a node that is gone");
+
+    // The node comes back, and what the first claim left there goes.
+    ring.node("n1").await;
+    let job = ring.job_on("delete", &first, "n1").await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.no_records().await;
+    ring.deleted_with_volume("data-0").await;
     ring.forget_failed_jobs().await;
     ring.nothing_left().await;
 }
@@ -184,7 +254,7 @@ async fn a_selected_node_outside_of_the_allowed_topologies_is_not_used() {
     ring.select("a", "n3").await;
     let job = ring.job(ADMIN, "provision", &id, 2).await;
     // The image names no nodes: its volume is bound to the zone of the node on which it was made.
-    ring.create_volume(&orchestrator::kubelet::nfs_volume(&job)).await;
+    ring.create_volume(&nfs_volume(&job)).await;
     ring.bound("a").await;
     assert_eq!(terms_of(&ring, &names::pv_name(&id)).await, json!([{ "matchExpressions": [zone] }]));
     let delete = |job: &Job| terms(job).as_array().map(|terms| terms.len());
@@ -226,7 +296,7 @@ async fn an_immediate_class_makes_and_binds_its_volumes_in_the_allowed_topologie
     let job = ring.job(ADMIN, "provision", &id, 3).await;
     assert_eq!(pinned_to(&job).as_deref(), Some(other));
     let volume = names::pv_name(&id);
-    ring.create_volume(&orchestrator::kubelet::nfs_volume(&job)).await;
+    ring.create_volume(&nfs_volume(&job)).await;
     ring.bound("a").await;
     let host = json!({ "key": names::HOSTNAME, "operator": "In", "values": [other] });
     assert_eq!(terms_of(&ring, &volume).await, json!([{ "matchExpressions": [host] }]));
@@ -259,7 +329,7 @@ async fn a_volume_that_cannot_be_bound_to_its_topology_waits_and_says_why() {
     ring.select("a", "n1").await;
     let id = uid(&ring.stamped("a").await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
-    ring.create_volume(&orchestrator::kubelet::nfs_volume(&job)).await;
+    ring.create_volume(&nfs_volume(&job)).await;
     ring.event(&ring.user, "a", reason::VOLUME_REFUSED, "the node n1 lacks the label topology.kubernetes.io/zone")
         .await;
     // The admin fixes the node; the next reconciliation of the claim binds the volume.

@@ -1,5 +1,6 @@
 //! Tests of pools.
 
+mod copied;
 mod image;
 mod quota;
 mod replaced;
@@ -19,6 +20,7 @@ use serde_json::json;
 
 use self::image::*;
 use crate::failures::refuses;
+use crate::namespaces::label_namespace;
 use orchestrator::backup::{Backup, flex, saved};
 use orchestrator::kubelet::{nfs_volume, request};
 use orchestrator::ring::{ADMIN, OWN, Ring, USER, annotation, merge, phase, uid};
@@ -112,6 +114,22 @@ async fn a_restored_volume_of_a_pool_goes_to_no_other_claim() {
     assert!(image.stored.contains(&id_of(&name)), "nobody has deleted the storage");
     let kept = ring.volumes().get(&name).await.unwrap();
     assert!(!kept.labels().contains_key(names::LABEL_POOL), "{:?}", kept.labels());
+}
+
+#[tokio::test]
+async fn a_pooled_volume_goes_to_no_claim_of_a_namespace_that_its_class_does_not_serve() {
+    let ring = Ring::start().await;
+    let mut image = Image::default();
+    ring.config("c", "c", &[ONE[0], ONE[1], ("namespace-selector", "tier=gold")]).await;
+    let ready = image.filled(&ring, 1).await;
+    ring.claim("a", "c").await;
+    ring.event(USER, "a", reason::PROVISIONING_FAILED, "class c does not serve the namespace team").await;
+    assert_eq!(ring.ready("c").await, ready, "nobody has taken it");
+    label_namespace(&ring, USER, json!({ "tier": "gold" })).await;
+    ring.bound("a").await;
+    is_without_run(&ring, "a").await;
+    image.filled(&ring, 1).await;
+    image.ends_empty(&ring).await;
 }
 
 #[tokio::test]

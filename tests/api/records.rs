@@ -8,11 +8,11 @@ use flex_contract::reason;
 use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
-use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};
 use scripted_csi::{Act, Options};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::csi::Scene;
 use orchestrator::backup::{Backup, saved};
@@ -32,6 +32,22 @@ async fn deleted_at_once(ring: &Ring, claim: &str) {
     ring.delete_claim(claim).await;
     ring.claim_vanished(claim).await;
     println!("claim {claim} is gone after {:?}", began.elapsed());
+}
+
+/// Deletes a claim and the object of its volume while no orchestrator runs, as an admin does who keeps the storage alone.
+pub async fn storage_alone_is_kept(ring: &Ring, claim: &str, volume: &str) {
+    let (volumes, merge) = (ring.volumes(), PatchParams::default());
+    let retains = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
+    volumes.patch(volume, &merge, &Patch::Merge(retains)).await.unwrap();
+    deleted_at_once(ring, claim).await;
+    volumes.delete(volume, &DeleteParams::default()).await.unwrap();
+    let by_force = json!({ "metadata": { "finalizers": null } });
+    match volumes.patch(volume, &merge, &Patch::Merge(by_force)).await {
+        // Nothing held it.
+        Err(kube::Error::Api(status)) if status.is_not_found() => (),
+        patched => drop(patched.unwrap()),
+    }
+    ring.volume_gone(volume).await;
 }
 
 #[tokio::test]
@@ -145,6 +161,37 @@ async fn a_record_that_is_created_again_deletes_nothing() {
     ring.nothing_left().await;
 }
 
+/// Its leader has died between the binding and the end of the record. An admin keeps the storage without its object.
+#[tokio::test]
+async fn the_data_of_a_retained_volume_stay_if_its_record_outlives_it() {
+    let mut ring = Ring::start().await;
+    ring.config("c", "c", &[("reclaim-policy", "Retain")]).await;
+    let id = uid(&ring.claim("a", "c").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    let name = ring.recorded("a").await.name_any();
+    let copy = saved(&ring, &["-n", OWN, "controllerrevision", &name]);
+    ring.create_volume(&nfs_volume(&job)).await;
+    ring.bound("a").await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.unrecorded("a").await;
+    ring.kill().await;
+    Backup::create(&ring, &copy);
+    let own = ring.revisions().get(&name).await.unwrap().uid().unwrap();
+    let armed = json!({ "metadata": { "annotations": { names::ARMED: own } } });
+    ring.revisions().patch(&name, &PatchParams::default(), &Patch::Merge(armed)).await.unwrap();
+    storage_alone_is_kept(&ring, "a", &names::pv_name(&id)).await;
+
+    ring.run().await;
+    ring.event(OWN, &name, reason::STORAGE_ABANDONED, "class c keeps storage").await;
+    stays("no delete run begins", WHILE, || async {
+        let jobs = ring.jobs(ADMIN, "delete", &id).await;
+        if jobs.is_empty() { Ok(()) } else { unexpected(jobs) }
+    })
+    .await;
+    ring.abandon("a").await;
+    ring.nothing_left().await;
+}
+
 #[tokio::test]
 async fn a_claim_of_the_same_name_gets_its_volume_while_the_first_one_is_undone() {
     let ring = Ring::start().await;
@@ -194,7 +241,8 @@ fn version(object: &impl ResourceExt) -> u64 {
     object.resource_version().unwrap().parse().unwrap()
 }
 
-/// Once a claim is bound, somebody may delete it and the volume's object, and keep the storage. A record would delete it then.
+/// Before its mark, only the record tells what becomes of a volume. Once a claim is bound, somebody may delete it and the
+/// volume's object, and keep the storage. A record would delete it then.
 #[tokio::test]
 async fn the_record_of_a_retained_volume_is_gone_before_its_claim_is_bound() {
     let ring = Ring::start().await;
@@ -219,8 +267,15 @@ async fn the_record_of_a_retained_volume_is_gone_before_its_claim_is_bound() {
             }
             _ => None,
         });
-    let (deleted, bound) = (deleted.expect("there was a record"), bound.expect("the claim is bound"));
-    assert!(deleted < bound, "the record was deleted at version {deleted}, the claim bound at {bound}");
+    let marked = changes::<PersistentVolume>(&ring.volumes(), &since).await.into_iter().find_map(|event| match event {
+        WatchEvent::Modified(now) if now.status.as_ref().is_some_and(|status| status.reason.is_some()) => {
+            Some(version(&now))
+        }
+        _ => None,
+    });
+    let versions =
+        [marked.expect("it has its mark"), deleted.expect("there was a record"), bound.expect("it is bound")];
+    assert!(versions.is_sorted(), "marked, without a record, and bound: {versions:?}");
 }
 
 /// Only the record tells what a deleted claim has left.

@@ -168,6 +168,19 @@ async fn an_object_of_the_same_name_with_another_text_is_reported() {
     assert_eq!(program(&job).1, FIRST);
 }
 
+/// Returns the names of the orchestrator in these tests.
+pub fn identity() -> Identity {
+    Identity {
+        provisioner: names::DEFAULT_PROVISIONER.into(),
+        plugin: names::DEFAULT_PLUGIN.into(),
+        instance: names::DEFAULT_INSTANCE.into(),
+        config_namespaces: vec![ADMIN.into()],
+        namespace: OWN.into(),
+        shell_image: None,
+        cluster: String::new(),
+    }
+}
+
 /// A clock that a test sets.
 #[derive(Clone, Debug)]
 struct Hands(Arc<Mutex<i64>>);
@@ -189,15 +202,7 @@ impl Time for Hands {
 #[tokio::test]
 async fn a_script_is_removed_some_time_after_the_last_volume_that_names_it() {
     let ring = Ring::without_orchestrator(&[]).await;
-    let identity = Identity {
-        provisioner: names::DEFAULT_PROVISIONER.into(),
-        plugin: names::DEFAULT_PLUGIN.into(),
-        instance: names::DEFAULT_INSTANCE.into(),
-        config_namespaces: vec![ADMIN.into()],
-        namespace: OWN.into(),
-        shell_image: None,
-        cluster: String::new(),
-    };
+    let identity = identity();
     let hands = Hands(Arc::new(Mutex::new(jiff::Timestamp::now().as_second())));
     let clock = Clock::new(hands.clone());
     let cluster = ClusterState::new(identity.clone(), clock.clone());

@@ -14,6 +14,7 @@ pub mod modify_status;
 pub mod modify_update;
 pub mod moved_in;
 pub mod named_secrets;
+pub mod namespace;
 mod node_list;
 pub mod object_ref;
 pub mod phase;

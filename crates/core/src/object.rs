@@ -60,13 +60,23 @@ pub fn is_provisioner_name(text: &str) -> bool {
 
 /// Turns a text into the value of a label: the text itself if allowed, else its hash.
 pub fn label_value(text: &str) -> String {
+    if is_label_name(text) { text.to_owned() } else { hash(text.as_bytes()) }
+}
+
+/// Checks whether a text can be the key of a label: a name, or a DNS subdomain, a slash and a name.
+pub fn is_label_key(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((prefix, name)) => is_dns_name(prefix) && is_label_name(name),
+        None => is_label_name(text),
+    }
+}
+
+/// Checks whether a text can be the name in a label's key, or a label's value that is not empty.
+pub fn is_label_name(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
-    if bytes.len() <= 63 && bytes.iter().all(|b| inner(*b)) && edge(bytes.first()) && edge(bytes.last()) {
-        return text.to_owned();
-    }
-    hash(text.as_bytes())
+    bytes.len() <= 63 && bytes.iter().all(|b| inner(*b)) && edge(bytes.first()) && edge(bytes.last())
 }
 
 /// Returns a short hash in hexadecimal: 16 characters of SHA-256.

@@ -48,7 +48,7 @@ pub fn dependents(volumes: &[Volume], claims: &[Claim], contents: &[Content], jo
 /// Returns the record as an object that still needs the orchestrator, if it is all that says what somebody may keep.
 pub fn kept_of(record: &Record) -> Option<Dependent> {
     let claims: Vec<String> = record.kept().map(|claim| claim.name.to_string()).collect();
-    let how = "see `storage-kept` of `doctor`, and let go of the record";
+    let how = "see `storage-kept` of `flex-provisioner doctor`, and let go of the record";
     (!claims.is_empty()).then(|| Dependent {
         kind: ObjectRef::RECORD,
         name: record.name.to_string(),
@@ -67,7 +67,7 @@ fn of_volume(volume: &Volume) -> Option<Dependent> {
     let (why, remedy, is_in_progress) = if volume.terminating {
         ("it is terminating, and its storage would stay", "wait until the orchestrator has deleted it", true)
     } else if deletes && volume.phase.is_claim_gone() {
-        let remedy = "wait until the orchestrator has deleted it; if it does not, see `doctor`";
+        let remedy = "wait until the orchestrator has deleted it; if it does not, see `flex-provisioner doctor`";
         ("its storage is to be deleted", remedy, true)
     } else if volume.pool_hash().is_some() {
         (
@@ -94,7 +94,7 @@ fn of_volume(volume: &Volume) -> Option<Dependent> {
 
 fn of_claim(claim: &Claim) -> Option<Dependent> {
     let object = ObjectRef::claim(claim);
-    let undone = "wait until it is gone; if a deletion fails, see `doctor`";
+    let undone = "wait until it is gone; if a deletion fails, see `flex-provisioner doctor`";
     let (why, remedy) = match (claim.is_held(), claim.terminating) {
         (true, true) => (format!("what runs have made for the deleted claim {} would stay", claim.api_name()), undone),
         (true, false) => (
@@ -198,7 +198,7 @@ mod tests {
         assert!(!can_be_retained(&released), "its deletion may be in progress");
         assert_eq!(
             remedies(&of(released)),
-            ["wait until the orchestrator has deleted it; if it does not, see `doctor`"]
+            ["wait until the orchestrator has deleted it; if it does not, see `flex-provisioner doctor`"]
         );
     }
 
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(remedies(&found), ["wait until the claim is bound or gone, or delete it"]);
         let terminating = Claim { terminating: true, ..claim(true) };
         let found = dependents(&[], &[terminating], &[], &[]);
-        assert_eq!(remedies(&found), ["wait until it is gone; if a deletion fails, see `doctor`"]);
+        assert_eq!(remedies(&found), ["wait until it is gone; if a deletion fails, see `flex-provisioner doctor`"]);
         let record = RecordRef {
             name: ObjectName::new("flex", "flex-record-provision-u-1"),
             uid: "r".into(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use flex_contract::names;
-use flex_core::config::classes::{ClassObject, Classes, Config, Identity, KeptScript};
+use flex_core::config::classes::{Class, ClassObject, Classes, Config, Identity, KeptScript};
 use flex_core::config::modify::VolumeAttributesClass;
 use flex_core::config::{keys, script};
 use flex_core::model::grant::ReferenceGrant;
@@ -19,7 +19,9 @@ use flex_provisioner::clock::Clock;
 use flex_provisioner::state::index::{Index, WatchChange};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ServiceAccount,
+};
 use k8s_openapi::api::storage::v1::{CSIStorageCapacity, StorageClass};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
@@ -47,6 +49,7 @@ pub(crate) async fn index(client: &Client, identity: &Identity, clock: &Clock) -
     for object in served::<VolumeSnapshot>(Api::all(client.clone())).await? {
         index.change_snapshot(WatchChange::Apply((&object).into()));
     }
+    add_namespaces(&mut index, client).await?;
     add_volumes_and_claims(&mut index, client).await?;
     Ok(index)
 }
@@ -103,6 +106,7 @@ pub(crate) async fn overview(
         }
         index.change_account(WatchChange::RetainIn(namespace.clone(), names));
     }
+    add_namespaces(&mut index, client).await?;
     add_volumes_and_claims(&mut index, client).await?;
     Ok((index, without_jobs))
 }
@@ -144,6 +148,17 @@ async fn with_classes(client: &Client, identity: &Identity, clock: &Clock) -> an
 async fn add_jobs(index: &mut Index, client: &Client, namespace: &str, ours: &str) -> anyhow::Result<()> {
     for object in all::<Job>(Api::namespaced(client.clone(), namespace), ours).await? {
         index.change_job(WatchChange::Apply((&object).into()));
+    }
+    Ok(())
+}
+
+/// Reads the namespaces, if a class selects them by their labels.
+async fn add_namespaces(index: &mut Index, client: &Client) -> anyhow::Result<()> {
+    if !index.classes().iter().any(Class::selects_namespaces) {
+        return Ok(());
+    }
+    for object in all::<Namespace>(Api::all(client.clone()), "").await? {
+        index.change_namespace(WatchChange::Apply((&object).into()));
     }
     Ok(())
 }

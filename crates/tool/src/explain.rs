@@ -26,7 +26,7 @@ use crate::collect;
 use crate::complete::candidates::{classes, namespaces};
 use crate::flags::Output;
 use crate::markdown::plain;
-use crate::name::name;
+use crate::name::{name, told};
 use crate::out::say;
 use crate::render::Given;
 use crate::rights::missing_rights;
@@ -129,7 +129,7 @@ fn refusal(claim: &Claim, class: &Class, index: &Index, identity: &Identity) -> 
     };
     let is_request = claim.is_pool_request(&identity.namespace);
     let quota = || index.quota_refusal(claim, recipe);
-    admit::refusal(claim, recipe, is_request).or_else(quota)
+    admit::refusal(claim, recipe, index.namespaces(), is_request).or_else(quota)
 }
 
 /// Returns the account of the image.
@@ -141,7 +141,7 @@ fn print(explanation: &Explanation, all: bool) {
     let Explanation { class, values, missing_rights, claims } = explanation;
     let coloured = crate::out::colours();
     match &class.recipe {
-        Err(why) => say!("Class {} serves no claim now: {}", class.name, line(why, usize::MAX)),
+        Err(why) => say!("Class {} serves no claim now: {}", class.name, told(why)),
         Ok(recipe) => {
             let version = if class.last_good { ", its last valid version: the config has errors now" } else { "" };
             say!("Class {} is made by ConfigMap {}{version}.", class.name, recipe.config);
@@ -155,7 +155,7 @@ fn print(explanation: &Explanation, all: bool) {
     }
     for (claim, refusal) in claims {
         match refusal {
-            Some(why) => say!("\nClaim {claim} would be refused: {}", line(why, usize::MAX)),
+            Some(why) => say!("\nClaim {claim} would be refused: {}", told(why)),
             None => say!("\nClaim {claim} would be served."),
         }
     }
@@ -197,7 +197,7 @@ fn account_text(recipe: &Recipe, missing: &Result<Vec<String>, String>) -> Strin
             missing.join(", ")
         ),
         Err(why) => {
-            format!("Whether {named} has the rights that each image needs is not known: {}", line(why, usize::MAX))
+            format!("Whether {named} has the rights that each image needs is not known: {}", told(why))
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clap_complete::ArgValueCompleter;
 use flex_contract::operation::Operation;
@@ -25,8 +26,9 @@ use flex_provisioner::clock::Clock;
 
 use crate::adopt::begin;
 use crate::adopt::work::{Fresh, Work};
+use crate::claim::Named;
 use crate::cluster::Cluster;
-use crate::complete::candidates::classes;
+use crate::complete::candidates::{classes, namespaces};
 use crate::flags::config_name;
 use crate::job::RunFailure;
 use crate::out::say;
@@ -60,9 +62,12 @@ pub(super) struct ImportArgs {
     /// The node with the directory.
     #[arg(long)]
     node: Option<String>,
-    /// The claim to create.
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = config_name, required_unless_present = "undo")]
-    claim: Option<ObjectName>,
+    /// The claim to create, as NAME, NAMESPACE/NAME or pvc/NAME.
+    #[arg(long, required_unless_present = "undo")]
+    claim: Option<String>,
+    /// The namespace of the claim [default: that of the context].
+    #[arg(short = 'n', long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new(), add = ArgValueCompleter::new(namespaces))]
+    namespace: Option<String>,
     /// The size of volume and claim, such as 10Gi.
     #[arg(long, value_parser = size, required_unless_present = "undo")]
     size: Option<u64>,
@@ -86,6 +91,15 @@ pub(super) struct ImportArgs {
 impl ImportArgs {
     fn server(&self) -> Option<&str> {
         Some(self.server.as_str()).filter(|server| !server.is_empty())
+    }
+
+    /// Returns the name of the claim; an empty one for `--undo`, which needs none.
+    fn claim(&self, of_context: &str) -> anyhow::Result<ObjectName> {
+        let Some(claim) = &self.claim else { return Ok(ObjectName::default()) };
+        match Named::read(claim, self.namespace.as_deref(), of_context)? {
+            Named::Claim(name) => Ok(name),
+            volume @ Named::Volume(_) => bail!("{volume} is no claim: name the claim to create"),
+        }
     }
 }
 
@@ -123,18 +137,19 @@ async fn work(args: &ImportArgs) -> anyhow::Result<Result<(), String>> {
     if !args.dry_run {
         work.verify_version().await?;
     }
-    let made = match built(&work, args, recipe) {
+    let claim = args.claim(&work.of_context)?;
+    let made = match built(&work, args, &claim, recipe) {
         Ok(made) => made,
         Err(why) => return Ok(Err(why)),
     };
     match args.undo {
         true => Ok(undo(&work, args, &made, recipe).await),
-        false => Ok(bring_in(&work, args, &made, recipe).await),
+        false => Ok(bring_in(&work, args, (&made, &claim), recipe).await),
     }
 }
 
 /// Builds the objects.
-fn built(work: &Work, args: &ImportArgs, recipe: &Recipe) -> Result<Imported, String> {
+fn built(work: &Work, args: &ImportArgs, claim: &ObjectName, recipe: &Recipe) -> Result<Imported, String> {
     let node = match &args.node {
         None => None,
         Some(name) => Some(work.index.node(name).ok_or_else(|| format!("node {name} does not exist"))?),
@@ -143,7 +158,7 @@ fn built(work: &Work, args: &ImportArgs, recipe: &Recipe) -> Result<Imported, St
         path: &args.path,
         server: args.server(),
         node: node.as_ref().map(|node| NodeLabels { node: &node.name, labels: &node.labels }),
-        claim: &args.claim.clone().unwrap_or_default(),
+        claim,
         size: args.size.unwrap_or(1),
         access_modes: &args.access_modes,
         policy: match args.reclaim {
@@ -155,14 +170,18 @@ fn built(work: &Work, args: &ImportArgs, recipe: &Recipe) -> Result<Imported, St
 }
 
 /// Imports the data, or finishes what an interrupted command has begun.
-async fn bring_in(work: &Work, args: &ImportArgs, made: &Imported, recipe: &Recipe) -> Result<(), String> {
-    let claim = args.claim.clone().unwrap_or_default();
+async fn bring_in(
+    work: &Work,
+    args: &ImportArgs,
+    (made, claim): (&Imported, &ObjectName),
+    recipe: &Recipe,
+) -> Result<(), String> {
     let name = volume(made).name;
     let present = work.index.volume(&name);
     if let Some(present) = present.as_ref().filter(|present| present.is_adopted()) {
         return Err(format!("it is volume {} already: the claim that has it exists already, or is gone", present.name));
     }
-    if work.index.claim(&claim).is_some_and(|claim| claim.volume_name.as_deref() != Some(&name)) {
+    if work.index.claim(claim).is_some_and(|claim| claim.volume_name.as_deref() != Some(&name)) {
         return Err(format!("claim {claim} exists already: name another, or delete it"));
     }
     verify_unreserved(&args.path, args.server(), recipe, work.index.configs())?;

@@ -9,7 +9,6 @@ use flex_core::model::stored::Stored;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 use flex_core::run::view;
-use flex_core::text::line;
 use flex_provisioner::age::age;
 use flex_provisioner::api::{pages, watch};
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -19,7 +18,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::name::name;
+use crate::name::{name, told};
 
 /// What is left of a claim that is gone, or a volume that never had a claim.
 #[derive(Debug)]
@@ -81,7 +80,7 @@ impl Left {
     pub(super) fn text(&self, now: i64) -> String {
         let mut lines = vec![self.headline()];
         let failed = |run: FailedRun<'_>| {
-            let (reason, message) = (line(run.reason, usize::MAX), line(run.message, usize::MAX));
+            let (reason, message) = (told(run.reason), told(run.message));
             let ago = age(now - run.at);
             format!("Its {} run {} failed {ago} ago: {reason}: {message}", run.operation, run.attempt)
         };
@@ -93,7 +92,7 @@ impl Left {
         lines.extend(self.stand_in.iter().flat_map(|stand_in| undone(stand_in, now)));
         lines.extend(self.jobs.iter().map(|job| {
             let ago = age(now - job.created);
-            let (operation, attempt) = (line(job.run_labels.operation.as_str(), usize::MAX), job.run_labels.attempt);
+            let (operation, attempt) = (told(job.run_labels.operation.as_str()), job.run_labels.attempt);
             format!("Job {}, {ago} old: {operation} run {attempt} {}", job.real_name(), state(job))
         }));
         lines.join("\n") + "\n"
@@ -107,7 +106,7 @@ impl Left {
                 None => format!("Claim {claim} is gone, and only Jobs of its runs are left."),
             };
         };
-        let class = line(&volume.class, usize::MAX);
+        let class = told(&volume.class);
         let is = match volume.terminating {
             true => "is being deleted".to_owned(),
             false => format!("is {}, with the policy {}", volume.phase.as_str(), volume.reclaim_policy.as_str()),
@@ -165,7 +164,7 @@ pub(super) fn shown(name: &str) -> String {
 fn undone(stand_in: &Claim, now: i64) -> Vec<String> {
     let record = stand_in.record.iter().map(|record| format!("Its record is the ControllerRevision {}.", record.name));
     let failure = stand_in.last_failure.iter().map(|failure| {
-        let (reason, message) = (line(&failure.reason, usize::MAX), line(&failure.message, usize::MAX));
+        let (reason, message) = (told(&failure.reason), told(&failure.message));
         let ago = age(now - failure.at);
         format!("Its {} run {} failed {ago} ago: {reason}: {message}", failure.operation, failure.attempt)
     });
@@ -207,7 +206,7 @@ fn is_of(job: &view::Job, claim: Option<&ObjectName>, id: &str) -> bool {
 fn state(job: &view::Job) -> String {
     match &job.failed {
         _ if job.complete => "has succeeded".to_owned(),
-        Some(end) => format!("has failed: {}", line(&end.message, usize::MAX)),
+        Some(end) => format!("has failed: {}", told(&end.message)),
         None => "is in progress".to_owned(),
     }
 }

@@ -23,6 +23,7 @@ use kube::{Api, Client};
 use crate::claim::{ClaimName, Found};
 use crate::cluster::Cluster;
 use crate::left::Left;
+use crate::name::told;
 use crate::out::{remark, say};
 
 /// The exit code if there is no log.
@@ -151,7 +152,7 @@ fn last_words(subject: &Subject, error: anyhow::Error) -> anyhow::Result<ExitCod
     let Some(failure) = &subject.failure else { return Err(error) };
     let why = line(&says::causes(&error), usize::MAX);
     say!("{}: {why}", subject.title);
-    let message = line(&failure.message, usize::MAX);
+    let message = told(&failure.message);
     say!("{} keeps the last words of its {} run {}: {message}", subject.title, failure.operation, failure.attempt);
     Ok(ExitCode::from(NO_LOG))
 }
@@ -291,8 +292,8 @@ fn without_pod(subject: &Subject, wanted: &Wanted, attempt: Option<u32>) -> Stri
     };
     match of_run {
         Some(failure) => {
-            let words = line(&failure.message, usize::MAX);
-            format!("{no_pod} any more; its last words were: {}: {words}", line(&failure.reason, usize::MAX))
+            let (reason, words) = (told(&failure.reason), told(&failure.message));
+            format!("{no_pod} any more; its last words were: {reason}: {words}")
         }
         None if subject.is_bound => {
             format!("{no_pod}; it is bound, and the pods of its attempts were deleted then")

@@ -27,6 +27,7 @@ use crate::cluster::Cluster;
 use crate::collect;
 use crate::complete::candidates::{claims, classes};
 use crate::each::each;
+use crate::name::as_called;
 use crate::namespaces::UserNamespaces;
 use crate::out::say;
 
@@ -198,7 +199,7 @@ fn failed_content(content: &Content, now: i64) -> Option<Failed> {
 const MAX_WORDS: usize = 200;
 
 fn described(operation: &str, attempt: u32, ago: i64, message: &str) -> String {
-    format!("{operation} run {attempt} failed {} ago: {}", age(ago), line(message, MAX_WORDS))
+    format!("{operation} run {attempt} failed {} ago: {}", age(ago), as_called(&line(message, MAX_WORDS)))
 }
 
 #[cfg(test)]

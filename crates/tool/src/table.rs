@@ -6,6 +6,8 @@ use anstyle::{AnsiColor, Style};
 use flex_core::text::line;
 use tabwriter::TabWriter;
 
+use crate::name::told;
+
 /// The spaces between two columns.
 const GAP: usize = 3;
 /// The least room for the last column, however narrow the terminal.
@@ -65,7 +67,7 @@ impl Cell {
     }
 
     fn plain(&self) -> String {
-        let text = line(&self.text, usize::MAX);
+        let text = told(&self.text);
         if text.is_empty() { NOTHING.to_owned() } else { text }
     }
 }

@@ -18,6 +18,7 @@ use tokio::sync::Mutex;
 
 use crate::cluster::Cluster;
 use crate::forward::{StatusPort, forward, leading_pod};
+use crate::name::name;
 use crate::out::{remark, say};
 
 /// The exit code if there is no page to show.
@@ -47,7 +48,7 @@ pub(super) fn ui(args: UiArgs) -> anyhow::Result<ExitCode> {
 async fn work(args: &UiArgs) -> anyhow::Result<ExitCode> {
     let (Connection { client, .. }, identity) = args.cluster.open().await?;
     let Some(pod) = leading_pod(&client, &identity).await? else {
-        remark!("No orchestrator leads in namespace {}: `check` says more.", identity.namespace);
+        remark!("No orchestrator leads in namespace {}: {} check says more.", identity.namespace, name());
         return Ok(ExitCode::from(NO_PAGE));
     };
     let tunnel = Arc::new(Tunnel { client, identity, port: args.status_port.status_port, pod: Mutex::new(pod) });

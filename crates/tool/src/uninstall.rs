@@ -22,6 +22,7 @@ use crate::cluster::Cluster;
 use crate::collect;
 use crate::each::each;
 use crate::flags::Output;
+use crate::name::told;
 use crate::out::{remark, say};
 
 /// The time between two looks at the cluster.
@@ -42,6 +43,9 @@ pub(super) struct UninstallArgs {
     /// The longest time to wait until nothing needs the orchestrator [default: do not wait].
     #[arg(long, value_parser = flex_core::config::values::duration)]
     wait: Option<Duration>,
+    /// What else to print if something still needs the orchestrator.
+    #[arg(long, value_name = "TEXT")]
+    if_refused: Option<String>,
 }
 
 /// The objects of an orchestrator.
@@ -59,36 +63,52 @@ impl Objects {
 }
 
 pub(super) fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
-    let UninstallArgs { cluster, output, retain, wait } = args;
+    let UninstallArgs { cluster, output, retain, wait, if_refused } = args;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (found, identity) = runtime.block_on(async {
         let (Connection { client, .. }, identity) = cluster.open().await?;
         let began = Instant::now();
-        let mut objects = read(&client, &identity).await?;
-        let waits = || wait.is_some_and(|longest| began.elapsed() < longest);
+        let may_wait = || wait.is_some_and(|longest| began.elapsed() < longest);
         if retain {
-            while objects.has_work_in_progress() && waits() {
-                tokio::time::sleep(POLL).await;
-                objects = read(&client, &identity).await?;
-            }
+            let objects = last(&client, &identity, may_wait, Objects::has_work_in_progress).await?;
             // Nothing is changed where the removal is not safe afterwards.
             if objects.has_work_in_progress() {
                 return Ok((objects.dependents, identity));
             }
             keep(&client, &objects).await?;
-            objects = read(&client, &identity).await?;
         }
-        while !objects.dependents.is_empty() && waits() {
-            tokio::time::sleep(POLL).await;
-            objects = read(&client, &identity).await?;
-        }
+        let objects = last(&client, &identity, may_wait, |objects| !objects.dependents.is_empty()).await?;
         anyhow::Ok((objects.dependents, identity))
     })?;
     match output.document(|| json!({ "safe": found.is_empty(), "dependents": found }))? {
         Some(document) => say!("{document}"),
         None => print(&found, &identity),
     }
+    if let Some(text) = if_refused.filter(|_| !found.is_empty()) {
+        remark!("{text}");
+    }
     Ok(ExitCode::from(if found.is_empty() { 0 } else { 2 }))
+}
+
+/// Reads the objects again and again while the command `waits` for some of them, as long as it may. Says how many still
+/// need the orchestrator, whenever that changes.
+async fn last(
+    client: &Client,
+    identity: &Identity,
+    may_wait: impl Fn() -> bool,
+    waits: impl Fn(&Objects) -> bool,
+) -> anyhow::Result<Objects> {
+    let (mut objects, mut said) = (read(client, identity).await?, 0);
+    while waits(&objects) && may_wait() {
+        let count = objects.dependents.len();
+        if let Some(Dependent { kind, name, .. }) = objects.dependents.first().filter(|_| count != said) {
+            remark!("waiting: {count} objects still need the orchestrator, such as {kind} {name}");
+            said = count;
+        }
+        tokio::time::sleep(POLL).await;
+        objects = read(client, identity).await?;
+    }
+    Ok(objects)
 }
 
 async fn read(client: &Client, identity: &Identity) -> anyhow::Result<Objects> {
@@ -145,7 +165,7 @@ async fn keep(client: &Client, objects: &Objects) -> anyhow::Result<()> {
 fn print(found: &[Dependent], identity: &Identity) {
     for Dependent { kind, name, why, remedy, .. } in found {
         say!("{kind} {name}: {why}");
-        say!("    what to do: {remedy}");
+        say!("    what to do: {}", told(remedy));
     }
     match found.len() {
         0 => say!(

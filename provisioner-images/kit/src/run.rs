@@ -15,9 +15,10 @@ pub fn run<F>(work: impl FnOnce(RunRequest) -> F) -> ExitCode
 where
     F: Future<Output = Result<(), Failure>>,
 {
-    // A panic must not end silently, so that the claim's owner sees where the defect is.
+    // A panic must not end silently, so that the claim's owner sees where the defect is. It ends the process in each profile.
     std::panic::set_hook(Box::new(|panic| {
         let _ = termination_message::leave(&format!("the image has a defect, please report it: {panic}"));
+        std::process::abort();
     }));
     conclude(request().and_then(|request| block_on(work(request))))
 }

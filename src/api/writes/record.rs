@@ -299,26 +299,6 @@ impl Writes {
         Ok(there)
     }
 
-    /// Checks by the API whether the cache has all records as they are. A watch may be late.
-    pub async fn are_records_cached(&self) -> Result<bool> {
-        let Some(cluster) = &self.cluster else { return Ok(true) };
-        let api: Api<PartialObjectMeta<ControllerRevision>> =
-            Api::namespaced(self.client.clone(), &self.identity.namespace);
-        let is_cached = |meta: &ObjectMeta| {
-            let name = meta.name.as_deref().unwrap_or_default();
-            let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0);
-            let is_known = |record: &Record| meta.uid.as_ref() == Some(&record.uid) && record.version() >= version;
-            !is_record(name) || cluster.index().record(name).is_some_and(|record| is_known(&record))
-        };
-        let mut all = true;
-        let look = |page: Vec<ObjectMeta>| {
-            all = page.iter().all(is_cached);
-            if all { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
-        each_page(&api, self.own_revisions(), look).await.map_err(WriteError::of("all records"))?;
-        Ok(all)
-    }
-
     /// Selects the revisions that the watch shows, too: no other orchestrator's.
     fn own_revisions(&self) -> ListParams {
         ListParams::default().labels(&format!("{}={}", names::LABEL_INSTANCE, self.identity.instance))

@@ -11,6 +11,7 @@ use flex_core::claim::progress::{Progress, progress};
 use flex_core::claim::timeline::{Basis, Reached, Stage, Timeline};
 use flex_core::config::classes::{BindingMode, Class};
 use flex_core::model::claim::{Claim, Stamp};
+use flex_core::model::namespace::Namespaces;
 use flex_core::model::volume::Volume;
 use flex_core::run::view::{Job, Pod};
 use serde::Serialize;
@@ -99,6 +100,8 @@ pub struct ClaimFacts {
     pub written: Option<Timeline>,
     /// The attempts that failed.
     pub failed: FailedAttempts,
+    /// The namespaces of the cluster.
+    pub namespaces: Arc<Namespaces>,
     /// The reason why no quota allows the claim to begin.
     pub quota: Option<String>,
 }
@@ -176,7 +179,7 @@ impl StageRow {
 /// Says why the class refuses a claim, if it does.
 fn refusal(facts: &ClaimFacts, class: Option<&Class>) -> Option<String> {
     let recipe = class?.recipe.as_ref().ok()?;
-    admit::refusal(&facts.claim, recipe, facts.claim.for_pool).map(|why| message(&why))
+    admit::refusal(&facts.claim, recipe, &facts.namespaces, facts.claim.for_pool).map(|why| message(&why))
 }
 
 /// Says why no attempt of a claim has begun, if that is known.
@@ -339,6 +342,7 @@ mod tests {
             volume: None,
             written: None,
             failed: FailedAttempts::default(),
+            namespaces: Arc::default(),
             quota: None,
         }
     }

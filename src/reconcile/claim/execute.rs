@@ -236,7 +236,6 @@ impl Execution<'_> {
         if volume.phase != VolumePhase::Bound || self.observation.volumes.lacks_mark(name) {
             context.writes.complete_volume(volume).await?;
         }
-        context.log_other_recipes(claim);
         // From its mark on the volume says all. Once the claim is bound, somebody may keep the data without the volume's object.
         if !context.settle(claim).await? {
             return Ok(StepOutcome::Postponed);

@@ -218,9 +218,41 @@ fn lacks_metadata(context: &Context, claim: &Claim) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use flex_core::model::namespace::Namespace;
+    use serde_json::{Value, json};
+
     use super::*;
+    use crate::class_health::testing::config;
     use crate::reconcile::delete_run::tests::context;
+    use crate::state::index::WatchChange;
     use crate::state::testing;
+
+    /// Otherwise a pool would give way to it.
+    #[tokio::test]
+    async fn a_claim_that_its_class_refuses_waits_for_no_quota() {
+        let (context, _) = context(String::new());
+        let claim = testing::claim("team", "a", false);
+        let serve = |keys: Value| {
+            let config = config(testing::CLASS, keys);
+            context.cluster.update(|index| index.change_config(WatchChange::Apply(config)));
+        };
+        let refusals = || {
+            let preconditions = observe(&context, &claim, &Confirmed::default()).preconditions;
+            (preconditions.namespace_refusal.is_some(), preconditions.quota_refusal.is_some())
+        };
+        serve(json!({ "max-volumes": "0" }));
+        assert_eq!(refusals(), (false, true));
+        serve(json!({ "max-volumes": "0", "max-size": "1Mi" }));
+        assert_eq!(refusals(), (false, false), "it is too large");
+        serve(json!({ "max-volumes": "0", "namespaces": "other" }));
+        assert_eq!(refusals(), (true, false));
+        serve(json!({ "max-volumes": "0", "namespace-selector": "tier=gold" }));
+        assert_eq!(refusals(), (true, false), "no watch has shown its namespace");
+        let labels = [("tier".to_owned(), "gold".to_owned())].into();
+        let team = Namespace { name: "team".into(), labels };
+        context.cluster.update(|index| index.change_namespace(WatchChange::Apply(team)));
+        assert_eq!(refusals(), (false, true));
+    }
 
     #[tokio::test]
     async fn a_bound_claim_waits_for_the_records_while_it_is_held() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use flex_contract::cause;
 use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_core::claim::admit::{namespace_refusal, refusal};
 use flex_core::claim::decide::{ClassCertainty, RecordedAttempts, known_nodes, last_node};
 use flex_core::claim::nodes::{NodeChoice, choose_node};
 use flex_core::claim::verify::{self, MadeOn};
@@ -105,6 +106,8 @@ pub(super) struct OwnedPreconditions {
     pub has_revision: bool,
     /// The reason why the class has no slot for another run; `None` if it has one.
     pub no_slot: Option<NoSlot>,
+    /// The reason why the class serves no claim of this namespace.
+    pub namespace_refusal: Option<String>,
     /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
     pub quota_refusal: Option<String>,
     /// The quota counts the claim, though the cache does not show its stamp yet.
@@ -371,6 +374,12 @@ impl ObservationBuilder<'_> {
         let run_in_progress = claim.own_stamp().is_some() && runs.jobs.iter().any(|job| !job.is_over);
         let may_start_attempt = !claim.is_bound() && !claim.terminating && !run_in_progress;
         let slot_request = SlotRequest::claim(&claim.name);
+        let (namespaces, is_request) = (index.namespaces(), index.is_pool_request(claim));
+        // A class without a config serves the namespaces that it served when the attempt began.
+        let known = current.or(self.recipes.stamped.as_ref()).filter(|_| !claim.is_bound() && !claim.terminating);
+        // No pool gives way to a claim that the class refuses.
+        let asks =
+            |recipe: &&Arc<Recipe>| !claim.terminating && refusal(claim, recipe, namespaces, is_request).is_none();
         let class = claim.attributes_class.as_deref();
         let attributes = match self.recipes.of_attempt() {
             Some(recipe) => {
@@ -386,7 +395,8 @@ impl ObservationBuilder<'_> {
             },
             has_revision: current.is_some_and(|recipe| index.has_revision(&recipe.hash)),
             no_slot: current.filter(|_| may_start_attempt).and_then(|recipe| index.no_slot(&slot_request, recipe)),
-            quota_refusal: current.filter(|_| !claim.terminating).and_then(|recipe| index.quota_refusal(claim, recipe)),
+            namespace_refusal: known.and_then(|recipe| namespace_refusal(claim, recipe, namespaces, is_request)),
+            quota_refusal: current.filter(asks).and_then(|recipe| index.quota_refusal(claim, recipe)),
             has_pending_charge: index.has_pending_charge(&claim.uid),
             has_namesake: claim.own_stamp().is_none() && index.has_namesake(claim),
             left_refusal: claim.own_stamp().is_none().then(|| index.left_refusal(claim)).flatten(),

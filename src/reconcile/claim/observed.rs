@@ -59,6 +59,7 @@ pub(super) fn observed<T>(
             class_certainty: observation.preconditions.class_certainty,
             has_revision: observation.preconditions.has_revision,
             no_slot: observation.preconditions.no_slot,
+            namespace_refusal: observation.preconditions.namespace_refusal.as_deref(),
             quota_refusal: observation.preconditions.quota_refusal.as_deref(),
             has_pending_charge: observation.preconditions.has_pending_charge,
             has_namesake: observation.preconditions.has_namesake,

@@ -1,4 +1,4 @@
-//! Changes of nodes, snapshots, grants, attributes classes and capacities.
+//! Changes of nodes, namespaces, snapshots, grants, attributes classes and capacities.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use flex_core::capacity::{Driver, Published};
 use flex_core::config::modify;
 use flex_core::model::claim::Claim;
 use flex_core::model::grant::Grant;
+use flex_core::model::namespace::{Namespace, Namespaces};
 use flex_core::model::snapshot::{Content, Snapshot, SnapshotClass};
 use flex_core::run::node::Node;
 
@@ -49,6 +50,32 @@ impl Index {
             self.quota.on_claim(&changed, &self.facts);
         }
         claims.iter().filter_map(|claim| claim.class.as_deref()).flat_map(|class| self.for_quota(class)).collect()
+    }
+
+    /// Applies a change of a namespace.
+    pub fn change_namespace(&mut self, change: WatchChange<Namespace>) -> Vec<WorkItem> {
+        let namespaces = Arc::make_mut(&mut self.facts.cache.namespaces);
+        match change {
+            WatchChange::Apply(namespace) => {
+                let name = namespace.name.clone();
+                if namespaces.apply(namespace) { self.woken_by_namespace(&name) } else { Vec::new() }
+            }
+            WatchChange::Delete(name) => {
+                namespaces.remove(&name.name);
+                Vec::new()
+            }
+            WatchChange::Retain(all) => {
+                let missing = all.missing_unscoped(namespaces.names());
+                self.remove_missing(missing, |index, name| index.change_namespace(WatchChange::Delete(name.clone())))
+            }
+            // The kind has no namespace.
+            WatchChange::RetainIn(..) => Vec::new(),
+        }
+    }
+
+    /// Returns the namespaces that watches have shown.
+    pub fn namespaces(&self) -> &Arc<Namespaces> {
+        &self.facts.cache.namespaces
     }
 
     /// Applies a change of a VolumeSnapshot.

@@ -488,6 +488,7 @@ impl Index {
             snapshots: self.snapshots().cloned().collect(),
             contents: self.contents().cloned().collect(),
             nodes: self.nodes().cloned().collect(),
+            namespaces: self.namespaces().clone(),
             recipes: self.recipe_hashes().map(str::to_owned).collect(),
             unused: self.unused_revisions(now),
             kept: self.kept_records().cloned().collect(),

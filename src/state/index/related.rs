@@ -1,5 +1,8 @@
 //! The items that are related to an object, for the [table of wake-ups](super::wake).
 
+use std::sync::Arc;
+
+use flex_core::config::classes::Class;
 use flex_core::model::claim::{Claim, is_stand_in_name};
 use flex_core::model::data_source::DataSource;
 use flex_core::model::snapshot::{Content, Snapshot};
@@ -60,6 +63,25 @@ impl Index {
     /// Returns the claims that wait for the claim or VolumeSnapshot with this name as their data source.
     pub(super) fn copies_of(&self, source: &ObjectName) -> Vec<WorkItem> {
         self.facts.cache.claims.unbound_copies_of(source).cloned().map(WorkItem::Claim).collect()
+    }
+
+    /// Returns the items for a namespace.
+    pub(super) fn woken_by_namespace(&self, name: &str) -> Vec<WorkItem> {
+        if !self.facts.configs.classes().iter().any(Class::selects_namespaces) {
+            return Vec::new();
+        }
+        let waits = |claim: &&Arc<Claim>| claim.name.namespace == name && !claim.is_bound();
+        self.facts.cache.claims.unsettled().filter(waits).map(|claim| WorkItem::Claim(claim.name.clone())).collect()
+    }
+
+    /// Returns the items for a VolumeAttributesClass.
+    pub(super) fn woken_by_attributes_class(&self, name: &str) -> Vec<WorkItem> {
+        let asks = |claim: &Arc<Claim>| claim.attributes_class.as_deref() == Some(name);
+        let with_volume = |claim: Arc<Claim>| {
+            let volume = claim.volume_name.clone().map(WorkItem::Volume);
+            [WorkItem::Claim(claim.name.clone())].into_iter().chain(volume).collect::<Vec<_>>()
+        };
+        self.facts.cache.claims.all().filter(asks).flat_map(with_volume).collect()
     }
 
     /// Returns the items for a ReferenceGrant in a namespace.

@@ -3,6 +3,7 @@
 mod batches;
 mod gates;
 mod kept_scripts;
+mod namespaces;
 mod pools;
 mod quota;
 mod records;

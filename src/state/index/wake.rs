@@ -17,6 +17,7 @@
 //! | a VolumeSnapshot or content | itself and the other of the two; the claims restored from it; its source |
 //! | a kind of snapshot objects that the cluster begins or ceases to serve | the claims to be restored from snapshots |
 //! | a VolumeSnapshotClass | the VolumeSnapshots without content |
+//! | a namespace | its claims without a volume, if a class selects namespaces by their labels |
 //! | a ReferenceGrant | the claims elsewhere whose data source is in its namespace |
 //! | a VolumeAttributesClass | the claims that request it, with their volumes |
 //! | a CSIStorageCapacity, the CSIDriver | capacity |
@@ -347,16 +348,6 @@ impl Index {
         // A VolumeSnapshot with its content needs no class any more.
         let waits = self.facts.cache.snapshots.snapshots().filter(|snapshot| snapshot.status.content.is_none());
         waits.map(|snapshot| WorkItem::Snapshot(snapshot.name.clone())).collect()
-    }
-
-    /// Returns the items for a VolumeAttributesClass.
-    pub(super) fn woken_by_attributes_class(&self, name: &str) -> Vec<WorkItem> {
-        let asks = |claim: &Arc<Claim>| claim.attributes_class.as_deref() == Some(name);
-        let with_volume = |claim: Arc<Claim>| {
-            let volume = claim.volume_name.clone().map(WorkItem::Volume);
-            [WorkItem::Claim(claim.name.clone())].into_iter().chain(volume).collect::<Vec<_>>()
-        };
-        self.facts.cache.claims.all().filter(asks).flat_map(with_volume).collect()
     }
 
     /// Returns the items for the table of classes: a config, StorageClass, ServiceAccount, revision or external

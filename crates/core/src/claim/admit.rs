@@ -6,16 +6,38 @@ use flex_contract::volume_mode::VolumeMode;
 use crate::claim::data_source::{check_data_source, left_to_populator};
 use crate::claim::request::check_request_size;
 use crate::config::Recipe;
+use crate::config::keys::NAMESPACE_SELECTOR;
 use crate::limits;
 use crate::model::claim::Claim;
+use crate::model::namespace::Namespaces;
 
 /// Returns why the class refuses a claim. Returns `None` also for a claim that a populator fills: the class is asked for
 /// nothing.
-pub fn refusal(claim: &Claim, recipe: &Recipe, is_request: bool) -> Option<String> {
+pub fn refusal(claim: &Claim, recipe: &Recipe, namespaces: &Namespaces, is_request: bool) -> Option<String> {
     if left_to_populator(claim).is_some() {
         return None;
     }
-    admit(claim, recipe, is_request).err()
+    namespace_refusal(claim, recipe, namespaces, is_request).or_else(|| admit(claim, recipe, is_request).err())
+}
+
+/// Returns why the class serves no claim of the claim's namespace. Pool requests (`is_request`) are the orchestrator's own.
+pub fn namespace_refusal(claim: &Claim, recipe: &Recipe, namespaces: &Namespaces, is_request: bool) -> Option<String> {
+    let namespace = &claim.name.namespace;
+    let Recipe { class, config, namespaces: served, .. } = recipe;
+    let is_served = served.serve(namespace, namespaces.labels(namespace));
+    if is_request || is_served == Some(true) {
+        return None;
+    }
+    let keys = served.keys().iter().map(|key| format!("`{}`", key.name)).collect::<Vec<_>>().join(" and ");
+    Some(match is_served {
+        None => format!(
+            "class {class} serves a namespace by its labels (`{}` of the provisioner config {config}), and those of the namespace {namespace} are not known yet",
+            NAMESPACE_SELECTOR.name
+        ),
+        _ => format!(
+            "class {class} does not serve the namespace {namespace}, by {keys} of the provisioner config {config}; use another class, or ask an admin to allow the namespace"
+        ),
+    })
 }
 
 /// Checks whether the class can serve the claim.

@@ -30,6 +30,20 @@ fn rule_for(kind: &str) -> String {
     }
 }
 
+proptest::proptest! {
+    #[test]
+    fn no_spelling_of_a_path_leads_out_of_the_directory_of_its_rule(
+        path in "(/srv|/srv/a|/srvx|srv)(/(a|[.]{1,3})?){0,4}",
+    ) {
+        for (kind, directory) in [("local", "/srv/"), ("hostPath", "/srv/a/")] {
+            let below = path.strip_prefix(directory).unwrap_or_default();
+            let is_inside = !below.is_empty() && below.split('/').all(|part| part != "..");
+            let fits = mismatches_of(&on(kind, &path), "local:/srv, hostPath:/srv/a").is_empty();
+            assert!(is_inside || !fits, "{kind} at {path:?}");
+        }
+    }
+}
+
 #[test]
 fn no_kind_but_nfs_is_allowed_without_its_rule() {
     for kind in VOLUME_SOURCE_KINDS {

@@ -17,12 +17,13 @@ use super::effective_config::EffectiveConfig;
 use super::file_names::volume_problem;
 use super::former_deployment;
 use super::keys::{self, KeySpec};
+use super::namespaces::{ServedNamespaces, selector};
 use super::spelling::{misspelt, near_key};
 use super::values::{backoff, duration, known_yaml, list, map, moment, number, refresh, size, source_rule, words};
 use super::{Backoff, NodeGone, Placement, Problem, Quota, Recipe, Refresh, RunAsUser, SourceRule};
 use crate::config::pool::Pool;
 use crate::limits;
-use crate::object::{is_dns_name, is_provisioner_name};
+use crate::object::{is_label_key, is_provisioner_name};
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_BACKOFF: Backoff = Backoff { initial: Duration::from_secs(2), max: Duration::from_secs(5 * 60) };
@@ -108,6 +109,7 @@ fn read(r: &mut Reader<'_>, effective_config: EffectiveConfig) -> Recipe {
         capacity_interval: r.read(&keys::CAPACITY_INTERVAL, capacity_interval).unwrap_or(DEFAULT_CAPACITY_INTERVAL),
         min_size: r.read(&keys::MIN_SIZE, size),
         max_size: r.read(&keys::MAX_SIZE, size),
+        namespaces: namespaces(r),
         volume_sources: r.read(&keys::VOLUME_SOURCES, source_rules).unwrap_or_default(),
         volume_mount_options: r.read(&keys::VOLUME_MOUNT_OPTIONS, list).unwrap_or_default(),
         volume_finalizers: r.read(&keys::VOLUME_FINALIZERS, finalizers).unwrap_or_default(),
@@ -225,6 +227,23 @@ fn quota(r: &mut Reader<'_>, volumes: &KeySpec, bytes: &KeySpec) -> Quota {
     Quota { volumes: r.read(volumes, |text| number(text, 0, 1_000_000)), bytes: r.read(bytes, size) }
 }
 
+/// Reads whose claims the class serves. A key that names nobody is an error, because without it the class serves all.
+fn namespaces(r: &mut Reader<'_>) -> ServedNamespaces {
+    let names = r.names(&keys::NAMESPACES, "namespace");
+    let served = ServedNamespaces { names, selector: r.read(&keys::NAMESPACE_SELECTOR, selector) };
+    for key in [&keys::NAMESPACES, &keys::NAMESPACE_SELECTOR] {
+        let has_effect = served.keys().iter().any(|served| served.name == key.name);
+        let is_told = r.problems.iter().any(|problem| problem.key == key.name);
+        if r.data.contains_key(key.name) && !has_effect && !is_told {
+            r.fail(
+                key,
+                "is empty, so that no namespace could use the class; name one, or leave the key out to serve all",
+            );
+        }
+    }
+    served
+}
+
 /// Returns the parameters: the unknown keys of the data, overridden by `given`. Checks the names, each by itself and
 /// all against each other.
 fn parameters(r: &mut Reader<'_>, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
@@ -298,17 +317,8 @@ fn run_as_user(text: &str) -> Result<RunAsUser, String> {
 
 /// Reads a list of label keys of nodes.
 fn label_keys(text: &str) -> Result<Vec<String>, String> {
-    let name = |name: &str| {
-        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        name.len() <= 63 && name.chars().all(legal) && edge(name.chars().next()) && edge(name.chars().last())
-    };
-    let is_key = |key: &str| match key.split_once('/') {
-        Some((prefix, rest)) => is_dns_name(prefix) && name(rest),
-        None => name(key),
-    };
     let keys = list(text)?;
-    match keys.iter().find(|key| !is_key(key)) {
+    match keys.iter().find(|key| !is_label_key(key)) {
         Some(key) => Err(format!("`{key}` cannot be the key of a label, such as topology.kubernetes.io/zone")),
         None => Ok(keys),
     }

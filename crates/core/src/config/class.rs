@@ -37,6 +37,11 @@ pub struct Class {
 }
 
 impl Class {
+    /// Checks whether the class selects namespaces by their labels.
+    pub fn selects_namespaces(&self) -> bool {
+        self.recipe.as_ref().is_ok_and(|recipe| recipe.namespaces.selector.is_some())
+    }
+
     /// Checks whether the PV controller has written another provisioner on a claim than that of the class. The class
     /// belonged to another provisioner when the PV controller first saw the claim.
     pub fn is_for_other_provisioner(&self, asked: Option<&str>) -> bool {

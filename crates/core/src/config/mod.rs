@@ -10,6 +10,7 @@
 //!   again.
 //! - [`explain`] says where each value of a class comes from.
 //! - [`current_program`] replaces the program of a stored recipe by that of its class.
+//! - [`namespaces`] says whose claims a class serves.
 //! - [`script`] is the shell program of a config that needs no image of its own.
 //! - `own_verdict` checks a ConfigMap by itself.
 //! - [`modify`] has the VolumeAttributesClasses, whose parameters a modify run gives a volume.
@@ -35,6 +36,7 @@ pub mod keys;
 pub mod labels;
 pub mod modify;
 mod named_config;
+pub mod namespaces;
 mod own_verdict;
 pub mod pool;
 mod problem;

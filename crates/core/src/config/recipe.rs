@@ -9,6 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceRequirements, Toleration};
 
 use super::effective_config::{EffectiveConfig, version};
+use super::namespaces::ServedNamespaces;
 use super::pool::Pool;
 use super::settings::{Backoff, NodeGone, Placement, Quota, Refresh, RunAsUser, SourceRule};
 use crate::object::ObjectName;
@@ -95,6 +96,8 @@ pub struct Recipe {
     pub min_size: Option<u64>,
     /// The largest size of a claim, in bytes.
     pub max_size: Option<u64>,
+    /// The namespaces whose claims the class serves.
+    pub namespaces: ServedNamespaces,
     /// The volume sources that volumes may have. Empty means `nfs`, and the driver that the class replaces.
     pub volume_sources: Vec<SourceRule>,
     /// The mount options that volumes may have beside those of the class.

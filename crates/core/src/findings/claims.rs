@@ -158,7 +158,8 @@ fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<StuckClaim> {
         Ok(recipe) => recipe,
         Err(why) => return stuck(why.clone(), claim.created),
     };
-    if let Some(why) = refusal(claim, recipe, claim.is_pool_request(&w.s.identity.namespace)) {
+    let is_request = claim.is_pool_request(&w.s.identity.namespace);
+    if let Some(why) = refusal(claim, recipe, &w.s.namespaces, is_request) {
         return stuck(why, claim.created);
     }
     let stamp = claim.own_stamp()?;

@@ -7,6 +7,7 @@ use flex_contract::names;
 
 use crate::config::classes::{Classes, Identity};
 use crate::model::claim::Claim;
+use crate::model::namespace::Namespaces;
 use crate::model::record::Record;
 use crate::model::snapshot::{Content, Snapshot};
 use crate::model::volume::Volume;
@@ -61,6 +62,8 @@ pub struct ClusterObservation {
     pub contents: Vec<Arc<Content>>,
     /// All nodes.
     pub nodes: Vec<Arc<Node>>,
+    /// All namespaces.
+    pub namespaces: Arc<Namespaces>,
     /// The hashes of the stored recipes.
     pub recipes: HashSet<String>,
     /// The hashes of revisions to which no object refers.

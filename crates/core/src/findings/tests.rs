@@ -113,6 +113,7 @@ impl Cluster {
                 snapshots: vec![],
                 contents: vec![],
                 nodes: vec![],
+                namespaces: Default::default(),
                 recipes: [recipe().effective_config.hash()].into(),
                 unused: vec![],
                 kept: vec![],

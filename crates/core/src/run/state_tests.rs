@@ -28,6 +28,13 @@ fn failed(state: RunState) -> (String, Reaction, bool) {
 }
 
 #[test]
+fn a_cause_always_has_words() {
+    for message in ["", " \n"] {
+        assert_eq!(Cause::new("R", message).message, "no message was given");
+    }
+}
+
+#[test]
 fn a_run_without_a_job_is_absent_unless_it_has_a_pod() {
     assert_eq!(state(None, &[], &[]), RunState::NotCached);
     assert_eq!(state(None, &[&pod("Running")], &[]), RunState::MayBeRunning);

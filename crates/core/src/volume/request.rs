@@ -63,3 +63,29 @@ pub fn modify(request: RunRequest, volume: &Volume, recipe: &Recipe, attributes:
 fn env_text(text: String) -> String {
     if text.contains('\0') { String::new() } else { text }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PersistentVolume;
+    use serde_json::json;
+
+    use super::*;
+    use crate::run::job::tests::recipe;
+
+    /// The API accepts a zero byte in a claimRef, and the pod of such a run would never start.
+    #[test]
+    fn a_deletion_continues_without_a_text_that_no_variable_can_hold() {
+        let spec = json!({
+            "storageClassName": "s\0", "accessModes": ["a\0b"], "volumeMode": "\0",
+            "persistentVolumeReclaimPolicy": "\0",
+            "claimRef": { "namespace": "te\0am", "name": "data", "uid": "0d\0" },
+        });
+        let volume: PersistentVolume =
+            serde_json::from_value(json!({ "metadata": { "name": "pvc-1" }, "spec": spec })).unwrap();
+        let start = AttemptStart { attempt: 1, ts: String::new() };
+        let (volume, recipe, identity) = (Volume::from(&volume), recipe(&[("image", "x")]), Identity::of_tests());
+        let request = request(&volume, None, &recipe, &identity, "https://api", start, String::new());
+        assert_eq!((request.claim.namespace.as_str(), request.claim.name.as_str()), ("", "data"));
+        assert!(request.properties().iter().all(|property| !property.value.contains('\0')));
+    }
+}

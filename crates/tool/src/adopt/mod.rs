@@ -77,14 +77,14 @@ pub(super) fn adopt(args: AdoptArgs) -> anyhow::Result<ExitCode> {
 
 /// Reads the cluster for a command that moves storage in.
 pub(super) async fn begin(cluster: &Cluster, config: &ObjectName) -> anyhow::Result<Work> {
-    let (Connection { client, address: kube_api, .. }, identity) = cluster.open().await?;
+    let (Connection { client, address: kube_api, namespace: of_context, .. }, identity) = cluster.open().await?;
     let index = collect::index(&client, &identity, &Clock::default()).await?;
     let nodes = index.nodes().cloned().collect();
     let places = places(&client).await?;
     let scripts = collect::scripts(&client, &identity).await?;
     let writes = Writes::new(client.clone(), identity.clone(), Binding::Direct);
     let config = config.clone();
-    Ok(Work { client, identity, kube_api, index, nodes, places, scripts, writes, config })
+    Ok(Work { client, identity, kube_api, index, nodes, places, scripts, writes, config, of_context })
 }
 
 /// The provisioner whose volumes move in, and the admin's word on servers.

@@ -45,6 +45,8 @@ pub(crate) struct Work {
     pub scripts: BTreeMap<String, Arc<str>>,
     pub writes: Writes,
     pub config: ObjectName,
+    /// The namespace of the kubeconfig's context.
+    pub of_context: String,
 }
 
 /// A volume and its surroundings, as the API has them at this moment.

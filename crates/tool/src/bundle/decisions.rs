@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::collect;
 use crate::flags::Output;
+use crate::name::told;
 use crate::out::say;
 
 #[derive(Debug, Args)]
@@ -96,7 +97,7 @@ pub(super) fn text(decisions: &[ReplayedDecision], total: usize, now: i64) -> St
         lines.extend(step.as_ref().map(|step| format!("    step: {}", line(step, usize::MAX))));
         lines.extend(event.as_ref().map(|event| {
             let kind = if event.warning { "Warning" } else { "Normal" };
-            format!("    event: {kind} {}: {}", event.reason.name, line(&event.message, usize::MAX))
+            format!("    event: {kind} {}: {}", event.reason.name, told(&event.message))
         }));
         lines.extend(requeue_at.map(|at| format!("    again: in {}", age(at - now))));
     }

@@ -49,10 +49,11 @@ A support bundle of the flex provisioner.
       flex-provisioner status --bundle FILE
       flex-provisioner replay --bundle FILE
 
-The bundle has the names of all claims, volumes and nodes, the labels of nodes and volumes, the messages of events, and
-the configs with their parameters and scripts: a password in a parameter or in a script is in it. It has no Secrets, no
-service tokens, no values of environment variables, no commands, probes and hooks of pods and pod templates, no
-properties of runs, and no labels and annotations of users on claims. Logs have whatever an image printed.
+The bundle has the names of all claims, volumes and nodes, the labels of nodes and volumes, those of namespaces if a class
+selects namespaces by labels, the messages of events, and the configs with their parameters and scripts: a password in a
+parameter or in a script is in it. It has no Secrets, no service tokens, no values of environment variables, no commands,
+probes and hooks of pods and pod templates, no properties of runs, and no labels and annotations of users on claims. Logs
+have whatever an image printed.
 ";
 
 #[derive(Debug, Args)]

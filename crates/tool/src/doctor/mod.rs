@@ -13,7 +13,6 @@ use flex_core::config::keys;
 use flex_core::findings::backend::{Listing, compare, views};
 use flex_core::findings::{Finding, Removal, Searched, Severity, find, sort};
 use flex_core::object::is_dns_name;
-use flex_core::text::line;
 use flex_core::volume::place::written;
 use flex_provisioner::api::client::Connection;
 use flex_provisioner::api::policies;
@@ -30,7 +29,7 @@ use crate::collect;
 use crate::each::each;
 use crate::flags::Output;
 use crate::leader;
-use crate::name::as_called;
+use crate::name::told;
 use crate::namespaces::UserNamespaces;
 use crate::out::say;
 use crate::places::places;
@@ -215,7 +214,7 @@ fn print(reported: &[ReportedFinding], listings: &[Listing], now: i64) {
         }
     }
     for reported in reported {
-        say!("{}", told(reported, now));
+        say!("{}", described(reported, now));
     }
     let count = |severity| reported.iter().filter(|reported| reported.finding.severity == severity).count();
     say!(
@@ -230,12 +229,11 @@ fn print(reported: &[ReportedFinding], listings: &[Listing], now: i64) {
 
 /// Returns the lines about a finding: the object, the problem, and what to do. Each text has names and handles that
 /// others chose, and so no line ends of its own.
-fn told(ReportedFinding { finding, removed }: &ReportedFinding, now: i64) -> String {
+fn described(ReportedFinding { finding, removed }: &ReportedFinding, now: i64) -> String {
     let Finding { kind, severity, object, since, detail, remedy, removal } = finding;
     let severity = format!("{severity:?}").to_lowercase();
     let since = since.map(|since| format!(", for {} min", (now - since).max(0) / 60)).unwrap_or_default();
-    let of_others = |text: &str| as_called(&line(text, usize::MAX));
-    let (object, detail, remedy) = (of_others(&object.to_string()), of_others(detail), of_others(remedy));
+    let (object, detail, remedy) = (told(&object.to_string()), told(detail), told(remedy));
     let ending = match (removed, removal) {
         (true, Some(Removal::Vouch)) => "vouched for".to_owned(),
         (false, Some(Removal::Vouch)) => {
@@ -290,9 +288,9 @@ mod tests {
                 remedy: forged.into(),
                 removal,
             };
-            let told = told(&ReportedFinding { finding, removed: false }, 60);
-            assert_eq!(told.lines().count(), 3, "{told}");
-            assert!(!told.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'), "{told:?}");
+            let text = described(&ReportedFinding { finding, removed: false }, 60);
+            assert_eq!(text.lines().count(), 3, "{text}");
+            assert!(!text.contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
         }
     }
 }

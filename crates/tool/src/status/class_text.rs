@@ -3,8 +3,9 @@
 use flex_provisioner::overview::{ClassRow, PoolRow, RecipeRow};
 
 use super::surroundings::Shown;
-use super::text::{Drawing, leader, one, open_claims, size, state, verdicts};
+use super::text::{Drawing, leader, open_claims, size, state, verdicts};
 use crate::bar::bar;
+use crate::name::told;
 use crate::table::{Cell, Table};
 
 /// Returns the class as sections with an empty line in between.
@@ -75,7 +76,7 @@ fn limits(without_jobs: Option<&str>, class: &ClassRow, recipe: &RecipeRow, draw
     }
     let mut text = table.text(drawing.coloured);
     if let Some(why) = without_jobs {
-        text += &format!("The runs in progress are not known: {}\n", one(why));
+        text += &format!("The runs in progress are not known: {}\n", told(why));
     }
     text
 }

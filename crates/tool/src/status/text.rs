@@ -1,9 +1,11 @@
 //! The overview as text.
 
+use std::collections::BTreeMap;
+
 use flex_core::capacity::Published;
 use flex_core::config::Problem;
 use flex_core::policies::{self, CheckedPolicy};
-use flex_core::text::{line, printable};
+use flex_core::text::printable;
 use flex_provisioner::age::age;
 use flex_provisioner::class_health::health::Health;
 use flex_provisioner::class_health::row::{ClaimState, Row};
@@ -11,7 +13,7 @@ use flex_provisioner::overview::{ClassRow, Overview, PoolRow, VolumeRow};
 
 use super::surroundings::{Capacities, Policies, Shown};
 use crate::bar::bar;
-use crate::name::name;
+use crate::name::{name, told};
 use crate::table::{Cell, Table, Tone};
 
 /// How the text is drawn.
@@ -27,7 +29,7 @@ pub(super) struct Drawing {
     pub(super) claims: Option<usize>,
 }
 
-/// The narrowest terminal that has room for bars beside numbers, and for the volumes of the last hour.
+/// The narrowest terminal that has room for bars beside numbers, the volumes of the last hour and the attempts.
 const ROOM_FOR_BARS: usize = 100;
 
 impl Drawing {
@@ -50,21 +52,16 @@ pub(super) fn text(shown: Shown<'_>, drawing: Drawing) -> String {
     let more = shown.overview.more_volumes;
     sections.extend((more > 0).then(|| format!("… and {more} more volumes with failed runs\n")));
     sections.extend(ignored_configs(shown));
-    sections.extend(shown.without_jobs.map(|why| format!("The runs in progress are not known: {}\n", one(why))));
+    sections.extend(shown.without_jobs.map(|why| format!("The runs in progress are not known: {}\n", told(why))));
     sections.extend(capacities(&shown.surroundings.capacities, drawing));
     sections.push(policy_table(&shown.surroundings.policies, drawing));
     sections.join("\n")
 }
 
-/// Makes one line of a text of somebody else.
-pub(super) fn one(text: &str) -> String {
-    line(text, usize::MAX)
-}
-
 pub(super) fn leader(shown: Shown<'_>) -> String {
     let identity = shown.identity;
     let state = match &shown.surroundings.leader {
-        Ok(state) | Err(state) => one(state),
+        Ok(state) | Err(state) => told(state),
     };
     format!("Orchestrator {} in namespace {}: {state}.\n", identity.instance, identity.namespace)
 }
@@ -82,9 +79,9 @@ pub(super) fn classes(overview: &Overview, drawing: Drawing) -> String {
     for class in &overview.classes {
         let recipe = class.recipe.as_ref().ok();
         let limit = recipe.map(|recipe| recipe.max_in_flight);
-        let claims: Vec<_> = class.claims.iter().map(|(state, count)| format!("{} {count}", state.as_str())).collect();
+        let claims = counts(&class.claims, drawing);
         let mut row: Vec<Cell> =
-            vec![class.name.as_str().into(), claims.join(", ").into(), limited(class.runs, limit, drawing).into()];
+            vec![class.name.as_str().into(), claims.into(), limited(class.runs, limit, drawing).into()];
         if !drawing.is_narrow() {
             row.push(class.last_hour.to_string().into());
         }
@@ -99,6 +96,19 @@ pub(super) fn classes(overview: &Overview, drawing: Drawing) -> String {
         true => format!("There are no classes: {} check says what is missing.\n", name()),
         false => table.fitted(drawing.coloured, drawing.width),
     }
+}
+
+/// Returns the number of claims in each state. On a narrow terminal, all that are not bound are open.
+fn counts(claims: &BTreeMap<ClaimState, usize>, drawing: Drawing) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for (state, count) in claims {
+        let word = if drawing.is_narrow() && *state != ClaimState::Bound { "open" } else { state.as_str() };
+        match counts.last_mut() {
+            Some((last, sum)) if *last == word => *sum += count,
+            _ => counts.push((word, *count)),
+        }
+    }
+    counts.iter().map(|(word, count)| format!("{word} {count}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the state of a class, with its tone.
@@ -144,7 +154,7 @@ pub(super) fn verdicts(shown: Shown<'_>) -> Vec<String> {
     let Shown { overview, class, .. } = shown;
     let left = overview.left.iter().filter(|_| class.is_none());
     let left = left
-        .map(|(class, why)| format!("The provisioner leaves StorageClass {} to another: {}\n", one(class), one(why)));
+        .map(|(class, why)| format!("The provisioner leaves StorageClass {} to another: {}\n", told(class), told(why)));
     let serves_shown = |classes: &[String]| {
         classes.is_empty() && class.is_none()
             || classes.iter().any(|name| overview.classes.iter().any(|class| class.name == *name))
@@ -155,17 +165,24 @@ pub(super) fn verdicts(shown: Shown<'_>) -> Vec<String> {
     };
     let warned = of_shown()
         .filter(|config| !config.warnings.is_empty())
-        .map(|config| format!("ConfigMap {} is accepted, but:\n{}", one(&config.name), listed(&config.warnings)));
+        .map(|config| format!("ConfigMap {} is accepted, but:\n{}", told(&config.name), listed(&config.warnings)));
     let refused = of_shown()
         .filter(|config| !config.problems.is_empty())
-        .map(|config| format!("ConfigMap {} is refused:\n{}", one(&config.name), listed(&config.problems)));
+        .map(|config| format!("ConfigMap {} is refused:\n{}", told(&config.name), listed(&config.problems)));
     left.chain(warned).chain(refused).collect()
 }
+
+/// The column of a claim's attempt, which a narrow terminal does not have.
+const ATTEMPT: usize = 3;
 
 pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<String> {
     let open = overview.open_claims();
     let shown = drawing.claims.unwrap_or(open.len());
-    let mut table = Table::new(["CLAIM", "CLASS", "STATE", "ATTEMPT", "AGE", "NEXT TRY", "REASON"]);
+    let mut headings = vec!["CLAIM", "CLASS", "STATE", "AGE", "NEXT TRY", "REASON"];
+    if !drawing.is_narrow() {
+        headings.insert(ATTEMPT, "ATTEMPT");
+    }
+    let mut table = Table::new(headings);
     for row in open.iter().take(shown) {
         let Row { claim, class, state, attempt, next_try, .. } = *row;
         let tone = match *state {
@@ -174,15 +191,18 @@ pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<Strin
             _ => Tone::Plain,
         };
         let next_try = next_try.map(|seconds| if seconds == 0 { "now".to_owned() } else { age(seconds) });
-        table.row([
+        let mut cells: Vec<Cell> = vec![
             crate::left::shown(claim).into(),
             class.as_str().into(),
             Cell::toned(state.as_str(), tone),
-            attempt.to_string().into(),
             age(row.age).into(),
             next_try.unwrap_or_default().into(),
             row.reason().into(),
-        ]);
+        ];
+        if !drawing.is_narrow() {
+            cells.insert(ATTEMPT, attempt.to_string().into());
+        }
+        table.row(cells);
     }
     let rest = open.len().saturating_sub(shown).saturating_add(overview.more_claims);
     let mut more = if rest > 0 { format!("… and {rest} more\n") } else { String::new() };
@@ -197,7 +217,7 @@ fn kept(claims: &[String]) -> Option<String> {
     const NAMED: usize = 3;
     let more = claims.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let named: Vec<String> = claims.iter().take(NAMED).map(|claim| one(claim)).collect();
+    let named: Vec<String> = claims.iter().take(NAMED).map(|claim| told(claim)).collect();
     let named = named.join(", ");
     (!claims.is_empty()).then(|| {
         format!("Storage of deleted claims may be left, which their classes keep: {named}{more}\n  Where to look: {} doctor\n", name())
@@ -245,7 +265,7 @@ fn ignored_configs(shown: Shown<'_>) -> Vec<String> {
     let unseen = shown.surroundings.unseen_configs.iter();
     unseen
         .map(|config| {
-            let config = one(&config.to_string());
+            let config = told(&config.to_string());
             format!("ConfigMap {config} is ignored: the provisioner reads configs only in {namespaces}\n")
         })
         .collect()
@@ -254,7 +274,7 @@ fn ignored_configs(shown: Shown<'_>) -> Vec<String> {
 fn capacities(capacities: &Capacities, drawing: Drawing) -> Option<String> {
     let published = match capacities {
         Ok(published) => published,
-        Err(why) => return Some(format!("The capacity that the scheduler sees is not known: {}\n", one(why))),
+        Err(why) => return Some(format!("The capacity that the scheduler sees is not known: {}\n", told(why))),
     };
     let mut table = Table::new(["CLASS", "WHERE", "FREE", "LAST FAILED CAPACITY RUN"]);
     for published in published {
@@ -270,7 +290,7 @@ fn capacities(capacities: &Capacities, drawing: Drawing) -> Option<String> {
 fn policy_table(policies: &Policies, drawing: Drawing) -> String {
     let states = match policies {
         Ok(states) => states,
-        Err(why) => return format!("Whether the admission policies are installed is not known: {}\n", one(why)),
+        Err(why) => return format!("Whether the admission policies are installed is not known: {}\n", told(why)),
     };
     let mut table = Table::new(["POLICY", "KIND", "STATE"]);
     for CheckedPolicy { policy, state } in states {
@@ -278,7 +298,7 @@ fn policy_table(policies: &Policies, drawing: Drawing) -> String {
         table.row([policy.name.into(), policy.kind.policy().into(), Cell::toned(state.describe(), tone)]);
     }
     let off: Vec<_> = states.iter().filter(|checked| !checked.state.is_installed()).collect();
-    let table = table.text(drawing.coloured);
+    let table = table.fitted(drawing.coloured, drawing.width);
     if off.is_empty() {
         return if drawing.wide { table } else { "All admission policies are installed.\n".to_owned() };
     }

@@ -15,8 +15,9 @@ use flex_core::claim::failed_attempts::{FailedAttempt, FailedAttempts};
 use flex_core::claim::progress::{Progress, progress};
 use flex_core::claim::timeline::{Basis, Stage, Timeline};
 use flex_core::config::Recipe;
-use flex_core::config::classes::{ClassLookup, Classes, Identity};
+use flex_core::config::classes::{Class, ClassLookup, Classes, Identity};
 use flex_core::model::claim::Claim;
+use flex_core::model::namespace::Namespaces;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 use flex_core::run::backoff::next_try_at;
@@ -26,7 +27,7 @@ use flex_provisioner::api::client::Connection;
 use flex_provisioner::api::{claim_events, pages, says};
 use flex_provisioner::clock::Clock;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -114,17 +115,31 @@ struct Surroundings {
     read: Duration,
     /// The classes; or why they could not be read.
     classes: Result<Classes, String>,
+    /// The claim's namespace, if a class selects namespaces by their labels; or why it could not be read.
+    namespaces: Result<Namespaces, String>,
     /// Why nobody leads, and what to do; or why that is not known.
     without_leader: Result<Option<String>, String>,
 }
 
 impl Surroundings {
-    async fn read(client: &Client, identity: &Identity, clock: &Clock) -> Self {
+    async fn read(client: &Client, identity: &Identity, namespace: &str, clock: &Clock) -> Self {
         let classes = crate::beside::classes(client, identity).await.map_err(|error| says::causes(&error));
+        let by_label = classes.as_ref().is_ok_and(|table| table.iter().any(Class::selects_namespaces));
+        let namespaces = if by_label { namespaces(client, namespace).await } else { Ok(Namespaces::default()) };
         let leader = leader::read(client, identity, clock).await.map_err(|error| says::causes(&error));
         let without_leader = leader.map(|leader| leader.missing.map(|it| format!("{}; {}", it.detail, it.remedy)));
-        Surroundings { read: clock.passed(), classes, without_leader }
+        Surroundings { read: clock.passed(), classes, namespaces, without_leader }
     }
+}
+
+/// Reads one namespace.
+async fn namespaces(client: &Client, name: &str) -> Result<Namespaces, String> {
+    let mut namespaces = Namespaces::default();
+    let found = Api::<Namespace>::all(client.clone()).get_opt(name).await.map_err(|error| says::error(&error))?;
+    if let Some(namespace) = &found {
+        namespaces.apply(namespace.into());
+    }
+    Ok(namespaces)
 }
 
 async fn read(
@@ -152,7 +167,7 @@ async fn read(
         true => None,
         false => {
             if surroundings.as_ref().is_none_or(|known| clock.since(known.read) >= REREAD) {
-                *surroundings = Some(Surroundings::read(client, identity, clock).await);
+                *surroundings = Some(Surroundings::read(client, identity, &claim.name.namespace, clock).await);
             }
             refused = surroundings.as_ref().and_then(|known| refusal(identity, &claim, known));
             next_try = surroundings.as_ref().and_then(|known| next_try_of(&claim, known, clock.now()));
@@ -183,7 +198,8 @@ fn next_try_of(claim: &Claim, surroundings: &Surroundings, now: i64) -> Option<i
 fn refusal(identity: &Identity, claim: &Claim, surroundings: &Surroundings) -> Option<String> {
     let needs_attempt = matches!(progress(claim), Some(Progress::Waiting | Progress::Failed));
     let recipe = recipe(claim, surroundings).filter(|_| needs_attempt)?;
-    admit::refusal(claim, recipe, claim.is_pool_request(&identity.namespace))
+    let namespaces = surroundings.namespaces.as_ref().ok()?;
+    admit::refusal(claim, recipe, namespaces, claim.is_pool_request(&identity.namespace))
 }
 
 /// Checks whether a timeline is that of the claim's last attempt. A copied claim may have that of its original.
@@ -255,6 +271,9 @@ fn idle(
     let Some(class) = claim.class.as_deref().filter(|class| !class.is_empty()) else {
         return Some("the claim has no class: name one in spec.storageClassName".to_owned());
     };
+    if let Err(error) = &surroundings.namespaces {
+        unseen("the claim's namespace", error);
+    }
     match &surroundings.classes {
         Err(error) => unseen("the configs of the provisioner", error),
         Ok(table) => match table.lookup(class) {

@@ -7,13 +7,12 @@ use flex_core::claim::failed_attempts::FailedAttempt;
 use flex_core::claim::progress::{Progress, progress};
 use flex_core::claim::timeline::{Reached, Stage, Timeline};
 use flex_core::run::failure::LastFailure;
-use flex_core::text::line;
 use flex_provisioner::age::age;
 use flex_provisioner::api::claim_events::ClaimEvent;
 
 use super::observation::Trace;
 use crate::markdown::unlinked;
-use crate::name::{as_called, name};
+use crate::name::{name, told};
 
 /// The width of the column with the bars.
 const BAR: i64 = 40;
@@ -25,7 +24,7 @@ const EVENTS: usize = 5;
 /// Returns a trace as text, with ages at `now`, in seconds since 1970: first the state, its cause and the next try.
 pub(super) fn text(trace: &Trace, now: i64) -> String {
     let mut lines = vec![headline(trace, now)];
-    lines.extend(trace.idle.iter().map(|why| format!("Nobody works on it: {}", line(why, usize::MAX))));
+    lines.extend(trace.idle.iter().map(|why| format!("Nobody works on it: {}", told(why))));
     lines.extend(cause(trace, now));
     lines.extend(waiting(trace, now));
     lines.extend(earlier(trace));
@@ -45,22 +44,22 @@ pub(super) fn text(trace: &Trace, now: i64) -> String {
         trace.events.iter().filter(|event| !is_harmless(event, trace)).partition(|event| event.is_ours);
     let events = ours.into_iter().chain(others).take(EVENTS);
     lines.extend(events.map(|event| event_text(event, trace.is_bound(), now)));
-    lines.extend(trace.unseen.iter().map(|what| format!("Not seen: {}", line(what, usize::MAX))));
+    lines.extend(trace.unseen.iter().map(|what| format!("Not seen: {}", told(what))));
     lines.join("\n") + "\n"
 }
 
 fn headline(trace: &Trace, now: i64) -> String {
     let claim = &trace.claim;
-    let class = claim.class.as_deref().map_or(String::new(), |class| format!(" of class {}", line(class, usize::MAX)));
+    let class = claim.class.as_deref().map_or(String::new(), |class| format!(" of class {}", told(class)));
     let created = age(now - claim.created);
     let state = match (&claim.volume_name, trace.is_bound(), claim.terminating) {
         (_, _, true) => "is being deleted".to_owned(),
-        (Some(volume), true, _) => format!("is bound to volume {}", line(volume, usize::MAX)),
+        (Some(volume), true, _) => format!("is bound to volume {}", told(volume)),
         // A user may have named any volume.
-        (Some(volume), false, _) => format!("waits for volume {}", line(volume, usize::MAX)),
+        (Some(volume), false, _) => format!("waits for volume {}", told(volume)),
         (None, ..) => match (&trace.refused, trace.warning()) {
-            (Some(why), _) => format!("is refused: {}", line(why, usize::MAX)),
-            (None, Some(warning)) => format!("has no volume yet: {}", line(&warning.message, usize::MAX)),
+            (Some(why), _) => format!("is refused: {}", told(why)),
+            (None, Some(warning)) => format!("has no volume yet: {}", told(&warning.message)),
             (None, None) => "has no volume yet".to_owned(),
         },
     };
@@ -83,7 +82,7 @@ fn failure(trace: &Trace) -> Option<&LastFailure> {
 /// Returns the cause of the last failure, and the time of the next try.
 fn cause(trace: &Trace, now: i64) -> Vec<String> {
     let Some(failure) = failure(trace) else { return Vec::new() };
-    let (reason, message) = (line(&failure.reason, usize::MAX), line(&failure.message, usize::MAX));
+    let (reason, message) = (told(&failure.reason), told(&failure.message));
     let mut lines = vec![format!("Cause: {reason}: {message}")];
     let is_repeated = matches!(progress(&trace.claim), Some(Progress::Failed | Progress::Deleting));
     if is_repeated && trace.refused.is_none() {
@@ -114,7 +113,7 @@ fn earlier(trace: &Trace) -> Vec<String> {
 fn attempt(attempt: &FailedAttempt) -> String {
     let FailedAttempt { timeline, reason, message } = attempt;
     let after = timeline.stages().last().map_or(0, |last| last.after);
-    let (reason, message) = (line(reason, usize::MAX), line(message, usize::MAX));
+    let (reason, message) = (told(reason), told(message));
     format!("Attempt {} failed after {}: {reason}: {message}", attempt.number(), seconds(after))
 }
 
@@ -164,7 +163,7 @@ fn waiting(trace: &Trace, now: i64) -> Option<String> {
     let waits = !trace.is_bound() && !trace.claim.terminating && !trace.has_no_worker() && trace.warning().is_none();
     let next = trace.timeline.next().filter(|_| waits)?;
     if let Some(who) = left_to_populator(&trace.claim) {
-        return Some(format!("Waits for others: {}.", line(&who, usize::MAX)));
+        return Some(format!("Waits for others: {}.", told(&who)));
     }
     let since = trace.timeline.stages().last().map_or(0, |last| last.after / 1000) + trace.timeline.created / 1000;
     Some(format!(
@@ -187,10 +186,10 @@ fn event_text(event: &ClaimEvent, is_bound: bool, now: i64) -> String {
     let ClaimEvent { reason, message, warning, is_ours, count, at } = event;
     let kind = if *warning { "Warning" } else { "Event" };
     let times = if *count > 1 { format!(", {count} times") } else { String::new() };
-    let (name, message) = (line(reason, usize::MAX), as_called(&line(message, usize::MAX)));
+    let (name, message) = (told(reason), told(message));
     let text = format!("{kind} {name}, {} ago{times}: {message}", age(now - at));
     match remedy(reason, *is_ours).filter(|_| !is_bound) {
-        Some(remedy) => format!("{text}\n  To do: {}", as_called(&remedy)),
+        Some(remedy) => format!("{text}\n  To do: {}", told(&remedy)),
         None => text,
     }
 }

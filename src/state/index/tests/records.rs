@@ -93,6 +93,24 @@ fn a_claim_whose_volume_was_taken_keeps_its_record_and_delays_no_other_of_its_na
 }
 
 #[test]
+fn no_claim_waits_for_what_its_namesake_left_on_a_node_that_is_gone() {
+    let (_, mut index) = timed();
+    let effective_config = recipe(CLASS).effective_config;
+    let stored = Stored::Recipe(effective_config.hash(), Revision { number: 1, effective_config, created: 0 });
+    index.change_stored(WatchChange::Apply(stored));
+    let node = |reachable| Node { name: "n1".into(), labels: Default::default(), reachable, taints: vec![] };
+    index.change_node(WatchChange::Apply(node(true)));
+    let a = Claim { nodes_with_storage: vec!["n1".into()], ..held("a") };
+    index.record_answered(record(std::slice::from_ref(&a), "", 5));
+    let again = Claim { uid: "another".into(), stamp: None, ..a };
+    assert!(index.has_namesake(&again));
+    index.change_node(WatchChange::Apply(node(false)));
+    assert!(!index.has_namesake(&again), "it does not answer");
+    index.change_node(WatchChange::Delete(ObjectName::new("", "n1")));
+    assert!(!index.has_namesake(&again));
+}
+
+#[test]
 fn a_change_of_the_record_alone_wakes_no_stand_in() {
     let mut index = index();
     let (a, b) = (held("a"), held("b"));

@@ -3,6 +3,7 @@
 use super::*;
 use crate::claim::admit::refusal;
 use crate::claim::restore::RestoreSource;
+use crate::model::namespace::Namespaces;
 
 const OF: &str = "0d9c2f0e-0000-4000-8000-00000000000f";
 
@@ -54,10 +55,11 @@ fn a_claim_with_a_populator_is_left_to_it() {
     world.class.recipe = Err("no config".into());
     world.waits(Rule::LeftToPopulator, "populator for Hello.example.com h");
     let recipe = recipe_with(&[("max-size", "1Mi")]);
-    assert_eq!(refusal(&world.claim, &recipe, false), None, "the class is asked for nothing");
+    let refusal = |claim: &Claim, recipe: &Recipe| refusal(claim, recipe, &Namespaces::default(), false);
+    assert_eq!(refusal(&world.claim, &recipe), None, "the class is asked for nothing");
     let mut stamped = stamped(1);
     stamped.claim.data_source = world.claim.data_source;
-    assert!(refusal(&stamped.claim, &recipe_with(&[]), false).is_some(), "somebody has written a stamp");
+    assert!(refusal(&stamped.claim, &recipe_with(&[])).is_some(), "somebody has written a stamp");
 }
 
 /// Returns the decision about a claim that is made from a VolumeSnapshot that does not exist.

@@ -20,7 +20,9 @@ use crate::run::view::Job;
 
 /// Refuses a claim that the class cannot serve, or not with the attributes that it requests.
 pub(super) fn refused(o: &Observed<'_>, recipe: &Recipe) -> Option<Decision> {
-    if let Err(why) = admit(o.claim, recipe, o.pool.is_request) {
+    // As the class is now, whatever version of its config a stamp names: its user may have written the stamp.
+    let of_namespace = o.preconditions.namespace_refusal.map(str::to_owned);
+    if let Some(why) = of_namespace.or_else(|| admit(o.claim, recipe, o.pool.is_request).err()) {
         return Some(Rule::ClaimRefused.warn(reason::PROVISIONING_FAILED, why));
     }
     let why = o.preconditions.attributes_error?;

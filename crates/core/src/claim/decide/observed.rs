@@ -196,6 +196,8 @@ pub struct Preconditions<'a> {
     pub has_revision: bool,
     /// The reason why the class has no slot for another run; `None` if it has one.
     pub no_slot: Option<NoSlot>,
+    /// The reason why the class serves no claim of this namespace.
+    pub namespace_refusal: Option<&'a str>,
     /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
     pub quota_refusal: Option<&'a str>,
     /// A stamp whose write may have failed has reserved quota for the claim, and other claims wait for that quota.

@@ -7,6 +7,7 @@ use super::carry_out::policy;
 use super::pooled::assigned;
 use super::worlds::worlds;
 use super::*;
+use crate::claim::admit::admit;
 use crate::config::Placement;
 use crate::model::phase::VolumePhase;
 
@@ -103,6 +104,7 @@ impl World {
 
 fn check(world: &World, decision: &Decision) {
     let claim = &world.claim;
+    check_event(decision.event.as_ref());
     match &decision.step {
         Step::Nothing => check_wait(world, decision),
         Step::Stamp { attempt, nodes } => check_stamp(world, *attempt, nodes),
@@ -174,6 +176,11 @@ fn check(world: &World, decision: &Decision) {
     }
 }
 
+fn check_event(event: Option<&NewEvent>) {
+    let may_be_emitted = |event: &NewEvent| !event.message.is_empty() && event.reason.allows(event.warning);
+    assert!(event.is_none_or(may_be_emitted), "no such event exists: {event:?}");
+}
+
 fn check_wait(world: &World, decision: &Decision) {
     let known = decision.event.is_some() || decision.requeue_at.is_some() || world.is_awaited().is_some();
     assert!(known, "a dead end: nothing happens, nothing is said, nobody comes back");
@@ -222,6 +229,8 @@ fn check_stamp(world: &World, attempt: u32, nodes: &[String]) {
     let claim = &world.claim;
     assert!(claim.own_stamp().is_none() || !world.is_taken(), "the other claim's data would be the claim's");
     assert!(!world.foreign && !claim.terminating && !claim.is_bound() && world.has_revision && world.has_slot);
+    let recipe = world.class.recipe.as_deref().expect("an attempt has a recipe");
+    assert_eq!(admit(claim, recipe, world.is_pool_request), Ok(()), "an attempt begins for what cannot be served");
     let before = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     assert!(before > 0 || world.class_certainty == ClassCertainty::Certain, "the StorageClass may say something else");
     assert!(attempt > before || before == u32::MAX, "the number of an attempt never comes again");
@@ -253,6 +262,8 @@ fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &
     assert!(nodes.is_empty() || nodes.last() == provenance.origin_node.as_ref(), "its own node is the last");
     let noted = nodes.is_empty() || claim.nodes_with_storage.iter().all(|node| nodes.contains(node));
     assert!(noted, "a node is forgotten");
+    let recipe = world.recipe_of_attempt().map(|recipe| &recipe.effective_config);
+    assert_eq!(recipe, Some(&provenance.effective_config), "the provenance is not that of the attempt");
     let (volume, mismatches) = world.volume(volume);
     assert!(claim.is_held() || !world.is_to_be_undone() && !claim.is_bound());
     assert!(
@@ -323,8 +334,7 @@ fn check_end(world: &World) {
             && world.is_safe(volume)
             && (world.is_bound_to(&volume.name) || world.is_to_be_undone() && !world.is_alive())
     });
-    let recipe = world.stamped_recipe.as_ref().or(world.class.recipe.as_deref().ok().filter(|_| !world.foreign));
-    let is_kept = recipe.is_some_and(|recipe| recipe.reclaim_policy != ReclaimPolicy::Delete);
+    let is_kept = world.recipe_of_attempt().is_some_and(|recipe| recipe.reclaim_policy != ReclaimPolicy::Delete);
     // An admin has set the volume to Retain, or the class keeps all.
     let kept = world.volumes.iter().any(|(volume, _)| {
         let by_class = is_kept && volume.phase == VolumePhase::Bound;
@@ -358,6 +368,21 @@ proptest! {
             prop_assert!(is_unstamped && decision.step == Step::Nothing && decision.event.is_some());
         } else {
             prop_assert!(!is_unstamped || !matches!(decision.step, Step::Stamp { .. }), "a first attempt begins");
+            prop_assert_eq!(decision, world.decide(NOW));
+        }
+    }
+
+    /// It gets no stamp, no run and no pooled volume. What has begun goes on.
+    #[test]
+    fn a_claim_whose_namespace_is_not_served_is_refused_or_left_as_it_is(world in worlds()) {
+        // While a claim waits, its copies are served.
+        let world = World { source_users: Vec::new(), ..world };
+        let decision = World { namespace_refusal: Some("not here"), ..world.clone() }.decide(NOW);
+        let begins = matches!(decision.step, Step::Stamp { .. } | Step::StartRun | Step::AssignPooledVolume { .. });
+        prop_assert!(!begins && !matches!(decision.step, Step::WaitForSlot { .. }), "{:?}", decision);
+        if decision.event.as_ref().is_some_and(|event| event.message == "not here") {
+            prop_assert_eq!((decision.rule, decision.step), (Rule::ClaimRefused, Step::Nothing));
+        } else {
             prop_assert_eq!(decision, world.decide(NOW));
         }
     }

@@ -31,6 +31,8 @@ mod carry_out;
 mod of_copies;
 #[path = "failed_tests.rs"]
 mod of_failed;
+#[path = "namespace_tests.rs"]
+mod of_namespaces;
 #[path = "placement_tests.rs"]
 mod of_placement;
 #[path = "pooled_tests.rs"]
@@ -74,6 +76,7 @@ struct World {
     reserved_volume: Option<&'static str>,
     class_certainty: ClassCertainty,
     has_slot: bool,
+    namespace_refusal: Option<&'static str>,
     quota_refusal: Option<&'static str>,
     has_pending_charge: bool,
     has_namesake: bool,
@@ -119,6 +122,10 @@ impl Source {
 impl World {
     fn decide(&self, now: i64) -> Decision {
         self.observed(|observed| decide(observed, now))
+    }
+
+    fn recipe_of_attempt(&self) -> Option<&Recipe> {
+        self.stamped_recipe.as_ref().or(self.class.recipe.as_deref().ok().filter(|_| !self.foreign))
     }
 
     /// Checks that this rule decides, and returns the decision.
@@ -170,7 +177,7 @@ impl World {
             deletion: Deletion {
                 state: self.delete_run.clone(),
                 job: self.delete_job.as_ref(),
-                recipe: self.stamped_recipe.as_ref().or(self.class.recipe.as_deref().ok().filter(|_| !self.foreign)),
+                recipe: self.recipe_of_attempt(),
             },
             volumes: Volumes {
                 all: &volumes,
@@ -182,6 +189,7 @@ impl World {
                 class_certainty: self.class_certainty,
                 has_revision: self.has_revision,
                 no_slot: (!self.has_slot).then_some(NoSlot::Taken),
+                namespace_refusal: self.namespace_refusal,
                 quota_refusal: self.quota_refusal,
                 has_pending_charge: self.has_pending_charge,
                 has_namesake: self.has_namesake,
@@ -269,6 +277,7 @@ fn new() -> World {
         reserved_volume: None,
         class_certainty: ClassCertainty::Certain,
         has_slot: true,
+        namespace_refusal: None,
         quota_refusal: None,
         has_pending_charge: false,
         has_namesake: false,

@@ -283,6 +283,21 @@ keys! {
         affects_volume: no, follows_class: yes, class_may_set: yes, leads_to_backend: no, form: Size,
     }
 
+    /// The namespaces whose claims the class serves.
+    NAMESPACES = "namespaces", Volumes {
+        value: "list of namespaces", default: "all, without `namespace-selector`", example: "team-a, team-b", section: "namespaces",
+        errors: [("", "is empty"), ("Team", "cannot be the name of a namespace")],
+        affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no, form: List(form::NAME),
+    }
+
+    /// Selects the namespaces whose claims the class serves, by their labels.
+    NAMESPACE_SELECTOR = "namespace-selector", Volumes {
+        value: "a label selector, as for `kubectl get -l`", default: "none", example: "tier=gold, env in (prod, test)",
+        section: "namespaces",
+        errors: [("", "is empty"), ("tier in gold", "is not a requirement of a label selector")],
+        affects_volume: no, follows_class: no, class_may_set: no, leads_to_backend: no, form: Text,
+    }
+
     /// The volume sources that the image may make.
     VOLUME_SOURCES = "volume-sources", Volumes {
         value: "list of volume sources", default: "`nfs` alone",
