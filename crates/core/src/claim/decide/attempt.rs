@@ -10,17 +10,18 @@ use super::adoption::{
     adopt_unless_done, is_claimed_by_this, is_terminating_without_finalizer, transfer_to_other, transferred,
     was_taken_from,
 };
-use super::data_source::{leave_to_populator, protect_data_source, wait_for_data_source, wait_for_source_kind};
+use super::data_source::protect_data_source;
 use super::failed::{failed, record_failure, stuck};
-use super::next_attempt::{confirm_then, end_older_runs, record_again, refused, restamp, wait_to_start};
-use super::observed::{Candidate, ClassCertainty, Observed, ServedClass};
-use super::placement::{ignored_node_message, is_on_wrong_node, nodes_from, reschedule_from_unfit};
-use super::pooled::{assigned, bind_assigned, complete_pool_request};
+use super::next_attempt::{confirm_then, end_older_runs, record_again, restamp, wait_to_start};
+use super::observed::{Candidate, Observed, ServedClass};
+use super::placement::{ignored_node_message, is_on_wrong_node};
+use super::pooled::{assigned, complete_pool_request};
+use super::preconditions::{Attempt, Beginning};
 use super::rule::{Decision, Rule, run};
 use super::step::Step;
 use super::waits::{succeeded, wait_for_end, wait_for_run};
 use crate::config::Recipe;
-use crate::config::classes::{BindingMode, Class};
+use crate::config::classes::Class;
 use crate::model::claim::MAX_VOLUME_GENERATIONS;
 use crate::model::claim::WRITE_OUTCOME_AFTER;
 use crate::model::claim::{Binding, Stamp};
@@ -65,60 +66,19 @@ fn not_served(o: &Observed<'_>) -> Decision {
     }
 }
 
-/// The time until the next look for a StorageClass that may follow its config, in seconds.
-const CLASS_OBJECT_LOOK: i64 = 1;
-
 /// The time until the next look at an earlier claim of the same name, in seconds.
 const NAMESAKE_LOOK: i64 = 30;
 
 /// Decides about a claim without a stamp.
 fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
-    let claim = o.claim;
-    if let Some(others) = leave_to_populator(o) {
-        return others;
-    }
-    match o.preconditions.class_certainty {
-        ClassCertainty::MayFollow => return Rule::ClassObjectMayFollow.nothing().requeue_at(now + CLASS_OBJECT_LOOK),
-        ClassCertainty::Unasked => return Rule::ConfirmNoClassObject.step(Step::ConfirmNoClassObject),
-        ClassCertainty::Certain => {}
-    }
-    let recipe = match &class.recipe {
-        Ok(recipe) => recipe,
-        Err(why) => return Rule::ConfigUnusable.warn(reason::WAITING_FOR_PROVISIONER, why.clone()),
-    };
-    if let Some(volume) = assigned(o) {
-        return bind_assigned(o, volume);
-    }
-    if let Some(volume) = o.volumes.reserved {
-        let message = format!(
-            "volume {volume} is reserved for this claim, so the provisioner makes no other; Kubernetes binds the two"
-        );
-        return Rule::VolumeReserved.nothing().with_event(reason::WAITING_FOR_PROVISIONER, message);
-    }
-    // A pod that uses the claim changes neither of these.
-    if let Some(wait) = refused(o, recipe).or_else(|| wait_for_source_kind(o)) {
-        return wait;
-    }
-    if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
-        return Rule::WaitForFirstConsumer.nothing();
-    }
-    if let Some(wait) = wait_for_data_source(o) {
-        return wait;
-    }
-    if let Some(reselect) = reschedule_from_unfit(o, class) {
-        return reselect;
-    }
-    // A volume of the claim shows that the claim's stamp has not been seen yet. The write of another stamp then conflicts. A record
-    // shows that somebody has removed the stamp: what its attempts have made would be forgotten.
-    let names_it = |candidate: &Candidate<'_>| candidate.volume.claim_ref_uid() == Some(&claim.uid);
-    let has_attempts = || o.runs.recorded.last > 0 || o.volumes.all.iter().any(names_it);
-    if let Some(volume) = o.pool.volume.filter(|_| !has_attempts()) {
-        return Rule::AssignPooledVolume.step(Step::AssignPooledVolume { volume: volume.to_owned() });
+    let attempt = Attempt::of(Beginning::First, o, class, now);
+    if let Some(unmet) = attempt.unmet() {
+        return unmet;
     }
     if let Some(wait) = wait_for_others(o, now) {
         return wait;
     }
-    let mut nodes = match nodes_from(o, class, recipe) {
+    let mut nodes = match attempt.nodes() {
         Ok(nodes) => nodes,
         Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING_FOR_PROVISIONER, why),
     };
@@ -130,7 +90,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let earlier: Vec<String> = recorded.nodes.iter().filter(|node| !nodes.contains(node)).cloned().collect();
     nodes.splice(0..0, earlier);
     let stamp = Step::Stamp { attempt: recorded.last.saturating_add(1), nodes, volume_generation: 0 };
-    if claim.stamp.is_some() {
+    if o.claim.stamp.is_some() {
         return Rule::ReplaceStaleStamp.step(stamp).with_warning(reason::STALE_STAMP_REPLACED, "the claim had the stamp of another claim, as a copy or a restored backup has; the provisioner has replaced it");
     }
     let decision = Rule::FirstAttemptDue.step(stamp);
@@ -140,7 +100,7 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             format!("class {} is served without a StorageClass object; the warning `storageclass.storage.k8s.io \"{}\" not found` on this claim is harmless", class.name, class.name),
         );
     }
-    match ignored_node_message(o, class, recipe) {
+    match class.recipe.as_deref().ok().and_then(|recipe| ignored_node_message(o, class, recipe)) {
         Some(message) => decision.with_warning(reason::RESCHEDULING, message),
         None => decision,
     }
@@ -350,18 +310,8 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(wait) = end_older_runs(o, now) {
         return wait;
     }
-    if class.binding == BindingMode::WaitForFirstConsumer && o.claim.selected_node.is_none() {
-        return Rule::WaitForFirstConsumer.nothing();
-    }
-    // Users can write a stamp too. Such a stamp must not get them past the limits.
-    if let Some(refused) = o.runs.recipe.and_then(|recipe| refused(o, recipe)) {
-        return refused;
-    }
-    if let Some(wait) = wait_for_data_source(o) {
-        return wait;
-    }
-    if let Some(reselect) = reschedule_from_unfit(o, class) {
-        return reselect;
+    if let Some(unmet) = Attempt::of(Beginning::Run, o, class, now).unmet() {
+        return unmet;
     }
     let again = |rule| confirm_then(o, restamp(o, class, rule, now));
     if o.runs.missed_batch {

@@ -1,15 +1,12 @@
-//! The conditions of an attempt, and the attempt after the stamped one.
+//! The attempt after the stamped one.
 
 use flex_contract::reason;
 
-use super::data_source::wait_for_data_source;
 use super::observed::Observed;
-use super::placement::nodes_from;
+use super::preconditions::{Attempt, Beginning};
 use super::rule::{Decision, Rule, run};
 use super::step::Step;
 use super::waits::end_runs;
-use crate::claim::admit::admit;
-use crate::config::Recipe;
 use crate::config::classes::Class;
 use crate::limits;
 use crate::rules::Rule as _;
@@ -17,17 +14,6 @@ use crate::run::rule::Rule as RunRule;
 use crate::run::slot_wait::until_slot_is_free;
 use crate::run::state::RunState;
 use crate::run::view::Job;
-
-/// Refuses a claim that the class cannot serve, or not with the attributes that it requests.
-pub(super) fn refused(o: &Observed<'_>, recipe: &Recipe) -> Option<Decision> {
-    // As the class is now, whatever version of its config a stamp names: its user may have written the stamp.
-    let of_namespace = o.preconditions.namespace_refusal.map(str::to_owned);
-    if let Some(why) = of_namespace.or_else(|| admit(o.claim, recipe, o.pool.is_request).err()) {
-        return Some(Rule::ClaimRefused.warn(reason::PROVISIONING_FAILED, why));
-    }
-    let why = o.preconditions.attributes_error?;
-    Some(Rule::AttributesUnavailable.warn(reason::PROVISIONING_FAILED, why))
-}
 
 /// Waits if no attempt can begin now, because the recipe is not stored yet or there is no free slot.
 pub(super) fn wait_to_start(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision> {
@@ -74,27 +60,17 @@ pub(super) fn record_again(o: &Observed<'_>) -> Option<Decision> {
     Some(Rule::RecordLost.step(step))
 }
 
-/// Begins by a rule the attempt after the stamped one, if the class has a recipe.
-pub(super) fn restamp(o: &Observed<'_>, class: &Class, rule: Rule, now: i64) -> Decision {
-    match &class.recipe {
-        Ok(recipe) => next(o, class, recipe, rule, now),
-        Err(why) => Rule::ConfigUnusable.warn(reason::WAITING_FOR_PROVISIONER, why.clone()),
-    }
-}
-
 /// Begins by a rule the attempt after the stamped one. Other rules hold if it cannot begin.
-pub(super) fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, rule: Rule, now: i64) -> Decision {
-    if let Some(refused) = refused(o, recipe) {
-        return refused;
-    }
-    if let Some(wait) = wait_for_data_source(o) {
-        return wait;
+pub(super) fn restamp(o: &Observed<'_>, class: &Class, rule: Rule, now: i64) -> Decision {
+    let next = Attempt::of(Beginning::Next, o, class, now);
+    if let Some(unmet) = next.unmet() {
+        return unmet;
     }
     // An attempt that the orchestrator has given up no longer counts against the quota.
     if let Some(why) = o.preconditions.quota_refusal {
         return Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
     }
-    let nodes = match nodes_from(o, class, recipe) {
+    let nodes = match next.nodes() {
         Ok(nodes) => nodes,
         Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING_FOR_PROVISIONER, why),
     };
