@@ -12,7 +12,7 @@ use super::adoption::{
 };
 use super::data_source::protect_data_source;
 use super::failed::{failed, record_failure, stuck};
-use super::next_attempt::{confirm_then, end_older_runs, record_again, restamp, wait_to_start};
+use super::next_attempt::{confirm_then, end_older_runs, record_again, restamp};
 use super::observed::{Candidate, Observed, ServedClass};
 use super::placement::{ignored_node_message, is_on_wrong_node};
 use super::pooled::{assigned, complete_pool_request};
@@ -22,13 +22,11 @@ use super::step::Step;
 use super::waits::{succeeded, wait_for_end, wait_for_run};
 use crate::config::Recipe;
 use crate::config::classes::Class;
-use crate::model::claim::MAX_VOLUME_GENERATIONS;
-use crate::model::claim::WRITE_OUTCOME_AFTER;
-use crate::model::claim::{Binding, Stamp};
+use crate::model::claim::{Binding, MAX_VOLUME_GENERATIONS, Stamp};
 use crate::model::phase::VolumePhase;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
-use crate::run::backoff::{clamp_to_recent, delay, due_after, seconds};
+use crate::run::backoff::{clamp_to_recent, delay, due_after};
 use crate::run::rule::Rule as RunRule;
 use crate::run::state::{Cause, RunState};
 
@@ -43,7 +41,7 @@ pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
     }
     match claim.own_stamp() {
         Some(_) => stamped(o, class, now),
-        None => unstamped(o, class, now),
+        None => Attempt::of(Beginning::First, o, class, now).begin(|nodes| first_attempt(o, class, nodes)),
     }
 }
 
@@ -66,25 +64,8 @@ fn not_served(o: &Observed<'_>) -> Decision {
     }
 }
 
-/// The time until the next look at an earlier claim of the same name, in seconds.
-const NAMESAKE_LOOK: i64 = 30;
-
-/// Decides about a claim without a stamp.
-fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
-    let attempt = Attempt::of(Beginning::First, o, class, now);
-    if let Some(unmet) = attempt.unmet() {
-        return unmet;
-    }
-    if let Some(wait) = wait_for_others(o, now) {
-        return wait;
-    }
-    let mut nodes = match attempt.nodes() {
-        Ok(nodes) => nodes,
-        Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING_FOR_PROVISIONER, why),
-    };
-    if let Some(wait) = wait_to_start(o, &nodes, now) {
-        return wait;
-    }
+/// Stamps a claim for its first attempt, on these nodes.
+fn first_attempt(o: &Observed<'_>, class: &Class, mut nodes: Vec<String>) -> Decision {
     // Somebody may have removed the stamp of earlier attempts. Their numbers are not used again.
     let recorded = o.runs.recorded;
     let earlier: Vec<String> = recorded.nodes.iter().filter(|node| !nodes.contains(node)).cloned().collect();
@@ -104,24 +85,6 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
         Some(message) => decision.with_warning(reason::RESCHEDULING, message),
         None => decision,
     }
-}
-
-/// Waits for quota, and for the deletion of what attempts for other claims have left.
-fn wait_for_others(o: &Observed<'_>, now: i64) -> Option<Decision> {
-    if let Some(why) = o.preconditions.quota_refusal {
-        let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
-        return Some(match o.preconditions.has_pending_charge {
-            true => wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER)),
-            false => wait,
-        });
-    }
-    if o.preconditions.has_namesake {
-        let message =
-            "what the attempts for an earlier claim of this name left is being deleted; then the first attempt begins";
-        let wait = Rule::NamesakeNotUndone.nothing().requeue_at(now + NAMESAKE_LOOK);
-        return Some(wait.with_event(reason::WAITING_FOR_PROVISIONER, message.to_owned()));
-    }
-    o.preconditions.left_refusal.map(|why| Rule::TooMuchLeft.warn(reason::LIMIT_REACHED, why))
 }
 
 /// Decides about a volume that exists, however the run ended.

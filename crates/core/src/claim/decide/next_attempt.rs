@@ -1,30 +1,14 @@
 //! The attempt after the stamped one.
 
-use flex_contract::reason;
-
 use super::observed::Observed;
 use super::preconditions::{Attempt, Beginning};
-use super::rule::{Decision, Rule, run};
+use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::waits::end_runs;
 use crate::config::classes::Class;
-use crate::limits;
 use crate::rules::Rule as _;
-use crate::run::rule::Rule as RunRule;
-use crate::run::slot_wait::until_slot_is_free;
 use crate::run::state::RunState;
 use crate::run::view::Job;
-
-/// Waits if no attempt can begin now, because the recipe is not stored yet or there is no free slot.
-pub(super) fn wait_to_start(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision> {
-    if !o.preconditions.has_revision {
-        // The revision's event will arrive.
-        return Some(Rule::RevisionNotStored.nothing());
-    }
-    let why = o.preconditions.no_slot?;
-    let wait = run(RunRule::NoFreeSlot).step(Step::WaitForSlot { nodes: nodes.to_vec() });
-    Some(until_slot_is_free(wait, why, o.claim.created, now))
-}
 
 /// Ends the processes that must end before an attempt may begin. Returns `None` if none is left. The Job of the stamped
 /// attempt stays if its run has ended.
@@ -62,28 +46,8 @@ pub(super) fn record_again(o: &Observed<'_>) -> Option<Decision> {
 
 /// Begins by a rule the attempt after the stamped one. Other rules hold if it cannot begin.
 pub(super) fn restamp(o: &Observed<'_>, class: &Class, rule: Rule, now: i64) -> Decision {
-    let next = Attempt::of(Beginning::Next, o, class, now);
-    if let Some(unmet) = next.unmet() {
-        return unmet;
-    }
-    // An attempt that the orchestrator has given up no longer counts against the quota.
-    if let Some(why) = o.preconditions.quota_refusal {
-        return Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
-    }
-    let nodes = match next.nodes() {
-        Ok(nodes) => nodes,
-        Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING_FOR_PROVISIONER, why),
-    };
-    if nodes.len() > limits::NODES {
-        return Rule::TooManyNodes.warn(
-            reason::PROVISIONING_FAILED,
-            format!(
-                "attempts of this claim may have left something on {} nodes, so the provisioner tries no further node; find out why they fail, then delete the claim and create it again: its deletion removes what they left",
-                limits::NODES
-            ),
-        );
-    }
     let volume_generation = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
     let attempt = o.attempt().saturating_add(1);
-    wait_to_start(o, &nodes, now).unwrap_or_else(|| rule.step(Step::Stamp { attempt, nodes, volume_generation }))
+    let stamp = |nodes| rule.step(Step::Stamp { attempt, nodes, volume_generation });
+    Attempt::of(Beginning::Next, o, class, now).begin(stamp)
 }

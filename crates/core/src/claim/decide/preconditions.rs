@@ -7,12 +7,17 @@ use super::data_source::{leave_to_populator, wait_for_data_source, wait_for_sour
 use super::observed::{Candidate, ClassCertainty, Observed};
 use super::placement::{nodes_from, reschedule_from_unfit};
 use super::pooled::{assigned, bind_assigned};
-use super::rule::{Decision, Rule};
+use super::rule::{Decision, Rule, run};
 use super::step::Step;
 use crate::claim::admit::admit;
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
+use crate::limits;
+use crate::model::claim::WRITE_OUTCOME_AFTER;
 use crate::rules::Rule as _;
+use crate::run::backoff::seconds;
+use crate::run::rule::{Rule as RunRule, Target};
+use crate::run::slot_wait::until_slot_is_free;
 
 /// What begins for a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
@@ -127,6 +132,49 @@ pub const PRECONDITIONS: &[Precondition] = &[
         rules: &[Rule::AssignPooledVolume],
         unmet: assign_pooled,
     },
+    Precondition {
+        condition: "the quotas allow another volume",
+        before: &[First, Next],
+        rules: &[Rule::QuotaReached],
+        unmet: quota_reached,
+    },
+    Precondition {
+        condition: "nothing is left of an earlier claim of this name",
+        before: &[First],
+        rules: &[Rule::NamesakeNotUndone],
+        unmet: namesake_not_undone,
+    },
+    Precondition {
+        condition: "not too much is left of claims that are gone",
+        before: &[First],
+        rules: &[Rule::TooMuchLeft],
+        unmet: |attempt| Some(Rule::TooMuchLeft.warn(reason::LIMIT_REACHED, attempt.o.preconditions.left_refusal?)),
+    },
+    Precondition {
+        condition: "a node takes the run",
+        before: &[First, Next],
+        rules: &[Rule::NoNodeForRun],
+        unmet: |attempt| Some(Rule::NoNodeForRun.warn(reason::WAITING_FOR_PROVISIONER, attempt.nodes().err()?)),
+    },
+    Precondition {
+        condition: "attempts may have left storage on few nodes only",
+        before: &[Next],
+        rules: &[Rule::TooManyNodes],
+        unmet: too_many_nodes,
+    },
+    Precondition {
+        condition: "the revision of the recipe is stored",
+        before: &[First, Next],
+        rules: &[Rule::RevisionNotStored],
+        // The revision's event will arrive.
+        unmet: |attempt| (!attempt.o.preconditions.has_revision).then(|| Rule::RevisionNotStored.nothing()),
+    },
+    Precondition {
+        condition: "there is a free slot",
+        before: &[First, Next],
+        rules: &[Rule::Run(Target::Volume, RunRule::NoFreeSlot)],
+        unmet: no_free_slot,
+    },
 ];
 
 /// An attempt that may begin, or its run.
@@ -153,11 +201,13 @@ impl<'a> Attempt<'a> {
         PRECONDITIONS.iter().filter(|of| of.before.contains(&self.begins)).find_map(|of| (of.unmet)(self))
     }
 
-    /// Returns the nodes where the attempt may leave storage. The last is the node of its run.
-    ///
-    /// # Errors
-    /// If no node takes the run. The text is for the claim's event.
-    pub(super) fn nodes(&self) -> Result<Vec<String>, String> {
+    /// Begins the attempt on its nodes, if all preconditions hold.
+    pub(super) fn begin(&self, on: impl FnOnce(Vec<String>) -> Decision) -> Decision {
+        self.unmet().unwrap_or_else(|| on(self.nodes().unwrap_or_default()))
+    }
+
+    /// Returns the nodes where the attempt may leave storage, or the reason why no node takes its run.
+    fn nodes(&self) -> Result<Vec<String>, String> {
         self.recipe.map_or_else(|| Ok(Vec::new()), |recipe| nodes_from(self.o, self.class, recipe))
     }
 }
@@ -219,4 +269,41 @@ fn assign_pooled(attempt: &Attempt<'_>) -> Option<Decision> {
     }
     let volume = o.pool.volume?.to_owned();
     Some(Rule::AssignPooledVolume.step(Step::AssignPooledVolume { volume }))
+}
+
+/// Waits for quota. A stamp whose write may have failed counts for a while.
+fn quota_reached(attempt: &Attempt<'_>) -> Option<Decision> {
+    // An attempt that the orchestrator has given up no longer counts against the quota.
+    let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, attempt.o.preconditions.quota_refusal?);
+    Some(match attempt.begins == First && attempt.o.preconditions.has_pending_charge {
+        true => wait.requeue_at(attempt.now + seconds(WRITE_OUTCOME_AFTER)),
+        false => wait,
+    })
+}
+
+/// The time until the next look at an earlier claim of the same name, in seconds.
+const NAMESAKE_LOOK: i64 = 30;
+
+fn namesake_not_undone(attempt: &Attempt<'_>) -> Option<Decision> {
+    let message =
+        "what the attempts for an earlier claim of this name left is being deleted; then the first attempt begins";
+    let wait = || Rule::NamesakeNotUndone.nothing().requeue_at(attempt.now + NAMESAKE_LOOK);
+    attempt.o.preconditions.has_namesake.then(|| wait().with_event(reason::WAITING_FOR_PROVISIONER, message))
+}
+
+fn too_many_nodes(attempt: &Attempt<'_>) -> Option<Decision> {
+    let message = || {
+        format!(
+            "attempts of this claim may have left something on {} nodes, so the provisioner tries no further node; find out why they fail, then delete the claim and create it again: its deletion removes what they left",
+            limits::NODES
+        )
+    };
+    let is_many = attempt.nodes().is_ok_and(|nodes| nodes.len() > limits::NODES);
+    is_many.then(|| Rule::TooManyNodes.warn(reason::PROVISIONING_FAILED, message()))
+}
+
+fn no_free_slot(attempt: &Attempt<'_>) -> Option<Decision> {
+    let why = attempt.o.preconditions.no_slot?;
+    let wait = run(RunRule::NoFreeSlot).step(Step::WaitForSlot { nodes: attempt.nodes().unwrap_or_default() });
+    Some(until_slot_is_free(wait, why, attempt.o.claim.created, attempt.now))
 }

@@ -35,6 +35,8 @@ mod of_failed;
 mod of_namespaces;
 #[path = "placement_tests.rs"]
 mod of_placement;
+#[path = "precondition_tests.rs"]
+mod of_preconditions;
 #[path = "pooled_tests.rs"]
 mod of_ready;
 #[path = "settled_tests.rs"]
