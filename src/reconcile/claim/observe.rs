@@ -6,7 +6,7 @@ use flex_contract::cause;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::claim::admit::{namespace_refusal, refusal};
-use flex_core::claim::decide::{ClassCertainty, RecordedAttempts, known_nodes, last_node};
+use flex_core::claim::decide::{ClassCertainty, Preconditions, RecordedAttempts, known_nodes, last_node};
 use flex_core::claim::nodes::{NodeChoice, choose_node};
 use flex_core::claim::verify::{self, MadeOn};
 use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
@@ -18,7 +18,6 @@ use flex_core::model::data_source::SourceUser;
 use flex_core::model::reach::reaching;
 use flex_core::model::volume::Volume;
 use flex_core::run::node::{Node, NodeLabels, NodeStates};
-use flex_core::run::slot_wait::NoSlot;
 use flex_core::run::view::{Job, Pod, nodes_with_pods};
 
 use crate::reconcile::context::Context;
@@ -32,7 +31,7 @@ pub(super) struct Observation {
     pub recipes: OwnedRecipes,
     pub runs: OwnedRuns,
     pub volumes: OwnedVolumes,
-    pub preconditions: OwnedPreconditions,
+    pub preconditions: Preconditions,
     pub nodes: OwnedNodes,
     pub source: OwnedSourceRelation,
     pub pool: OwnedPoolRelation,
@@ -96,28 +95,6 @@ impl OwnedVolumes {
     pub(super) fn lacks_mark(&self, name: &str) -> bool {
         self.unmarked.iter().any(|unmarked| unmarked == name)
     }
-}
-
-/// The preconditions of an attempt.
-pub(super) struct OwnedPreconditions {
-    /// Whether a StorageClass may say more about the class.
-    pub class_certainty: ClassCertainty,
-    /// The revision of the class's recipe is stored.
-    pub has_revision: bool,
-    /// The reason why the class has no slot for another run; `None` if it has one.
-    pub no_slot: Option<NoSlot>,
-    /// The reason why the class serves no claim of this namespace.
-    pub namespace_refusal: Option<String>,
-    /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
-    pub quota_refusal: Option<String>,
-    /// The quota counts the claim, though the cache does not show its stamp yet.
-    pub has_pending_charge: bool,
-    /// What the attempts for an earlier claim of this name left is being deleted.
-    pub has_namesake: bool,
-    /// The reason why no first attempt may begin, because too much is left of claims that are gone.
-    pub left_refusal: Option<String>,
-    /// The attributes that the claim requests, or the reason why it cannot have them.
-    pub attributes: Result<Attributes, String>,
 }
 
 /// The nodes of a claim and of its runs.
@@ -377,7 +354,7 @@ impl ObservationBuilder<'_> {
         reaching(selector, nodes.iter().map(Arc::as_ref)).map(str::to_owned).collect()
     }
 
-    fn preconditions(&self, runs: &OwnedRuns) -> OwnedPreconditions {
+    fn preconditions(&self, runs: &OwnedRuns) -> Preconditions {
         let (claim, index, current) = (self.claim, self.index, self.recipes.current.as_ref());
         // No attempt follows one that is in progress, and the search for a free slot counts all runs.
         let run_in_progress = claim.own_stamp().is_some() && runs.jobs.iter().any(|job| !job.is_over);
@@ -397,7 +374,7 @@ impl ObservationBuilder<'_> {
             }
             None => Ok(Attributes::default()),
         };
-        OwnedPreconditions {
+        Preconditions {
             class_certainty: match self.class {
                 Some(class) if !self.confirmed.no_class_object => index.class_certainty(class, claim),
                 _ => ClassCertainty::Certain,

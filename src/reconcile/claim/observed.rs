@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use flex_contract::operation::Operation;
 use flex_core::claim::decide::{
-    Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions, Runs, ServedClass,
-    SourceRelation, Volumes,
+    Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Runs, ServedClass, SourceRelation, Volumes,
 };
 use flex_core::model::claim::Claim;
 use flex_core::run::view::{Job, Pod};
@@ -52,17 +51,7 @@ pub(super) fn observed<T>(
             binding: context.writes.binding(),
             many_wait,
         },
-        preconditions: Preconditions {
-            class_certainty: observation.preconditions.class_certainty,
-            has_revision: observation.preconditions.has_revision,
-            no_slot: observation.preconditions.no_slot,
-            namespace_refusal: observation.preconditions.namespace_refusal.as_deref(),
-            quota_refusal: observation.preconditions.quota_refusal.as_deref(),
-            has_pending_charge: observation.preconditions.has_pending_charge,
-            has_namesake: observation.preconditions.has_namesake,
-            left_refusal: observation.preconditions.left_refusal.as_deref(),
-            attributes_error: observation.preconditions.attributes.as_ref().err().map(String::as_str),
-        },
+        preconditions: &observation.preconditions,
         nodes: Nodes {
             choice: &observation.nodes.choice,
             states: &observation.nodes.states,

@@ -4,6 +4,7 @@ use crate::claim::data_source::DataSourceState;
 use crate::claim::nodes::NodeChoice;
 use crate::config::Recipe;
 use crate::config::classes::Class;
+use crate::config::modify::Attributes;
 use crate::model::claim::{Binding, Claim};
 use crate::model::data_source::SourceUser;
 use crate::model::phase::VolumePhase;
@@ -29,7 +30,7 @@ pub struct Observed<'a> {
     /// The volumes of the claim.
     pub volumes: Volumes<'a>,
     /// The preconditions of an attempt.
-    pub preconditions: Preconditions<'a>,
+    pub preconditions: &'a Preconditions,
     /// The nodes of the claim and of its runs.
     pub nodes: Nodes<'a>,
     /// The data source of the claim, and the claim as a data source.
@@ -171,8 +172,8 @@ impl Candidate<'_> {
 }
 
 /// The preconditions of an attempt: slot, quota, revision and attributes.
-#[derive(Clone, Copy, Debug)]
-pub struct Preconditions<'a> {
+#[derive(Clone, Debug)]
+pub struct Preconditions {
     /// Whether a StorageClass may say more about the class.
     pub class_certainty: ClassCertainty,
     /// The revision of the class's recipe is stored.
@@ -180,17 +181,17 @@ pub struct Preconditions<'a> {
     /// The reason why the class has no slot for another run; `None` if it has one.
     pub no_slot: Option<NoSlot>,
     /// The reason why the class serves no claim of this namespace.
-    pub namespace_refusal: Option<&'a str>,
+    pub namespace_refusal: Option<String>,
     /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
-    pub quota_refusal: Option<&'a str>,
+    pub quota_refusal: Option<String>,
     /// A stamp whose write may have failed has reserved quota for the claim, and other claims wait for that quota.
     pub has_pending_charge: bool,
     /// What the attempts for an earlier claim of this name left is being deleted.
     pub has_namesake: bool,
     /// The reason why no first attempt may begin, because too much is left of claims of this namespace and class that are gone.
-    pub left_refusal: Option<&'a str>,
-    /// The reason why the claim cannot have the attributes that it requests.
-    pub attributes_error: Option<&'a str>,
+    pub left_refusal: Option<String>,
+    /// The attributes that the claim requests, or the reason why it cannot have them.
+    pub attributes: Result<Attributes, String>,
 }
 
 /// The certainty about the StorageClass of a class.

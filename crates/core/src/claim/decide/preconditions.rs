@@ -148,7 +148,9 @@ pub const PRECONDITIONS: &[Precondition] = &[
         condition: "not too much is left of claims that are gone",
         before: &[First],
         rules: &[Rule::TooMuchLeft],
-        unmet: |attempt| Some(Rule::TooMuchLeft.warn(reason::LIMIT_REACHED, attempt.o.preconditions.left_refusal?)),
+        unmet: |attempt| {
+            Some(Rule::TooMuchLeft.warn(reason::LIMIT_REACHED, attempt.o.preconditions.left_refusal.as_ref()?))
+        },
     },
     Precondition {
         condition: "a node takes the run",
@@ -248,13 +250,13 @@ fn wait_for_first_consumer(attempt: &Attempt<'_>) -> Option<Decision> {
 fn refused(attempt: &Attempt<'_>) -> Option<Decision> {
     let (o, recipe) = (attempt.o, attempt.recipe?);
     // As the class is now, whatever version of its config a stamp names.
-    let of_namespace = o.preconditions.namespace_refusal.map(str::to_owned);
+    let of_namespace = o.preconditions.namespace_refusal.clone();
     let why = of_namespace.or_else(|| admit(o.claim, recipe, o.pool.is_request).err())?;
     Some(Rule::ClaimRefused.warn(reason::PROVISIONING_FAILED, why))
 }
 
 fn attributes_unavailable(attempt: &Attempt<'_>) -> Option<Decision> {
-    let why = attempt.o.preconditions.attributes_error?;
+    let why = attempt.o.preconditions.attributes.as_ref().err()?;
     Some(Rule::AttributesUnavailable.warn(reason::PROVISIONING_FAILED, why))
 }
 
@@ -274,7 +276,7 @@ fn assign_pooled(attempt: &Attempt<'_>) -> Option<Decision> {
 /// Waits for quota. A stamp whose write may have failed counts for a while.
 fn quota_reached(attempt: &Attempt<'_>) -> Option<Decision> {
     // An attempt that the orchestrator has given up no longer counts against the quota.
-    let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, attempt.o.preconditions.quota_refusal?);
+    let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, attempt.o.preconditions.quota_refusal.as_ref()?);
     Some(match attempt.begins == First && attempt.o.preconditions.has_pending_charge {
         true => wait.requeue_at(attempt.now + seconds(WRITE_OUTCOME_AFTER)),
         false => wait,
