@@ -6,7 +6,7 @@ use flex_contract::cause;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::claim::admit::{namespace_refusal, refusal};
-use flex_core::claim::decide::{ClassCertainty, Preconditions, RecordedAttempts, known_nodes, last_node};
+use flex_core::claim::decide::{ClassCertainty, Nodes, Preconditions, RecordedAttempts, known_nodes, last_node};
 use flex_core::claim::nodes::{NodeChoice, choose_node};
 use flex_core::claim::verify::{self, MadeOn};
 use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
@@ -20,6 +20,7 @@ use flex_core::model::volume::Volume;
 use flex_core::run::node::{Node, NodeLabels, NodeStates};
 use flex_core::run::view::{Job, Pod, nodes_with_pods};
 
+use super::served::is_selected_node_forbidden;
 use crate::reconcile::context::Context;
 use crate::reconcile::data_source;
 use crate::state::index::{Index, SlotRequest};
@@ -32,7 +33,7 @@ pub(super) struct Observation {
     pub runs: OwnedRuns,
     pub volumes: OwnedVolumes,
     pub preconditions: Preconditions,
-    pub nodes: OwnedNodes,
+    pub nodes: Nodes,
     pub source: OwnedSourceRelation,
     pub pool: OwnedPoolRelation,
 }
@@ -95,16 +96,6 @@ impl OwnedVolumes {
     pub(super) fn lacks_mark(&self, name: &str) -> bool {
         self.unmarked.iter().any(|unmarked| unmarked == name)
     }
-}
-
-/// The nodes of a claim and of its runs.
-pub(super) struct OwnedNodes {
-    /// The nodes from which the next attempt can choose.
-    pub choice: NodeChoice,
-    /// The nodes that have a pod of a run.
-    pub with_pods: Vec<String>,
-    /// The states of all nodes on which the claim depends.
-    pub states: NodeStates,
 }
 
 /// The data source of a claim, and the claim as a data source.
@@ -256,7 +247,7 @@ impl ObservationBuilder<'_> {
         OwnedSourceRelation { data_source, users: data_source::source_users_of_claim(claim, index) }
     }
 
-    fn nodes(&self, runs: &OwnedRuns, pool: &OwnedPoolRelation, source: &OwnedSourceRelation) -> OwnedNodes {
+    fn nodes(&self, runs: &OwnedRuns, pool: &OwnedPoolRelation, source: &OwnedSourceRelation) -> Nodes {
         let (claim, index) = (self.claim, self.index);
         let class = pool.request.class().or(self.class);
         let with_pods = nodes_with_pods(&runs.pods);
@@ -266,7 +257,12 @@ impl ObservationBuilder<'_> {
             claim.nodes_with_storage.iter().chain(&claim.selected_node).chain(&with_pods).chain(&source_node),
         );
         states.0.extend(self.confirmed.nodes.0.clone());
-        OwnedNodes { choice: node_choice(claim, class, self.recipes.stamped.as_deref(), index), with_pods, states }
+        Nodes {
+            choice: node_choice(claim, class, self.recipes.stamped.as_deref(), index),
+            states,
+            with_pods,
+            selected_forbidden: is_selected_node_forbidden(claim, index),
+        }
     }
 
     fn volumes(&self, runs: &OwnedRuns) -> OwnedVolumes {

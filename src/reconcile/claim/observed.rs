@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use flex_contract::operation::Operation;
 use flex_core::claim::decide::{
-    Candidate, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Runs, ServedClass, SourceRelation, Volumes,
+    Candidate, ConfirmedFacts, Deletion, Observed, PoolRelation, Runs, ServedClass, SourceRelation, Volumes,
 };
 use flex_core::model::claim::Claim;
 use flex_core::run::view::{Job, Pod};
 
 use super::names::{delete_job_name, provision_job_name};
 use super::observe::{Confirmed, Observation};
-use super::served::{is_selected_node_forbidden, served_class};
+use super::served::served_class;
 use super::unstarted::has_never_started;
 use crate::reconcile::context::{Context, RunObjects};
 use crate::reconcile::data_source;
@@ -52,12 +52,7 @@ pub(super) fn observed<T>(
             many_wait,
         },
         preconditions: &observation.preconditions,
-        nodes: Nodes {
-            choice: &observation.nodes.choice,
-            states: &observation.nodes.states,
-            with_pods: &observation.nodes.with_pods,
-            selected_forbidden: is_selected_node_forbidden(context, claim, &observation.classes),
-        },
+        nodes: &observation.nodes,
         source: SourceRelation {
             state: observation.source.data_source.as_ref().map(data_source::SourceObservation::data_source),
             users: &observation.source.users,

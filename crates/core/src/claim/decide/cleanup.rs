@@ -22,7 +22,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     let claim = o.claim;
     let last = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = last.map_or(1, |failure| failure.attempt.saturating_add(1));
-    let node = cleanup_node(claim, o.nodes.states);
+    let node = cleanup_node(claim, &o.nodes.states);
     // The admin decides now about nodes that are gone, not when the attempt began.
     let gone = match o.class {
         ServedClass::Ours(class) => class.recipe.as_ref().map_or(recipe.node_gone, |recipe| recipe.node_gone),
@@ -42,7 +42,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
         return Rule::Run(Target::Leftover, RunRule::RunOutdated).step(Step::RemoveJob { job: job.name.clone() });
     }
     let runs = [run];
-    let unreachable = o.nodes.states.first_not_reachable(o.nodes.with_pods).map(String::as_str);
+    let unreachable = o.nodes.states.first_not_reachable(&o.nodes.with_pods).map(String::as_str);
     let Outcome { rule, what, requeue_at } = decide_next(&next, &Seen::of(&runs, unreachable), now);
     let rule = Rule::Run(Target::Leftover, rule);
     match what {

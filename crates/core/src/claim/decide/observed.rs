@@ -32,7 +32,7 @@ pub struct Observed<'a> {
     /// The preconditions of an attempt.
     pub preconditions: &'a Preconditions,
     /// The nodes of the claim and of its runs.
-    pub nodes: Nodes<'a>,
+    pub nodes: &'a Nodes,
     /// The data source of the claim, and the claim as a data source.
     pub source: SourceRelation<'a>,
     /// The relation of the claim to the pool of its class.
@@ -206,14 +206,14 @@ pub enum ClassCertainty {
 }
 
 /// The nodes of a claim and of its runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Nodes<'a> {
+#[derive(Clone, Debug)]
+pub struct Nodes {
     /// The nodes for the next attempt, if nobody selects a node for the claim.
-    pub choice: &'a NodeChoice,
+    pub choice: NodeChoice,
     /// The states of the nodes that the claim and its pods depend on.
-    pub states: &'a NodeStates,
+    pub states: NodeStates,
     /// The nodes of all pods that may still be running, whatever their run.
-    pub with_pods: &'a [String],
+    pub with_pods: Vec<String>,
     /// The class does not allow the selected node.
     pub selected_forbidden: bool,
 }

@@ -148,6 +148,12 @@ impl World {
             .chain(&its_node);
         let mut node_states = NodeStates(nodes.map(|node| (node.clone(), NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
+        let nodes = Nodes {
+            choice: self.node_choice.clone(),
+            states: node_states,
+            with_pods: self.nodes_with_pods.clone(),
+            selected_forbidden: self.selected_node_forbidden,
+        };
         let all = self.volumes.iter();
         let reaching: Vec<_> = all.map(|(volume, _)| of_placement::reaching(&self.claim, volume)).collect();
         let volumes: Vec<_> = (self.volumes.iter().zip(&reaching))
@@ -196,12 +202,7 @@ impl World {
                 many_wait: self.many_wait,
             },
             preconditions: &preconditions,
-            nodes: Nodes {
-                choice: &self.node_choice,
-                states: &node_states,
-                with_pods: &self.nodes_with_pods,
-                selected_forbidden: self.selected_node_forbidden,
-            },
+            nodes: &nodes,
             source: SourceRelation { state: self.data_source.as_ref().map(Source::state), users: &self.source_users },
             pool: PoolRelation { is_request: self.is_pool_request, volume: self.pooled_volume },
         })

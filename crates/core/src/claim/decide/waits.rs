@@ -30,7 +30,7 @@ pub(super) fn end_runs(o: &Observed<'_>, jobs: &[&Job], now: i64) -> Option<Deci
 
 /// Waits by a rule for the end of a run. If its pod is on a node that does not answer, emits an event instead.
 pub(super) fn wait_for_run(o: &Observed<'_>, rule: Rule) -> Decision {
-    match o.nodes.states.first_not_reachable(o.nodes.with_pods) {
+    match o.nodes.states.first_not_reachable(&o.nodes.with_pods) {
         Some(node) => run(RunRule::RunUnreachable).warn(reason::WAITING_FOR_PROVISIONER, unreachable_message(node)),
         None => rule.nothing(),
     }
