@@ -86,7 +86,7 @@ impl Execution<'_> {
 
     /// Returns an observed volume.
     fn volume(&self, name: &str) -> Option<&Volume> {
-        self.observation.volumes.all.iter().map(|verified| &*verified.volume).find(|volume| volume.name == name)
+        self.observation.volumes.all.iter().map(|candidate| &*candidate.volume).find(|volume| volume.name == name)
     }
 
     fn wait(self) -> StepOutcome {
@@ -207,7 +207,7 @@ impl Execution<'_> {
     async fn adopt(self, name: &str, provenance: &Provenance, nodes: &[String], mark: bool) -> Outcome {
         let (context, observation) = (self.context, self.observation);
         let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
-        let affinity_is_derived = observation.volumes.with_derived_affinity.iter().any(|derived| derived == name);
+        let affinity_is_derived = observation.with_derived_affinity.iter().any(|derived| derived == name);
         let affinity = volume.affinity.as_deref().filter(|_| affinity_is_derived);
         let attributes = attributes_of_last_run(&observation.runs);
         let adopted = context.writes.adopt(volume, self.claim, provenance, nodes, affinity, &attributes).await?;

@@ -6,7 +6,9 @@ use flex_contract::cause;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::claim::admit::{namespace_refusal, refusal};
-use flex_core::claim::decide::{ClassCertainty, Nodes, Preconditions, RecordedAttempts, known_nodes, last_node};
+use flex_core::claim::decide::{
+    Candidate, ClassCertainty, Nodes, Preconditions, RecordedAttempts, Volumes, known_nodes, last_node,
+};
 use flex_core::claim::nodes::{NodeChoice, choose_node};
 use flex_core::claim::verify::{self, MadeOn};
 use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
@@ -31,7 +33,9 @@ pub(super) struct Observation {
     pub classes: Arc<Classes>,
     pub recipes: OwnedRecipes,
     pub runs: OwnedRuns,
-    pub volumes: OwnedVolumes,
+    pub volumes: Volumes,
+    /// The names of volumes to which the observation has added a node affinity.
+    pub with_derived_affinity: Vec<String>,
     pub preconditions: Preconditions,
     pub nodes: Nodes,
     pub source: OwnedSourceRelation,
@@ -67,35 +71,6 @@ pub(super) struct OwnedRuns {
     pub missed_batch: bool,
     /// What records say of all attempts.
     pub recorded: RecordedAttempts,
-}
-
-/// A volume that names a claim, with the result of its check.
-pub(super) struct VerifiedVolume {
-    /// The volume.
-    pub volume: Arc<Volume>,
-    /// The reasons why it cannot be bound.
-    pub mismatches: Vec<String>,
-    /// The nodes of the claim's attempts that its node affinity includes; of all nodes, if none is known.
-    pub reaching: Vec<String>,
-}
-
-/// The volumes that name a claim.
-pub(super) struct OwnedVolumes {
-    /// The volumes, with the results of their check.
-    pub all: Vec<VerifiedVolume>,
-    /// Volumes that lack only their adoption mark.
-    pub unmarked: Vec<String>,
-    /// Volumes to which the observation has added a node affinity.
-    pub with_derived_affinity: Vec<String>,
-    /// A volume that is reserved for the claim by name.
-    pub reserved: Option<Arc<Volume>>,
-}
-
-impl OwnedVolumes {
-    /// Checks whether a volume lacks only its adoption mark.
-    pub(super) fn lacks_mark(&self, name: &str) -> bool {
-        self.unmarked.iter().any(|unmarked| unmarked == name)
-    }
 }
 
 /// The data source of a claim, and the claim as a data source.
@@ -175,10 +150,11 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     let pool = builder.pool();
     let source = builder.source();
     let nodes = builder.nodes(&runs, &pool, &source);
-    let volumes = builder.volumes(&runs);
+    let mut with_derived_affinity = Vec::new();
+    let volumes = builder.volumes(&runs, &mut with_derived_affinity);
     let preconditions = builder.preconditions(&runs);
     drop(index);
-    Observation { classes, recipes, runs, volumes, preconditions, nodes, source, pool }
+    Observation { classes, recipes, runs, volumes, with_derived_affinity, preconditions, nodes, source, pool }
 }
 
 /// Returns the recipes of a claim's runs.
@@ -265,7 +241,7 @@ impl ObservationBuilder<'_> {
         }
     }
 
-    fn volumes(&self, runs: &OwnedRuns) -> OwnedVolumes {
+    fn volumes(&self, runs: &OwnedRuns, with_derived_affinity: &mut Vec<String>) -> Volumes {
         let (claim, index) = (self.claim, self.index);
         let id = claim.volume_id();
         let mut volumes = index.volumes_of(&claim.uid);
@@ -287,10 +263,18 @@ impl ObservationBuilder<'_> {
                 *volume = marked;
             }
         }
-        let mut with_derived_affinity = Vec::new();
-        let all = self.verified(volumes, runs, &mut with_derived_affinity);
+        let mut all = self.verified(volumes, runs, with_derived_affinity);
+        for candidate in &mut all {
+            candidate.seen_by_probe = index.is_synced(&candidate.volume.name);
+            candidate.lacks_mark = unmarked.contains(&candidate.volume.name);
+        }
         let reserved = (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten();
-        OwnedVolumes { all, unmarked, with_derived_affinity, reserved }
+        Volumes {
+            all,
+            reserved: reserved.map(|volume| volume.name.clone()),
+            binding: self.context.writes.binding(),
+            many_wait: index.many_wait_for_sync(),
+        }
     }
 
     /// Checks which volumes fit the claim. Adds the node affinity that follows from the node of the run.
@@ -299,12 +283,11 @@ impl ObservationBuilder<'_> {
         volumes: Vec<Arc<Volume>>,
         runs: &OwnedRuns,
         with_derived_affinity: &mut Vec<String>,
-    ) -> Vec<VerifiedVolume> {
+    ) -> Vec<Candidate> {
         let (claim, index) = (self.claim, self.index);
         let Some(recipe) = self.recipes.of_attempt() else {
             let unknown = || vec!["the provisioner config of the attempt is not known any more".to_owned()];
-            let unverified = |volume| VerifiedVolume { volume, mismatches: unknown(), reaching: Vec::new() };
-            return volumes.into_iter().map(unverified).collect();
+            return volumes.into_iter().map(|volume| candidate(volume, unknown(), Vec::new())).collect();
         };
         // A copy may have to be on the node of its data source, which is recorded last.
         let node = claim.data_source.as_ref().and(claim.nodes_with_storage.last()).or(claim.selected_node.as_ref());
@@ -332,7 +315,7 @@ impl ObservationBuilder<'_> {
             let mut mismatches =
                 verify::mismatches(&volume, claim, recipe, node.filter(|_| is_selected || reaching.is_empty()));
             mismatches.extend(unknown);
-            VerifiedVolume { reaching, volume, mismatches }
+            candidate(volume, mismatches, reaching)
         };
         volumes.into_iter().map(verify).collect()
     }
@@ -385,6 +368,11 @@ impl ObservationBuilder<'_> {
             attributes,
         }
     }
+}
+
+/// Returns a volume with the results of its check, and nothing else that is known of it.
+fn candidate(volume: Arc<Volume>, mismatches: Vec<String>, reaching: Vec<String>) -> Candidate {
+    Candidate { volume, mismatches, reaching, seen_by_probe: false, lacks_mark: false }
 }
 
 /// Returns the node where the claim's volume is made: that of its run, or the selected one.

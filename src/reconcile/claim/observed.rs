@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
-use flex_core::claim::decide::{
-    Candidate, ConfirmedFacts, Deletion, Observed, PoolRelation, Runs, ServedClass, SourceRelation, Volumes,
-};
+use flex_core::claim::decide::{ConfirmedFacts, Deletion, Observed, PoolRelation, Runs, ServedClass, SourceRelation};
 use flex_core::model::claim::Claim;
 use flex_core::run::view::{Job, Pod};
 
@@ -25,17 +23,6 @@ pub(super) fn observed<T>(
     then: impl FnOnce(&Observed<'_>) -> T,
 ) -> T {
     let jobs: Vec<&Job> = observation.runs.jobs.iter().map(Arc::as_ref).collect();
-    let (volumes, many_wait) = {
-        let index = context.cluster.index();
-        let volumes = observation.volumes.all.iter().map(|verified| Candidate {
-            volume: &verified.volume,
-            mismatches: &verified.mismatches,
-            reaching: &verified.reaching,
-            seen_by_probe: index.is_synced(&verified.volume.name),
-            lacks_mark: observation.volumes.lacks_mark(&verified.volume.name),
-        });
-        (volumes.collect::<Vec<_>>(), index.many_wait_for_sync())
-    };
     then(&Observed {
         claim,
         class: match (served_class(claim, &observation.classes), observation.pool.request.class()) {
@@ -45,12 +32,7 @@ pub(super) fn observed<T>(
         confirmed: ConfirmedFacts { fresh: confirmed.fresh, no_volume: confirmed.no_volume },
         runs: runs(context, claim, observation, &jobs),
         deletion: deletion(context, claim, observation),
-        volumes: Volumes {
-            all: &volumes,
-            reserved: observation.volumes.reserved.as_ref().map(|volume| volume.name.as_str()),
-            binding: context.writes.binding(),
-            many_wait,
-        },
+        volumes: &observation.volumes,
         preconditions: &observation.preconditions,
         nodes: &observation.nodes,
         source: SourceRelation {

@@ -93,20 +93,20 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
         return Some(done);
     }
     if let Some(right) = o.volumes.all.iter().find(|candidate| candidate.mismatches.is_empty()) {
-        if is_terminating_without_finalizer(right.volume) {
-            let reserved = is_claimed_by_this(o, right.volume);
+        if is_terminating_without_finalizer(&right.volume) {
+            let reserved = is_claimed_by_this(o, &right.volume);
             // The PV controller has begun the binding, and Kubernetes keeps a Bound volume.
             let half_bound = reserved && right.volume.phase == VolumePhase::Bound && o.claim.volume_name.is_none();
             return Some(match half_bound {
                 true => Rule::NameHalfBoundVolume.step(Step::SetVolumeName { volume: right.volume.name.clone() }),
-                false => wait_for_end(right.volume),
+                false => wait_for_end(&right.volume),
             });
         }
-        return Some(adopt_unless_done(o, right.volume, Rule::AdoptVolume).unwrap_or_else(|| bound(o, right)));
+        return Some(adopt_unless_done(o, &right.volume, Rule::AdoptVolume).unwrap_or_else(|| bound(o, right)));
     }
     // The volume was taken from another claim and is this claim's for good. The PV controller binds it, but would not
     // choose a terminating volume.
-    if let Some(volume) = assigned(o).map(|assigned| assigned.volume) {
+    if let Some(volume) = assigned(o).map(|assigned| &assigned.volume) {
         return Some(match volume.terminating && o.claim.volume_name.is_none() {
             true => Rule::NameVolume.step(Step::SetVolumeName { volume: volume.name.clone() }),
             false => Rule::WaitForBinding.nothing(),
@@ -114,7 +114,7 @@ fn found(o: &Observed<'_>) -> Option<Decision> {
     }
     // A volume that already belongs to the other claim does not count as a wrong volume.
     let theirs = transferred(o).map(|volume| &volume.name);
-    let stolen = o.volumes.all.iter().map(|candidate| candidate.volume).find(|volume| was_taken_from(o, volume));
+    let stolen = o.volumes.all.iter().map(|candidate| &*candidate.volume).find(|volume| was_taken_from(o, volume));
     if let Some(volume) = stolen.filter(|_| theirs.is_none()) {
         return Some(transfer_to_other(o, volume));
     }
@@ -141,8 +141,8 @@ pub fn refusal_text(volume: &str, why: &str) -> String {
 /// complete before its cache has the volume with the claim, and its caches may lag by any time. The volume's phase
 /// shows that the cache has the volume. Nobody else writes the phase before a [sync probe](crate::sync_probe) has shown
 /// this.
-fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
-    let volume = candidate.volume;
+fn bound(o: &Observed<'_>, candidate: &Candidate) -> Decision {
+    let volume = &candidate.volume;
     match o.volumes.binding {
         Binding::Direct if candidate.is_known_to_pv_controller() => {
             succeeded(Rule::BindVolume, volume, Step::Bind { volume: volume.name.clone() })

@@ -1,5 +1,7 @@
 //! The observation on which a decision about a claim rests, in parts.
 
+use std::sync::Arc;
+
 use crate::claim::data_source::DataSourceState;
 use crate::claim::nodes::NodeChoice;
 use crate::config::Recipe;
@@ -28,7 +30,7 @@ pub struct Observed<'a> {
     /// The delete run for storage that attempts left.
     pub deletion: Deletion<'a>,
     /// The volumes of the claim.
-    pub volumes: Volumes<'a>,
+    pub volumes: &'a Volumes,
     /// The preconditions of an attempt.
     pub preconditions: &'a Preconditions,
     /// The nodes of the claim and of its runs.
@@ -137,34 +139,41 @@ pub struct Deletion<'a> {
 }
 
 /// The volumes of a claim, and their binding.
-#[derive(Clone, Copy, Debug)]
-pub struct Volumes<'a> {
+#[derive(Clone, Debug)]
+pub struct Volumes {
     /// Volumes that name the claim.
-    pub all: &'a [Candidate<'a>],
+    pub all: Vec<Candidate>,
     /// A volume that is reserved for the claim by name, and fits.
-    pub reserved: Option<&'a str>,
+    pub reserved: Option<String>,
     /// The party that binds the claim.
     pub binding: Binding,
     /// Many volumes wait until the PV controller has seen them.
     pub many_wait: bool,
 }
 
+impl Volumes {
+    /// Checks whether a volume is adopted, but for its mark.
+    pub fn lacks_mark(&self, name: &str) -> bool {
+        self.all.iter().any(|candidate| candidate.volume.name == name && candidate.lacks_mark)
+    }
+}
+
 /// A volume that names the claim.
-#[derive(Clone, Copy, Debug)]
-pub struct Candidate<'a> {
+#[derive(Clone, Debug)]
+pub struct Candidate {
     /// The volume.
-    pub volume: &'a Volume,
+    pub volume: Arc<Volume>,
     /// The reasons why the volume cannot be bound.
-    pub mismatches: &'a [String],
+    pub mismatches: Vec<String>,
     /// The nodes of the claim's attempts that the volume's node affinity includes; of all nodes, if none is known.
-    pub reaching: &'a [String],
+    pub reaching: Vec<String>,
     /// A sync probe has shown that the PV controller has seen the volume with the claim in its claimRef.
     pub seen_by_probe: bool,
     /// The volume is adopted, but for the adoption mark. It counts as adopted for the orchestrator that adopted it.
     pub lacks_mark: bool,
 }
 
-impl Candidate<'_> {
+impl Candidate {
     /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
     pub(super) fn is_known_to_pv_controller(&self) -> bool {
         self.volume.phase == VolumePhase::Bound || self.seen_by_probe

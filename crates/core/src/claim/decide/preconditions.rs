@@ -233,7 +233,7 @@ fn config_unusable(attempt: &Attempt<'_>) -> Option<Decision> {
 }
 
 fn volume_reserved(attempt: &Attempt<'_>) -> Option<Decision> {
-    let volume = attempt.o.volumes.reserved?;
+    let volume = attempt.o.volumes.reserved.as_ref()?;
     let message = format!(
         "volume {volume} is reserved for this claim, so the provisioner makes no other; Kubernetes binds the two"
     );
@@ -265,7 +265,7 @@ fn attributes_unavailable(attempt: &Attempt<'_>) -> Option<Decision> {
 /// forgotten.
 fn assign_pooled(attempt: &Attempt<'_>) -> Option<Decision> {
     let o = attempt.o;
-    let names_it = |candidate: &Candidate<'_>| candidate.volume.claim_ref_uid() == Some(&o.claim.uid);
+    let names_it = |candidate: &Candidate| candidate.volume.claim_ref_uid() == Some(&o.claim.uid);
     if o.runs.recorded.last > 0 || o.volumes.all.iter().any(names_it) {
         return None;
     }

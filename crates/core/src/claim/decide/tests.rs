@@ -154,17 +154,19 @@ impl World {
             with_pods: self.nodes_with_pods.clone(),
             selected_forbidden: self.selected_node_forbidden,
         };
-        let all = self.volumes.iter();
-        let reaching: Vec<_> = all.map(|(volume, _)| of_placement::reaching(&self.claim, volume)).collect();
-        let volumes: Vec<_> = (self.volumes.iter().zip(&reaching))
-            .map(|((volume, mismatches), reaching)| Candidate {
-                volume,
-                mismatches,
-                reaching,
-                seen_by_probe: self.seen_by_probe,
-                lacks_mark: self.lacks_mark && volume.is_adopted(),
-            })
-            .collect();
+        let all = self.volumes.iter().map(|(volume, mismatches)| Candidate {
+            volume: Arc::new(volume.clone()),
+            mismatches: mismatches.clone(),
+            reaching: of_placement::reaching(&self.claim, volume),
+            seen_by_probe: self.seen_by_probe,
+            lacks_mark: self.lacks_mark && volume.is_adopted(),
+        });
+        let volumes = Volumes {
+            all: all.collect(),
+            reserved: self.reserved_volume.map(str::to_owned),
+            binding: self.binding,
+            many_wait: self.many_wait,
+        };
         let preconditions = Preconditions {
             class_certainty: self.class_certainty,
             has_revision: self.has_revision,
@@ -195,12 +197,7 @@ impl World {
                 job: self.delete_job.as_ref(),
                 recipe: self.recipe_of_attempt(),
             },
-            volumes: Volumes {
-                all: &volumes,
-                reserved: self.reserved_volume,
-                binding: self.binding,
-                many_wait: self.many_wait,
-            },
+            volumes: &volumes,
             preconditions: &preconditions,
             nodes: &nodes,
             source: SourceRelation { state: self.data_source.as_ref().map(Source::state), users: &self.source_users },

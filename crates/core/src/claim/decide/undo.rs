@@ -45,7 +45,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(wait) = end_runs(o, o.runs.jobs, now) {
         return wait;
     }
-    let volumes = || o.volumes.all.iter().map(|candidate| candidate.volume);
+    let volumes = || o.volumes.all.iter().map(|candidate| &*candidate.volume);
     if transferred(o).is_some() {
         return Rule::TransferDone.step(Step::EndHold);
     }
