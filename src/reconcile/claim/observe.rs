@@ -7,7 +7,8 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::claim::admit::{namespace_refusal, refusal};
 use flex_core::claim::decide::{
-    Candidate, ClassCertainty, Nodes, Preconditions, RecordedAttempts, Volumes, known_nodes, last_node,
+    Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions,
+    RecordedAttempts, Runs, ServedClass, SourceRelation, Volumes, known_nodes, last_node,
 };
 use flex_core::claim::nodes::{NodeChoice, choose_node};
 use flex_core::claim::verify::{self, MadeOn};
@@ -20,19 +21,24 @@ use flex_core::model::data_source::SourceUser;
 use flex_core::model::reach::reaching;
 use flex_core::model::volume::Volume;
 use flex_core::run::node::{Node, NodeLabels, NodeStates};
-use flex_core::run::view::{Job, Pod, nodes_with_pods};
+use flex_core::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
 
-use super::served::is_selected_node_forbidden;
-use crate::reconcile::context::Context;
+use super::names::{delete_job_name, provision_job_name};
+use super::served::{is_selected_node_forbidden, served_class};
+use super::unstarted::has_never_started;
+use crate::reconcile::context::{Context, RunObjects};
 use crate::reconcile::data_source;
 use crate::state::index::{Index, SlotRequest};
 
-/// The data from which a decision borrows, in the parts of [`Observed`](flex_core::claim::decide::Observed):
-/// `OwnedRuns` has what the `Runs` of the decision borrow.
+/// The parts of the observation that a decision takes, and the data that only its step needs.
 pub(super) struct Observation {
     pub classes: Arc<Classes>,
-    pub recipes: OwnedRecipes,
-    pub runs: OwnedRuns,
+    pub runs: Runs,
+    pub deletion: Deletion,
+    /// The Jobs of delete runs.
+    pub deletes: Vec<Arc<Job>>,
+    /// The pods of all runs, also of those whose Job is gone.
+    pub pods: Vec<Arc<Pod>>,
     pub volumes: Volumes,
     /// The names of volumes to which the observation has added a node affinity.
     pub with_derived_affinity: Vec<String>,
@@ -42,35 +48,48 @@ pub(super) struct Observation {
     pub pool: OwnedPoolRelation,
 }
 
+impl Observation {
+    /// Returns the observation as the decision takes it.
+    pub(super) fn observed<'a>(&'a self, claim: &'a Claim, confirmed: &Confirmed) -> Observed<'a> {
+        Observed {
+            claim,
+            class: match (served_class(claim, &self.classes), self.pool.request.class()) {
+                (ServedClass::Ours(_), Some(class)) => ServedClass::Ours(class),
+                (served_class, _) => served_class,
+            },
+            confirmed: ConfirmedFacts { fresh: confirmed.fresh, no_volume: confirmed.no_volume },
+            runs: &self.runs,
+            deletion: &self.deletion,
+            volumes: &self.volumes,
+            preconditions: &self.preconditions,
+            nodes: &self.nodes,
+            source: SourceRelation {
+                state: self.source.data_source.as_ref().map(data_source::SourceObservation::data_source),
+                users: &self.source.users,
+            },
+            pool: PoolRelation {
+                is_request: self.pool.request.is_request(),
+                volume: self.pool.volume.as_ref().map(|volume| volume.name.as_str()),
+            },
+        }
+    }
+}
+
 /// The recipes of a claim's runs.
-pub(super) struct OwnedRecipes {
+struct Recipes {
     /// The recipe that the stamp names.
-    pub stamped: Option<Arc<Recipe>>,
+    stamped: Option<Arc<Recipe>>,
     /// The present recipe of the class.
     current: Option<Arc<Recipe>>,
     /// The recipe of a delete run: that of the stamp, with the program of the class.
-    pub deletion: Option<Arc<Recipe>>,
+    deletion: Option<Arc<Recipe>>,
 }
 
-impl OwnedRecipes {
+impl Recipes {
     /// Returns the recipe of the attempt, or that of the class if the former is lost.
     fn of_attempt(&self) -> Option<&Arc<Recipe>> {
         self.stamped.as_ref().or(self.current.as_ref())
     }
-}
-
-/// The runs of a claim.
-pub(super) struct OwnedRuns {
-    /// The Jobs of provision runs.
-    pub jobs: Vec<Arc<Job>>,
-    /// The Jobs of delete runs.
-    pub deletes: Vec<Arc<Job>>,
-    /// The pods of all these runs, also of those whose Job is gone.
-    pub pods: Vec<Arc<Pod>>,
-    /// The batch of the stamped attempt has started without the claim.
-    pub missed_batch: bool,
-    /// What records say of all attempts.
-    pub recorded: RecordedAttempts,
 }
 
 /// The data source of a claim, and the claim as a data source.
@@ -145,20 +164,66 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
         _ => None,
     };
     let recipes = recipes(claim, class, &index);
-    let builder = ObservationBuilder { context, claim, confirmed, class, recipes: &recipes, index: &index };
-    let runs = builder.runs();
+    let (deletes, jobs): (Vec<_>, Vec<_>) = claim
+        .volume_ids()
+        .flat_map(|id| index.jobs_of(&id))
+        .filter(|job| job.is_for_claim())
+        .partition(|job| job.run_labels.operation == Operation::Delete);
+    let pods: Vec<_> = claim.volume_ids().flat_map(|id| index.pods_of(&id)).collect();
+    let run = RunObjects { jobs: &jobs, pods: &pods };
+    let builder = ObservationBuilder { context, claim, confirmed, class, recipes: &recipes, run, index: &index };
+    let (missed_batch, recorded) = (builder.has_missed_batch(), builder.recorded());
     let pool = builder.pool();
     let source = builder.source();
-    let nodes = builder.nodes(&runs, &pool, &source);
+    let nodes = builder.nodes(&pool, &source);
     let mut with_derived_affinity = Vec::new();
-    let volumes = builder.volumes(&runs, &mut with_derived_affinity);
-    let preconditions = builder.preconditions(&runs);
+    let volumes = builder.volumes(&mut with_derived_affinity);
+    let preconditions = builder.preconditions();
+    let name = provision_job_name(claim);
+    let never_started = has_never_started(claim, run, &index);
+    let removed = index.removed(&claim.volume_id(), &name);
     drop(index);
-    Observation { classes, recipes, runs, volumes, with_derived_affinity, preconditions, nodes, source, pool }
+    let is_known = recipes.stamped.is_some() || matches!(served_class(claim, &classes), ServedClass::Ours(_));
+    let recipe = recipes.deletion.filter(|_| is_known);
+    let deletion = deletion(context, claim, RunObjects { jobs: &deletes, pods: &pods }, &nodes.states, recipe);
+    let state = context.run_state(&jobs, &pods, &name);
+    let has_running_pods = has_running_pods(&pods, Operation::Provision);
+    let recipe = recipes.stamped;
+    let runs = Runs { jobs, state, recipe, has_running_pods, never_started, removed, missed_batch, recorded };
+    Observation {
+        classes,
+        runs,
+        deletion,
+        deletes,
+        pods,
+        volumes,
+        with_derived_affinity,
+        preconditions,
+        nodes,
+        source,
+        pool,
+    }
+}
+
+/// Returns the observation of the delete run that is due. `runs` are all delete runs.
+fn deletion(
+    context: &Context,
+    claim: &Claim,
+    runs: RunObjects<'_>,
+    states: &NodeStates,
+    recipe: Option<Arc<Recipe>>,
+) -> Deletion {
+    let name = delete_job_name(claim, states);
+    let job = match claim.abandoned {
+        false => runs.jobs.iter().find(|job| job.name.name == name),
+        true => runs.jobs.iter().filter(|job| !job.is_over).min_by_key(|job| job.terminating),
+    };
+    let state = context.delete_state(Operation::Delete, &claim.volume_id(), runs, &name);
+    Deletion { state, job: job.cloned(), recipe }
 }
 
 /// Returns the recipes of a claim's runs.
-fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> OwnedRecipes {
+fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> Recipes {
     let name = claim.class.as_deref().unwrap_or_default();
     // Users can write a stamp. It may name a version of the claim's own class, and no other.
     let stamped =
@@ -166,7 +231,7 @@ fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> OwnedRecipes 
     let current = class.and_then(|class| class.recipe.as_ref().ok().cloned());
     let served = current.as_ref().map(|recipe| &recipe.effective_config);
     let deletion = stamped.clone().or(current.clone()).map(|recipe| recipe_with_current_program(recipe, served));
-    OwnedRecipes { stamped, current, deletion }
+    Recipes { stamped, current, deletion }
 }
 
 /// The data that all parts of the observation use.
@@ -175,27 +240,27 @@ struct ObservationBuilder<'a> {
     claim: &'a Claim,
     confirmed: &'a Confirmed,
     class: Option<&'a Class>,
-    recipes: &'a OwnedRecipes,
+    recipes: &'a Recipes,
+    /// The provision Jobs, and the pods of all runs.
+    run: RunObjects<'a>,
     index: &'a Index,
 }
 
 impl ObservationBuilder<'_> {
-    fn runs(&self) -> OwnedRuns {
+    /// Checks whether the batch of the stamped attempt has started without the claim.
+    fn has_missed_batch(&self) -> bool {
+        let missed = |recipe| self.index.has_missed_batch(self.claim, recipe);
+        self.confirmed.missed_batch || self.recipes.stamped.as_deref().is_some_and(missed)
+    }
+
+    fn recorded(&self) -> RecordedAttempts {
         let (claim, index) = (self.claim, self.index);
-        let (deletes, jobs): (Vec<_>, Vec<_>) = claim
-            .volume_ids()
-            .flat_map(|id| index.jobs_of(&id))
-            .filter(|job| job.is_for_claim())
-            .partition(|job| job.run_labels.operation == Operation::Delete);
-        let pods: Vec<_> = claim.volume_ids().flat_map(|id| index.pods_of(&id)).collect();
-        let missed = || self.recipes.stamped.as_ref().is_some_and(|recipe| index.has_missed_batch(claim, recipe));
-        let missed_batch = self.confirmed.missed_batch || missed();
         let mut recorded = index.recorded_attempts(&claim.uid);
         recorded.is_missing = index.unsettled_records_of(&claim.uid).is_empty()
             && claim.is_held()
             && claim.own_stamp().is_some()
-            && (index.has_lost_record(&claim.uid) || may_have_run(claim, &jobs, &pods));
-        OwnedRuns { jobs, deletes, pods, missed_batch, recorded }
+            && (index.has_lost_record(&claim.uid) || may_have_run(claim, self.run.jobs, self.run.pods));
+        recorded
     }
 
     fn pool(&self) -> OwnedPoolRelation {
@@ -223,10 +288,10 @@ impl ObservationBuilder<'_> {
         OwnedSourceRelation { data_source, users: data_source::source_users_of_claim(claim, index) }
     }
 
-    fn nodes(&self, runs: &OwnedRuns, pool: &OwnedPoolRelation, source: &OwnedSourceRelation) -> Nodes {
+    fn nodes(&self, pool: &OwnedPoolRelation, source: &OwnedSourceRelation) -> Nodes {
         let (claim, index) = (self.claim, self.index);
         let class = pool.request.class().or(self.class);
-        let with_pods = nodes_with_pods(&runs.pods);
+        let with_pods = nodes_with_pods(self.run.pods);
         let source_node =
             source.data_source.as_ref().and_then(|observed| observed.data_source().node().map(str::to_owned));
         let mut states = index.node_states(
@@ -241,7 +306,7 @@ impl ObservationBuilder<'_> {
         }
     }
 
-    fn volumes(&self, runs: &OwnedRuns, with_derived_affinity: &mut Vec<String>) -> Volumes {
+    fn volumes(&self, with_derived_affinity: &mut Vec<String>) -> Volumes {
         let (claim, index) = (self.claim, self.index);
         let id = claim.volume_id();
         let mut volumes = index.volumes_of(&claim.uid);
@@ -263,7 +328,7 @@ impl ObservationBuilder<'_> {
                 *volume = marked;
             }
         }
-        let mut all = self.verified(volumes, runs, with_derived_affinity);
+        let mut all = self.verified(volumes, with_derived_affinity);
         for candidate in &mut all {
             candidate.seen_by_probe = index.is_synced(&candidate.volume.name);
             candidate.lacks_mark = unmarked.contains(&candidate.volume.name);
@@ -278,12 +343,7 @@ impl ObservationBuilder<'_> {
     }
 
     /// Checks which volumes fit the claim. Adds the node affinity that follows from the node of the run.
-    fn verified(
-        &self,
-        volumes: Vec<Arc<Volume>>,
-        runs: &OwnedRuns,
-        with_derived_affinity: &mut Vec<String>,
-    ) -> Vec<Candidate> {
+    fn verified(&self, volumes: Vec<Arc<Volume>>, with_derived_affinity: &mut Vec<String>) -> Vec<Candidate> {
         let (claim, index) = (self.claim, self.index);
         let Some(recipe) = self.recipes.of_attempt() else {
             let unknown = || vec!["the provisioner config of the attempt is not known any more".to_owned()];
@@ -298,7 +358,7 @@ impl ObservationBuilder<'_> {
             || last_node(claim).filter(|_| recipe.placement == Placement::SelectedNode && is_attempt_known());
         let node = node.or_else(of_attempts).and_then(|node| index.node(node));
         let node = node.as_ref().map(|node| NodeLabels { node: &node.name, labels: &node.labels });
-        let made_on = made_on(claim, recipe, &runs.pods);
+        let made_on = made_on(claim, recipe, self.run.pods);
         let node_of_run = made_on.and_then(|name| index.node(name));
         let labels = node_of_run.as_ref().map(|node| &node.labels);
         let made_on = made_on.map(|node| MadeOn { node, labels });
@@ -333,10 +393,10 @@ impl ObservationBuilder<'_> {
         reaching(selector, nodes.iter().map(Arc::as_ref)).map(str::to_owned).collect()
     }
 
-    fn preconditions(&self, runs: &OwnedRuns) -> Preconditions {
+    fn preconditions(&self) -> Preconditions {
         let (claim, index, current) = (self.claim, self.index, self.recipes.current.as_ref());
         // No attempt follows one that is in progress, and the search for a free slot counts all runs.
-        let run_in_progress = claim.own_stamp().is_some() && runs.jobs.iter().any(|job| !job.is_over);
+        let run_in_progress = claim.own_stamp().is_some() && self.run.jobs.iter().any(|job| !job.is_over);
         let may_start_attempt = !claim.is_bound() && !claim.terminating && !run_in_progress;
         let slot_request = SlotRequest::claim(&claim.name);
         let (namespaces, is_request) = (index.namespaces(), index.is_pool_request(claim));

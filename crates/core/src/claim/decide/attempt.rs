@@ -67,7 +67,7 @@ fn not_served(o: &Observed<'_>) -> Decision {
 /// Stamps a claim for its first attempt, on these nodes.
 fn first_attempt(o: &Observed<'_>, class: &Class, mut nodes: Vec<String>) -> Decision {
     // Somebody may have removed the stamp of earlier attempts. Their numbers are not used again.
-    let recorded = o.runs.recorded;
+    let recorded = &o.runs.recorded;
     let earlier: Vec<String> = recorded.nodes.iter().filter(|node| !nodes.contains(node)).cloned().collect();
     nodes.splice(0..0, earlier);
     let stamp = Step::Stamp { attempt: recorded.last.saturating_add(1), nodes, volume_generation: 0 };
@@ -222,7 +222,7 @@ fn in_progress(o: &Observed<'_>, now: i64) -> Decision {
 pub(super) const SLOW_BATCH: i64 = 30;
 
 fn no_volume(o: &Observed<'_>) -> Cause {
-    no_volume_cause(o.runs.recipe, &names::pv_name(&o.claim.volume_id()))
+    no_volume_cause(o.runs.recipe.as_deref(), &names::pv_name(&o.claim.volume_id()))
 }
 
 /// Returns the cause of the failure of an image that exited 0 and made no volume. It may have had no token.
@@ -290,7 +290,7 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
 /// Waits before a Job that somebody has deleted repeatedly is created again, by the backoff of failures. The first
 /// deletion causes no wait.
 fn job_removed_repeatedly(o: &Observed<'_>, now: i64) -> Option<Decision> {
-    let (removed, recipe) = (o.runs.removed.filter(|removed| removed.times > 1)?, o.runs.recipe?);
+    let (removed, recipe) = (o.runs.removed.filter(|removed| removed.times > 1)?, o.runs.recipe.as_deref()?);
     let due = due_after(removed.at, delay(recipe, removed.times - 1), now);
     let message = format!(
         "somebody other than the provisioner has removed the attempt's Job {} times while it ran; find out who does that. The Job is created again in {} s",

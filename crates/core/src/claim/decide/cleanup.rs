@@ -35,8 +35,9 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
         is_prepared: true,
         node: node.map(|name| NodeOfRun { name, state: o.nodes.states.state(name), gone }),
     };
-    let is_outdated = o.deletion.job.is_some_and(|job| job.recipe_version != recipe.version());
-    let run = SeenRun { is_outdated, ..SeenRun::of_deletion(o.deletion.job, &o.deletion.state) };
+    let job = o.deletion.job.as_deref();
+    let is_outdated = job.is_some_and(|job| job.recipe_version != recipe.version());
+    let run = SeenRun { is_outdated, ..SeenRun::of_deletion(job, &o.deletion.state) };
     // It has undone what another record of the claim names.
     if let Some(job) = run.job.filter(|job| claim.is_stand_in() && is_outdated && run.is_over && !job.terminating) {
         return Rule::Run(Target::Leftover, RunRule::RunOutdated).step(Step::RemoveJob { job: job.name.clone() });
@@ -83,7 +84,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
 /// Ends the delete run of an abandoned claim; `None` if none is left. Waits for no pod on a node, which may be lost.
 pub(super) fn end_deletion(o: &Observed<'_>) -> Option<Decision> {
     let rule = |rule| Rule::Run(Target::Leftover, rule);
-    match (o.deletion.job, &o.deletion.state) {
+    match (&o.deletion.job, &o.deletion.state) {
         (Some(job), _) if !job.terminating => {
             Some(rule(RunRule::RunNotWanted).step(Step::RemoveJob { job: job.name.clone() }))
         }

@@ -1,5 +1,7 @@
 //! The attempt after the stamped one.
 
+use std::sync::Arc;
+
 use super::observed::Observed;
 use super::preconditions::{Attempt, Beginning};
 use super::rule::{Decision, Rule};
@@ -16,12 +18,12 @@ pub(super) fn end_older_runs(o: &Observed<'_>, now: i64) -> Option<Decision> {
     let attempt = o.attempt();
     let has_ended = matches!(o.runs.state, RunState::Failed { .. } | RunState::Succeeded);
     let is_to_end = |job: &&Job| !job.is_over && (!has_ended || job.run_labels.attempt != attempt);
-    let jobs: Vec<&Job> = o.runs.jobs.iter().copied().filter(is_to_end).collect();
+    let jobs: Vec<&Job> = o.runs.jobs.iter().map(Arc::as_ref).filter(is_to_end).collect();
     // The watch may show a Job before it shows the stamp for which the Job was created.
     if !o.confirmed.fresh && jobs.iter().any(|job| job.run_labels.attempt > attempt) {
         return Some(Rule::ReadClaimBeforeStop.step(Step::Refresh));
     }
-    end_runs(o, &jobs, now)
+    end_runs(o, jobs, now)
 }
 
 /// Asks the API first if an earlier attempt may have made the volume. A lagging watch must not cause a second volume on

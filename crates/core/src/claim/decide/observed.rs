@@ -26,9 +26,9 @@ pub struct Observed<'a> {
     /// Facts that this reconcile has confirmed beyond the cache.
     pub confirmed: ConfirmedFacts,
     /// The provision runs.
-    pub runs: Runs<'a>,
+    pub runs: &'a Runs,
     /// The delete run for storage that attempts left.
-    pub deletion: Deletion<'a>,
+    pub deletion: &'a Deletion,
     /// The volumes of the claim.
     pub volumes: &'a Volumes,
     /// The preconditions of an attempt.
@@ -44,7 +44,7 @@ pub struct Observed<'a> {
 impl<'a> Observed<'a> {
     /// Returns the recipe of the attempt, or that of the class if the former is lost.
     pub(super) fn recipe_of_attempt(&self) -> Option<&'a Recipe> {
-        self.runs.recipe.or(match self.class {
+        self.runs.recipe.as_deref().or(match self.class {
             ServedClass::Ours(class) => class.recipe.as_deref().ok(),
             ServedClass::NotOurs => None,
         })
@@ -81,13 +81,13 @@ pub struct ConfirmedFacts {
 
 /// The provision runs of a claim.
 #[derive(Clone, Debug)]
-pub struct Runs<'a> {
+pub struct Runs {
     /// All provision Jobs of the claim.
-    pub jobs: &'a [&'a Job],
+    pub jobs: Vec<Arc<Job>>,
     /// The state of the stamped attempt's run.
     pub state: RunState,
     /// The recipe that the stamp names.
-    pub recipe: Option<&'a Recipe>,
+    pub recipe: Option<Arc<Recipe>>,
     /// A pod of a provision run may still be running.
     pub has_running_pods: bool,
     /// No container of the stamped attempt has run, and none will run.
@@ -97,7 +97,7 @@ pub struct Runs<'a> {
     /// The batch of the stamped attempt has begun without the claim, or cannot begin.
     pub missed_batch: bool,
     /// What records say of all attempts for the claim, also of those before somebody has removed its stamp.
-    pub recorded: &'a RecordedAttempts,
+    pub recorded: RecordedAttempts,
 }
 
 /// The attempts for a claim that its records name.
@@ -111,7 +111,7 @@ pub struct RecordedAttempts {
     pub nodes: Vec<String>,
 }
 
-impl Runs<'_> {
+impl Runs {
     /// Checks whether the run of the stamped attempt is in progress.
     pub(super) fn is_in_progress(&self) -> bool {
         matches!(self.state, RunState::MayBeRunning | RunState::Stuck { .. })
@@ -129,13 +129,13 @@ pub struct RemovedJob {
 
 /// The delete run on the node of [`cleanup_node`](super::cleanup_node). Of an abandoned claim, any that has not ended.
 #[derive(Clone, Debug)]
-pub struct Deletion<'a> {
+pub struct Deletion {
     /// The state of the run.
     pub state: RunState,
     /// The Job of the run.
-    pub job: Option<&'a Job>,
+    pub job: Option<Arc<Job>>,
     /// The recipe of a delete run now: that of the stamp, with the program of the class.
-    pub recipe: Option<&'a Recipe>,
+    pub recipe: Option<Arc<Recipe>>,
 }
 
 /// The volumes of a claim, and their binding.

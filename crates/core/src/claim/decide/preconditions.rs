@@ -193,7 +193,7 @@ impl<'a> Attempt<'a> {
     pub(super) fn of(begins: Beginning, o: &'a Observed<'a>, class: &'a Class, now: i64) -> Self {
         let recipe = match begins {
             First | Next => class.recipe.as_deref().ok(),
-            Run => o.runs.recipe,
+            Run => o.runs.recipe.as_deref(),
         };
         Attempt { o, class, recipe, begins, now }
     }

@@ -137,7 +137,6 @@ impl World {
     }
 
     fn observed<T>(&self, then: impl FnOnce(&Observed<'_>) -> T) -> T {
-        let jobs: Vec<&Job> = self.jobs.iter().collect();
         let its_node = self.data_source.as_ref().and_then(|source| source.node.map(str::to_owned));
         let nodes = self
             .claim
@@ -153,6 +152,21 @@ impl World {
             states: node_states,
             with_pods: self.nodes_with_pods.clone(),
             selected_forbidden: self.selected_node_forbidden,
+        };
+        let runs = Runs {
+            jobs: self.jobs.iter().cloned().map(Arc::new).collect(),
+            state: self.run.clone(),
+            recipe: self.stamped_recipe.clone().map(Arc::new),
+            has_running_pods: self.has_running_pods,
+            never_started: self.never_started,
+            removed: self.removed,
+            missed_batch: self.missed_batch,
+            recorded: self.recorded.clone(),
+        };
+        let deletion = Deletion {
+            state: self.delete_run.clone(),
+            job: self.delete_job.clone().map(Arc::new),
+            recipe: self.recipe_of_attempt().cloned().map(Arc::new),
         };
         let all = self.volumes.iter().map(|(volume, mismatches)| Candidate {
             volume: Arc::new(volume.clone()),
@@ -182,21 +196,8 @@ impl World {
             claim: &self.claim,
             class: if self.foreign { ServedClass::NotOurs } else { ServedClass::Ours(&self.class) },
             confirmed: ConfirmedFacts { fresh: self.fresh, no_volume: self.no_volume },
-            runs: Runs {
-                jobs: &jobs,
-                state: self.run.clone(),
-                recipe: self.stamped_recipe.as_ref(),
-                has_running_pods: self.has_running_pods,
-                never_started: self.never_started,
-                removed: self.removed,
-                missed_batch: self.missed_batch,
-                recorded: &self.recorded,
-            },
-            deletion: Deletion {
-                state: self.delete_run.clone(),
-                job: self.delete_job.as_ref(),
-                recipe: self.recipe_of_attempt(),
-            },
+            runs: &runs,
+            deletion: &deletion,
             volumes: &volumes,
             preconditions: &preconditions,
             nodes: &nodes,

@@ -1,5 +1,7 @@
 //! Decisions about claims that are terminating or have another volume: the orchestrator undoes their attempts.
 
+use std::sync::Arc;
+
 use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
@@ -24,9 +26,10 @@ use crate::rules::Rule as _;
 /// Decides about a claim that is held, and is terminating or has another volume.
 pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
+    let jobs = || o.runs.jobs.iter().map(Arc::as_ref);
     if claim.abandoned {
         // A run that outlives the claim would make or delete what the admin has taken care of.
-        let stop = end_runs(o, o.runs.jobs, now).filter(|stop| stop.step != Step::Nothing);
+        let stop = end_runs(o, jobs(), now).filter(|stop| stop.step != Step::Nothing);
         if let Some(stop) = stop.or_else(|| end_deletion(o)) {
             return stop;
         }
@@ -42,7 +45,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(failure) = failure_of_never_started(o, now) {
         return Rule::RecordNeverStarted.step(Step::RecordFailure { failure });
     }
-    if let Some(wait) = end_runs(o, o.runs.jobs, now) {
+    if let Some(wait) = end_runs(o, jobs(), now) {
         return wait;
     }
     let volumes = || o.volumes.all.iter().map(|candidate| &*candidate.volume);
@@ -83,7 +86,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
         }
         _ => {}
     }
-    match o.deletion.recipe {
+    match o.deletion.recipe.as_deref() {
         Some(recipe) => deleting(o, recipe, now),
         None => cleanup_needs_recipe(o.claim),
     }

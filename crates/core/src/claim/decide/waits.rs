@@ -14,8 +14,8 @@ use crate::run::rule::Rule as RunRule;
 use crate::run::view::Job;
 
 /// Deletes these Jobs, and waits for their end and for that of all processes of attempts. Returns `None` if none is left.
-pub(super) fn end_runs(o: &Observed<'_>, jobs: &[&Job], now: i64) -> Option<Decision> {
-    let runs = jobs.iter().map(|&job| SeenRun::of_deletion(Some(job), &o.runs.state));
+pub(super) fn end_runs<'j>(o: &Observed<'_>, jobs: impl IntoIterator<Item = &'j Job>, now: i64) -> Option<Decision> {
+    let runs = jobs.into_iter().map(|job| SeenRun::of_deletion(Some(job), &o.runs.state));
     let runs: Vec<_> = runs.map(|run| SeenRun { is_over: false, ..run }).collect();
     // The watch may not show a new Job yet.
     let is_starting = o.runs.is_in_progress();
