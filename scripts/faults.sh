@@ -10,7 +10,8 @@
 #   make test-faults                               cuts before and after every write in every scenario. `make test`
 #                                                  skips the cuts before events and renewals of the Lease, those
 #                                                  before all writes of scenarios that add something to a claim's
-#                                                  life, and those in a state of the API that another cut has
+#                                                  life, and those in a state of the API that another cut has. Of the
+#                                                  rest it runs a third, another one for each commit
 #   make soak                                      10,000 claims
 
 : "${programs:?lib.sh is to be sourced before}"

@@ -42,8 +42,10 @@ beside 'Kubernetes and servers' scripts/setup.sh --test
 budget=700 stage 'programs, tests and images' build_with_tests
 budget=60 stage 'fuzzers' scripts/fuzz.sh --build
 stage 'Kubernetes and servers, the rest' joined 'Kubernetes and servers'
-# `make test-faults` runs 100,000, and then also asks whether they have reached every rule.
-export HISTORIES=${HISTORIES:-6000}
+# `make test-faults` runs 100,000, and then also asks whether they have reached every rule. It also runs all cut points.
+export HISTORIES=${HISTORIES:-3000}
+FLEX_CUTS_SHARE=$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))/3
+export FLEX_CUTS_SHARE
 # The computation must not begin sooner: beside a compiler it would slow the compiler by twice the time that it gains.
 begin_computing
 # So many tests run at a time. Most of them wait for a cluster or its pods: two at a time leave three quarters of two

@@ -31,6 +31,8 @@ const ENOUGH: usize = 8;
 const ONLY: &str = "FLEX_CUTS";
 /// The long form: before and after every write in all scenarios.
 const ALL: &str = "FLEX_CUTS_ALL";
+/// Runs a share of the cut points of each scenario: `1/3` means the second of three shares.
+const SHARE: &str = "FLEX_CUTS_SHARE";
 
 /// The result of a run.
 struct Run {
@@ -181,6 +183,13 @@ async fn an_orchestrator_killed_at_any_write_leaves_nothing() {
     assert!(totals.points > totals.unreached * 10, "too many recorded writes did not happen again");
 }
 
+/// Returns which share of how many is to be run.
+fn share() -> (usize, usize) {
+    let Ok(share) = std::env::var(SHARE) else { return (0, 1) };
+    let numbers = share.split_once('/').and_then(|(share, of)| Some((share.parse().ok()?, of.parse().ok()?)));
+    numbers.filter(|(share, of)| share < of).unwrap_or_else(|| panic!("{SHARE}={share} is not like 1/3"))
+}
+
 /// Runs all cut points of a scenario whose description contains a text.
 async fn cut(world: &World, scenario: Scenario, binding: &'static str, only: &str) -> Totals {
     let (began, name) = (Instant::now(), format!("{}-{binding}", scenario.name()));
@@ -198,8 +207,10 @@ async fn cut(world: &World, scenario: Scenario, binding: &'static str, only: &st
         let faults = faults(scenario, binding, written, effect).into_iter();
         faults.map(|fault| Point { fault, write: written.write.clone() })
     });
+    let (share, shares) = share();
     let points: Vec<_> = points.filter(|point| format!("{name} {point}").contains(only)).collect();
-    let runs = stream::iter(points.into_iter().enumerate()).map(|(number, point)| {
+    let points = points.into_iter().enumerate().filter(|(number, _)| number % shares == share);
+    let runs = stream::iter(points).map(|(number, point)| {
         let name = &name;
         async move {
             let site = world.site(format!("{name}-{number:03}"), binding).await;

@@ -40,15 +40,15 @@ impl Run {
                     self.waiting_for(&volume.id, &volume.status);
                     delay.wait().await;
                 }
-                Step::Remove(volume) => {
+                Step::Remove(volume) => self.discard(volume, &requested).await?,
+                Step::Remake(volume) => {
                     let messages = match made.as_deref() == Some(volume.id.as_str()) {
                         true => Some(self.cinder.messages(&volume.id).await),
                         false => None,
                     };
-                    self.remove(&volume.id, || self.volumes_of(&self.request.volume_id)).await?;
-                    self.restore_source_reservation(&requested).await?;
+                    self.discard(volume, &requested).await?;
                     if let Some(messages) = messages {
-                        return Err(self.not_made("volume", messages));
+                        return Err(self.not_made("volume", &volume.id, messages));
                     }
                 }
                 Step::Reserve(volume) => {
@@ -149,6 +149,12 @@ impl Run {
                  volumeBindingMode: WaitForFirstConsumer, or name the zone in `availability-zone`"
             ))),
         }
+    }
+
+    /// Deletes a volume of the id, whose run may have died before it reserved the source again.
+    async fn discard(&self, volume: &Volume, requested: &WantedSource) -> Outcome<()> {
+        self.remove(&volume.id, || self.volumes_of(&self.request.volume_id)).await?;
+        self.restore_source_reservation(requested).await
     }
 
     /// Reserves the source again if an earlier run unreserved it for a copy and then died.

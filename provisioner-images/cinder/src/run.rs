@@ -83,12 +83,13 @@ impl NotMade {
         }
     }
 
-    fn text(&self) -> String {
-        const LOGS: &str = "the logs of cinder-scheduler and cinder-volume do";
+    fn text(&self, id: &str) -> String {
         match self {
             NotMade::NoRoom(why) | NotMade::Failed(why) => why.clone(),
-            NotMade::Unknown(None) => format!("it does not say why; {LOGS}"),
-            NotMade::Unknown(Some(answer)) => format!("{answer}; {LOGS}"),
+            NotMade::Unknown(answer) => {
+                let answer = answer.as_deref().unwrap_or("it does not say why");
+                format!("{answer}; look for {id} in the logs of cinder-scheduler and cinder-volume")
+            }
         }
     }
 }
@@ -136,10 +137,10 @@ impl Run {
 
     /// Handles a volume or snapshot that this run requested, that ended as `error`, and that is deleted. Nobody has used
     /// it, so the run requests it again after a pause, a few times. Another try at once finds no more room than the last.
-    pub fn not_made(&self, what: &str, messages: Result<Vec<String>, Trouble>) -> Stop {
+    pub fn not_made(&self, what: &str, id: &str, messages: Result<Vec<String>, Trouble>) -> Stop {
         self.failed.set(self.failed.get() + 1);
         let cause = NotMade::of(messages);
-        let text = format!("Cinder could not make the {what}: {}", cause.text());
+        let text = format!("Cinder could not make the {what}: {}", cause.text(id));
         match cause {
             NotMade::NoRoom(_) if self.parameters.zone_from_topology => Failure::no_capacity(text).into(),
             NotMade::Failed(_) | NotMade::Unknown(_) if self.failed.get() < TRIES => {
@@ -221,12 +222,13 @@ mod tests {
     #[test]
     fn a_failed_backend_is_no_lack_of_room() {
         const NO_ROOM: &str = "schedule allocate volume:Could not find any available weighted backend.";
+        const LOGS: &str = "; look for 7f2d in the logs of cinder-scheduler and cinder-volume";
         const FAILED: &str = "create volume from backend storage:Driver failed to create the volume.";
         let of = |texts: &[&str]| NotMade::of(Ok(texts.iter().map(|text| (*text).to_owned()).collect()));
         assert_eq!(of(&[NO_ROOM]), NotMade::NoRoom(NO_ROOM.into()));
         assert_eq!(of(&[NO_ROOM, FAILED]), NotMade::Failed(format!("{NO_ROOM}; {FAILED}")));
-        assert!(of(&[]).text().contains("does not say why; the logs"));
+        assert_eq!(of(&[]).text("7f2d"), format!("it does not say why{LOGS}"));
         let denied = NotMade::of(Err(Trouble::new(Kind::Denied, "Cinder does not say why: 403")));
-        assert_eq!(denied.text(), "Cinder does not say why: 403; the logs of cinder-scheduler and cinder-volume do");
+        assert_eq!(denied.text("7f2d"), format!("Cinder does not say why: 403{LOGS}"));
     }
 }

@@ -45,7 +45,7 @@ impl Run {
                     self.remove_snapshot(&snapshot.id).await?;
                     if made {
                         self.reserve_again(&volume.id).await?;
-                        return Err(self.not_made("snapshot", messages));
+                        return Err(self.not_made("snapshot", &snapshot.id, messages));
                     }
                 }
                 "error_deleting" => self.remove_snapshot(&snapshot.id).await?,
@@ -55,15 +55,16 @@ impl Run {
         self.reserve_again(&volume.id).await
     }
 
-    /// Deletes the snapshot, or what an unfinished run left of it.
+    /// Deletes the snapshot, or what unfinished runs left of it: each may have left one of the name.
     ///
     /// # Errors
     /// If something remains. The message says what, and why.
     pub async fn delete_snapshot(&self) -> Outcome<()> {
-        match self.find_snapshot(&self.snapshot_id()?).await? {
-            Some(snapshot) => self.remove_snapshot(&snapshot.id).await,
-            None => Ok(()),
+        let id = self.snapshot_id()?;
+        while let Some(snapshot) = self.find_snapshot(&id).await? {
+            self.remove_snapshot(&snapshot.id).await?;
         }
+        Ok(())
     }
 
     fn snapshot_id(&self) -> Result<String, Failure> {

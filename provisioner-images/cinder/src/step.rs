@@ -13,8 +13,8 @@
 //! | `error_…` otherwise | report: only an admin can help |
 //! | all others: `creating`, `deleting`, `extending`, … | wait |
 //!
-//! A run that died before it had Cinder's answer can leave several volumes with one id. The best counts, and the others
-//! are deleted.
+//! Cinder goes on with the request of a run that has died, so its volume may appear only after the next run has looked for
+//! one, and asked for another. Of several volumes with one id the best counts, and the others are deleted.
 //!
 //! To delete a volume:
 //!
@@ -42,8 +42,10 @@ pub enum Step<'a> {
     Reserve(&'a Volume),
     /// Opens the volume to nodes, because it is ready.
     Connect(&'a Volume),
-    /// Deletes the volume and begins again.
+    /// Deletes a second volume, whatever its state.
     Remove(&'a Volume),
+    /// Deletes the only volume, which Cinder could not make, and begins again.
+    Remake(&'a Volume),
     /// Fails, because no step helps.
     Stop(Failure),
 }
@@ -86,7 +88,7 @@ pub fn provide(volumes: &[Volume]) -> Step<'_> {
     match best.status.as_str() {
         "available" => Step::Reserve(best),
         "attaching" => Step::Connect(best),
-        "error" | "error_deleting" => Step::Remove(best),
+        "error" | "error_deleting" => Step::Remake(best),
         "in-use" | "reserved" | "detaching" => Step::Stop(foreign(best)),
         status if status.starts_with("error") => Step::Stop(stuck(best)),
         _ => Step::Wait(best),
@@ -148,6 +150,7 @@ mod tests {
             Step::Reserve(of) => format!("reserve {}", of.id),
             Step::Connect(of) => format!("connect {}", of.id),
             Step::Remove(of) => format!("remove {}", of.id),
+            Step::Remake(of) => format!("remake {}", of.id),
             Step::Stop(failure) => format!("stop {}", failure.code),
         }
     }
@@ -160,8 +163,8 @@ mod tests {
             (vec!["downloading"], "wait a"),
             (vec!["available"], "reserve a"),
             (vec!["attaching"], "connect a"),
-            (vec!["error"], "remove a"),
-            (vec!["error_deleting"], "remove a"),
+            (vec!["error"], "remake a"),
+            (vec!["error_deleting"], "remake a"),
             (vec!["deleting"], "wait a"),
             (vec!["extending"], "wait a"),
             (vec!["something-new"], "wait a"),
@@ -170,6 +173,7 @@ mod tests {
             (vec!["error_extending"], "stop 75"),
             (vec!["creating", "creating"], "wait b"),
             (vec!["creating", "available"], "wait a"),
+            (vec!["creating", "error"], "remove b"),
             (vec!["available", "available"], "remove b"),
             (vec!["error", "attaching"], "remove a"),
             (vec!["deleting", "available"], "wait a"),

@@ -30,15 +30,6 @@ from cinder import version
 CONF = cfg.CONF
 
 
-class Service(service.Service):
-    """Upstream keeps the id of a service in its class, which is one per process there and one for all here: the heartbeats
-    of all services but the last would go to the wrong row, and these services would count as down after a minute."""
-
-    def report_state(self):
-        service.Service.service_id = self.origin_service_id
-        super().report_state()
-
-
 def main():
     objects.register_all()
     CONF(sys.argv[1:], project="cinder", version=version.version_string())
@@ -57,10 +48,12 @@ def main():
     for backend in CONF.enabled_backends:
         CONF.register_opt(cfg.StrOpt("backend_host"), group=backend)
         services.append(
-            Service.create(host=f"{CONF.host}@{backend}", service_name=backend, binary=constants.VOLUME_BINARY)
+            service.Service.create(
+                host=f"{CONF.host}@{backend}", service_name=backend, binary=constants.VOLUME_BINARY
+            )
         )
     # The scheduler starts after the backends: it waits until all have reported their capabilities, for up to a minute.
-    services.append(Service.create(host=CONF.host, binary=constants.SCHEDULER_BINARY))
+    services.append(service.Service.create(host=CONF.host, binary=constants.SCHEDULER_BINARY))
     services.append(service.WSGIService("osapi_volume"))
 
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

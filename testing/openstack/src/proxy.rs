@@ -45,8 +45,8 @@ struct Plan {
     /// The calls since that was set; a repeated read counts once.
     count: usize,
     last: String,
-    /// The statuses that the next calls of a kind get in place of an answer.
-    refuse: Vec<(String, u16)>,
+    /// The statuses and bodies that the next calls of a kind get in place of Cinder's.
+    next: Vec<(String, u16, String)>,
     /// The answers that all calls of a kind get in place of Cinder's.
     answers: Vec<(String, Value)>,
 }
@@ -121,7 +121,13 @@ impl Proxy {
     /// Answers the next calls of a kind with these statuses, one each; they do not reach Cinder.
     pub fn refuse(&self, what: &str, statuses: &[u16]) {
         let mut plan = self.plan.lock().expect("no code panics while it holds the lock");
-        plan.refuse.extend(statuses.iter().map(|status| (what.to_owned(), *status)));
+        plan.next.extend(statuses.iter().map(|status| (what.to_owned(), *status, String::new())));
+    }
+
+    /// Answers the next call of a kind with this body; it does not reach Cinder.
+    pub fn answer_once(&self, what: &str, body: &Value) {
+        let mut plan = self.plan.lock().expect("no code panics while it holds the lock");
+        plan.next.push((what.to_owned(), 200, body.to_string()));
     }
 
     /// Answers all calls of a kind with this body from now on; they do not reach Cinder.
@@ -173,8 +179,9 @@ fn serve(
 }
 
 fn fate(plan: &mut Plan, what: &str) -> Fate {
-    if let Some(at) = plan.refuse.iter().position(|(of, _)| of == what) {
-        return Fate::Status(plan.refuse.remove(at).1, String::new());
+    if let Some(at) = plan.next.iter().position(|(of, ..)| of == what) {
+        let (_, status, body) = plan.next.remove(at);
+        return Fate::Status(status, body);
     }
     if let Some((_, body)) = plan.answers.iter().find(|(of, _)| of == what) {
         return Fate::Status(200, body.to_string());

@@ -412,7 +412,9 @@ impl Stamp {
         let annotation = |key: &str| annotation(metadata, key);
         Some(Stamp {
             claim_uid: name(&annotation(names::CLAIM_UID)?),
-            ts: annotation(names::PROVISION_TS).filter(|ts| ts.len() <= limits::TIME).unwrap_or_default(),
+            ts: annotation(names::PROVISION_TS)
+                .filter(|ts| ts.len() <= limits::TIME && !ts.contains(char::is_control))
+                .unwrap_or_default(),
             attempt: annotation(names::ATTEMPT).and_then(|text| text.parse().ok()).unwrap_or(0),
             recipe_version: annotation(names::RECIPE_VERSION)
                 .map(|config| cut(&config, 2 * limits::NAME).into_owned())
@@ -485,5 +487,13 @@ mod tests {
             let claim = Claim { stamp, last_failure, ..new.clone() };
             assert_eq!(claim.may_join_batch(), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn a_stamp_has_no_time_that_no_variable_of_a_run_can_hold() {
+        let annotations = [(names::CLAIM_UID, "u"), (names::PROVISION_TS, "2026\0")];
+        let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let metadata = ObjectMeta { annotations: Some(annotations), ..ObjectMeta::default() };
+        assert_eq!(Stamp::of(&metadata).unwrap().ts, "");
     }
 }

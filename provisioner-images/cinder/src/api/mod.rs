@@ -15,8 +15,8 @@ use crate::trouble::{Kind, Trouble};
 
 pub use types::{Connection, GIB, Pool, Snapshot, Volume};
 
-/// The microversion in which Cinder reports why it could not make a volume.
-const MESSAGES: &str = "volume 3.3";
+/// The microversion in which Cinder filters its messages. Earlier ones return all.
+const MESSAGES: &str = "volume 3.5";
 
 /// The number of entries in a page of a list.
 const PAGE: usize = 500;
@@ -189,14 +189,13 @@ impl Cinder {
         gone_is_well(self.send(call).await)
     }
 
-    /// Returns Cinder's messages about a volume or snapshot that could not be made, each once. The filter in the request
-    /// is repeated here, because older microversions ignore it.
+    /// Returns Cinder's messages about a volume or snapshot that could not be made, each once.
     pub async fn messages(&self, id: &str) -> Result<Vec<String>, Trouble> {
         let path = format!("/messages?resource_uuid={id}");
         let answer = self.send(Call::new(Method::GET, path, "does not say why").version(MESSAGES)).await?;
-        let of_object = answer["messages"].as_array().into_iter().flatten().filter(|it| it["resource_uuid"] == id);
         let mut messages: Vec<String> = Vec::new();
-        for message in of_object.filter_map(|it| it["user_message"].as_str()) {
+        let texts = answer["messages"].as_array().into_iter().flatten();
+        for message in texts.filter_map(|it| it["user_message"].as_str()) {
             if !messages.iter().any(|known| known == message) {
                 messages.push(message.to_owned());
             }
