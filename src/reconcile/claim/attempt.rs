@@ -21,7 +21,6 @@ use flex_core::run::state::{Cause, JobRefusal};
 use super::alike::{are_alike, attempt_node};
 use super::names::{delete_job_name, provision_job_name, scope};
 use super::observe::{Confirmed, Observation};
-use super::observed::observed;
 use super::outcome::StepOutcome;
 use super::served::served_class;
 use super::timeline::failed_attempts;
@@ -126,7 +125,7 @@ pub(super) async fn start_run(
     observation: &Observation,
     confirmed: &mut Confirmed,
 ) -> Result<StepOutcome, WriteError> {
-    let (Some(recipe), Some(stamp)) = (&observation.recipes.stamped, claim.own_stamp()) else {
+    let (Some(recipe), Some(stamp)) = (&observation.runs.recipe, claim.own_stamp()) else {
         return Ok(StepOutcome::Wait);
     };
     let Ok(attributes) = &observation.preconditions.attributes else { return Ok(StepOutcome::Wait) };
@@ -200,9 +199,8 @@ async fn fail(
     is_first: bool,
 ) -> Result<StepOutcome, WriteError> {
     let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
-    let decision = observed(context, claim, observation, confirmed, |observed| {
-        failed_start(observed, class, refusal, is_first, context.clock.now())
-    });
+    let now = context.clock.now();
+    let decision = failed_start(&observation.observed(claim, confirmed), class, refusal, is_first, now);
     context.decided(&ObjectRef::claim(claim), decision.rule, &decision.step);
     if let Some(event) = decision.event {
         context.emit(ObjectRef::claim(claim), event);
@@ -253,7 +251,7 @@ pub(super) async fn start_delete(
         ServedClass::Ours(class) => class.allowed.json(),
         ServedClass::NotOurs => String::new(),
     };
-    let Some(recipe) = observation.recipes.deletion.clone() else { return Ok(StepOutcome::Wait) };
+    let Some(recipe) = observation.deletion.recipe.clone() else { return Ok(StepOutcome::Wait) };
     // Some backends tell which volume they made only to a client that sends the same request again.
     let source = match &observation.source.data_source {
         None => data_source::SourceRequest::default(),

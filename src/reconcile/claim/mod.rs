@@ -6,7 +6,6 @@ mod execute;
 pub(super) mod gone;
 mod names;
 mod observe;
-mod observed;
 mod outcome;
 mod pooled;
 mod quota;
@@ -28,7 +27,6 @@ use flex_core::run::job;
 use self::execute::Execution;
 use self::names::provision_job_name;
 use self::observe::{Confirmed, Observation, observe};
-use self::observed::observed;
 use self::outcome::{RETRY_SOON, StepOutcome};
 use self::served::served_class;
 use crate::api::writes::WriteError;
@@ -107,7 +105,7 @@ impl Reconcile for ClaimReconciler {
     }
 
     fn decide(context: &Context, claim: &Claim, observation: &Observation, confirmed: &Confirmed) -> Decision {
-        observed(context, claim, observation, confirmed, |observed| decide(observed, context.clock.now()))
+        decide(&observation.observed(claim, confirmed), context.clock.now())
     }
 
     fn update_ledgers(context: &Context, claim: &Claim, observation: &Observation) -> bool {

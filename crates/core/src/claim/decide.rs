@@ -22,6 +22,7 @@ mod next_attempt;
 mod observed;
 mod placement;
 mod pooled;
+mod preconditions;
 mod rule;
 mod settled;
 mod step;
@@ -41,6 +42,7 @@ pub use self::observed::{
     RecordedAttempts, RemovedJob, Runs, ServedClass, SourceRelation, Volumes,
 };
 pub use self::placement::{cleanup_node, known_nodes, last_node, requested_node, run_node};
+pub use self::preconditions::{Beginning, PRECONDITIONS, Precondition};
 pub use self::rule::{Decision, Rule};
 use self::settled::settled;
 pub use self::step::Step;

@@ -82,8 +82,8 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
         let mark = !(o.volumes.many_wait && may_mark_later(o, rule));
         return Some(rule.step(Step::Adopt { volume: name, provenance: Box::new(provenance), nodes, mark }));
     }
-    let lacks_mark = o.volumes.all.iter().any(|candidate| candidate.volume.name == name && candidate.lacks_mark);
-    (lacks_mark && !may_mark_later(o, rule)).then(|| Rule::MarkAdoptedVolume.step(Step::MarkAdopted { volume: name }))
+    (o.volumes.lacks_mark(&name) && !may_mark_later(o, rule))
+        .then(|| Rule::MarkAdoptedVolume.step(Step::MarkAdopted { volume: name }))
 }
 
 /// Checks whether the adoption mark may be written with the volume's phase, when the orchestrator binds the claim. That
@@ -104,7 +104,7 @@ struct Origin {
 /// Returns the origin of a volume.
 fn origin(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> Origin {
     let candidate = o.volumes.all.iter().find(|candidate| candidate.volume.name == volume.name);
-    let reaching = candidate.map(|candidate| candidate.reaching).unwrap_or_default();
+    let reaching = candidate.map(|candidate| candidate.reaching.as_slice()).unwrap_or_default();
     let node = made_on(o.claim, recipe, volume, reaching);
     let provenance = Provenance {
         effective_config: recipe.effective_config.clone(),

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::carry_out::policy;
 use super::pooled::assigned;
+use super::preconditions::Attempt;
 use super::worlds::worlds;
 use super::*;
 use crate::claim::admit::admit;
@@ -385,6 +386,18 @@ proptest! {
         } else {
             prop_assert_eq!(decision, world.decide(NOW));
         }
+    }
+
+    /// So that the page of the rules is right.
+    #[test]
+    fn a_precondition_decides_by_the_rules_that_it_names(world in worlds()) {
+        world.observed(|o| {
+            for (begins, of) in PRECONDITIONS.iter().flat_map(|of| of.before.iter().map(move |begins| (*begins, of))) {
+                let unmet = (of.unmet)(&Attempt::of(begins, o, &world.class, NOW));
+                let is_named = unmet.as_ref().is_none_or(|decision| of.rules.contains(&decision.rule));
+                assert!(is_named, "{}: {unmet:?}", of.condition);
+            }
+        });
     }
 
     /// Each write changes what the decision used, so that a reconcile ends in all worlds.

@@ -38,7 +38,7 @@ fn bound_and_held(o: &Observed<'_>, now: i64) -> Decision {
         // done before the claim is terminating.
         return if claim.terminating { undo(o, now) } else { Rule::BoundVolumeNotSeen.nothing() };
     };
-    let volume = bound_to.volume;
+    let volume = &bound_to.volume;
     if is_claimed_by_other(o, volume) {
         let held = hold(o).filter(|_| !claim.terminating);
         return held.unwrap_or_else(|| undo(o, now));
@@ -59,7 +59,7 @@ fn bound_and_held(o: &Observed<'_>, now: i64) -> Decision {
 }
 
 /// Quarantines a volume that the PV controller bound before the check, because its maker wrote the claim's UID on it.
-fn bound_unchecked(unfit: &Candidate<'_>) -> Decision {
+fn bound_unchecked(unfit: &Candidate) -> Decision {
     let (volume, why) = (unfit.volume.name.clone(), unfit.mismatches.join("; "));
     let message = format!(
         "the claim is bound to volume {volume}, which does not fit it: {why}. Somebody made the volume with the claim's UID in its claimRef; delete the claim, and find out who made the volume"

@@ -15,10 +15,10 @@ use crate::rules::Rule as _;
 
 /// Returns the volumes of the claim's runs that another claim has taken, also those with a wrong name: their storage may be that of
 /// the claim's id. An adopted volume of a pool request is assigned to other claims.
-fn taken<'a>(o: &Observed<'a>) -> impl Iterator<Item = &'a Candidate<'a>> {
+fn taken<'a>(o: &Observed<'a>) -> impl Iterator<Item = &'a Candidate> {
     let is_assigned = move |volume: &Volume| o.pool.is_request && volume.is_adopted();
     let is_taken = move |volume: &Volume| is_claimed_by_other(o, volume) && !is_assigned(volume);
-    o.volumes.all.iter().filter(move |candidate| is_taken(candidate.volume))
+    o.volumes.all.iter().filter(move |candidate| is_taken(&candidate.volume))
 }
 
 /// Holds a claim whose volume another claim has taken. Once it is certain that the other one has had the volume, the records of the
@@ -36,7 +36,7 @@ pub(super) fn hold(o: &Observed<'_>) -> Option<Decision> {
         true => Step::RecordTaken,
         false => Step::Nothing,
     };
-    let message = message(o, first.map(|candidate| candidate.volume));
+    let message = message(o, first.map(|candidate| &*candidate.volume));
     Some(Rule::VolumeTakenByOther.step(step).with_warning(reason::VOLUME_REFUSED, message))
 }
 

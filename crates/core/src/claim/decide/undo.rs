@@ -1,5 +1,7 @@
 //! Decisions about claims that are terminating or have another volume: the orchestrator undoes their attempts.
 
+use std::sync::Arc;
+
 use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
@@ -23,9 +25,10 @@ use crate::rules::Rule as _;
 /// Decides about a claim that is held, and is terminating or has another volume.
 pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
+    let jobs = || o.runs.jobs.iter().map(Arc::as_ref);
     if claim.abandoned {
         // A run that outlives the claim would make or delete what the admin has taken care of.
-        let stop = end_runs(o, o.runs.jobs, now).filter(|stop| stop.step != Step::Nothing);
+        let stop = end_runs(o, jobs(), now).filter(|stop| stop.step != Step::Nothing);
         if let Some(stop) = stop.or_else(|| end_deletion(o)) {
             return stop;
         }
@@ -41,14 +44,14 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(failure) = failure_of_never_started(o, now) {
         return Rule::RecordNeverStarted.step(Step::RecordFailure { failure });
     }
-    if let Some(wait) = end_runs(o, o.runs.jobs, now) {
+    if let Some(wait) = end_runs(o, jobs(), now) {
         return wait;
     }
     if let Some(held) = hold_undone(o) {
         return held;
     }
     // A volume with another name is not the claim's: nothing could tell its delete run from that of the right volume.
-    let mut volumes = o.volumes.all.iter().map(|candidate| candidate.volume);
+    let mut volumes = o.volumes.all.iter().map(|candidate| &*candidate.volume);
     if let Some(volume) = volumes.find(|volume| volume.name == names::pv_name(&claim.uid)) {
         return with_volume(o, volume);
     }
@@ -83,7 +86,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
         }
         _ => {}
     }
-    match o.deletion.recipe {
+    match o.deletion.recipe.as_deref() {
         Some(recipe) => deleting(o, recipe, now),
         None => cleanup_needs_recipe(o.claim),
     }

@@ -14,8 +14,8 @@ use crate::run::rule::Rule as RunRule;
 use crate::run::view::Job;
 
 /// Deletes these Jobs, and waits for their end and for that of all processes of attempts. Returns `None` if none is left.
-pub(super) fn end_runs(o: &Observed<'_>, jobs: &[&Job], now: i64) -> Option<Decision> {
-    let runs = jobs.iter().map(|&job| SeenRun::of_deletion(Some(job), &o.runs.state));
+pub(super) fn end_runs<'j>(o: &Observed<'_>, jobs: impl IntoIterator<Item = &'j Job>, now: i64) -> Option<Decision> {
+    let runs = jobs.into_iter().map(|job| SeenRun::of_deletion(Some(job), &o.runs.state));
     let runs: Vec<_> = runs.map(|run| SeenRun { is_over: false, ..run }).collect();
     // The watch may not show a new Job yet.
     let is_starting = o.runs.is_in_progress();
@@ -30,7 +30,7 @@ pub(super) fn end_runs(o: &Observed<'_>, jobs: &[&Job], now: i64) -> Option<Deci
 
 /// Waits by a rule for the end of a run. If its pod is on a node that does not answer, emits an event instead.
 pub(super) fn wait_for_run(o: &Observed<'_>, rule: Rule) -> Decision {
-    match o.nodes.states.first_not_reachable(o.nodes.with_pods) {
+    match o.nodes.states.first_not_reachable(&o.nodes.with_pods) {
         Some(node) => run(RunRule::RunUnreachable).warn(reason::WAITING_FOR_PROVISIONER, unreachable_message(node)),
         None => rule.nothing(),
     }
