@@ -109,21 +109,39 @@ impl Writes {
         Ok(volume.map(|volume| Volume::from(&volume.0)))
     }
 
-    /// Reads the volume source as JSON, for a delete or expand run. Returns a conflict if the volume has changed since
-    /// the decision. Storage must not be deleted on the word of a cache.
+    /// Reads the volume source as JSON, for a run that changes or copies the volume. Returns a conflict if the volume has
+    /// changed since the decision.
     pub async fn volume_source(&self, decided_on: &Volume) -> Result<String> {
+        self.read_unchanged(decided_on).await.map(|(_, source)| source)
+    }
+
+    /// Reads the volume source as JSON, for a delete run. Storage must not be deleted on the word of a cache: if somebody
+    /// has restored etcd, the claim is back with its UID. So the volume must have the version of the decision, or a phase
+    /// by which its claim is gone.
+    pub async fn source_to_delete(&self, decided_on: &Volume) -> Result<String> {
+        let (fresh, source) = self.read_unchanged(decided_on).await?;
+        match fresh.resource_version == decided_on.resource_version || fresh.phase.is_claim_gone() {
+            true => Ok(source),
+            false => Err(WriteError::Conflict(format!("volume {}", decided_on.name))),
+        }
+    }
+
+    /// Reads a volume with its source as JSON. Its version, and what Kubernetes writes when it releases the volume, may have
+    /// changed since the decision.
+    async fn read_unchanged(&self, decided_on: &Volume) -> Result<(Volume, String)> {
         let what = || format!("volume {}", decided_on.name);
         let Trimmed(volume) = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
+        let fresh = Volume::from(&volume);
         let observed = Volume {
             resource_version: decided_on.resource_version.clone(),
             phase: decided_on.phase.clone(),
             unneeded_since: decided_on.unneeded_since,
-            ..Volume::from(&volume)
+            ..fresh.clone()
         };
-        if observed != *decided_on {
-            return Err(WriteError::Conflict(what()));
+        match observed == *decided_on {
+            true => Ok((fresh, volume_source(&volume))),
+            false => Err(WriteError::Conflict(what())),
         }
-        Ok(volume_source(&volume))
     }
 
     /// Creates a sync probe: it is reserved for a claim that cannot exist.

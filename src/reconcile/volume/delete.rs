@@ -145,7 +145,7 @@ async fn create_or_add_to_batch(
     // volume that was just written with its batch needs no read: the answer to that write had the source.
     let source = match confirmed.source_of(volume) {
         Some(source) => source.clone(),
-        None => context.writes.volume_source(volume).await?,
+        None => context.writes.source_to_delete(volume).await?,
     };
     let source = if is_origin { source } else { String::new() };
     let request = runs::request_of(context, volume, node.as_deref(), recipe, attempt, source);
