@@ -357,6 +357,7 @@ mod tests {
             id: id.into(),
             attempt,
             object: claim.clone(),
+            scope: String::new(),
             attributes: None,
             is_first: false,
         };

@@ -148,7 +148,6 @@ impl Writes {
             names::PROVISION_TS: stamp.ts,
             names::ATTEMPT: stamp.attempt.to_string(),
             names::RECIPE_VERSION: stamp.recipe_version,
-            names::BATCH: stamp.batch,
             names::VOLUME_GENERATION: (stamp.volume_generation > 0).then(|| stamp.volume_generation.to_string()),
         })
     }

@@ -57,14 +57,6 @@ struct Adoption<'a> {
     attributes: &'a Attributes,
 }
 
-/// A volume on which the batch of its delete run is recorded.
-pub struct NotedVolume {
-    /// The volume, as written.
-    pub volume: Volume,
-    /// The source of the volume as JSON, as of this write.
-    pub source: String,
-}
-
 /// Checks whether somebody has set the policy of a volume to Retain since an earlier adoption. The PV controller may bind
 /// the claim between the two writes of an adoption. The second is then refused, and the volume is adopted again, after an
 /// admin may have seen the bound claim.
@@ -78,19 +70,9 @@ impl Writes {
     }
 
     pub(super) async fn patch_volume(&self, volume: &Volume, metadata: Value, rest: Value) -> Result<Volume> {
-        let patched = self.patched_volume(volume, metadata, rest).await;
-        self.written_volume(volume, patched)
-    }
-
-    /// Patches a volume of the observed version. Returns the answer with all of its fields.
-    async fn patched_volume(
-        &self,
-        volume: &Volume,
-        metadata: Value,
-        rest: Value,
-    ) -> kube::Result<Trimmed<PersistentVolume>> {
         let body = patch(&volume.uid, &volume.resource_version, metadata, rest);
-        self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await
+        let patched = self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await;
+        self.written_volume(volume, patched)
     }
 
     pub(super) async fn patch_volume_status(&self, volume: &Volume, status: Value) -> Result<Volume> {
@@ -358,23 +340,6 @@ impl Writes {
             "uid": uid,
         });
         self.patch_volume(volume, json!({}), json!({ "spec": { "claimRef": reference } })).await
-    }
-
-    /// Records the batch of the volume's delete run. Returns the written volume.
-    pub async fn note_batch(&self, volume: &Volume, batch: &str) -> Result<NotedVolume> {
-        let metadata = json!({ "annotations": { names::BATCH: batch } });
-        let patched = self.patched_volume(volume, metadata, json!({})).await;
-        let source = patched.as_ref().map_or_else(|_| String::new(), |patched| volume_source(&patched.0));
-        let noted = self.written_volume(volume, patched)?;
-        if let Some(cluster) = &self.cluster {
-            cluster.index_mut().record_batch_note(volume, &noted);
-        }
-        Ok(NotedVolume { volume: noted, source })
-    }
-
-    /// Records that the volume's delete run is its own.
-    pub async fn note_no_batch(&self, volume: &Volume) -> Result<Volume> {
-        self.patch_volume(volume, json!({ "annotations": { names::BATCH: null } }), json!({})).await
     }
 
     /// Records the remaining nodes after a delete run on one of the volume's nodes.

@@ -63,8 +63,6 @@ pub(super) struct OwnedRuns {
     pub deletes: Vec<Arc<Job>>,
     /// The pods of all these runs, also of those whose Job is gone.
     pub pods: Vec<Arc<Pod>>,
-    /// The batch of the stamped attempt has started without the claim.
-    pub missed_batch: bool,
     /// What records say of all attempts.
     pub recorded: RecordedAttempts,
 }
@@ -188,8 +186,6 @@ pub(super) struct Confirmed {
     pub nodes: NodeStates,
     /// The data source as it was last written.
     pub data_source: data_source::ConfirmedSource,
-    /// The batch has started without the claim.
-    pub missed_batch: bool,
 }
 
 /// Observes a claim and all objects that concern it.
@@ -244,14 +240,12 @@ impl ObservationBuilder<'_> {
             .filter(|job| job.is_for_claim())
             .partition(|job| job.run_labels.operation == Operation::Delete);
         let pods: Vec<_> = claim.volume_ids().flat_map(|id| index.pods_of(&id)).collect();
-        let missed = || self.recipes.stamped.as_ref().is_some_and(|recipe| index.has_missed_batch(claim, recipe));
-        let missed_batch = self.confirmed.missed_batch || missed();
         let mut recorded = index.recorded_attempts(&claim.uid);
         recorded.is_missing = index.unsettled_records_of(&claim.uid).is_empty()
             && claim.is_held()
             && claim.own_stamp().is_some()
             && (index.has_lost_record(&claim.uid) || may_have_run(claim, &jobs, &pods));
-        OwnedRuns { jobs, deletes, pods, missed_batch, recorded }
+        OwnedRuns { jobs, deletes, pods, recorded }
     }
 
     fn pool(&self) -> OwnedPoolRelation {

@@ -91,7 +91,6 @@ fn runs<'a>(context: &Context, claim: &Claim, observation: &'a Observation, jobs
         has_running_pods: observation.runs.pods.iter().filter(provision).any(|pod| !pod.is_over()),
         never_started: has_never_started(context, claim, observation),
         removed: context.cluster.index().removed(&claim.volume_id(), &name),
-        missed_batch: observation.runs.missed_batch,
         recorded: &observation.runs.recorded,
     }
 }

@@ -18,6 +18,7 @@ use super::node_list::nodes;
 use super::snapshot::api;
 use crate::object::{ObjectName, hash};
 use crate::run::failure::LastFailure;
+use crate::run::member;
 use crate::text::cut;
 
 /// The beginning of the names of all records. The name of the run's Job follows, and a hash of the claims.
@@ -259,6 +260,14 @@ impl Record {
         of(own) == of(other) && other.nodes_with_storage.iter().all(|node| own.nodes_with_storage.contains(node))
     }
 
+    /// Returns the Job of the batch in which an attempt for a claim may have run; `None` for a run of its own.
+    pub fn batch(&self, uid: &str) -> Option<ObjectName> {
+        let (job, _) = self.name.name.strip_prefix(PREFIX)?.rsplit_once('-')?;
+        member::operation(job)?;
+        let (namespace, _) = self.recorded(uid)?.own_stamp()?.recipe_version.split_once('/')?;
+        Some(ObjectName::new(namespace, job))
+    }
+
     /// Checks whether the record names the run of a volume id for a claim.
     pub fn is_of(&self, uid: &str, id: &str) -> bool {
         self.recorded(uid).is_some_and(|claim| claim.volume_id() == id)
@@ -370,7 +379,6 @@ fn annotations_of(claim: &Claim) -> Vec<(&'static str, Option<String>)> {
             (names::PROVISION_TS, Some(stamp.ts.clone())),
             (names::ATTEMPT, Some(stamp.attempt.to_string())),
             (names::RECIPE_VERSION, Some(stamp.recipe_version.clone())),
-            (names::BATCH, stamp.batch.clone()),
             (names::VOLUME_GENERATION, generation),
         ]);
     }

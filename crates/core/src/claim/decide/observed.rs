@@ -91,8 +91,6 @@ pub struct Runs<'a> {
     pub never_started: bool,
     /// Somebody deleted the Job of the stamped attempt while the attempt was in progress.
     pub removed: Option<RemovedJob>,
-    /// The batch of the stamped attempt has begun without the claim, or cannot begin.
-    pub missed_batch: bool,
     /// What records say of all attempts for the claim, also of those before somebody has removed its stamp.
     pub recorded: &'a RecordedAttempts,
 }

@@ -85,7 +85,6 @@ struct World {
     data_source: Option<Source>,
     source_users: Vec<SourceUser>,
     removed: Option<RemovedJob>,
-    missed_batch: bool,
     recorded: RecordedAttempts,
     seen_by_probe: bool,
     many_wait: bool,
@@ -167,7 +166,6 @@ impl World {
                 has_running_pods: self.has_running_pods,
                 never_started: self.never_started,
                 removed: self.removed,
-                missed_batch: self.missed_batch,
                 recorded: &self.recorded,
             },
             deletion: Deletion {
@@ -284,7 +282,6 @@ fn new() -> World {
         data_source: None,
         source_users: vec![],
         removed: None,
-        missed_batch: false,
         recorded: RecordedAttempts::default(),
         seen_by_probe: false,
         many_wait: false,
@@ -313,7 +310,6 @@ fn stamped(attempt: u32) -> World {
         attempt,
         recipe_version: recipe.version(),
         volume_generation: 0,
-        batch: None,
     });
     world.claim.held = true;
     world.stamped_recipe = Some(recipe);

@@ -164,7 +164,7 @@ prop_compose! {
         claim.bind_completed = completed && volume_name.is_some();
         claim.abandoned = abandoned;
         claim.stamp = stamp.map(|(uid, attempt, recipe)| Stamp {
-            claim_uid: uid.into(), ts: "t".into(), attempt, recipe_version: recipe.version(), volume_generation: 0, batch: None,
+            claim_uid: uid.into(), ts: "t".into(), attempt, recipe_version: recipe.version(), volume_generation: 0,
         });
         claim.nodes_with_storage = nodes;
         claim.last_failure = last_failure;
@@ -249,9 +249,9 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                     attributes_error: None,
                     binding: flags.4,
                     removed: flags.5,
-                    missed_batch: flags.6,
                     recorded: RecordedAttempts {
                         is_missing: flags.6 && claim.is_held() && claim.own_stamp().is_some(),
+                        last: if flags.7.0 && !flags.6 { attempt } else { 0 },
                         ..RecordedAttempts::default()
                     },
                     seen_by_probe: flags.7.0,
