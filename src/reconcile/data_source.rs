@@ -182,12 +182,9 @@ async fn certainly_needs_source(context: &Context, copy: &Claim) -> Result<bool,
     if needs || !copy.is_stand_in() {
         return Ok(needs);
     }
+    // A copy is in no batch.
     let known = RunObjects { jobs: &jobs, pods: &pods };
-    Ok(context.is_run_unseen(Operation::Provision, &copy.volume_id(), None, known).await?
-        || match copy.batch() {
-            Some(batch) => context.is_batch_unseen(batch, None).await?,
-            None => false,
-        })
+    context.is_run_unseen(Operation::Provision, &copy.volume_id(), None, known).await
 }
 
 /// Requeues the data source of a claim that is gone and does not need it any more.

@@ -144,7 +144,6 @@ impl Writes {
             names::PROVISION_TS: stamp.ts,
             names::ATTEMPT: stamp.attempt.to_string(),
             names::RECIPE_VERSION: stamp.recipe_version,
-            names::BATCH: stamp.batch,
         })
     }
 

@@ -37,14 +37,6 @@ fn reference(claim: &Claim) -> Value {
     })
 }
 
-/// A volume on which the batch of its delete run is recorded.
-pub struct NotedVolume {
-    /// The volume, as written.
-    pub volume: Volume,
-    /// The source of the volume as JSON, as of this write.
-    pub source: String,
-}
-
 /// Checks whether somebody has set the policy of a volume to Retain since an earlier adoption. The PV controller may bind
 /// the claim between the two writes of an adoption. The second is then refused, and the volume is adopted again, after an
 /// admin may have seen the bound claim.
@@ -58,19 +50,9 @@ impl Writes {
     }
 
     pub(super) async fn patch_volume(&self, volume: &Volume, metadata: Value, rest: Value) -> Result<Volume> {
-        let patched = self.patched_volume(volume, metadata, rest).await;
-        self.written_volume(volume, patched)
-    }
-
-    /// Patches a volume of the observed version. Returns the answer with all of its fields.
-    async fn patched_volume(
-        &self,
-        volume: &Volume,
-        metadata: Value,
-        rest: Value,
-    ) -> kube::Result<Trimmed<PersistentVolume>> {
         let body = patch(&volume.uid, &volume.resource_version, metadata, rest);
-        self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await
+        let patched = self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await;
+        self.written_volume(volume, patched)
     }
 
     pub(super) async fn patch_volume_status(&self, volume: &Volume, status: Value) -> Result<Volume> {
@@ -89,21 +71,39 @@ impl Writes {
         Ok(volume.map(|volume| Volume::from(&volume.0)))
     }
 
-    /// Reads the volume source as JSON, for a delete or expand run. Returns a conflict if the volume has changed since
-    /// the decision. Storage must not be deleted on the word of a cache.
+    /// Reads the volume source as JSON, for a run that changes or copies the volume. Returns a conflict if the volume has
+    /// changed since the decision.
     pub async fn volume_source(&self, decided_on: &Volume) -> Result<String> {
+        self.read_unchanged(decided_on).await.map(|(_, source)| source)
+    }
+
+    /// Reads the volume source as JSON, for a delete run. Storage must not be deleted on the word of a cache: if somebody
+    /// has restored etcd, the claim is back with its UID. So the volume must have the version of the decision, or a phase
+    /// by which its claim is gone.
+    pub async fn source_to_delete(&self, decided_on: &Volume) -> Result<String> {
+        let (fresh, source) = self.read_unchanged(decided_on).await?;
+        match fresh.resource_version == decided_on.resource_version || fresh.phase.is_claim_gone() {
+            true => Ok(source),
+            false => Err(WriteError::Conflict(format!("volume {}", decided_on.name))),
+        }
+    }
+
+    /// Reads a volume with its source as JSON. Its version, and what Kubernetes writes when it releases the volume, may have
+    /// changed since the decision.
+    async fn read_unchanged(&self, decided_on: &Volume) -> Result<(Volume, String)> {
         let what = || format!("volume {}", decided_on.name);
         let Trimmed(volume) = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
+        let fresh = Volume::from(&volume);
         let observed = Volume {
             resource_version: decided_on.resource_version.clone(),
             phase: decided_on.phase.clone(),
             unneeded_since: decided_on.unneeded_since,
-            ..Volume::from(&volume)
+            ..fresh.clone()
         };
-        if observed != *decided_on {
-            return Err(WriteError::Conflict(what()));
+        match observed == *decided_on {
+            true => Ok((fresh, volume_source(&volume))),
+            false => Err(WriteError::Conflict(what())),
         }
-        Ok(volume_source(&volume))
     }
 
     /// Creates a sync probe: it is reserved for a claim that cannot exist.
@@ -282,23 +282,6 @@ impl Writes {
             "uid": uid,
         });
         self.patch_volume(volume, json!({}), json!({ "spec": { "claimRef": reference } })).await
-    }
-
-    /// Records the batch of the volume's delete run. Returns the written volume.
-    pub async fn note_batch(&self, volume: &Volume, batch: &str) -> Result<NotedVolume> {
-        let metadata = json!({ "annotations": { names::BATCH: batch } });
-        let patched = self.patched_volume(volume, metadata, json!({})).await;
-        let source = patched.as_ref().map_or_else(|_| String::new(), |patched| volume_source(&patched.0));
-        let noted = self.written_volume(volume, patched)?;
-        if let Some(cluster) = &self.cluster {
-            cluster.index_mut().record_batch_note(volume, &noted);
-        }
-        Ok(NotedVolume { volume: noted, source })
-    }
-
-    /// Records that the volume's delete run is its own.
-    pub async fn note_no_batch(&self, volume: &Volume) -> Result<Volume> {
-        self.patch_volume(volume, json!({ "annotations": { names::BATCH: null } }), json!({})).await
     }
 
     /// Records the remaining nodes after a delete run on one of the volume's nodes.

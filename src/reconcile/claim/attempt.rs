@@ -28,7 +28,7 @@ use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
-use crate::state::index::{AttemptToBatch, BatchEntry, Index, SlotRequest, WorkItem};
+use crate::state::index::{BatchEntry, SlotRequest};
 
 /// The attempt that is due.
 pub(super) struct NextAttempt {
@@ -60,7 +60,7 @@ pub(super) async fn stamp(
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
     let job = job::name(Operation::Provision, &claim.uid, attempt, "");
     let ts = context.timestamp();
-    let (charged, batch, mut woken, term) = {
+    let (charged, term) = {
         let mut index = context.cluster.index_mut();
         // Another worker may have used the quota or the slot since the decision, or armed the record of an earlier claim.
         let has_namesake = claim.own_stamp().is_none() && index.has_namesake(claim);
@@ -74,25 +74,14 @@ pub(super) async fn stamp(
             context.cluster.queue.add_all(woken);
             return Ok(StepOutcome::WaitForSlot);
         }
-        let woken = if observation.runs.missed_batch {
-            index.cancel_expectation(&provision_job_name(claim))
-        } else {
-            Vec::new()
-        };
-        let joins =
-            |index: &mut Index| index.join_batch(claim, recipe, &AttemptToBatch { job: &job, nodes: &nodes, ts: &ts });
-        let batch = if claim.may_join_batch() { joins(&mut index) } else { None };
-        (index.charge(claim, &class.name), batch, woken, index.term())
+        (index.charge(claim, &class.name), index.term())
     };
-    woken.extend(batch.clone().map(WorkItem::Batch));
-    context.cluster.queue.add_all(woken);
-    let stamp = Stamp { claim_uid: claim.uid.clone(), ts, attempt, recipe_version: recipe.version(), batch };
+    let stamp = Stamp { claim_uid: claim.uid.clone(), ts, attempt, recipe_version: recipe.version() };
     let storage_provisioner = class.has_object.then_some(class.provisioner.as_str());
     let stamped = context.writes.stamp(claim, &stamp, &nodes, storage_provisioner).await;
     if let Err(error) = &stamped {
         context.cluster.update(|index| {
-            let mut woken = index.leave_batches(Operation::Provision, &claim.uid);
-            woken.extend(index.cancel_expectation(&job));
+            let mut woken = index.cancel_expectation(&job);
             // An earlier try may have stamped the claim.
             if charged && error.was_not_written() {
                 woken.extend(index.refund(claim));
@@ -110,20 +99,15 @@ pub(super) async fn stamp(
     if attempt == 1 && observation.pool.exists && !observation.pool.request.is_request() {
         context.metrics.pool_miss(&class.name);
     }
-    // A claim in a batch gets its first event when something is slow or fails.
-    if stamped.batch().is_none() || context.events.has_emitted(&claim.uid) {
-        let message = format!("attempt {attempt}: image {} of class {}", context.image(recipe), recipe.class);
-        context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::PROVISIONING, message });
-    }
     Ok(stamped.into())
 }
 
-/// Starts the run of the stamped attempt.
+/// Starts the run of the stamped attempt, in a batch or alone.
 pub(super) async fn start_run(
     context: &Context,
     claim: &Claim,
     observation: &Observation,
-    confirmed: &mut Confirmed,
+    confirmed: &Confirmed,
 ) -> Result<StepOutcome, WriteError> {
     let (Some(recipe), Some(stamp)) = (&observation.runs.recipe, claim.own_stamp()) else {
         return Ok(StepOutcome::Wait);
@@ -164,15 +148,24 @@ pub(super) async fn start_run(
     }
     let is_first = context.cluster.index_mut().begin_run(&claim.volume_id(), &job);
     let attributes = Some(attributes.clone()).filter(|attributes| attributes.class.is_some());
-    if let Some(batch) = claim.batch() {
-        let (id, attempt, object) = (claim.volume_id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
-        let member = Member { id, attempt, object, attributes, is_first };
-        let has_joined = context.add_entry(
-            batch,
-            BatchEntry { member, request, target, recipe: recipe.clone(), claim: Some(Box::new(claim.clone())) },
-        );
-        confirmed.missed_batch = !has_joined;
-        return Ok(if has_joined { StepOutcome::End(Requeue::JobCreated) } else { StepOutcome::Again });
+    if recipe.batch_size > 1 && claim.may_join_batch() {
+        let member = Member {
+            id: claim.volume_id(),
+            attempt: stamp.attempt,
+            object: MemberObject::Claim(claim.name.clone()),
+            scope: String::new(),
+            attributes: attributes.clone(),
+            is_first,
+        };
+        let (request, target, recipe) = (request.clone(), target.clone(), recipe.clone());
+        if context.join_batch(BatchEntry { member, request, target, recipe, claim: Some(Box::new(claim.clone())) }) {
+            return Ok(StepOutcome::End(Requeue::JobCreated));
+        }
+    }
+    // A claim in a batch gets its first event when something is slow or fails.
+    if is_first {
+        let message = format!("attempt {}: image {} of class {}", stamp.attempt, context.image(recipe), recipe.class);
+        context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::PROVISIONING, message });
     }
     let target = RunTarget { attributes, is_first, ..target };
     let refusal =

@@ -122,8 +122,10 @@ impl Execution<'_> {
     }
 
     async fn record(self) -> Outcome {
-        let job = self.claim.batch().cloned().unwrap_or_else(|| provision_job_name(self.claim));
-        self.context.arm_record(&job, std::slice::from_ref(self.claim)).await?;
+        let own = provision_job_name(self.claim);
+        let job = self.observation.runs.jobs.iter().find(|job| job.name.name == own);
+        let job = job.map_or(own.as_str(), |job| job.real_name().name.as_str());
+        self.context.arm_record(job, std::slice::from_ref(self.claim)).await?;
         Ok(StepOutcome::Again)
     }
 
@@ -144,10 +146,11 @@ impl Execution<'_> {
         if context.is_run_unseen(Operation::Provision, &claim.volume_id(), of, known).await? {
             return Err(WriteError::Conflict(format!("the runs of claim {}", claim.name)));
         }
-        if let Some(batch) = claim.batch()
-            && context.is_batch_unseen(batch, of).await?
-        {
-            return Err(WriteError::Conflict(format!("the batch of claim {}", claim.name)));
+        let batches = context.cluster.index().batches_of(&claim.uid);
+        for batch in &batches {
+            if context.is_batch_unseen(batch).await? {
+                return Err(WriteError::Conflict(format!("the batch of claim {}", claim.name)));
+            }
         }
         self.confirmed.volume = context.writes.read_volume(&names::pv_name(&claim.volume_id())).await?;
         self.confirmed.no_volume = self.confirmed.volume.is_none();

@@ -139,10 +139,17 @@ impl Reconcile for ClaimReconciler {
     /// Checks whether an event is superfluous. The events of a fast batch are: in a burst, they would be a sixth of all
     /// writes. The event of a claim that got a pooled volume was emitted with the assignment, unless by a process
     /// that is gone.
-    fn is_superfluous(context: &Context, rule: Rule, event: &NewEvent, newer: &Claim) -> bool {
+    fn is_superfluous(
+        context: &Context,
+        observation: &Observation,
+        rule: Rule,
+        event: &NewEvent,
+        newer: &Claim,
+    ) -> bool {
         let has_emitted = context.events.has_emitted(&newer.uid);
         let was_assigned = matches!(rule, Rule::BindPooledVolume | Rule::BoundToPooledVolume);
-        !event.warning && if newer.batch().is_some() { !has_emitted } else { was_assigned && has_emitted }
+        let is_batched = observation.runs.jobs.iter().any(|job| job.batch.is_some());
+        !event.warning && if is_batched { !has_emitted } else { was_assigned && has_emitted }
     }
 }
 

@@ -150,8 +150,6 @@ pub(super) struct Confirmed {
     pub nodes: NodeStates,
     /// The data source as it was last written.
     pub data_source: data_source::ConfirmedSource,
-    /// The batch has started without the claim.
-    pub missed_batch: bool,
 }
 
 /// Observes a claim and all objects that concern it.
@@ -169,7 +167,7 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     let pods = index.pods_of(&claim.uid);
     let run = RunObjects { jobs: &jobs, pods: &pods };
     let builder = ObservationBuilder { context, claim, confirmed, class, recipes: &recipes, run, index: &index };
-    let (missed_batch, recorded) = (builder.has_missed_batch(), builder.recorded());
+    let recorded = builder.recorded();
     let pool = builder.pool();
     let source = builder.source();
     let nodes = builder.nodes(&pool, &source);
@@ -186,7 +184,7 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
     let state = context.run_state(&jobs, &pods, &name);
     let has_running_pods = has_running_pods(&pods, Operation::Provision);
     let recipe = recipes.stamped;
-    let runs = Runs { jobs, state, recipe, has_running_pods, never_started, removed, missed_batch, recorded };
+    let runs = Runs { jobs, state, recipe, has_running_pods, never_started, removed, recorded };
     Observation {
         classes,
         runs,
@@ -244,12 +242,6 @@ struct ObservationBuilder<'a> {
 }
 
 impl ObservationBuilder<'_> {
-    /// Checks whether the batch of the stamped attempt has started without the claim.
-    fn has_missed_batch(&self) -> bool {
-        let missed = |recipe| self.index.has_missed_batch(self.claim, recipe);
-        self.confirmed.missed_batch || self.recipes.stamped.as_deref().is_some_and(missed)
-    }
-
     fn recorded(&self) -> RecordedAttempts {
         let (claim, index) = (self.claim, self.index);
         let mut recorded = index.recorded_attempts(&claim.uid);

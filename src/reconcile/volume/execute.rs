@@ -12,7 +12,7 @@ use flex_core::volume::observed::ClaimState;
 use flex_core::volume::rule::{Step, StorageOutcome};
 
 use super::confirmed::Confirmed;
-use super::delete::{DeleteRun, batch_or_start};
+use super::delete::{self, DeleteRun};
 use super::observe::Observation;
 use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
@@ -63,7 +63,7 @@ pub(super) async fn execute(
             confirmed.pinned_claim_state = Some(observation.claim_state);
             let is_origin = node == observation.origin_node;
             let run = DeleteRun { attempt, on_any_node, is_origin, node };
-            batch_or_start(context, volume, recipe, run, confirmed).await?
+            delete::start(context, volume, recipe, run).await?
         }
         Step::RemoveJob { job } => {
             if let Some(job) = observation.jobs.iter().find(|candidate| candidate.name == job) {

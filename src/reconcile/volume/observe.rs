@@ -102,7 +102,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         leads_elsewhere(volume, index.node(origin).as_deref(), index.nodes().map(Arc::as_ref)).map(str::to_owned)
     });
     let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
-    let delete_job_name = job_name(volume, origin_node.as_deref(), node.as_deref());
+    let delete_job_name = job_name(volume, node.as_deref());
     let objects = RunObjects { jobs: &jobs, pods: &pods };
     let basis = RunBasis { recipe: &recipe, origin_node: origin_node.as_deref() };
     let expand = expand::observe(context, volume, basis, objects, &confirmed.expand);
@@ -379,12 +379,6 @@ mod tests {
         assert_eq!(claim_state(&index, &deleted), ClaimState::NotCached, "its claim may use it");
         assert_eq!(claim_state(&index, &versioned("Bound", "a", "3")), ClaimState::NotCached, "an older state is back");
         assert_eq!(claim_state(&index, &versioned("Pending", "a", "9")), ClaimState::NotCached);
-        let noted = versioned("Bound", "a", "8");
-        index.record_batch_note(&versioned("Bound", "a", "6"), &noted);
-        assert_eq!(claim_state(&index, &noted), ClaimState::NotCached, "the claim was not gone for that version");
-        index.record_batch_note(&bound, &noted);
-        assert_eq!(claim_state(&index, &noted), ClaimState::NotFound, "the deletion has begun");
-        assert_eq!(claim_state(&index, &bound), ClaimState::NotCached, "the state before the note is back");
         index.change_volume(WatchChange::Apply(released.clone()));
         index.change_volume(WatchChange::Apply(bound.clone()));
         assert_eq!(claim_state(&index, &bound), ClaimState::NotCached, "the same state is back");

@@ -75,7 +75,8 @@ impl Index {
             self.quota_waiters.remove(&item);
         }
         if changed.now.as_ref().is_none_or(|now| now.terminating || now.is_bound()) {
-            freed.left = self.batches.leave(Operation::Provision, &claim.volume_id(), self.slots.expectations_mut());
+            freed.left = self.batches.leave(Operation::Provision, &claim.uid, self.slots.expectations_mut());
+            self.batches.forget_refusal(&claim.uid);
             freed.waited_for = self.quota_waiters.remove(&item);
             freed.turn = self.slots.stop_waiting_for_slot(&item);
             self.removed_jobs.forget(&claim.uid);
@@ -151,7 +152,7 @@ impl Index {
         if changed.now.is_none() {
             self.quota_waiters.remove(&item);
             if let Some(id) = volume.volume_id() {
-                self.batches.forget_own_run(id);
+                self.batches.forget_deletion(id);
                 freed.left = self.batches.leave(Operation::Delete, id, self.slots.expectations_mut());
             }
             freed.turn = self.slots.stop_waiting_for_slot(&item);

@@ -113,6 +113,11 @@ impl Index {
         self.records.has_lost(uid)
     }
 
+    /// Returns the Jobs of the batches in which attempts for a claim may have run.
+    pub fn batches_of(&self, uid: &str) -> BTreeSet<ObjectName> {
+        self.records.unsettled_of(uid).iter().filter_map(|record| record.batch(uid)).collect()
+    }
+
     /// Returns what the records that a claim needs say of its attempts.
     pub fn recorded_attempts(&self, uid: &str) -> RecordedAttempts {
         self.records.attempts_of(uid)

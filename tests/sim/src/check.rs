@@ -401,7 +401,7 @@ pub fn check_end(
         let about = |event: &Value| text(event, "/involvedObject/uid") == uid(claim);
         // A claim that was bound without the orchestrator, even to a volume of another claim, needs no event.
         // Neither does one in a batch, where all went well and fast.
-        let was_fast = is_bound(claim) && !annotation(claim, names::BATCH).is_empty();
+        let was_fast = is_bound(claim) && batches::was_batched(store, claim);
         let begun = has_begun(claim) && !was_fast;
         let waits = !is_bound(claim) && waits_for_quota(store, world, claim);
         if events_are_complete && (begun || waits) && !store.all(Kind::Event).any(|(_, event)| about(event)) {

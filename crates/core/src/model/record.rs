@@ -18,6 +18,7 @@ use super::node_list::nodes;
 use super::snapshot::api;
 use crate::object::{ObjectName, hash};
 use crate::run::failure::LastFailure;
+use crate::run::member;
 use crate::text::cut;
 
 /// The beginning of the names of all records. The name of the run's Job follows, and a hash of the claims.
@@ -268,6 +269,14 @@ impl Record {
             && (self.is_taken(uid) || !older.is_taken(uid))
     }
 
+    /// Returns the Job of the batch in which an attempt for a claim may have run; `None` for a run of its own.
+    pub fn batch(&self, uid: &str) -> Option<ObjectName> {
+        let (job, _) = self.name.name.strip_prefix(PREFIX)?.rsplit_once('-')?;
+        member::operation(job)?;
+        let (namespace, _) = self.recorded(uid)?.own_stamp()?.recipe_version.split_once('/')?;
+        Some(ObjectName::new(namespace, job))
+    }
+
     /// Returns the reference to the record.
     pub fn reference(&self) -> RecordRef {
         RecordRef { name: self.name.clone(), uid: self.uid.clone(), had: Had::Unknown }
@@ -383,7 +392,6 @@ fn annotations_of(claim: &Claim) -> Vec<(&'static str, Option<String>)> {
             (names::PROVISION_TS, Some(stamp.ts.clone())),
             (names::ATTEMPT, Some(stamp.attempt.to_string())),
             (names::RECIPE_VERSION, Some(stamp.recipe_version.clone())),
-            (names::BATCH, stamp.batch.clone()),
         ]);
     }
     annotations

@@ -193,12 +193,14 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
 fn in_progress(o: &Observed<'_>, now: i64) -> Decision {
     let wait = wait_for_run(o, run(RunRule::RunInProgress));
     let began = o.claim.own_stamp().and_then(Stamp::began);
-    let (Some(batch), Some(began), None) = (o.claim.batch(), began, &wait.event) else { return wait };
+    let job = o.runs.jobs.iter().find(|job| job.run_labels.attempt == o.attempt());
+    let batch = job.and_then(|job| job.batch.as_ref());
+    let (Some(batch), Some(began), None) = (batch, began, &wait.event) else { return wait };
     let due = clamp_to_recent(began.as_second(), now).saturating_add(SLOW_BATCH);
     match now < due {
         true => wait.requeue_at(due),
         false => {
-            let message = format!("run {} is in progress in {batch}, together with other claims", o.attempt());
+            let message = format!("run {} is in progress in {}, together with other claims", o.attempt(), batch.name);
             Rule::BatchSlow.nothing().with_event(reason::PROVISIONING, message)
         }
     }
@@ -237,12 +239,12 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(unmet) = Attempt::of(Beginning::Run, o, class, now).unmet() {
         return unmet;
     }
-    let again = |rule| confirm_then(o, restamp(o, class, rule, now));
-    if o.runs.missed_batch {
-        return again(Rule::BatchMissed);
-    }
     if is_on_wrong_node(o, class) {
-        return again(Rule::NodeChanged);
+        return confirm_then(o, restamp(o, class, Rule::NodeChanged, now));
+    }
+    // By its record, the attempt may run, perhaps in the Job of a batch that no watch has shown.
+    if o.runs.recorded.last >= o.attempt() && o.is_volume_unsure() {
+        return Rule::ConfirmNoVolumeBeforeAttempt.step(Step::ConfirmNoVolume);
     }
     let wait = protect_data_source(o).or_else(|| job_removed_repeatedly(o, now));
     wait.unwrap_or_else(|| run(RunRule::RunDue).step(Step::StartRun))

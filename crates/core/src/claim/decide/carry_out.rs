@@ -36,8 +36,7 @@ impl World {
         if nodes.last().is_some_and(|node| self.node_choice.next.as_ref() == Some(node)) {
             self.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
         }
-        self.claim.stamp = Some(Stamp { claim_uid: UID.into(), ts: "t".into(), attempt, recipe_version, batch: None });
-        self.missed_batch = false;
+        self.claim.stamp = Some(Stamp { claim_uid: UID.into(), ts: "t".into(), attempt, recipe_version });
         self.claim.nodes_with_storage = nodes;
         self.claim.held = true;
         self.stamped_recipe = Some((*recipe).clone());

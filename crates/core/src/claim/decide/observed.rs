@@ -94,8 +94,6 @@ pub struct Runs {
     pub never_started: bool,
     /// Somebody deleted the Job of the stamped attempt while the attempt was in progress.
     pub removed: Option<RemovedJob>,
-    /// The batch of the stamped attempt has begun without the claim, or cannot begin.
-    pub missed_batch: bool,
     /// What records say of all attempts for the claim, also of those before somebody has removed its stamp.
     pub recorded: RecordedAttempts,
 }

@@ -244,6 +244,8 @@ fn check_start(world: &World) {
     assert!(!world.foreign && !claim.terminating && !claim.is_bound() && claim.is_held() && world.fresh);
     let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
     assert!(claim.own_stamp().is_some() && !world.is_alive() && !world.is_taken());
+    let is_new = claim.own_stamp().is_some_and(|stamp| world.recorded.last < stamp.attempt);
+    assert!(is_new || world.no_volume, "it may run already, and no watch has shown it");
     let tied = world.observed(|o| o.source.state.and_then(|source| source.required_node(recipe)).map(str::to_owned));
     if recipe.placement == Placement::SelectedNode {
         let noted = claim.nodes_with_storage.last().expect("where it may leave something is not noted");

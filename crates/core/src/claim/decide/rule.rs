@@ -183,8 +183,6 @@ pub enum Rule {
     RecipeLost,
     /// The attempt has no Job, but the claim comes from the cache. Reads the claim.
     ReadClaimBeforeRun,
-    /// The attempt has no Job, and its batch has begun without it. Stamps the claim for the next attempt.
-    BatchMissed,
     /// The attempt has no Job, and it must be on another node than its stamp records. Stamps the claim for the next
     /// attempt.
     NodeChanged,
@@ -220,7 +218,8 @@ pub enum Rule {
     WaitForReschedule,
     /// Attempts may have left storage on too many nodes. Emits an event, and tries no other node.
     TooManyNodes,
-    /// The next attempt is due, and it is not certain that the last made no volume. Asks the API.
+    /// The next attempt is due, or once more one that may have run, and it is not certain that the last has neither a run nor
+    /// a volume. Asks the API.
     ConfirmNoVolumeBeforeAttempt,
 
     // Claims that are data sources, when nothing else is left to do.

@@ -121,7 +121,7 @@ fn a_claim_in_a_batch_gets_an_event_only_when_its_run_is_slow() {
     let stamp = world.claim.stamp.as_mut().expect("it is stamped");
     stamp.ts = began.to_string();
     world.rests(run(RunRule::RunInProgress));
-    world.claim.stamp.as_mut().expect("it is stamped").batch = Some("provision-batch-1".into());
+    world.jobs = vec![Job { batch: Some(ObjectName::new("admin", "provision-batch-1")), ..job(1) }];
     let fast = world.decide_by(run(RunRule::RunInProgress), NOW + SLOW_BATCH - 1);
     assert_eq!((fast.event, fast.requeue_at), (None, Some(NOW + SLOW_BATCH)));
     let slow = world.decide_by(Rule::BatchSlow, NOW + SLOW_BATCH);
@@ -279,21 +279,15 @@ fn a_claim_with_an_uncertain_stamp_checks_the_quota_again() {
 }
 
 #[test]
-fn a_claim_that_missed_its_batch_gets_its_own_run() {
-    let world = World { missed_batch: true, no_volume: false, ..stamped(1) };
-    assert_eq!(
-        world.step(Rule::ConfirmNoVolumeBeforeAttempt),
-        Step::ConfirmNoVolume,
-        "another process may have seen it in"
-    );
-    let sure = World { no_volume: true, ..world.clone() };
-    assert_eq!(sure.step(Rule::BatchMissed), Step::Stamp { attempt: 2, nodes: vec!["home".into()] });
-    assert_eq!(World { fresh: false, ..sure.clone() }.step(Rule::ReadClaimBeforeRun), Step::Refresh);
-    assert_eq!(
-        World { has_slot: false, ..sure.clone() }.step(run(RunRule::NoFreeSlot)),
-        Step::WaitForSlot { nodes: vec!["home".into()] }
-    );
-    World { run: RunState::MayBeRunning, ..sure }.rests(run(RunRule::RunInProgress));
+fn an_attempt_that_may_have_run_begins_once_more_when_the_api_has_neither_volume_nor_run() {
+    let recorded = |last| RecordedAttempts { last, ..RecordedAttempts::default() };
+    let world = World { recorded: recorded(2), ..stamped(2) };
+    assert_eq!(World { fresh: false, ..world.clone() }.step(Rule::ReadClaimBeforeRun), Step::Refresh);
+    assert_eq!(world.step(Rule::ConfirmNoVolumeBeforeAttempt), Step::ConfirmNoVolume, "it may be in a batch");
+    assert_eq!(World { no_volume: true, ..world.clone() }.step(run(RunRule::RunDue)), Step::StartRun);
+    let new = World { recorded: recorded(1), ..world.clone() };
+    assert_eq!(new.step(run(RunRule::RunDue)), Step::StartRun, "only the attempt before has run");
+    World { run: RunState::MayBeRunning, ..world }.rests(run(RunRule::RunInProgress));
 }
 
 #[test]

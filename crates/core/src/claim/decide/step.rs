@@ -40,7 +40,7 @@ pub enum Step {
     ProtectSource,
     /// Records again what the attempts may have made: creates a record like that of the run, and arms it.
     Record,
-    /// Creates the Job of the stamped attempt. In a batch, records that the claim has arrived.
+    /// Creates the Job of the stamped attempt, or adds the claim to a batch.
     StartRun,
     /// Makes the volume the orchestrator's and the claim's: claimRef, finalizer, provenance.
     Adopt {

@@ -90,7 +90,6 @@ struct World {
     data_source: Option<Source>,
     source_users: Vec<SourceUser>,
     removed: Option<RemovedJob>,
-    missed_batch: bool,
     recorded: RecordedAttempts,
     seen_by_probe: bool,
     many_wait: bool,
@@ -163,7 +162,6 @@ impl World {
             has_running_pods: self.has_running_pods,
             never_started: self.never_started,
             removed: self.removed,
-            missed_batch: self.missed_batch,
             recorded: self.recorded.clone(),
         };
         let deletion = Deletion {
@@ -291,7 +289,6 @@ fn new() -> World {
         data_source: None,
         source_users: vec![],
         removed: None,
-        missed_batch: false,
         recorded: RecordedAttempts::default(),
         seen_by_probe: false,
         many_wait: false,
@@ -316,7 +313,7 @@ fn stamped(attempt: u32) -> World {
     world.claim.nodes_with_storage = vec!["home".into()];
     let recipe = recipe_with(&[]);
     world.claim.stamp =
-        Some(Stamp { claim_uid: UID.into(), ts: "t".into(), attempt, recipe_version: recipe.version(), batch: None });
+        Some(Stamp { claim_uid: UID.into(), ts: "t".into(), attempt, recipe_version: recipe.version() });
     world.claim.held = true;
     world.stamped_recipe = Some(recipe);
     world

@@ -164,7 +164,7 @@ prop_compose! {
         claim.bind_completed = completed && volume_name.is_some();
         claim.abandoned = abandoned;
         claim.stamp = stamp.map(|(uid, attempt, recipe)| Stamp {
-            claim_uid: uid.into(), ts: "t".into(), attempt, recipe_version: recipe.version(), batch: None,
+            claim_uid: uid.into(), ts: "t".into(), attempt, recipe_version: recipe.version(),
         });
         claim.nodes_with_storage = nodes;
         claim.last_failure = last_failure;
@@ -210,10 +210,18 @@ fn flags() -> impl Strategy<Value = Flags> {
     )
 }
 
-/// Generates the highest attempt that the records name, whether another claim has had the volume, and what becomes of that claim.
-fn thefts() -> impl Strategy<Value = (u32, bool, OtherClaim)> {
+/// Generates what the records name, also whether another claim has had the volume, and what becomes of that claim.
+fn recorded_attempts() -> impl Strategy<Value = (RecordedAttempts, OtherClaim)> {
     let others = select(vec![OtherClaim::Unsure, OtherClaim::Has, OtherClaim::Elsewhere, OtherClaim::Gone]);
-    (0..3u32, prop::bool::weighted(0.2), others).prop_map(|(last, taken, other)| (last, taken && last > 0, other))
+    (0..3u32, prop::bool::weighted(0.2), others).prop_map(|(last, taken, other)| {
+        (RecordedAttempts { last, taken: taken && last > 0, ..RecordedAttempts::default() }, other)
+    })
+}
+
+/// Returns what is known of the records of a claim when somebody has deleted them.
+fn no_records(claim: &Claim) -> RecordedAttempts {
+    let is_missing = claim.is_held() && claim.own_stamp().is_some();
+    RecordedAttempts { is_missing, ..RecordedAttempts::default() }
 }
 
 pub(super) fn worlds() -> impl Strategy<Value = World> {
@@ -227,7 +235,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
     let state = select(vec![NodeState::Unreachable, NodeState::NotCached, NodeState::NotFound]);
     let node_states = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
     let copies = (prop::option::weighted(0.2, claim_sources()), source_users());
-    let copies = (copies, prop::bool::weighted(0.1), choices(), thefts());
+    let copies = (copies, prop::bool::weighted(0.1), choices(), recorded_attempts());
     (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), node_states, copies)
         .prop_flat_map(
             |(
@@ -236,7 +244,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                 has_running_pods,
                 delete_job,
                 node_states,
-                ((data_source, source_users), selected_node_forbidden, node_choice, taken),
+                ((data_source, source_users), selected_node_forbidden, node_choice, (recorded, other)),
             )| {
                 let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
                 claim.data_source = data_source.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "source")));
@@ -256,15 +264,8 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                     attributes_error: None,
                     binding: flags.4,
                     removed: flags.5,
-                    missed_batch: flags.6,
-                    recorded: match flags.6 {
-                        true => RecordedAttempts {
-                            is_missing: claim.is_held() && claim.own_stamp().is_some(),
-                            ..RecordedAttempts::default()
-                        },
-                        false => RecordedAttempts { last: taken.0, taken: taken.1, ..RecordedAttempts::default() },
-                    },
-                    other: taken.2,
+                    recorded: if flags.6 { no_records(&claim) } else { recorded },
+                    other,
                     seen_by_probe: flags.7.0,
                     many_wait: flags.7.1,
                     lacks_mark: flags.7.2,
