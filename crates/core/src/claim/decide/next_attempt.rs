@@ -35,17 +35,6 @@ pub(super) fn confirm_then(o: &Observed<'_>, next: Decision) -> Decision {
     }
 }
 
-/// Records an attempt again whose record somebody has deleted. Once the claim is gone, only its record tells what is left.
-pub(super) fn record_again(o: &Observed<'_>) -> Option<Decision> {
-    let step = match () {
-        () if !o.runs.recorded.is_missing || o.claim.abandoned => return None,
-        () if !o.confirmed.fresh => Step::Refresh,
-        () if o.is_volume_unsure() => Step::ConfirmNoVolume,
-        () => Step::Record,
-    };
-    Some(Rule::RecordLost.step(step))
-}
-
 /// Begins by a rule the attempt after the stamped one. Other rules hold if it cannot begin.
 pub(super) fn restamp(o: &Observed<'_>, class: &Class, rule: Rule, now: i64) -> Decision {
     let attempt = o.attempt().saturating_add(1);

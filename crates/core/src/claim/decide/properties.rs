@@ -115,7 +115,7 @@ fn check(world: &World, decision: &Decision) {
         Step::AssignPooledVolume { volume } => {
             assert_eq!(world.pooled_volume, Some(volume.as_str()));
             assert!(!world.foreign && !claim.terminating && !claim.is_bound() && claim.own_stamp().is_none());
-            assert!(!world.observed(|o| assigned(o).is_some()), "it was given one");
+            assert!(!world.is_taken() && !world.observed(|o| assigned(o).is_some()), "it was given one");
         }
         Step::BackfillStamp { volume } => {
             assert!(world.is_bound_to(volume) && !claim.is_held() && !claim.terminating && claim.own_stamp().is_none());
@@ -142,10 +142,7 @@ fn check(world: &World, decision: &Decision) {
             assert!(world.lacks_mark && volume.is_adopted());
         }
         Step::RecordTaken => {
-            assert!(
-                world.is_taken() && !world.recorded.taken && world.recorded.last > 0,
-                "it is known, or has no record"
-            );
+            assert!(world.is_taken() && !world.recorded.taken && world.recorded.last > 0, "it is known already");
             assert!(matches!(world.other, OtherClaim::Has | OtherClaim::Gone), "it may come back");
         }
         Step::Bind { volume } => check_binding(world, volume),
@@ -228,7 +225,7 @@ fn check_removed_job(world: &World, job: &ObjectName) {
 
 fn check_stamp(world: &World, attempt: u32, nodes: &[String]) {
     let claim = &world.claim;
-    assert!(claim.own_stamp().is_none() || !world.is_taken(), "the other claim's data would be the claim's");
+    assert!(!world.is_taken(), "the other claim's data would be the claim's");
     assert!(!world.foreign && !claim.terminating && !claim.is_bound() && world.has_revision && world.has_slot);
     let recipe = world.class.recipe.as_deref().expect("an attempt has a recipe");
     assert_eq!(admit(claim, recipe, world.is_pool_request), Ok(()), "an attempt begins for what cannot be served");

@@ -6,10 +6,10 @@ use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
 
 use super::adoption::{is_claimed_by_other, is_claimed_by_this};
-use super::next_attempt::record_again;
 use super::observed::{Candidate, Observed, OtherClaim};
 use super::rule::{Decision, Rule};
 use super::step::Step;
+use super::waits::record_again;
 use crate::model::volume::Volume;
 use crate::rules::Rule as _;
 
@@ -21,15 +21,18 @@ fn taken<'a>(o: &Observed<'a>) -> impl Iterator<Item = &'a Candidate> {
     o.volumes.all.iter().filter(move |candidate| is_taken(&candidate.volume))
 }
 
-/// Holds a claim whose volume another claim has taken. Once it is certain that the other one has had the volume, the records of the
-/// claim's runs tell it, whatever becomes of the volume. Returns `None` if no volume was taken.
+/// Holds a claim whose volume another claim has taken, as soon as it has a record. Returns `None` if no volume was taken.
 pub(super) fn hold(o: &Observed<'_>) -> Option<Decision> {
+    let held = volume_taken(o)?;
+    Some(record_again(o).unwrap_or(held))
+}
+
+/// Decides about a claim whose volume another claim has taken. Once it is certain that the other one has had the volume, the records
+/// of the claim's runs tell it, whatever becomes of the volume. Returns `None` if no volume was taken.
+pub(super) fn volume_taken(o: &Observed<'_>) -> Option<Decision> {
     let first = taken(o).next();
     if first.is_none() && !o.runs.recorded.taken {
         return None;
-    }
-    if let Some(lost) = record_again(o) {
-        return Some(lost);
     }
     let has_had = taken(o).any(|candidate| matches!(candidate.other, Some(OtherClaim::Has | OtherClaim::Gone)));
     let step = match has_had && !o.runs.recorded.taken && o.runs.recorded.last > 0 {

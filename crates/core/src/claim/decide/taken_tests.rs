@@ -42,6 +42,22 @@ fn a_claim_whose_volume_another_claim_has_gets_no_other() {
 }
 
 #[test]
+fn a_claim_whose_volume_was_taken_gets_no_first_attempt_when_somebody_has_removed_its_stamp() {
+    let mut world = robbed(new());
+    world.class.recipe = Err("no provisioner config serves the class".into());
+    assert_eq!(world.step(Rule::VolumeTakenByOther), Step::RecordTaken, "whatever the config says");
+    world.recorded.taken = true;
+    world.class.recipe = new().class.recipe;
+    world.volumes.clear();
+    world.waits(Rule::VolumeTakenByOther, "another claim has had the volume that was made for this claim");
+    world.recorded.taken = false;
+    assert_eq!(world.step(Rule::FirstAttemptDue), Step::Stamp { attempt: 2, nodes: vec!["home".into()] });
+    let unrecorded = World { recorded: RecordedAttempts::default(), ..robbed(new()) };
+    World { pooled_volume: Some("pvc-ready"), ..unrecorded }
+        .waits(Rule::VolumeTakenByOther, "but claim b/thief has taken it");
+}
+
+#[test]
 fn a_volume_that_may_come_back_is_not_given_up() {
     for other in [OtherClaim::Unsure, OtherClaim::Elsewhere] {
         World { other, ..robbed(stamped(1)) }.waits(Rule::VolumeTakenByOther, "but claim b/thief has taken it");

@@ -8,14 +8,13 @@ use flex_contract::reason;
 
 use super::adoption::{adopt_unless_done, is_terminating_without_finalizer};
 use super::cleanup::{deleting, end_deletion};
-use super::next_attempt::record_again;
 use super::observed::Observed;
 use super::pooled::complete_pool_request;
 use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::taken::hold_undone;
 use super::unstarted::{failure_of_never_started, no_attempt_has_started};
-use super::waits::{cleanup_needs_recipe, end_runs, wait_for_end};
+use super::waits::{cleanup_needs_recipe, end_runs, record_again, wait_for_end};
 use crate::config::Recipe;
 use crate::model::claim::{Claim, Had};
 use crate::model::phase::VolumePhase;

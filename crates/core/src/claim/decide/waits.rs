@@ -1,4 +1,4 @@
-//! The waits and endings that several groups of rules share.
+//! The steps, waits and endings that several groups of rules share.
 
 use flex_contract::reason;
 
@@ -26,6 +26,17 @@ pub(super) fn end_runs<'j>(o: &Observed<'_>, jobs: impl IntoIterator<Item = &'j 
         What::Remove(job) => run(rule).step(Step::RemoveJob { job: job.name.clone() }),
         _ => wait_for_run(o, run(rule)),
     })
+}
+
+/// Records an attempt again whose record somebody has deleted. Once the claim is gone, only its record tells what is left.
+pub(super) fn record_again(o: &Observed<'_>) -> Option<Decision> {
+    let step = match () {
+        () if !o.runs.recorded.is_missing || o.claim.abandoned => return None,
+        () if !o.confirmed.fresh => Step::Refresh,
+        () if o.is_volume_unsure() => Step::ConfirmNoVolume,
+        () => Step::Record,
+    };
+    Some(Rule::RecordLost.step(step))
 }
 
 /// Waits by a rule for the end of a run. If its pod is on a node that does not answer, emits an event instead.
