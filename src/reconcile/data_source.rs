@@ -159,16 +159,10 @@ impl SourceSnapshotObservation {
 /// Checks whether a claim still needs its data source, as the cache has its runs and nodes.
 fn needs_source(copy: &Claim, index: &Index) -> bool {
     let is_open = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision && !job.is_over;
-    let has_runs = || {
-        index.jobs_of(&copy.uid).iter().any(is_open)
+    let has_runs = copy.is_stand_in()
+        && (index.jobs_of(&copy.uid).iter().any(is_open)
             || has_running_pods(&index.pods_of(&copy.uid), Operation::Provision)
-            || index.has_expectation(&job::prefix(Operation::Provision, &copy.uid))
-    };
-    // What another claim has is deleted without the source, and no other run follows.
-    if index.recorded_attempts(&copy.uid).taken {
-        return has_runs();
-    }
-    let has_runs = copy.is_stand_in() && has_runs();
+            || index.has_expectation(&job::prefix(Operation::Provision, &copy.uid)));
     let has_node = |node: &String| index.node(node).is_some_and(|node| node.reachable);
     flex_core::claim::data_source::needs_source(copy, has_runs, has_node)
 }

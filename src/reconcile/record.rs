@@ -86,15 +86,6 @@ impl Context {
         Ok(())
     }
 
-    /// Records that another claim has the volume of a claim, or had it. The newest record is first, because it replaces others.
-    pub(super) async fn record_taken(&self, claim: &Claim) -> Result<(), WriteError> {
-        let records = self.cluster.index().unsettled_records_of(&claim.uid);
-        for record in records.iter().rev() {
-            self.writes.record_taken(record, &claim.uid).await?;
-        }
-        Ok(())
-    }
-
     /// Records that nobody needs the records of an id any more: its volume ends, or somebody keeps it.
     pub(super) async fn settle_id(&self, id: &str) -> Result<(), WriteError> {
         let records = self.cluster.index().unsettled_records_of(id);
@@ -158,21 +149,6 @@ mod tests {
         context.cluster.update(|index| [index.set_undone(&name, &claims[1].uid)]);
         reconcile(&context, &name).await.unwrap();
         assert_eq!(asked.lock().unwrap().len(), 1);
-    }
-
-    /// The newest one replaces the others.
-    #[tokio::test]
-    async fn all_records_of_a_claim_tell_that_its_volume_is_taken_the_newest_first() {
-        let (context, asked) = context(String::new());
-        let of = |attempt| testing::record(&stamped(|stamp| Stamp { attempt, ..stamp }));
-        let all = [of(1), of(2)];
-        for record in &all {
-            context.cluster.update(|index| index.record_answered(record.clone()));
-        }
-        context.record_taken(&stamped(|stamp| stamp)).await.unwrap();
-        let asks =
-            |record: &Record| format!("PATCH /apis/apps/v1/namespaces/own/controllerrevisions/{}", record.name.name);
-        assert_eq!(*asked.lock().unwrap(), [asks(&all[1]), asks(&all[0])]);
     }
 
     #[tokio::test]

@@ -133,10 +133,8 @@ impl Records {
 
     /// Returns what the records that a claim needs say of its attempts.
     pub fn attempts_of(&self, uid: &str) -> RecordedAttempts {
-        let records = self.unsettled_of(uid);
-        let taken = records.iter().any(|record| record.is_taken(uid));
-        let mut attempts = RecordedAttempts { taken, ..RecordedAttempts::default() };
-        for claim in records.iter().filter_map(|record| record.recorded(uid)) {
+        let mut attempts = RecordedAttempts::default();
+        for claim in self.unsettled_of(uid).iter().filter_map(|record| record.recorded(uid)) {
             attempts.last = attempts.last.max(claim.own_stamp().map_or(0, |stamp| stamp.attempt));
             let new: Vec<_> =
                 claim.nodes_with_storage.iter().filter(|node| !attempts.nodes.contains(node)).cloned().collect();

@@ -133,8 +133,6 @@ pub const ARMED: &str = "flex-provisioner.io/armed";
 pub const SETTLED: &str = "flex-provisioner.io/settled";
 /// On records of runs: the UIDs of the claims that are gone and whose class keeps what their attempts may have made, comma-separated.
 pub const KEPT: &str = "flex-provisioner.io/kept";
-/// On records of runs: the UIDs of the claims whose volume another claim has or had, comma-separated.
-pub const TAKEN: &str = "flex-provisioner.io/taken";
 /// On records of runs: what is noted of a claim that is gone, as JSON: annotations with their values. The UID of the claim
 /// follows.
 pub const GONE_CLAIM: &str = "flex-provisioner.io/gone-";

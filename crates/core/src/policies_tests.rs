@@ -53,7 +53,6 @@ const ELSEWHERE: [&str; 31] = [
     "snapshot-content",
     "source-namespace",
     "start",
-    "taken",
     "verdict",
     "version",
     "volume",

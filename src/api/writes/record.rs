@@ -188,19 +188,10 @@ impl Writes {
 
     /// Records that somebody may keep what attempts for a claim have made, as it was observed.
     pub async fn keep(&self, record: &Record, uid: &str) -> Result<()> {
-        self.annotate_again(record, |record| json!({ names::KEPT: record.kept_with(uid) })).await
-    }
-
-    /// Records that another claim has the volume of a claim, or had it.
-    pub async fn record_taken(&self, record: &Record, uid: &str) -> Result<()> {
-        self.annotate_again(record, |record| json!({ names::TAKEN: record.taken_with(uid) })).await
-    }
-
-    /// Writes annotations that follow from a record. A note of another claim may have changed it since it was observed.
-    async fn annotate_again(&self, record: &Record, annotations: impl Fn(&Record) -> Value) -> Result<()> {
-        match self.annotate(record, &annotations(record)).await {
+        let kept = |record: &Record| json!({ names::KEPT: record.kept_with(uid) });
+        match self.annotate(record, &kept(record)).await {
             Err(WriteError::Conflict(_)) => match self.read_changed(record).await? {
-                Some(newer) => self.annotate(&newer, &annotations(&newer)).await,
+                Some(newer) => self.annotate(&newer, &kept(&newer)).await,
                 None => Ok(()),
             },
             written => written,

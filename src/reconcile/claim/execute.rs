@@ -62,7 +62,6 @@ impl Execution<'_> {
             Step::CompletePoolRequest => self.complete_pool_request().await,
             Step::Adopt { volume, provenance, nodes, mark } => self.adopt(&volume, &provenance, &nodes, mark).await,
             Step::MarkAdopted { volume } => self.mark_adopted(&volume).await,
-            Step::RecordTaken => self.record_taken().await,
             Step::Bind { volume } => self.bind(&volume).await,
             Step::SetVolumeName { volume } => self.set_volume_name(&volume).await,
             Step::Quarantine { volume, why } => self.quarantine(&volume, &why).await,
@@ -224,11 +223,6 @@ impl Execution<'_> {
     async fn mark_adopted(self, name: &str) -> Outcome {
         let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
         self.confirmed.volume = Some(self.context.writes.write_adoption_mark(volume).await?);
-        Ok(StepOutcome::Again)
-    }
-
-    async fn record_taken(self) -> Outcome {
-        self.context.record_taken(self.claim).await?;
         Ok(StepOutcome::Again)
     }
 

@@ -7,7 +7,7 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::claim::admit::{namespace_refusal, refusal};
 use flex_core::claim::decide::{
-    Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, OtherClaim, PoolRelation, Preconditions,
+    Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions,
     RecordedAttempts, Runs, ServedClass, SourceRelation, Volumes, known_nodes, last_node,
 };
 use flex_core::claim::nodes::{NodeChoice, choose_node};
@@ -315,7 +315,7 @@ impl ObservationBuilder<'_> {
         for candidate in &mut all {
             candidate.seen_by_probe = index.is_synced(&candidate.volume.name);
             candidate.lacks_mark = unmarked.contains(&candidate.volume.name);
-            candidate.other = other_claim(index, &candidate.volume, claim);
+            candidate.is_let_go = is_let_go(index, &candidate.volume, claim);
         }
         let reserved = (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten();
         Volumes {
@@ -416,20 +416,16 @@ impl ObservationBuilder<'_> {
 
 /// Returns a volume with the results of its check, and nothing else that is known of it.
 fn candidate(volume: Arc<Volume>, mismatches: Vec<String>, reaching: Vec<String>) -> Candidate {
-    Candidate { volume, mismatches, reaching, seen_by_probe: false, lacks_mark: false, other: None }
+    Candidate { volume, mismatches, reaching, seen_by_probe: false, lacks_mark: false, is_let_go: false }
 }
 
-/// Returns what the cache knows of another claim that a volume names with its UID.
-fn other_claim(index: &Index, volume: &Volume, claim: &Claim) -> Option<OtherClaim> {
-    let uid = volume.claim_ref_uid().filter(|uid| *uid != claim.uid)?;
-    let live = index.claim_by_id(uid).filter(|other| !other.is_stand_in());
-    Some(match live.as_ref().map(|other| other.volume_name.as_ref()) {
-        Some(Some(name)) if *name == volume.name => OtherClaim::Has,
-        Some(Some(_)) => OtherClaim::Elsewhere,
-        Some(None) => OtherClaim::Unsure,
-        None if index.is_claim_gone(volume) || index.is_gone(uid) => OtherClaim::Gone,
-        None => OtherClaim::Unsure,
-    })
+/// Checks whether another claim, which a volume names with its UID, is certainly gone, or has another volume for good.
+fn is_let_go(index: &Index, volume: &Volume, claim: &Claim) -> bool {
+    let Some(uid) = volume.claim_ref_uid().filter(|uid| *uid != claim.uid) else { return false };
+    match index.claim_by_id(uid).filter(|other| !other.is_stand_in()) {
+        Some(other) => other.volume_name.as_ref().is_some_and(|name| *name != volume.name),
+        None => index.is_claim_gone(volume) || index.is_gone(uid),
+    }
 }
 
 /// Returns the node where the claim's volume is made: that of its run, or the selected one.

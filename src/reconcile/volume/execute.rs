@@ -146,11 +146,12 @@ async fn remove_claim_uid(
     Ok(context.writes.reserve(volume, &claim.name, None).await?.into())
 }
 
-/// Checks whether a record names the claim of a volume whose storage stays, and does not yet tell that another claim had the volume.
+/// Checks whether a record names the claim of a volume whose storage stays, and no other claim has the volume.
 fn is_recorded(context: &Context, volume: &Volume) -> bool {
     let index = context.cluster.index();
+    let is_its = |id: &str| volume.claim_ref_uid().is_none_or(|uid| uid == id);
     (volume.abandoned || volume.reclaim_policy != ReclaimPolicy::Delete)
-        && volume.volume_id().is_some_and(|id| index.unsettled_records_of(id).iter().any(|record| !record.is_taken(id)))
+        && volume.volume_id().is_some_and(|id| is_its(id) && !index.unsettled_records_of(id).is_empty())
 }
 
 /// Reserves a volume for the claim that it had.
@@ -188,10 +189,7 @@ async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>
 
 #[cfg(test)]
 mod tests {
-    use flex_contract::names;
-    use flex_core::model::record::Record;
-    use flex_core::model::volume::adoption_mark;
-    use serde_json::json;
+    use flex_core::model::volume::{Reference, adoption_mark};
 
     use super::*;
     use crate::reconcile::delete_run::tests::context;
@@ -220,23 +218,13 @@ mod tests {
         let claim = testing::claim("team", "a", true);
         let kept = Volume { reclaim_policy: ReclaimPolicy::Retain, ..testing::volume(&claim, "1Gi") };
         let quarantined = Volume { quarantine: Some("too small".into()), ..kept.clone() };
-        let record = testing::record(&claim);
-        let metadata = json!({
-            "namespace": "own", "name": record.name.name, "uid": "r",
-            "annotations": { names::ARMED: "r", names::TAKEN: claim.uid },
-        });
-        let data = Record::data(std::iter::once(&claim));
-        let taken = Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap();
-        let table = [
-            (&kept, Some(&record), true),
-            (&kept, None, false),
-            (&kept, Some(&taken), false),
-            (&quarantined, Some(&record), false),
-        ];
-        for (volume, record, stays) in table {
+        let reference = Reference { name: claim.name.clone(), uid: Some("another".into()) };
+        let taken = Volume { claim_ref: Some(reference), ..kept.clone() };
+        let table = [(&kept, true, true), (&kept, false, false), (&quarantined, true, false), (&taken, true, false)];
+        for (volume, is_recorded, stays) in table {
             let (context, asked) = context(String::new());
-            if let Some(record) = record {
-                context.cluster.update(|index| index.record_answered(record.clone()));
+            if is_recorded {
+                context.cluster.update(|index| index.record_answered(testing::record(&claim)));
             }
             let removed = remove_finalizer(&context, volume).await;
             let waits = matches!(removed, Ok(StepOutcome::End(Requeue::After(delay))) if delay == RECORDED_POLL);

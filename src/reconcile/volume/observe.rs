@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
-use flex_contract::policy::ReclaimPolicy;
 use flex_core::config::current_program::with_current_program;
 use flex_core::config::{NodeGone, Recipe, joined};
 use flex_core::model::claim::Claim;
@@ -209,12 +208,11 @@ fn has_stand_in(index: &Index, volume: &Volume) -> bool {
     claim.and_then(|id| index.claim_by_id(id)).is_some_and(|claim| claim.is_stand_in())
 }
 
-/// Checks whether the claim for which a volume was made decides what is deleted, or its stand-in does: another claim had the volume,
-/// and nobody has adopted it.
+/// Checks whether the stand-in for the claim for which a volume was made decides what becomes of the volume: another claim had it, and
+/// nobody has adopted it.
 fn has_maker(index: &Index, volume: &Volume) -> bool {
-    let is_left = volume.reclaim_policy == ReclaimPolicy::Delete && !volume.is_adopted();
-    let uid = volume.name.strip_prefix(names::PV_PREFIX).filter(|_| is_left);
-    uid.and_then(|uid| index.claim_by_id(uid)).is_some_and(|maker| maker.is_held())
+    let uid = volume.name.strip_prefix(names::PV_PREFIX).filter(|_| !volume.is_adopted());
+    uid.and_then(|uid| index.claim_by_id(uid)).is_some_and(|maker| maker.is_stand_in())
 }
 
 /// Returns the state of a volume's claim, by the cache.
@@ -347,16 +345,16 @@ mod tests {
 
     /// Another claim has had the volume, and is gone.
     #[test]
-    fn the_claim_for_which_a_volume_was_made_decides_what_is_deleted_while_it_is_held() {
-        let mut index = Index::new(default_identity(), Clock::default());
-        let taken = Volume { reclaim_policy: ReclaimPolicy::Delete, ..volume("Released", "b") };
-        for (held, expected) in [(false, false), (true, true)] {
-            let maker = Claim { uid: "a".into(), held, ..testing::claim("team", "a", true) };
+    fn the_stand_in_for_the_claim_for_which_a_volume_was_made_decides_what_becomes_of_it() {
+        let maker = testing::claim("team", "a", true);
+        let stand_in = maker.clone().stand_in(testing::record(&maker).reference(), "1");
+        let taken = Volume { name: names::pv_name(&maker.uid), ..volume("Released", "b") };
+        for (maker, expected) in [(maker, false), (stand_in, true)] {
+            let mut index = Index::new(default_identity(), Clock::default());
             index.change_claim(WatchChange::Apply(maker));
             assert_eq!(has_maker(&index, &taken), expected);
+            assert!(!has_maker(&index, &volume("Released", "b")), "it was made for another claim");
         }
-        assert!(!has_maker(&index, &Volume { reclaim_policy: ReclaimPolicy::Retain, ..taken.clone() }));
-        assert!(!has_maker(&index, &Volume { name: "pvc-c".into(), ..taken }));
     }
 
     /// An admin restores etcd while this process goes on. The claim is back with its UID, and the watch of volumes may be

@@ -144,9 +144,15 @@ impl Index {
                 && !has_failed
                 && other.nodes_with_storage.iter().all(has_node)
                 && other.own_stamp().is_some_and(|stamp| is_known(&stamp.recipe_version))
-                && !self.recorded_attempts(&other.uid).taken
+                && !self.is_volume_taken(&other.uid)
         };
         self.stand_ins_of(&claim.name).iter().any(blocks)
+    }
+
+    /// Checks whether another claim has the volume that was made for a claim.
+    fn is_volume_taken(&self, uid: &str) -> bool {
+        let volume = self.facts.cache.volumes.get(&names::pv_name(uid));
+        volume.is_some_and(|volume| volume.claim_ref_uid().is_some_and(|of| of != uid))
     }
 
     /// Checks whether a claim is certainly gone: a watch has shown its deletion, or the API was asked.
@@ -185,7 +191,7 @@ impl Index {
             let claim = self.facts.cache.claims.by_id(uid).filter(|claim| claim.uid == **uid);
             self.records.is_undone(name, uid)
                 || self.records.is_replaced(&record, uid)
-                || claim.is_some_and(|claim| is_settled(&claim, record.is_taken(uid)))
+                || claim.is_some_and(|claim| is_settled(&claim))
         });
         let kept: BTreeSet<String> = record.kept().map(|claim| claim.uid.clone()).collect();
         let abandoned = kept.iter().filter(|uid| record.is_abandoned(uid));
@@ -230,9 +236,8 @@ impl Index {
 }
 
 /// Checks whether a claim needs its records no more: it is bound to its volume, or an admin has abandoned it. What an abandoned
-/// claim has left stays also if no process knows of the annotation any more when the claim is deleted. If another claim has had its
-/// volume, only the record keeps it from making one under the same id.
-fn is_settled(claim: &Claim, is_taken: bool) -> bool {
-    let is_abandoned = claim.abandoned && !claim.is_stand_in() && !is_taken;
+/// claim has left stays also if no process knows of the annotation any more when the claim is deleted.
+fn is_settled(claim: &Claim) -> bool {
+    let is_abandoned = claim.abandoned && !claim.is_stand_in();
     is_abandoned || !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.uid))
 }

@@ -279,16 +279,11 @@ fn was_taken(volume: &Value) -> bool {
     annotation(volume, names::PROVENANCE).is_empty() && !of.is_empty() && !made_for.is_empty() && of != made_for
 }
 
-/// Returns whether another claim has the volume that was made for a claim.
+/// Returns whether another claim has, or had, the volume that was made for a claim: its user must delete the claim, and create it
+/// again.
 fn is_with_other(store: &Store, claim: &Value) -> bool {
     let volume = store.get(Kind::Volume, &ObjectName::new("", names::pv_name(uid(claim))));
     volume.is_some_and(|volume| was_taken(volume))
-}
-
-/// Returns whether another claim has, or had, the volume that was made for a claim: its user must delete the claim, and create it
-/// again.
-fn waits_for_user(store: &Store, claim: &Value) -> bool {
-    is_with_other(store, claim) || crate::records::is_taken(store, uid(claim))
 }
 
 /// Returns whether the source of a clone is protected.
@@ -347,7 +342,7 @@ pub fn check_end(
         if !bound && !retained && !pools::is_ready(volume) && !waits() {
             wrong(Guarantee::Leaked, format!("volume {} belongs to no claim", name.name));
         }
-        if is_deleting(volume) && !bound {
+        if is_deleting(volume) && !bound && !waits() {
             wrong(Guarantee::Stuck, format!("volume {} is not deleted", name.name));
         }
         // Leftovers on a deleted node must still be deleted there.
@@ -377,7 +372,7 @@ pub fn check_end(
         } else if !is_deleting(claim)
             && !is_bound(claim)
             && !waits_for_source(store, world, name, claim)
-            && !waits_for_user(store, claim)
+            && !is_with_other(store, claim)
             && !waits_for_quota(store, world, claim)
             && !(world.left.is_some_and(|most| records::left_beside(store, claim) >= most) && !has_begun(claim))
         {
@@ -385,7 +380,7 @@ pub fn check_end(
         } else if is_bound(claim)
             && is_held(claim)
             && !volume.is_some_and(cannot_get_finalizer)
-            && !waits_for_user(store, claim)
+            && !is_with_other(store, claim)
         {
             wrong(Guarantee::Stuck, format!("claim {name} is bound, and still held"));
         }

@@ -146,7 +146,6 @@ pub const UNREACHED: &[Unreached] = &[
     ),
     impossible("volume", "UnusableVolumeId", "nobody writes other ids on volumes"),
     rare("volume", "OriginUnknown", "a volume must appear after the record of its claim is gone"),
-    rare("volume", "TakenNotExpanded", "a user must request a larger size for a claim that has taken a volume"),
     rare("volume", "ProvenanceUnreadable", "nobody changes the record of an adopted volume"),
     rare("volume", "StorageOnOtherNode", "no node of a history gets the labels of another"),
     rare("volume", "RetainedCleaned", "an admin must change the policy while storage on other nodes is deleted"),

@@ -45,11 +45,6 @@ pub fn kept(record: &Value) -> impl Iterator<Item = &Value> {
     claims(record).filter(move |claim| is_armed && is_kept(claim))
 }
 
-/// Returns whether a record says that another claim has, or had, the volume of the claim with this UID.
-pub fn is_taken(store: &Store, of: &str) -> bool {
-    all(store).any(|(_, record)| annotation(record, names::TAKEN).split(',').any(|listed| listed == of))
-}
-
 /// Returns whether an annotation of a record lists a claim.
 fn is_in(record: &Value, key: &str, claim: &Value) -> bool {
     annotation(record, key).split(',').any(|listed| listed == uid(claim))

@@ -38,7 +38,7 @@ pub use self::attempt::{no_volume_cause, refusal_text};
 pub use self::cleanup::failed_cleanup;
 pub use self::failed::{ASK_SCHEDULER, failed_start, failure_text};
 pub use self::observed::{
-    Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, OtherClaim, PoolRelation, Preconditions,
+    Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions,
     RecordedAttempts, RemovedJob, Runs, ServedClass, SourceRelation, Volumes,
 };
 pub use self::placement::{cleanup_node, known_nodes, last_node, requested_node, run_node};

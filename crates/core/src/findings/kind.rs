@@ -214,9 +214,9 @@ kinds! {
         emitted_by_steps: yes, confirm_after: 30,
     }
 
-    /// Somebody may keep what attempts for a deleted claim may have made.
+    /// A claim was deleted unseen, and its class keeps what its attempts may have made.
     StorageKept = "storage-kept", Warning {
-        meaning: "attempts for a deleted claim may have made storage, which somebody may keep",
+        meaning: "attempts for a deleted claim may have made storage, which its class keeps",
         remedy: "Look on the backend for the ids that the finding names, then [let go](operations.md#letting-go-the-abandon-annotation) of the record.",
         emitted_by_steps: yes, confirm_after: 30,
     }

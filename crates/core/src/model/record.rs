@@ -96,7 +96,6 @@ pub struct Record {
     notes: BTreeMap<String, Note>,
     settled: BTreeSet<String>,
     kept: BTreeSet<String>,
-    taken: BTreeSet<String>,
     abandoned: Abandoned,
     /// The request of somebody to try again what has failed for claims that are gone.
     retry: Option<String>,
@@ -138,7 +137,6 @@ impl Record {
             notes: metadata.annotations.iter().flatten().filter_map(note).collect(),
             settled: annotation(names::SETTLED).map(set).unwrap_or_default(),
             kept: annotation(names::KEPT).map(set).unwrap_or_default(),
-            taken: annotation(names::TAKEN).map(set).unwrap_or_default(),
             abandoned: match annotation(names::ABANDON) {
                 Some(text) if text == names::ABANDON_YES => Abandoned::All,
                 text => Abandoned::Claims(text.map(set).unwrap_or_default()),
@@ -192,11 +190,6 @@ impl Record {
             Abandoned::All => true,
             Abandoned::Claims(uids) => uids.contains(uid),
         }
-    }
-
-    /// Checks whether another claim has the volume of a claim, or had it.
-    pub fn is_taken(&self, uid: &str) -> bool {
-        self.taken.contains(uid)
     }
 
     /// Checks whether a claim is the only one of the run.
@@ -266,7 +259,6 @@ impl Record {
         let recipe = |claim: &Claim| claim.own_stamp().map(|stamp| stamp.recipe_version.clone());
         recipe(own) == recipe(other)
             && other.nodes_with_storage.iter().all(|node| own.nodes_with_storage.contains(node))
-            && (self.is_taken(uid) || !older.is_taken(uid))
     }
 
     /// Returns the Job of the batch in which an attempt for a claim may have run; `None` for a run of its own.
@@ -291,12 +283,8 @@ impl Record {
 
     /// Returns the value of [`names::KEPT`] when somebody may keep what attempts for a claim have made.
     pub fn kept_with(&self, uid: &str) -> String {
-        list_with(&self.kept, uid)
-    }
-
-    /// Returns the value of [`names::TAKEN`] when another claim has had the volume of a claim.
-    pub fn taken_with(&self, uid: &str) -> String {
-        list_with(&self.taken, uid)
+        let new = (!self.kept.contains(uid)).then_some(uid);
+        self.kept.iter().map(String::as_str).chain(new).collect::<Vec<_>>().join(",")
     }
 
     /// Returns the name and the value of the annotation that notes a claim that is gone, when these annotations of it have
@@ -330,12 +318,6 @@ impl Record {
         }
         (format!("{}{}", names::GONE_CLAIM, claim.uid), json!(note).to_string())
     }
-}
-
-/// Writes a list of UIDs with one more.
-fn list_with(uids: &BTreeSet<String>, uid: &str) -> String {
-    let new = (!uids.contains(uid)).then_some(uid);
-    uids.iter().map(String::as_str).chain(new).collect::<Vec<_>>().join(",")
 }
 
 /// Returns a claim as Kubernetes has it, with all that its deletion needs.

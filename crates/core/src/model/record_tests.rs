@@ -165,11 +165,4 @@ fn a_record_replaces_an_older_one_that_says_no_more() {
     assert!(!of(&["b"], "r").replaces(&of(&["a"], "r"), "a"), "a node would be forgotten");
     assert!(!of(&["a"], "r").replaces(&of(&["a"], "other"), "a"));
     assert!(!of(&["a"], "r").replaces(&of(&["a"], "r"), "b"));
-    let told = |key: &str| read(json!({ key: "a" }), &[claim("a")]);
-    assert!(told(names::TAKEN).is_taken("a") && told(names::TAKEN).replaces(&told("none"), "a"));
-    assert!(
-        !told("none").replaces(&told(names::TAKEN), "a"),
-        "it would be forgotten that another claim has the volume"
-    );
-    assert_eq!((told("none").taken_with("b"), told(names::TAKEN).taken_with("b")), ("b".into(), "a,b".into()));
 }

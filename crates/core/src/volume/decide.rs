@@ -215,7 +215,7 @@ fn at_the_earlier_time(decision: Decision, other: &Decision) -> Decision {
 fn change_in_place(o: &Observed<'_>, now: i64) -> Decision {
     let unchanged = || Rule::InUse.nothing();
     if !o.volume.is_adopted() {
-        return taken_not_expanded(o).unwrap_or_else(unchanged);
+        return unchanged();
     }
     let attributes = || modify::decide(o.volume, &o.modify, now).map(Decision::from);
     if o.modify.runs.is_in_progress() {
@@ -232,19 +232,6 @@ fn change_in_place(o: &Observed<'_>, now: i64) -> Decision {
         (Some(size), Some(attributes)) if attributes.is_idle() => at_the_earlier_time(size, &attributes),
         (Some(size), Some(attributes)) => at_the_earlier_time(attributes, &size),
     }
-}
-
-/// Tells a claim that its volume stays as it is, because it was made for another claim.
-fn taken_not_expanded(o: &Observed<'_>) -> Option<Decision> {
-    let (volume, claim) = (o.volume, o.expand.claim?);
-    let is_taken = volume.claim_ref_uid() == Some(&claim.uid) && volume.name != names::pv_name(&claim.uid);
-    let message = format!(
-        "volume {} was made for another claim, so the provisioner neither expands nor modifies it; copy its data to a new claim",
-        volume.name
-    );
-    let decision = Rule::TakenNotExpanded.step(Step::Expand(expand::Step::Nothing));
-    (is_taken && claim.is_bound() && expand::requested_size(volume, claim).is_some())
-        .then(|| decision.with_warning(reason::VOLUME_RESIZE_FAILED, message))
 }
 
 /// Returns the nodes on which storage must be deleted. The volume was made on `origin_node`. If the volume is in use or

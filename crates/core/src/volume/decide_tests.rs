@@ -10,7 +10,6 @@ use crate::run::state::Cause;
 use crate::run::view::Job;
 use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
 use flex_contract::exit::Reaction;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 const NOW: i64 = 1_000_000;
 const DELETED: Step = Step::DeleteVolume { storage: StorageOutcome::Deleted };
@@ -402,7 +401,8 @@ fn a_quarantined_volume_is_let_go_between_the_halves_of_its_binding() {
         ..unheld("Delete")
     };
     let claim = serde_json::json!({ "metadata": { "namespace": "team", "name": "data", "uid": ID } });
-    let pending = Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap());
+    let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
+    let pending = Claim::from(&claim);
     let half = World { size_claim: Some(pending.clone()), ..world(refused.clone(), ClaimState::Alive) };
     assert_eq!(half.step(Rule::QuarantinedHalfBound), Step::RemoveClaimUid);
     // A bound claim would be lost without its volume.
@@ -418,21 +418,6 @@ fn a_quarantined_volume_is_let_go_between_the_halves_of_its_binding() {
     with(Volume { terminating: false, ..refused.clone() }).rests(Rule::InUse);
     with(Volume { quarantine: None, ..refused.clone() }).rests(Rule::InUse);
     with(Volume { claim_ref: Some(Reference { uid: None, ..reference }), ..refused }).rests(Rule::InUse);
-}
-
-#[test]
-fn a_volume_that_was_taken_from_another_claim_keeps_its_size() {
-    let reference = Reference { name: ObjectName::new("team", "data"), uid: Some("thief".into()) };
-    let taken = Volume { provenance: None, claim_ref: Some(reference), size: Ok(1), ..unheld("Delete") };
-    let claim = serde_json::json!({ "metadata": { "namespace": "team", "name": "data", "uid": "thief" } });
-    let claim = Claim::from(&serde_json::from_value::<PersistentVolumeClaim>(claim).unwrap());
-    let bound = Claim { volume_name: Some(taken.name.clone()), bind_completed: true, size: Ok(2), ..claim };
-    let of = |claim: Claim| World { size_claim: Some(claim), ..world(taken.clone(), ClaimState::Alive) };
-    let decision = of(bound.clone()).decide(NOW);
-    assert_eq!((decision.rule, &decision.step), (Rule::TakenNotExpanded, &Step::Expand(expand::Step::Nothing)));
-    assert!(decision.event.unwrap().message.contains("was made for another claim"));
-    of(Claim { size: Ok(1), ..bound.clone() }).rests(Rule::InUse);
-    of(Claim { volume_name: None, ..bound }).rests(Rule::InUse);
 }
 
 /// Returns the rule about delete runs.

@@ -121,8 +121,6 @@ pub enum Rule {
     /// A claim uses the volume, and its attributes change by a rule of the modification.
     #[strum(disabled)]
     Modify(modify::Rule),
-    /// A claim uses a volume that it has taken from another claim, and requests a larger one. Says in an event that it gets none.
-    TakenNotExpanded,
     /// A claim uses the volume, and neither size nor attributes change. Does nothing.
     InUse,
     /// The cache does not have the claim. Asks the API.

@@ -59,37 +59,17 @@ fn a_claim_that_is_gone_has_a_stand_in_until_its_record_is_settled() {
     );
     let again = Claim { uid: "another".into(), stamp: None, ..a.clone() };
     assert!(index.has_namesake(&again) && !index.has_namesake(&Claim { class: Some("other".into()), ..again.clone() }));
+    let reference = Reference { name: b.name.clone(), uid: Some(b.uid.clone()) };
+    let taken = Volume { claim_ref: Some(reference), ..shared_volume(&a, "1Gi") };
+    index.change_volume(WatchChange::Apply(taken.clone()));
+    assert!(!index.has_namesake(&again), "it may wait for the claim that has its volume");
+    index.change_volume(WatchChange::Delete(ObjectName::new("", taken.name)));
+    assert!(index.has_namesake(&again));
     hands.pass(Duration::from_secs(600));
     assert!(!index.has_namesake(&again), "the deletion may wait for a person");
     let woken = index.record_answered(record(&[a.clone(), b.clone()], &a.uid, 6));
     assert!(woken.contains(&WorkItem::Claim(a.name.clone())), "a namesake may wait: {woken:?}");
     assert!(index.claim_by_id(&a.uid).is_none() && index.is_live(&b.uid));
-}
-
-/// Without the record, the next attempt would find the other claim's data under the same id.
-#[test]
-fn a_claim_whose_volume_was_taken_keeps_its_record_and_delays_no_other_of_its_name() {
-    let mut index = index();
-    let a = held("a");
-    let effective_config = recipe(CLASS).effective_config;
-    let stored = Stored::Recipe(effective_config.hash(), Revision { number: 1, effective_config, created: 0 });
-    index.change_stored(WatchChange::Apply(stored));
-    index.change_claim(WatchChange::Apply(Claim { abandoned: true, ..a.clone() }));
-    let before = record(std::slice::from_ref(&a), "", 5);
-    index.record_answered(before.clone());
-    let settled = |index: &Index| index.observe_record(&before.name.name).unwrap().1.settled.len();
-    assert_eq!((settled(&index), index.recorded_attempts(&a.uid).taken), (1, false));
-    let annotations = json!({ names::ARMED: "r", names::TAKEN: a.uid });
-    let metadata = json!({
-        "namespace": "own", "name": before.name.name, "uid": "r", "annotations": annotations, "resourceVersion": "6",
-    });
-    index.record_answered(before.with_metadata(&serde_json::from_value(metadata).unwrap()).unwrap());
-    assert_eq!((settled(&index), index.recorded_attempts(&a.uid).taken), (0, true));
-    index.change_claim(WatchChange::Apply(a.clone()));
-    index.change_claim(WatchChange::Delete(a.name.clone()));
-    assert!(index.claim_by_id(&a.uid).is_some_and(|claim| claim.is_stand_in()));
-    let again = Claim { uid: "another".into(), stamp: None, ..a };
-    assert!(!index.has_namesake(&again), "it may wait for the other claim");
 }
 
 #[test]

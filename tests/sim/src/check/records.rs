@@ -89,15 +89,13 @@ pub fn note_missed(store: &Store, world: &mut World, from: usize) {
     world.missed.extend(recorded.map(str::to_owned));
 }
 
-/// Returns the storage that stays on purpose: another claim had the volume; or the class of its claim keeps storage, and a process has
-/// not seen the claim to its end. So somebody may keep it, and a record must say so.
+/// Returns the storage that stays on purpose: the class of its claim keeps storage, and a process has not seen the claim to its end.
+/// So somebody may have had the volume, and a record must say so.
 pub fn kept<'s>(store: &'s Store, world: &'s World) -> impl Iterator<Item = StorageKey> + use<'s> {
     let claims = store.log(Kind::Claim).iter().map(|change| &change.object);
     let retained = claims.filter(|claim| text(claim, "/spec/storageClassName") == KEPT).map(|claim| uid(claim));
     let told: BTreeSet<&str> = records::all(store).flat_map(|(_, record)| records::kept(record)).map(uid).collect();
-    let taken = told.iter().copied().filter(|of| records::is_taken(store, of));
-    let missed = retained.filter(|of| world.missed.contains(*of) && told.contains(of));
-    let ids: BTreeSet<&str> = missed.chain(taken).collect();
+    let ids: BTreeSet<&str> = retained.filter(|of| world.missed.contains(*of) && told.contains(of)).collect();
     world.backend.iter().filter(move |(id, _)| ids.iter().any(|of| id.starts_with(of))).cloned()
 }
 

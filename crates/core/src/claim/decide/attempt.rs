@@ -86,10 +86,12 @@ fn first_attempt(o: &Observed<'_>, class: &Class, mut nodes: Vec<String>) -> Dec
 
 /// Decides about a volume that exists, however the run ended.
 fn found(o: &Observed<'_>) -> Option<Decision> {
-    if let Some(decision) = hold(o).or_else(|| complete_pool_request(o)) {
+    let right = o.volumes.all.iter().find(|candidate| candidate.mismatches.is_empty());
+    // A volume with a wrong name blocks no claim that has the right one.
+    if let Some(decision) = hold(o).filter(|_| right.is_none()).or_else(|| complete_pool_request(o)) {
         return Some(decision);
     }
-    if let Some(right) = o.volumes.all.iter().find(|candidate| candidate.mismatches.is_empty()) {
+    if let Some(right) = right {
         if is_terminating_without_finalizer(&right.volume) {
             let reserved = is_claimed_by_this(o, &right.volume);
             // The PV controller has begun the binding, and Kubernetes keeps a Bound volume.

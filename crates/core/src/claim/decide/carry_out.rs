@@ -97,7 +97,6 @@ impl World {
                 self.adopt(&name, &provenance, &nodes);
             }
             Step::MarkAdopted { .. } => self.lacks_mark = false,
-            Step::RecordTaken => self.recorded.taken = true,
             Step::Bind { volume } => {
                 self.lacks_mark = false;
                 self.unhold();

@@ -107,8 +107,6 @@ pub struct RecordedAttempts {
     pub last: u32,
     /// The nodes where they may have left storage.
     pub nodes: Vec<String>,
-    /// Another claim has the volume, or had it.
-    pub taken: bool,
 }
 
 impl Runs {
@@ -158,19 +156,6 @@ impl Volumes {
     }
 }
 
-/// Another claim that the claimRef of a volume names with its UID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtherClaim {
-    /// It is not certain whether the claim has the volume, or will have it.
-    Unsure,
-    /// The claim names the volume, which it will never cease to do.
-    Has,
-    /// The claim has another volume for good.
-    Elsewhere,
-    /// The claim is certainly gone.
-    Gone,
-}
-
 /// A volume that names the claim.
 #[derive(Clone, Debug)]
 pub struct Candidate {
@@ -184,8 +169,8 @@ pub struct Candidate {
     pub seen_by_probe: bool,
     /// The volume is adopted, but for the adoption mark. It counts as adopted for the orchestrator that adopted it.
     pub lacks_mark: bool,
-    /// The other claim that has the volume by its claimRef; `None` without one.
-    pub other: Option<OtherClaim>,
+    /// The claimRef names another claim with its UID, and that claim is certainly gone, or has another volume for good.
+    pub is_let_go: bool,
 }
 
 impl Candidate {

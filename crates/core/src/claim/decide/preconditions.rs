@@ -9,7 +9,6 @@ use super::placement::{nodes_from, reschedule_from_unfit};
 use super::pooled::{assigned, bind_assigned};
 use super::rule::{Decision, Rule, run};
 use super::step::Step;
-use super::taken::volume_taken;
 use crate::claim::admit::admit;
 use crate::config::Recipe;
 use crate::config::classes::{BindingMode, Class};
@@ -59,13 +58,6 @@ pub const PRECONDITIONS: &[Precondition] = &[
         before: &[First],
         rules: &[Rule::LeftToPopulator],
         unmet: |attempt| leave_to_populator(attempt.o),
-    },
-    // Somebody may have removed the stamp. A claim with a stamp is held before it comes here.
-    Precondition {
-        condition: "no other claim has, or had, a volume that was made for the claim",
-        before: &[First],
-        rules: &[Rule::VolumeTakenByOther],
-        unmet: |attempt| volume_taken(attempt.o),
     },
     Precondition {
         condition: "the StorageClass is known, or the API has none",

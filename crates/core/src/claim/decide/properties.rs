@@ -17,16 +17,14 @@ impl World {
         self.volumes.iter().find(|(volume, _)| volume.name == name).expect("a step names a volume that was observed")
     }
 
-    /// Checks whether another claim has a volume that was made for this claim, or had it.
+    /// Checks whether another claim has a volume that was made for this claim.
     fn is_taken(&self) -> bool {
-        let has_other = |volume: &Volume| volume.claim_ref_uid().is_some_and(|uid| uid != UID);
-        self.recorded.taken || self.volumes.iter().any(|(volume, _)| has_other(volume))
+        self.volumes.iter().any(|(volume, _)| volume.claim_ref_uid().is_some_and(|uid| uid != UID))
     }
 
-    /// Checks whether a volume has another claim that is gone or elsewhere, and whose storage nobody keeps.
+    /// Checks whether another claim has let a volume go, whose storage nobody keeps.
     fn is_left_by_other(&self, volume: &Volume) -> bool {
-        let is_unused = matches!(self.other, OtherClaim::Gone | OtherClaim::Elsewhere);
-        self.is_to_be_undone() && is_unused && volume.reclaim_policy == ReclaimPolicy::Delete
+        self.is_to_be_undone() && self.is_let_go && volume.reclaim_policy == ReclaimPolicy::Delete
     }
 
     /// Checks whether a process of a provision run may be running, by the observation.
@@ -115,7 +113,7 @@ fn check(world: &World, decision: &Decision) {
         Step::AssignPooledVolume { volume } => {
             assert_eq!(world.pooled_volume, Some(volume.as_str()));
             assert!(!world.foreign && !claim.terminating && !claim.is_bound() && claim.own_stamp().is_none());
-            assert!(!world.is_taken() && !world.observed(|o| assigned(o).is_some()), "it was given one");
+            assert!(!world.observed(|o| assigned(o).is_some()), "it was given one");
         }
         Step::BackfillStamp { volume } => {
             assert!(world.is_bound_to(volume) && !claim.is_held() && !claim.terminating && claim.own_stamp().is_none());
@@ -140,10 +138,6 @@ fn check(world: &World, decision: &Decision) {
         Step::MarkAdopted { volume } => {
             let (volume, _) = world.volume(volume);
             assert!(world.lacks_mark && volume.is_adopted());
-        }
-        Step::RecordTaken => {
-            assert!(world.is_taken() && !world.recorded.taken && world.recorded.last > 0, "it is known already");
-            assert!(matches!(world.other, OtherClaim::Has | OtherClaim::Gone), "it may come back");
         }
         Step::Bind { volume } => check_binding(world, volume),
         Step::SetVolumeName { volume } => check_volume_name(world, volume),
@@ -225,14 +219,13 @@ fn check_removed_job(world: &World, job: &ObjectName) {
 
 fn check_stamp(world: &World, attempt: u32, nodes: &[String]) {
     let claim = &world.claim;
-    assert!(!world.is_taken(), "the other claim's data would be the claim's");
     assert!(!world.foreign && !claim.terminating && !claim.is_bound() && world.has_revision && world.has_slot);
     let recipe = world.class.recipe.as_deref().expect("an attempt has a recipe");
     assert_eq!(admit(claim, recipe, world.is_pool_request), Ok(()), "an attempt begins for what cannot be served");
     let before = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     assert!(before > 0 || world.class_certainty == ClassCertainty::Certain, "the StorageClass may say something else");
     assert!(attempt > before || before == u32::MAX, "the number of an attempt never comes again");
-    assert!(before == 0 || !world.is_alive(), "one attempt at a time");
+    assert!(before == 0 || !world.is_alive() && !world.is_taken(), "one attempt at a time, and none for nothing");
     assert!(before == 0 || claim.nodes_with_storage.iter().all(|node| nodes.contains(node)), "a node is forgotten");
 }
 
@@ -272,9 +265,6 @@ fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &
     );
     let is_nobodys = volume.claim_ref_uid().is_none_or(|uid| uid == UID) || world.is_left_by_other(volume);
     assert!(is_nobodys, "theft");
-    let is_its =
-        world.is_bound_to(&volume.name) || volume.claim_ref_uid() == Some(UID) || world.is_left_by_other(volume);
-    assert!(!world.recorded.taken || is_its, "somebody may keep it, or have it");
     let holdable = !volume.terminating || volume.has_finalizer() || policy(provenance) != ReclaimPolicy::Delete;
     assert!(holdable, "the API takes no finalizer any more");
     assert!(!world.is_safe(volume) || volume.claim_uid.as_deref() == Some(UID));
@@ -311,7 +301,6 @@ fn check_delete(world: &World, attempt: u32, node: Option<&String>, on_any_node:
         assert!(volume.name != names::pv_name(UID), "its volume would be deleted");
         assert!(volume.claim_ref_uid().is_none_or(|uid| uid == UID), "theft");
     }
-    assert!(!world.recorded.taken, "somebody may keep it, or have it");
 }
 
 fn check_clean(world: &World, nodes: &[String]) {
@@ -338,7 +327,9 @@ fn check_end(world: &World) {
     // An admin has set the volume to Retain, or the class keeps all.
     let kept = world.volumes.iter().any(|(volume, _)| {
         let by_class = is_kept && volume.phase == VolumePhase::Bound;
-        volume.terminating && (by_class || volume.reclaim_policy != ReclaimPolicy::Delete)
+        let had_other = world.is_let_go && volume.claim_ref_uid().is_some_and(|uid| uid != UID);
+        let is_retained = volume.reclaim_policy != ReclaimPolicy::Delete;
+        volume.terminating && (by_class || is_retained) || had_other && is_retained
     });
     assert!(claim.abandoned || safe || kept, "something would be left behind");
     let own = world.volumes.iter().find(|(volume, _)| volume.name == names::pv_name(UID));

@@ -32,8 +32,8 @@ pub enum Rule {
     QuarantineBoundVolume,
     /// The claim is held and bound to a volume that is quarantined. Emits an event.
     BoundVolumeQuarantined,
-    /// Another claim has a volume that was made for this claim, or had it. Notes that on the records, and emits an event. The claim
-    /// gets no other volume, and nothing is deleted while anybody may use the volume.
+    /// Another claim has taken a volume that was made for this claim. Emits an event: no other attempt begins, and nothing is
+    /// deleted while that claim may use the volume.
     VolumeTakenByOther,
     /// The claim is held and bound to a volume that no watch has shown. Waits for the volume, or for the claim's
     /// deletion.
@@ -70,7 +70,8 @@ pub enum Rule {
     VolumeTerminating,
     /// A volume has the name of the terminating claim's volume, but was made for another claim. Emits an event.
     VolumeNameTaken,
-    /// The claim is terminating, and its Bound volume cannot be adopted any more, but its storage must stay. Ends the hold.
+    /// The claim is terminating, and the storage of its volume must stay: its Bound volume cannot be adopted any more, or another
+    /// claim had it, with the policy Retain. Ends the hold.
     VolumeRetained,
     /// The volume of a terminating claim is not adopted, and no other claim may use it. Adopts it, so that the volume's own
     /// reconciler deletes it.
@@ -84,9 +85,8 @@ pub enum Rule {
     /// The claim is gone and has no volume, and a watch has shown the end of a retained volume of it. Emits an event, and forgets
     /// the claim.
     LeftStorageRetained,
-    /// The claim is gone and has no volume, and somebody may keep its storage: its class keeps storage, and no watch has shown that
-    /// nobody had a volume; or another claim had the volume. Emits an event, and marks the record, which a finding names until an
-    /// admin abandons it.
+    /// The claim is gone and has no volume, its class keeps storage, and no watch has shown that nobody had a volume. Emits an
+    /// event, and marks the record, which a finding names until an admin abandons it.
     LeftStorageUnknown,
     /// An attempt may have left storage, and its recipe is not known any more. Emits an event.
     CleanupNeedsRecipe,

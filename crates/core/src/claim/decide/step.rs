@@ -59,8 +59,6 @@ pub enum Step {
         /// The name of the volume.
         volume: String,
     },
-    /// Notes on the records of the claim's runs that another claim has had the volume.
-    RecordTaken,
     /// Completes the binding of the claim to the volume, and ends its hold.
     Bind {
         /// The name of the volume.

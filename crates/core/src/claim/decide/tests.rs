@@ -94,7 +94,7 @@ struct World {
     seen_by_probe: bool,
     many_wait: bool,
     lacks_mark: bool,
-    other: OtherClaim,
+    is_let_go: bool,
     is_pool_request: bool,
     pooled_volume: Option<&'static str>,
 }
@@ -175,7 +175,7 @@ impl World {
             reaching: of_placement::reaching(&self.claim, volume),
             seen_by_probe: self.seen_by_probe,
             lacks_mark: self.lacks_mark && volume.is_adopted(),
-            other: volume.claim_ref_uid().filter(|uid| *uid != self.claim.uid).map(|_| self.other),
+            is_let_go: self.is_let_go && volume.claim_ref_uid().is_some_and(|uid| uid != self.claim.uid),
         });
         let volumes = Volumes {
             all: all.collect(),
@@ -293,7 +293,7 @@ fn new() -> World {
         seen_by_probe: false,
         many_wait: false,
         lacks_mark: false,
-        other: OtherClaim::Has,
+        is_let_go: false,
         is_pool_request: false,
         pooled_volume: None,
     }

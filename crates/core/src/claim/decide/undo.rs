@@ -6,7 +6,7 @@ use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
 
-use super::adoption::{adopt_unless_done, is_terminating_without_finalizer};
+use super::adoption::{adopt_unless_done, is_claimed_by_other, is_terminating_without_finalizer};
 use super::cleanup::{deleting, end_deletion};
 use super::observed::Observed;
 use super::pooled::complete_pool_request;
@@ -74,10 +74,6 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
             let why = "its volume had the reclaim policy Retain, and somebody has deleted the volume";
             return stays(Rule::LeftStorageRetained, Step::EndHold, why);
         }
-        Some(_) if o.runs.recorded.taken => {
-            let why = format!("another claim had the volume, and somebody has deleted it; {}", how_to_look(claim));
-            return stays(Rule::LeftStorageUnknown, Step::Keep, &why);
-        }
         Some(Had::Unknown) if o.recipe_of_attempt().is_some_and(is_kept) => {
             let class = claim.class.as_deref().unwrap_or_default();
             let why = format!("class {class} keeps storage (reclaim policy Retain); {}", how_to_look(claim));
@@ -113,12 +109,17 @@ fn with_volume(o: &Observed<'_>, volume: &Volume) -> Decision {
             ),
         );
     }
+    // Somebody may keep what another claim has written.
+    let retained = || end_deletion(o).unwrap_or_else(|| Rule::VolumeRetained.step(Step::EndHold));
+    if is_claimed_by_other(o, volume) && volume.reclaim_policy != ReclaimPolicy::Delete {
+        return retained();
+    }
     if is_terminating_without_finalizer(volume) {
         // It vanishes with its claim, and then nothing would tell that somebody keeps its storage.
         let keeps = |recipe: &Recipe| recipe.reclaim_policy != ReclaimPolicy::Delete;
         let is_kept = volume.reclaim_policy != ReclaimPolicy::Delete || o.recipe_of_attempt().is_some_and(keeps);
         return match claim.terminating && volume.phase == VolumePhase::Bound && is_kept {
-            true => end_deletion(o).unwrap_or_else(|| Rule::VolumeRetained.step(Step::EndHold)),
+            true => retained(),
             false => wait_for_end(volume),
         };
     }

@@ -210,12 +210,9 @@ fn flags() -> impl Strategy<Value = Flags> {
     )
 }
 
-/// Generates what the records name, also whether another claim has had the volume, and what becomes of that claim.
-fn recorded_attempts() -> impl Strategy<Value = (RecordedAttempts, OtherClaim)> {
-    let others = select(vec![OtherClaim::Unsure, OtherClaim::Has, OtherClaim::Elsewhere, OtherClaim::Gone]);
-    (0..3u32, prop::bool::weighted(0.2), others).prop_map(|(last, taken, other)| {
-        (RecordedAttempts { last, taken: taken && last > 0, ..RecordedAttempts::default() }, other)
-    })
+/// Generates what the records name.
+fn recorded_attempts() -> impl Strategy<Value = RecordedAttempts> {
+    (0..3u32).prop_map(|last| RecordedAttempts { last, ..RecordedAttempts::default() })
 }
 
 /// Returns what is known of the records of a claim when somebody has deleted them.
@@ -235,7 +232,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
     let state = select(vec![NodeState::Unreachable, NodeState::NotCached, NodeState::NotFound]);
     let node_states = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
     let copies = (prop::option::weighted(0.2, claim_sources()), source_users());
-    let copies = (copies, prop::bool::weighted(0.1), choices(), recorded_attempts());
+    let copies = (copies, prop::bool::weighted(0.1), choices(), (recorded_attempts(), any::<bool>()));
     (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), node_states, copies)
         .prop_flat_map(
             |(
@@ -244,7 +241,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                 has_running_pods,
                 delete_job,
                 node_states,
-                ((data_source, source_users), selected_node_forbidden, node_choice, (recorded, other)),
+                ((data_source, source_users), selected_node_forbidden, node_choice, (recorded, is_let_go)),
             )| {
                 let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
                 claim.data_source = data_source.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "source")));
@@ -265,7 +262,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                     binding: flags.4,
                     removed: flags.5,
                     recorded: if flags.6 { no_records(&claim) } else { recorded },
-                    other,
+                    is_let_go,
                     seen_by_probe: flags.7.0,
                     many_wait: flags.7.1,
                     lacks_mark: flags.7.2,
