@@ -49,7 +49,7 @@ async fn the_volume_of_a_plain_script_is_reserved_for_its_own_of_two_identical_c
 
 /// Kubernetes before 1.36 has no mutating policies.
 #[tokio::test]
-async fn without_mutating_policies_a_wrong_claim_ref_is_refused_and_a_plain_script_works() {
+async fn without_mutating_policies_a_volume_without_its_placeholder_is_refused() {
     let ring = ring(false).await;
     install_validating_policies(&ring).await;
     class_of_images(&ring, "c", &[]).await;
@@ -57,21 +57,23 @@ async fn without_mutating_policies_a_wrong_claim_ref_is_refused_and_a_plain_scri
     let (claim, job) = attempt(&ring, "a").await;
     let image = image(&ring, &job).await;
     let own = placeholder(&job);
-    let (namespace, name) = (own.namespace.unwrap(), own.name.unwrap());
+    let (namespace, name) = (own.namespace.as_deref().unwrap(), own.name.as_deref().unwrap());
     let written = format!("namespace: {namespace}, name: {name}}}, without a uid");
     for wrong in [
         json!({ "namespace": USER, "name": "thief", "uid": "c0ffee00-0000-4000-8000-00000000cafe" }),
         json!({ "namespace": USER, "name": "a", "uid": uid(&claim) }),
         json!({ "namespace": USER, "name": name }),
         json!({ "namespace": namespace, "name": "thief" }),
+        Value::Null,
     ] {
         let mut volume = script_volume(&job);
         merge(&mut volume, json!({ "spec": { "claimRef": wrong } }));
         let message = refusal(create(&image, volume).await);
         says(&message, &["its claimRef must be", &written, "flex-pv create"]);
     }
-    let made = create(&image, script_volume(&job)).await.unwrap();
-    assert_eq!(made.spec.unwrap().claim_ref, None);
+    let mut volume = script_volume(&job);
+    merge(&mut volume, json!({ "spec": { "claimRef": own } }));
+    create(&image, volume).await.unwrap();
     assert_eq!(ring.bound("a").await.spec.unwrap().volume_name.unwrap(), names::pv_name(&uid(&claim)));
 }
 
