@@ -63,7 +63,7 @@ pub(super) async fn stamp(
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
     let job = job::name(Operation::Provision, &volume_id(&claim.uid, volume_generation), attempt, "");
     let ts = context.timestamp();
-    let (charged, term) = {
+    let charged = {
         let mut index = context.cluster.index_mut();
         // Another worker may have used the quota or the slot since the decision, or armed the record of an earlier claim.
         let has_namesake = claim.own_stamp().is_none() && index.has_namesake(claim);
@@ -77,7 +77,7 @@ pub(super) async fn stamp(
             context.cluster.queue.add_all(woken);
             return Ok(StepOutcome::WaitForSlot);
         }
-        (index.charge(claim, &class.name), index.term())
+        index.charge(claim, &class.name)
     };
     let stamp =
         Stamp { claim_uid: claim.uid.clone(), ts, attempt, recipe_version: recipe.version(), volume_generation };
@@ -97,7 +97,7 @@ pub(super) async fn stamp(
     {
         let mut index = context.cluster.index_mut();
         index.note_charge_written(&claim.uid);
-        index.on_stamp(&stamped.volume_id(), &job, term);
+        index.on_stamp(&stamped.volume_id(), &job);
     }
     confirmed.fresh = true;
     if attempt == 1 && observation.pool.exists && !observation.pool.request.is_request() {
