@@ -64,7 +64,7 @@ const ENOUGH: u64 = 20_000;
 /// The number of histories within which a bug must be found.
 const FOUND_WITHIN: u64 = 10_000;
 /// Bugs that no history has shown for long since runs have records. `--bug NAME` searches one alone.
-const RARE: [Bug; 2] = [Bug::SourceLetGo, Bug::OutageUnknown];
+const RARE: [Bug; 3] = [Bug::StaleReads, Bug::SourceLetGo, Bug::OutageUnknown];
 
 #[derive(Default)]
 struct Sum {
