@@ -34,7 +34,6 @@ use serde_json::{Value, json};
 pub use self::record::Armed;
 pub use self::run::FoundClassObject;
 pub use self::snapshot::SnapshotVolume;
-pub use self::volume::NotedVolume;
 use crate::api::discard_reply::DiscardReply;
 use crate::api::pages;
 use crate::api::says;

@@ -40,7 +40,7 @@ pub struct Overview {
     pub configs: Vec<ConfigRow>,
     /// The classes that are left to another provisioner, with the reasons.
     pub left: BTreeMap<String, String>,
-    /// The deleted claims whose attempts may have made storage that their classes keep.
+    /// The deleted claims whose attempts may have made storage that somebody may keep.
     #[serde(default)]
     pub kept: Vec<String>,
 }

@@ -1,25 +1,25 @@
 //! Reconciles batches: creates their Jobs, and deletes a Job when no member wants it any more.
 
 use flex_contract::operation::Operation;
-use flex_core::batch::decide::{Decision, Rule, Step, decide};
+use flex_core::batch::decide::{Decision, Step, decide};
 use flex_core::batch::{self, BatchJob, MemberRun};
-use flex_core::config::Recipe;
-use flex_core::model::volume::Volume;
-use flex_core::rules::Rule as _;
-use flex_core::run::job;
+use flex_core::object::ObjectName;
 use flex_core::run::view::Job;
 
-use crate::api::writes::{NotedVolume, WriteError};
+use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue, RunObjects, refused_job};
-use crate::state::index::{BatchEntry, DeletionToBatch, Woken, WorkItem};
+use crate::state::index::{BatchEntry, Woken, WorkItem};
 
 /// Reconciles an open batch, which collects its members.
 pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, WriteError> {
-    let NextStep { decision: Decision { rule, step, .. }, entries } = next_step(context, name);
+    let Some(NextStep { decision: Decision { rule, step, .. }, entries }) = next_step(context, name) else {
+        return Ok(Requeue::Done);
+    };
     context.decided(&name, rule, &step);
     if let Step::Wait(remaining) = step {
         return Ok(Requeue::After(remaining));
     }
+    // None of the members may want the batch any more.
     let Some(first) = entries.first() else { return Ok(Requeue::Done) };
     let member_run = |entry: &BatchEntry| MemberRun { member: entry.member.clone(), request: entry.request.clone() };
     let members: Vec<_> = entries.iter().map(member_run).collect();
@@ -47,7 +47,7 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
     };
     // A single run meets the same refusal and emits an event on its claim; or only the batch is too large.
     tracing::warn!(batch = name, why, "Kubernetes refused the Job of a batch; its claims get runs of their own");
-    context.cluster.update(|index| index.refuse_batch(name));
+    context.cluster.update(|index| index.refuse_batch(name, &entries));
     Ok(Requeue::Done)
 }
 
@@ -58,60 +58,28 @@ struct NextStep {
     entries: Vec<BatchEntry>,
 }
 
-/// Decides the next step, and closes the batch unless it waits on. The lock is held for both: a member that arrives in
-/// between would be in no batch.
-fn next_step(context: &Context, name: &str) -> NextStep {
-    let forget = || Rule::NobodyLeft.step(Step::Forget);
+/// Decides the next step, and closes the batch unless it waits on. The lock is held for both: a member that joins in
+/// between would be in no batch. Returns `None` for a batch that is not open.
+fn next_step(context: &Context, name: &str) -> Option<NextStep> {
     let mut index = context.cluster.index_mut();
-    let decision = index.observe_batch(name).map_or_else(forget, |observed| decide(&observed));
+    let decision = decide(&index.observe_batch(name)?);
     let Woken { value: entries, items } = match decision.step {
-        Step::Wait(_) => return NextStep { decision, entries: Vec::new() },
-        Step::Create | Step::Forget => index.close_batch(name),
+        Step::Wait(_) => return Some(NextStep { decision, entries: Vec::new() }),
+        Step::Create => index.close_batch(name),
     };
     drop(index);
     context.cluster.queue.add_all(items);
-    // None of the members wants the batch any more.
-    NextStep { decision: if entries.is_empty() { forget() } else { decision }, entries }
-}
-
-/// A volume whose first delete run is due, with the target of that run.
-pub(super) struct Due<'a> {
-    pub volume: &'a Volume,
-    pub recipe: &'a Recipe,
-    pub node: Option<&'a str>,
-    /// The name of the run's own Job outside a batch.
-    pub job: &'a str,
+    Some(NextStep { decision, entries })
 }
 
 impl Context {
-    /// Records that a stamped member has arrived for its batch. Returns whether the member must wait.
-    pub(super) fn add_entry(&self, batch: &str, entry: BatchEntry) -> bool {
-        let has_joined = self.cluster.index_mut().add_entry(batch, entry);
-        self.cluster.queue.add(WorkItem::Batch(batch.to_owned()));
+    /// Adds a run, whose slot is taken, to a batch for runs like it. Returns whether there is one; else it is a run of its
+    /// own.
+    pub(super) fn join_batch(&self, entry: BatchEntry) -> bool {
+        let batch = self.cluster.index_mut().join_batch(entry, &self.timestamp());
+        let has_joined = batch.is_some();
+        self.cluster.queue.add_all(batch.map(WorkItem::Batch));
         has_joined
-    }
-
-    /// Records on a volume the batch of its delete run. Returns the written volume with its source; `None` for a run of
-    /// its own.
-    pub(super) async fn join_deletion(&self, due: &Due<'_>) -> Result<Option<NotedVolume>, WriteError> {
-        let Due { volume, recipe, node, job } = *due;
-        let ts = self.timestamp();
-        let Some(batch) =
-            self.cluster.index_mut().join_deletion(volume, recipe, &DeletionToBatch { job, node, ts: &ts })
-        else {
-            return Ok(None);
-        };
-        self.cluster.queue.add(WorkItem::Batch(batch.clone()));
-        let noted = self.writes.note_batch(volume, &batch).await;
-        if noted.is_err() {
-            let id = volume.volume_id().unwrap_or_default();
-            self.cluster.update(|index| {
-                let mut woken = index.leave_batches(Operation::Delete, id);
-                woken.extend(index.cancel_expectation(&job::name(Operation::Delete, id, 1, &batch)));
-                woken
-            });
-        }
-        noted.map(Some)
     }
 
     /// Deletes the Job of a run for a claim or volume. The Job of a batch is deleted when no member wants it any more, and a
@@ -139,12 +107,13 @@ impl Context {
         removed
     }
 
-    /// Checks whether the API has the Job of a batch, or one of its pods, before the watches show it.
-    pub(super) async fn is_batch_unseen(&self, name: &str, namespace: Option<&str>) -> Result<bool, WriteError> {
+    /// Checks whether the API has the Job of a batch that makes volumes, or one of its pods, before the watches show it.
+    pub(super) async fn is_batch_unseen(&self, batch: &ObjectName) -> Result<bool, WriteError> {
         let (jobs, pods) = {
             let index = self.cluster.index();
-            (index.jobs_of(name), index.pods_of(name))
+            (index.jobs_of(&batch.name), index.pods_of(&batch.name))
         };
-        self.is_run_unseen(Operation::Provision, name, namespace, RunObjects { jobs: &jobs, pods: &pods }).await
+        let known = RunObjects { jobs: &jobs, pods: &pods };
+        self.is_run_unseen(Operation::Provision, &batch.name, Some(&batch.namespace), known).await
     }
 }

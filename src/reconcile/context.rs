@@ -48,6 +48,8 @@ pub struct Context {
     /// The state of the search for findings.
     pub sweep: Sweep,
     pub(super) capacity: RateLimit,
+    /// The time when the cache last lacked a delete run of the API. Held while the two are compared.
+    pub(super) comparing_deletions: tokio::sync::Mutex<Option<Duration>>,
     failures: Mutex<HashMap<WorkItem, u32>>,
     faults: Mutex<HashMap<WorkItem, Fault>>,
 }
@@ -96,7 +98,7 @@ impl Context {
         kube_api: String,
         clock: Clock,
     ) -> Arc<Self> {
-        let (last_hour, sweep, capacity, failures, faults) = Default::default();
+        let (last_hour, sweep, capacity, comparing_deletions, failures, faults) = Default::default();
         Arc::new(Context {
             identity,
             cluster,
@@ -108,6 +110,7 @@ impl Context {
             last_hour,
             sweep,
             capacity,
+            comparing_deletions,
             failures,
             faults,
         })

@@ -159,12 +159,10 @@ impl SourceSnapshotObservation {
 /// Checks whether a claim still needs its data source, as the cache has its runs and nodes.
 fn needs_source(copy: &Claim, index: &Index) -> bool {
     let is_open = |job: &Arc<Job>| job.run_labels.operation == Operation::Provision && !job.is_over;
-    let has_runs = |id: &String| {
-        index.jobs_of(id).iter().any(is_open)
-            || has_running_pods(&index.pods_of(id), Operation::Provision)
-            || index.has_expectation(&job::prefix(Operation::Provision, id))
-    };
-    let has_runs = copy.is_stand_in() && copy.volume_ids().any(|id| has_runs(&id));
+    let has_runs = copy.is_stand_in()
+        && (index.jobs_of(&copy.uid).iter().any(is_open)
+            || has_running_pods(&index.pods_of(&copy.uid), Operation::Provision)
+            || index.has_expectation(&job::prefix(Operation::Provision, &copy.uid)));
     let has_node = |node: &String| index.node(node).is_some_and(|node| node.reachable);
     flex_core::claim::data_source::needs_source(copy, has_runs, has_node)
 }
@@ -173,19 +171,14 @@ fn needs_source(copy: &Claim, index: &Index) -> bool {
 async fn certainly_needs_source(context: &Context, copy: &Claim) -> Result<bool, WriteError> {
     let (needs, jobs, pods) = {
         let index = context.cluster.index();
-        let of_all = |id: String| (index.jobs_of(&id), index.pods_of(&id));
-        let (jobs, pods): (Vec<_>, Vec<_>) = copy.volume_ids().map(of_all).unzip();
-        (needs_source(copy, &index), jobs.concat(), pods.concat())
+        (needs_source(copy, &index), index.jobs_of(&copy.uid), index.pods_of(&copy.uid))
     };
     if needs || !copy.is_stand_in() {
         return Ok(needs);
     }
+    // A copy is in no batch.
     let known = RunObjects { jobs: &jobs, pods: &pods };
-    Ok(context.is_run_unseen(Operation::Provision, &copy.volume_id(), None, known).await?
-        || match copy.batch() {
-            Some(batch) => context.is_batch_unseen(batch, None).await?,
-            None => false,
-        })
+    context.is_run_unseen(Operation::Provision, &copy.volume_id(), None, known).await
 }
 
 /// Requeues the data source of a claim that is gone and does not need it any more.

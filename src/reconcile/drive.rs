@@ -93,7 +93,13 @@ pub(super) trait Reconcile {
 
     /// Checks whether earlier events already say enough, so that a late event is left out. `newer` is the object after
     /// the step.
-    fn is_superfluous(_context: &Context, _rule: Self::Rule, _event: &NewEvent, _newer: &Self::Object) -> bool {
+    fn is_superfluous(
+        _context: &Context,
+        _observation: &Self::Observation,
+        _rule: Self::Rule,
+        _event: &NewEvent,
+        _newer: &Self::Object,
+    ) -> bool {
         false
     }
 }
@@ -144,7 +150,7 @@ pub(super) async fn drive<R: Reconcile>(
         let late = if matches!(outcome, StepOutcome::Postponed) { Vec::new() } else { late };
         for (subject, event) in late {
             let newer = if let StepOutcome::Updated(newer) = &outcome { Some(newer) } else { None };
-            if !newer.is_some_and(|newer| R::is_superfluous(context, rule, &event, newer)) {
+            if !newer.is_some_and(|newer| R::is_superfluous(context, &observation, rule, &event, newer)) {
                 context.emit(subject, event);
             }
         }

@@ -88,16 +88,9 @@ impl Context {
 
     /// Records that nobody needs the records of an id any more: its volume ends, or somebody keeps it.
     pub(super) async fn settle_id(&self, id: &str) -> Result<(), WriteError> {
-        let (uid, records) = {
-            let index = self.cluster.index();
-            let uid = index.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone());
-            let mut records = index.unsettled_records_of(&uid);
-            // The claim may have a run for another volume.
-            records.retain(|record| record.is_of(&uid, id));
-            (uid, records)
-        };
+        let records = self.cluster.index().unsettled_records_of(id);
         for record in records {
-            self.writes.settle(&record, &BTreeSet::from([uid.clone()])).await?;
+            self.writes.settle(&record, &BTreeSet::from([id.to_owned()])).await?;
         }
         Ok(())
     }
@@ -113,14 +106,13 @@ fn other_recipes<'r>(claim: &Claim, records: &'r [Arc<Record>]) -> Vec<&'r str> 
     stamps.filter(|stamp| stamp.attempt > unstarted).map(|stamp| stamp.recipe_version.as_str()).collect()
 }
 
-/// Checks whether the run of a record for the same volume as that of another had another recipe.
+/// Checks whether the run of a record had another recipe than that of another one.
 fn is_of_other_recipe(record: &Record, other: &Record, uid: &str) -> bool {
     fn stamp<'r>(record: &'r Record, uid: &str) -> Option<&'r Stamp> {
         record.recorded(uid)?.own_stamp()
     }
-    stamp(record, uid).zip(stamp(other, uid)).is_some_and(|(own, other)| {
-        own.volume_generation == other.volume_generation && own.recipe_version != other.recipe_version
-    })
+    let stamps = stamp(record, uid).zip(stamp(other, uid));
+    stamps.is_some_and(|(own, other)| own.recipe_version != other.recipe_version)
 }
 
 #[cfg(test)]
@@ -133,7 +125,6 @@ mod tests {
 
     use super::*;
     use crate::reconcile::delete_run::tests::context;
-    use crate::state::index::WatchChange;
     use crate::state::testing;
 
     fn stamped(change: impl FnOnce(Stamp) -> Stamp) -> Claim {
@@ -158,21 +149,6 @@ mod tests {
         context.cluster.update(|index| [index.set_undone(&name, &claims[1].uid)]);
         reconcile(&context, &name).await.unwrap();
         assert_eq!(asked.lock().unwrap().len(), 1);
-    }
-
-    /// Its claim may have a run for another volume.
-    #[tokio::test]
-    async fn the_end_of_a_volume_settles_only_the_records_of_its_own_id() {
-        let (context, asked) = context(String::new());
-        let claim = stamped(|stamp| Stamp { volume_generation: 1, ..stamp });
-        let record = testing::record(&claim);
-        context.cluster.update(|index| index.change_claim(WatchChange::Apply(claim.clone())));
-        context.cluster.update(|index| index.record_answered(record.clone()));
-        context.settle_id(&claim.uid).await.unwrap();
-        assert!(asked.lock().unwrap().is_empty(), "another claim has taken that volume");
-        context.settle_id(&claim.volume_id()).await.unwrap();
-        let path = format!("/apis/apps/v1/namespaces/own/controllerrevisions/{}", record.name.name);
-        assert_eq!(*asked.lock().unwrap(), [format!("DELETE {path}")]);
     }
 
     #[tokio::test]

@@ -1,23 +1,22 @@
 //! Tests of the ledger of open batches: who is in one, and which slots its members use.
 
+use std::sync::Arc;
+
 use flex_core::claim::request::{Attempt, request};
+use flex_core::config::Recipe;
+use flex_core::model::claim::Claim;
+use flex_core::run::job::RunTarget;
 use proptest::prelude::*;
 
 use super::*;
+use crate::state::expectations::Expectation;
 use crate::state::testing::{CLASS, claim, facts, identity, member, recipe};
-
-fn batched() -> Arc<Recipe> {
-    recipe(&[("batch-size", "9"), ("placement", "any")])
-}
-
-fn claim_of(id: &str) -> Claim {
-    Claim { uid: id.into(), ..claim("team", id, false) }
-}
 
 fn entry(id: &str, recipe: &Arc<Recipe>) -> BatchEntry {
     let attempt = Attempt { number: 1, ..Attempt::default() };
-    let request = request(Operation::Provision, &claim_of(id), recipe, &identity(), "", attempt);
-    BatchEntry { member: member(id), request, target: job::RunTarget::default(), recipe: recipe.clone(), claim: None }
+    let claim = Claim { uid: id.into(), ..claim("team", id, false) };
+    let request = request(Operation::Provision, &claim, recipe, &identity(), "", attempt);
+    BatchEntry { member: member(id), request, target: RunTarget::default(), recipe: recipe.clone(), claim: None }
 }
 
 /// A ledger with its facts and the expectations beside it.
@@ -31,26 +30,22 @@ struct Books {
 impl Books {
     /// Returns a ledger while the claim `first` has a run of its own.
     fn new() -> Self {
-        let (facts, recipe) = (facts().1, batched());
+        let (facts, recipe) = (facts().1, recipe(&[("batch-size", "9"), ("placement", "any")]));
         let mut books = Books { facts, expectations: Expectations::default(), batches: Batches::default(), recipe };
         assert_eq!(books.join("first"), None, "no other run is in progress");
+        books.expectations.expect(&member("first").job_name(), books.facts.now());
         books
     }
 
     /// Takes a slot for the run of a claim, and joins a batch if there is reason for one.
     fn join(&mut self, id: &str) -> Option<String> {
-        let job = member(id).job_name("");
         let operation = Some(Operation::Provision);
-        self.expectations.add(&job, Expectation { class_label: CLASS.into(), operation, ..Expectation::default() });
-        let run = AttemptToBatch { job: &job, nodes: &[], ts: "t" };
-        self.batches.join_provision(&claim_of(id), &self.recipe, &run, &self.facts, &mut self.expectations)
+        let expectation = Expectation { class_label: CLASS.into(), operation, ..Expectation::default() };
+        self.expectations.add(&member(id).job_name(), expectation);
+        self.batches.join(entry(id, &self.recipe), "t", &self.facts, &mut self.expectations)
     }
 
-    fn arrive(&mut self, batch: &str, id: &str) -> bool {
-        self.batches.add_entry(batch, entry(id, &self.recipe), &self.facts, &mut self.expectations)
-    }
-
-    fn leave(&mut self, id: &str) -> LeftBatches {
+    fn leave(&mut self, id: &str) -> Option<String> {
         self.batches.leave(Operation::Provision, id, &mut self.expectations)
     }
 
@@ -60,10 +55,8 @@ impl Books {
         entries.into_iter().map(|entry| entry.member.id).collect()
     }
 
-    /// Counts the members of a batch that are awaited, and those that have arrived.
-    fn counts(&self, batch: &str) -> Option<(usize, usize)> {
-        let observed = self.batches.observe(batch, &self.facts, &self.expectations)?;
-        Some((observed.awaited, observed.entries))
+    fn members(&self, batch: &str) -> usize {
+        self.batches.members(batch).len()
     }
 
     fn slots(&self) -> usize {
@@ -72,18 +65,16 @@ impl Books {
 }
 
 #[test]
-fn a_member_counts_once_however_often_it_joins_and_arrives() {
+fn a_member_counts_once_however_often_it_joins() {
     let mut books = Books::new();
     let batch = books.join("a").expect("another run is in progress");
+    assert!(books.expectations.is_expected(&member("a").job_name(), books.facts.now()), "it is not begun again");
+    assert_eq!(books.join("b").as_ref(), Some(&batch));
     assert_eq!(books.join("a").as_ref(), Some(&batch));
-    assert_eq!((books.counts(&batch), books.slots()), (Some((1, 0)), 2));
-    for _ in 0..2 {
-        assert!(books.arrive(&batch, "a"));
-        assert_eq!((books.counts(&batch), books.slots()), (Some((0, 1)), 2));
-    }
-    assert_eq!(books.close(&batch), ["a"]);
-    assert_eq!((books.counts(&batch), books.close(&batch)), (None, vec![]), "a batch begins once");
-    assert_eq!(books.slots(), 2, "its members use their slots until the Job is visible");
+    assert_eq!((books.members(&batch), books.slots()), (2, 3));
+    assert_eq!(books.close(&batch), ["b", "a"]);
+    assert_eq!((books.members(&batch), books.close(&batch)), (0, vec![]), "a batch begins once");
+    assert_eq!(books.slots(), 3, "its members use their slots until the Job is visible");
 }
 
 #[test]
@@ -91,16 +82,11 @@ fn a_member_that_leaves_gives_back_its_slot_once() {
     let mut books = Books::new();
     let batch = books.join("a").unwrap();
     books.join("b");
-    books.arrive(&batch, "a");
-    let left = books.leave("a");
-    assert_eq!((left.batches.as_slice(), left.slots.as_slice()), (&[batch.clone()][..], &[CLASS.to_owned()][..]));
-    let again = books.leave("a");
-    assert!(again.batches.is_empty() && again.slots.is_empty());
-    assert_eq!((books.counts(&batch), books.slots()), (Some((1, 0)), 2));
-    // The slot of a member that has not arrived is not the batch's.
-    let left = books.leave("b");
-    assert!(left.batches == [batch.as_str()] && left.slots.is_empty());
-    assert_eq!((books.counts(&batch), books.close(&batch)), (Some((0, 0)), vec![]));
+    assert_eq!((books.leave("a").as_deref(), books.leave("a")), (Some(CLASS), None));
+    assert_eq!((books.members(&batch), books.slots()), (1, 2));
+    assert_eq!(books.leave("b").as_deref(), Some(CLASS));
+    let is_open = books.batches.observe(&batch, &books.facts, &books.expectations).is_some();
+    assert!(!is_open && books.close(&batch).is_empty(), "nobody is left");
 }
 
 #[test]
@@ -109,17 +95,11 @@ fn a_refused_or_visible_job_gives_back_the_slots_of_its_members() {
         let mut books = Books::new();
         let batch = books.join("a").unwrap();
         books.join("b");
-        ["a", "b"].iter().for_each(|id| assert!(books.arrive(&batch, id)));
-        assert_eq!(books.close(&batch), ["a", "b"]);
-        let Books { batches, expectations, facts, recipe } = &mut books;
-        let is_excluded = |batches: &Batches, facts: &Facts| {
-            batches.is_shut_out_of_batch(&batch, Operation::Provision, recipe, None, &facts.cache)
-        };
-        assert!(!is_excluded(batches, facts), "its Job is being created");
+        let ClosedBatch { entries, .. } = books.batches.close(&batch, &books.facts, &mut books.expectations);
+        let Books { batches, expectations, .. } = &mut books;
         if is_refused {
-            let members = batches.refuse(&batch, expectations);
+            let members = batches.refuse(&batch, &entries, expectations);
             assert_eq!(members, ["a", "b"].map(|id| WorkItem::of_member(&member(id))));
-            assert!(is_excluded(batches, facts));
         } else {
             // One of the two fits into the Job.
             let job = crate::state::testing::batch_job(&batch, &["a"]);
@@ -127,6 +107,9 @@ fn a_refused_or_visible_job_gives_back_the_slots_of_its_members() {
             assert_eq!(batches.on_job(&job, expectations), []);
         }
         assert_eq!(books.slots(), 1, "that of the first run");
+        assert_eq!(books.join("b").is_none(), is_refused, "a refused one meets the refusal alone");
+        books.batches.forget_refusal("b");
+        assert!(books.join("b").is_some());
     }
 }
 
@@ -134,11 +117,10 @@ fn a_refused_or_visible_job_gives_back_the_slots_of_its_members() {
 fn a_reopened_batch_has_the_same_members() {
     let mut books = Books::new();
     let batch = books.join("a").unwrap();
-    books.arrive(&batch, "a");
     let ClosedBatch { entries, .. } = books.batches.close(&batch, &books.facts, &mut books.expectations);
     for _ in 0..2 {
         books.batches.reopen(&batch, &entries, &books.facts);
-        assert_eq!((books.counts(&batch), books.slots()), (Some((0, 1)), 2));
+        assert_eq!((books.members(&batch), books.slots()), (1, 2));
     }
     assert_eq!(books.close(&batch), ["a"]);
     books.facts.cache.runs.apply_job(flex_core::run::view::Job {
@@ -146,66 +128,43 @@ fn a_reopened_batch_has_the_same_members() {
         ..crate::state::testing::batch_job(&batch, &["a"])
     });
     books.batches.reopen(&batch, &entries, &books.facts);
-    assert_eq!(books.counts(&batch), None, "its Job is visible");
-}
-
-/// The state of a claim in a model of the ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Outside,
-    Stamped,
-    Arrived,
+    assert_eq!(books.members(&batch), 0, "its Job is visible");
 }
 
 proptest! {
-    /// The batch has the members that joined, arrived and did not leave. Each uses one slot, and none is lost.
+    /// The batch has the members that joined and did not leave. Each uses one slot, and none is lost.
     #[test]
-    fn the_members_of_a_batch_are_those_that_stay(operations in prop::collection::vec((0..4_usize, 0..4_u8), 0..40)) {
+    fn the_members_of_a_batch_are_those_that_stay(operations in prop::collection::vec((0..4_usize, any::<bool>()), 0..40)) {
         const IDS: [&str; 4] = ["a", "b", "c", "d"];
-        let (mut books, mut states) = (Books::new(), [State::Outside; 4]);
+        let (mut books, mut is_in) = (Books::new(), [false; 4]);
         let batch = books.join("opener").unwrap();
-        books.leave("opener");
-        books.expectations.remove(&member("opener").job_name(""));
-        for (at, operation) in operations {
+        for (at, joins) in operations {
             let id = IDS[at];
-            states[at] = match (operation, states[at]) {
-                (0, State::Outside) => {
-                    let joined = books.join(id);
-                    prop_assert_eq!(joined.as_ref(), Some(&batch));
-                    State::Stamped
-                }
-                (1 | 2, State::Stamped | State::Arrived) => {
-                    prop_assert!(books.arrive(&batch, id));
-                    State::Arrived
-                }
-                (3, state) => {
-                    let left = books.leave(id);
-                    prop_assert_eq!(left.batches.len(), usize::from(state != State::Outside));
-                    prop_assert_eq!(left.slots.len(), usize::from(state == State::Arrived));
-                    books.expectations.remove(&member(id).job_name(""));
-                    State::Outside
-                }
-                (_, state) => state,
-            };
-            let count = |wanted| states.iter().filter(|state| **state == wanted).count();
-            prop_assert_eq!(books.counts(&batch), Some((count(State::Stamped), count(State::Arrived))));
-            prop_assert_eq!(books.slots(), 1 + count(State::Stamped) + count(State::Arrived));
+            if joins {
+                let joined = books.join(id);
+                prop_assert_eq!(joined.as_ref(), Some(&batch));
+            } else {
+                prop_assert_eq!(books.leave(id).is_some(), is_in[at]);
+            }
+            is_in[at] = joins;
+            let count = 1 + is_in.iter().filter(|is_in| **is_in).count();
+            prop_assert_eq!((books.members(&batch), books.slots()), (count, count + 1));
         }
-        let arrived = states.iter().zip(IDS).filter(|(state, _)| **state == State::Arrived).map(|(_, id)| id.to_owned());
+        let stay = is_in.iter().zip(IDS).filter(|(is_in, _)| **is_in).map(|(_, id)| id.to_owned());
         let mut closed = books.close(&batch);
+        closed.retain(|id| id != "opener");
         closed.sort();
-        prop_assert_eq!(closed, arrived.collect::<Vec<_>>());
+        prop_assert_eq!(closed, stay.collect::<Vec<_>>());
     }
 
-    /// Another replica leads. The slots of all members that have arrived are free.
+    /// Another replica leads. The slots of all members are free.
     #[test]
-    fn forgetting_the_open_batches_frees_their_slots(arrived in prop::collection::btree_set("[a-d]", 0..4)) {
+    fn forgetting_the_open_batches_frees_their_slots(joined in prop::collection::btree_set("[a-d]", 0..4)) {
         let mut books = Books::new();
-        for id in &arrived {
-            let batch = books.join(id).unwrap();
-            prop_assert!(books.arrive(&batch, id));
+        for id in &joined {
+            prop_assert!(books.join(id).is_some());
         }
-        prop_assert_eq!(books.slots(), 1 + arrived.len());
+        prop_assert_eq!(books.slots(), 1 + joined.len());
         books.batches.forget_open(&mut books.expectations);
         prop_assert_eq!(books.slots(), 1);
     }

@@ -114,21 +114,15 @@ impl Expectations {
         now.saturating_sub(expected.since) < EXPECTATION_TIMEOUT || self.creating.iter().any(|job| job.name == name)
     }
 
-    /// Records the batch of a run whose slot is taken as `job`.
+    /// Records that the Job of a batch will be in place of the Job as which the slot of a run is taken.
     pub fn join_batch(&mut self, job: &str, batch: &str, member: WorkItem) {
         if let Some(expected) = self.jobs.get_mut(job) {
+            expected.created = true;
             expected.batch = Some(Membership { batch: batch.to_owned(), member });
         }
     }
 
-    /// Records the batch of a run whose slot is taken as `job`. In the batch, the run has the name `name`.
-    pub fn move_to_batch(&mut self, job: &str, name: &str, membership: Membership) {
-        let target = self.jobs.remove(job).unwrap_or_default();
-        self.jobs.insert(name.to_owned(), Expectation { batch: Some(membership), ..target });
-    }
-
-    /// Records that a Job is being created. That of a batch is in place of the Jobs of these members, and members that
-    /// arrive from now on wait for it.
+    /// Records that a Job is being created. That of a batch is in place of the Jobs of these members.
     pub fn begin_creation(&mut self, job: &ObjectName, members: impl Iterator<Item = String>, now: Duration) {
         for member in members {
             self.jobs.entry(member).and_modify(|expected| expected.since = now);
@@ -172,8 +166,8 @@ mod tests {
     fn an_expectation_expires_unless_its_job_is_being_created() {
         let mut expectations = Expectations::default();
         let member = WorkItem::Volume("pv".into());
-        expectations
-            .add("delete-a-1", Expectation { class_label: "c".into(), created: true, ..Expectation::default() });
+        expectations.add("delete-a-1", Expectation { class_label: "c".into(), ..Expectation::default() });
+        assert!(!expectations.is_expected("delete-a-1", Duration::ZERO), "only its slot is taken");
         expectations.join_batch("delete-a-1", "batch", member.clone());
         expectations.expect("delete-b-1", Duration::ZERO);
         assert!(
@@ -200,28 +194,13 @@ mod tests {
         assert_eq!(expectations.of_class("c", LATER).count(), 0);
     }
 
-    #[test]
-    fn a_run_in_a_batch_keeps_its_slot_under_another_name() {
-        let mut expectations = Expectations::default();
-        expectations.add("own", Expectation { class_label: "c".into(), ..Expectation::default() });
-        expectations.move_to_batch(
-            "own",
-            "in-batch",
-            Membership { batch: "batch".into(), member: WorkItem::Volume("pv".into()) },
-        );
-        assert!(!expectations.contains("own"));
-        assert_eq!(expectations.remove("in-batch").as_deref(), Some("c"));
-        assert_eq!(expectations.remove("in-batch"), None);
-    }
-
     proptest! {
-        /// A slot is taken once and given back once, under its own name or in a batch.
+        /// A slot is taken once and given back once, alone or in a batch.
         #[test]
         fn each_slot_is_given_back_once(operations in prop::collection::vec((0..4_u8, 0..2_usize, 0..5_u8), 0..50)) {
             let (mut expectations, mut model) = (Expectations::default(), BTreeMap::<String, Option<usize>>::new());
             for (run, batch, operation) in operations {
                 let (own, batch_name) = (format!("run-{run}"), format!("batch-{batch}"));
-                let (member, moved) = (WorkItem::Volume(own.clone()), format!("{own}-in-{batch_name}"));
                 match operation {
                     0 => {
                         let expected = Expectation { class_label: "c".into(), created: true, ..Expectation::default() };
@@ -233,9 +212,8 @@ mod tests {
                         prop_assert_eq!(expectations.remove(&own).is_some(), had);
                     }
                     2 if model.contains_key(&own) => {
-                        expectations.move_to_batch(&own, &moved, Membership { batch: batch_name.clone(), member });
-                        model.remove(&own);
-                        model.insert(moved, Some(batch));
+                        expectations.join_batch(&own, &batch_name, WorkItem::Volume(own.clone()));
+                        model.insert(own, Some(batch));
                     }
                     3 => {
                         let members = model.values().filter(|of| **of == Some(batch)).count();

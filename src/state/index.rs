@@ -35,7 +35,7 @@ pub use self::term::TermItems;
 use crate::clock::Clock;
 use crate::state::answers::Answers;
 use crate::state::batches::Batches;
-pub use crate::state::batches::{AttemptToBatch, BatchEntry, ClosedBatch, DeletionToBatch};
+pub use crate::state::batches::{BatchEntry, ClosedBatch};
 pub use crate::state::expectations::EXPECTATION_TIMEOUT;
 use crate::state::facts::Facts;
 use crate::state::kept_scripts::KeptScripts;
@@ -69,7 +69,7 @@ pub struct Index {
     kept_scripts: KeptScripts,
     /// The expected Jobs, and the items that wait for a slot.
     slots: Slots,
-    /// The open batches.
+    /// The open batches, and what is known of delete runs that may be in batches.
     batches: Batches,
     /// The members that have left their batches.
     members: Members,

@@ -183,8 +183,8 @@ impl Pools {
             return Vec::new();
         }
         drop_from(&mut self.requests, class, &claim.name);
-        let made = claim.volume_ids().filter_map(|id| facts.cache.volumes.get(&names::pv_name(&id)));
-        made.filter(|volume| volume.pool_hash().is_some()).collect()
+        let made = facts.cache.volumes.get(&names::pv_name(&claim.uid));
+        made.filter(|volume| volume.pool_hash().is_some()).into_iter().collect()
     }
 }
 

@@ -361,9 +361,7 @@ impl QuotaLedger {
 
     /// Counts a claim, its volumes, and its charge that is not visible yet.
     fn count_claim(&mut self, claim: &Claim, facts: &Facts) {
-        let volumes =
-            claim.volume_ids().flat_map(|id| facts.cache.volumes.names_of(&id).map(str::to_owned).collect::<Vec<_>>());
-        let volumes: BTreeSet<String> = volumes.collect();
+        let volumes: BTreeSet<String> = facts.cache.volumes.names_of(&claim.uid).map(str::to_owned).collect();
         volumes.into_iter().for_each(|name| self.count(ChargeKey::Volume(name.as_str().into()), facts));
         self.count(ChargeKey::Claim(claim.uid.as_str().into()), facts);
         self.count(ChargeKey::Pending(claim.uid.as_str().into()), facts);
@@ -375,10 +373,9 @@ impl QuotaLedger {
         let reference = volume.claim_ref_uid();
         let ids: BTreeSet<&str> =
             volume.volume_id().into_iter().chain(volume.claim_uid.as_deref()).chain(reference).collect();
-        for id in ids {
-            let uid = facts.cache.claims.by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone());
-            self.count(ChargeKey::Claim(uid.as_str().into()), facts);
-            self.count(ChargeKey::Pending(uid.as_str().into()), facts);
+        for uid in ids {
+            self.count(ChargeKey::Claim(uid.into()), facts);
+            self.count(ChargeKey::Pending(uid.into()), facts);
         }
     }
 
@@ -415,8 +412,7 @@ pub(super) fn error_with(claim: &Claim, recipe: &Recipe, usage: &ClassUsage, fac
 /// Checks whether a claim has usage by its stamp or by a volume that does not fit. Such a claim may not count by its
 /// own fields.
 pub fn has_charge(claim: &Claim, facts: &Facts) -> bool {
-    let has_any = || claim.volume_ids().any(|id| facts.cache.volumes.has_any_of(&id));
-    has_begun(claim, facts) || claim.own_stamp().is_some() && has_any()
+    has_begun(claim, facts) || claim.own_stamp().is_some() && facts.cache.volumes.has_any_of(&claim.uid)
 }
 
 /// Checks whether a claim is stamped, and does not only wait for its next attempt. Others may use the quota of a claim that
@@ -442,9 +438,9 @@ fn charge_of_claim(claim: &Claim, facts: &Facts) -> Option<Charge> {
         return None;
     }
     // The claim may be visible as bound before its volume is visible.
-    let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.volume_id()));
+    let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.uid));
     let begun = own && has_charge(claim, facts);
-    let counted = [claim.uid.clone(), claim.volume_id()].iter().any(|id| has_volume(id, &class, facts));
+    let counted = has_volume(&claim.uid, &class, facts);
     let bytes = claim.size.as_ref().copied().unwrap_or_default();
     (begun && !counted).then(|| Charge { class, namespace: claim.name.namespace.clone(), bytes })
 }

@@ -24,7 +24,7 @@ impl RemovedJobs {
             return;
         }
         let alone = job.members.is_empty().then(|| (job.run_labels.id.clone(), job.name.name.clone()));
-        let members = job.members.iter().map(|member| (member.id.clone(), member.job_name(&job.name.name)));
+        let members = job.members.iter().map(|member| (member.id.clone(), member.job_name()));
         for (id, name) in members.chain(alone).filter(|(id, _)| claims.name_of(id).is_some()) {
             let before = self.get(&id, &name).map_or(0, |removed| removed.times);
             self.0.insert(id, (name, RemovedJob { times: before.saturating_add(1), at: now }));

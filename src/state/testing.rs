@@ -199,5 +199,5 @@ pub fn batch_job(name: &str, claims: &[&str]) -> Job {
 /// Returns a member for a claim in the namespace `team`, whose UID is its name.
 pub fn member(claim: &str) -> Member {
     let object = MemberObject::Claim(ObjectName::new("team", claim));
-    Member { id: claim.into(), attempt: 1, object, attributes: None, is_first: false }
+    Member { id: claim.into(), attempt: 1, object, scope: String::new(), attributes: None, is_first: false }
 }

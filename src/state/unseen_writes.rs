@@ -63,10 +63,9 @@ impl UnseenWrites {
         let awaited = |item: &WorkItem| self.0.get(item).is_some_and(|(_, at)| now.saturating_sub(*at) < CACHE_LAG_MAX);
         let is_other_awaited = || match item {
             WorkItem::Claim(name) => {
+                let is_awaited = |volume: &str| awaited(&WorkItem::Volume(volume.to_owned()));
                 let claim = cache.claims.get(name);
-                let ids = claim.iter().flat_map(|claim| claim.volume_ids());
-                let names = |id: &String| cache.volumes.names_of(id).map(str::to_owned).collect::<Vec<_>>();
-                ids.flat_map(|id| names(&id)).any(|name| awaited(&WorkItem::Volume(name)))
+                claim.is_some_and(|claim| cache.volumes.names_of(&claim.uid).any(is_awaited))
             }
             WorkItem::Volume(name) => {
                 let volume = cache.volumes.get(name);

@@ -9,10 +9,11 @@ use flex_contract::batch::{self, MemberFailure};
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::gate::no_pods;
@@ -61,20 +62,16 @@ async fn collected(ring: &mut Ring, claims: &[&str]) -> (Job, Job) {
     (first, batch_of(ring, claims.len()).await)
 }
 
-/// Creates claims with the stamp of a batch, as an orchestrator that was killed has left them. Returns the name of the
-/// batch.
-async fn stamped_for_batch(ring: &Ring, claims: &[&str]) -> String {
-    let batch = format!("{}-batch-0123456789abcdef", Operation::Provision);
+/// Creates claims with the stamp of their first attempt, as an orchestrator that was killed has left them.
+async fn stamped(ring: &Ring, claims: &[&str]) {
     let first = ring.get_claim("first").await.metadata;
     for claim in claims {
         let mut stamp = first.annotations.clone().unwrap();
         let id = uid(&ring.claim(claim, "c").await);
         stamp.extend([names::CLAIM_UID, names::HELD].map(|key| (key.to_owned(), id.clone())));
-        stamp.insert(names::BATCH.to_owned(), batch.clone());
         let stamped = json!({ "metadata": { "annotations": stamp } });
         ring.claims().patch(claim, &PatchParams::default(), &Patch::Merge(stamped)).await.unwrap();
     }
-    batch
 }
 
 /// Makes a volume for each claim, and deletes the claim `first`. Its delete run continues, so that other deletions
@@ -112,30 +109,38 @@ async fn all_released(ring: &Ring) {
     .await;
 }
 
-/// Notes a batch on volumes, as an orchestrator that was killed has left them. Returns the name of the batch.
-async fn noted_for_batch(ring: &Ring, ids: &[String]) -> String {
-    let batch = format!("{}-batch-0123456789abcdef", Operation::Delete);
-    let note = json!({ "metadata": { "annotations": { names::BATCH: batch } } });
-    for id in ids {
-        ring.volumes().patch(&names::pv_name(id), &PatchParams::default(), &Patch::Merge(&note)).await.unwrap();
-    }
-    batch
-}
-
 async fn make(ring: &Ring, job: &Job, claim: &str) {
     let wanted = requests(job).into_iter().find(|request| request.claim.name == claim);
     ring.create_volume(&nfs_volume_of(&wanted.expect("the claim is in the batch"))).await;
 }
 
-/// Creates a foreign Job of this name: each member of the batch then gets a run of its own.
-async fn take_name(ring: &Ring, name: &str) {
-    let theirs = serde_json::from_value::<Job>(json!({
-        "metadata": { "name": name },
-        "spec": { "suspend": true, "template": { "spec": {
-            "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }],
-        } } },
-    }));
-    ring.api::<Job>(ADMIN).create(&kube::api::PostParams::default(), &theirs.unwrap()).await.unwrap();
+/// Makes Kubernetes refuse the Jobs of batches: each member then gets a run of its own.
+async fn no_batches(ring: &Ring) {
+    let jobs =
+        json!({ "apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"] });
+    let refusal = json!({ "expression": "!object.metadata.name.contains('-batch-')", "message": "no batches" });
+    let policy = json!({ "metadata": { "name": "no-batches" }, "spec": {
+        "failurePolicy": "Fail", "matchConstraints": { "resourceRules": [jobs] }, "validations": [refusal],
+    } });
+    let binding = json!({
+        "metadata": { "name": "no-batches" },
+        "spec": { "policyName": "no-batches", "validationActions": ["Deny"] },
+    });
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(ring.client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(ring.client.clone());
+    policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "c", "image": "example/other" }] });
+    let probe = json!({ "metadata": { "name": "a-batch-of" }, "spec": { "template": { "spec": pod } } });
+    let probe: Job = serde_json::from_value(probe).unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    until("the policy is in force", || async {
+        match ring.api::<Job>(ADMIN).create(&dry, &probe).await {
+            Err(kube::Error::Api(status)) if status.message.contains("no batches") => Ok(()),
+            other => unexpected(other.map(drop)),
+        }
+    })
+    .await;
 }
 
 /// Plays the image for each new Job, until nothing waits any more. Returns the number of members of each Job.
@@ -189,8 +194,7 @@ fn line(job: &Job, claim: &str) -> usize {
     1 + requests(job).iter().position(|request| request.claim.name == claim).unwrap()
 }
 
-/// Checks that there are few Jobs. A member whose stamp takes longer than its batch waits has a run of its own: on a
-/// busy machine that can be half of the members.
+/// Checks that there are few Jobs. A busy machine may stamp few claims within a window.
 fn are_few(sizes: &[usize]) {
     assert!(sizes.len() <= 70 && sizes.iter().max() <= Some(&50), "{sizes:?}");
 }
@@ -255,7 +259,6 @@ async fn failed_members_delay_no_other_and_share_their_next_run() {
     let id = uid(&ring.get_claim("d").await);
     let alone = ring.job(ADMIN, "provision", &id, 3).await;
     assert!(!is_batch(&alone), "it may be the fault of this claim");
-    assert_eq!(annotation(&ring.get_claim("d").await, names::BATCH), None);
     for (job, claim) in [(&alone, "d"), (&first, "first")] {
         make(&ring, job, claim).await;
         ring.bound(claim).await;
@@ -292,7 +295,6 @@ async fn a_batch_that_a_former_leader_has_not_opened_is_made_again_in_its_slots(
 
     ring.run().await;
     let again = job_of_batch(&ring, 2, Some(&former)).await;
-    assert_eq!(again.metadata.name, former.metadata.name);
     ring.begins(&again).await;
     assert_eq!(annotation(&ring.get_claim("waiting").await, names::ATTEMPT), None, "it has no slot");
     ring.delete_claim("waiting").await;
@@ -370,17 +372,16 @@ async fn a_batch_ends_when_all_its_claims_are_deleted() {
 }
 
 #[tokio::test]
-async fn an_orchestrator_killed_between_stamps_and_job_collects_the_same_batch() {
+async fn an_orchestrator_killed_between_stamps_and_job_collects_the_claims_again() {
     let mut ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "9"), ("batch-window", "5s")]).await;
     ring.claim("first", "c").await;
     let id = uid(&ring.stamped("first").await);
     ring.job(ADMIN, "provision", &id, 1).await;
     ring.kill().await;
-    let batch = stamped_for_batch(&ring, &["a", "b"]).await;
+    stamped(&ring, &["a", "b"]).await;
     ring.run().await;
     let job = batch_of(&ring, 2).await;
-    assert_eq!(job.name_any(), batch);
     // No claim is in a second batch, even after the orchestrator has lost its memory.
     ring.restart().await;
     for claim in ["a", "b"] {
@@ -392,7 +393,7 @@ async fn an_orchestrator_killed_between_stamps_and_job_collects_the_same_batch()
     ring.pod_ends(&job, 0, "").await;
     until("the batch's Job is gone", || async {
         let leftovers: Vec<_> =
-            ring.all_jobs().await.iter().map(ResourceExt::name_any).filter(|name| *name == batch).collect();
+            ring.all_jobs().await.iter().map(ResourceExt::name_any).filter(|name| *name == job.name_any()).collect();
         if leftovers.is_empty() { Ok(()) } else { unexpected(leftovers) }
     })
     .await;
@@ -400,21 +401,20 @@ async fn an_orchestrator_killed_between_stamps_and_job_collects_the_same_batch()
 
 #[tokio::test]
 async fn each_member_of_a_batch_that_kubernetes_refuses_gets_its_own_run() {
-    let mut ring = Ring::start().await;
+    let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
     ring.claim("first", "c").await;
     let id = uid(&ring.stamped("first").await);
     ring.job(ADMIN, "provision", &id, 1).await;
-    ring.kill().await;
-    let batch = stamped_for_batch(&ring, &["a"]).await;
-    take_name(&ring, &batch).await;
-    ring.run().await;
-    let job = ring.job(ADMIN, "provision", &uid(&ring.get_claim("a").await), 2).await;
-    assert!(!is_batch(&job));
-    let claim = ring.get_claim("a").await;
-    assert_eq!((annotation(&claim, names::BATCH), annotation(&claim, names::FAILURE)), (None, None), "no failure");
-    make(&ring, &job, "a").await;
-    ring.bound("a").await;
+    no_batches(&ring).await;
+    for claim in ["a", "b"] {
+        let id = uid(&ring.claim(claim, "c").await);
+        let job = ring.job(ADMIN, "provision", &id, 1).await;
+        assert!(!is_batch(&job));
+        assert_eq!(annotation(&ring.get_claim(claim).await, names::FAILURE), None, "no failure");
+        make(&ring, &job, claim).await;
+        ring.bound(claim).await;
+    }
 }
 
 #[tokio::test]
@@ -447,16 +447,13 @@ async fn waiting_deletions_share_one_run_and_a_failed_one_is_retried_alone() {
 }
 
 #[tokio::test]
-async fn an_orchestrator_killed_between_notes_and_job_collects_the_same_deletions() {
+async fn no_volume_is_in_a_second_batch_after_the_orchestrator_has_lost_its_memory() {
     let mut ring = Ring::start().await;
-    ring.config("c", "c", &[ANYWHERE, ("batch-size", "9"), ("batch-window", "5s")]).await;
+    ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
     let (first, ids) = deleting(&ring, &["a", "b"]).await;
     released_together(&mut ring, &["a", "b"]).await;
-    let batch = noted_for_batch(&ring, &ids[1..]).await;
     ring.run().await;
     let job = batch_of(&ring, 2).await;
-    assert_eq!(job.name_any(), batch);
-    // No volume is in a second batch, even after the orchestrator has lost its memory.
     ring.restart().await;
     succeeds(&ring, &first).await;
     succeeds(&ring, &job).await;
@@ -468,17 +465,15 @@ async fn an_orchestrator_killed_between_notes_and_job_collects_the_same_deletion
 
 #[tokio::test]
 async fn deletions_that_cannot_share_a_run_get_their_own() {
-    let mut ring = Ring::start().await;
+    let ring = Ring::start().await;
     ring.config("c", "c", &[ANYWHERE, ("batch-size", "2"), ("batch-window", "5s")]).await;
     let (_, ids) = deleting(&ring, &["a"]).await;
-    released_together(&mut ring, &["a"]).await;
-    let batch = noted_for_batch(&ring, &ids[1..]).await;
-    take_name(&ring, &batch).await;
-    ring.run().await;
+    no_batches(&ring).await;
+    ring.delete_claim("a").await;
     let job = ring.job(ADMIN, "delete", &ids[1], 1).await;
     assert!(!is_batch(&job));
     let volume = ring.volumes().get(&names::pv_name(&ids[1])).await.unwrap();
-    assert!(!volume.annotations().contains_key(names::BATCH) && !volume.annotations().contains_key(names::FAILURE));
+    assert!(!volume.annotations().contains_key(names::FAILURE));
     succeeds(&ring, &job).await;
     ring.volume_gone(&names::pv_name(&ids[1])).await;
 }

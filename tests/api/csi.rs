@@ -136,7 +136,7 @@ async fn few_connections_provision_and_delete_many_claims() {
     assert!(runs < CLAIMS, "{runs} runs: {jobs:?}");
     // One connection checks whether the driver listens, the next one is used.
     assert!(connections <= 2 * runs, "{connections} connections of {runs} runs");
-    // A claim that is too late for a batch has a run of its own, and so have those whose Jobs the test did not see.
+    // The first claim may have a run of its own, and those may whose Jobs the test did not see.
     let alone = CLAIMS - jobs.values().flatten().collect::<BTreeSet<_>>().len();
     let limit = alone + jobs.values().map(|claims| claims.len().min(THREADS)).sum::<usize>();
     assert!((2..=limit).contains(&most), "{most} of {limit}: {jobs:?}");

@@ -70,7 +70,7 @@ async fn status_and_log_list_the_policies_that_do_not_act() {
     let message = ring.logged("9 of 9 admission policies do not act").await;
     says(
         &message,
-        &["USERNAME and USER_GROUPS are empty", "can be taken by another claim", "kubectl apply -k deploy/kustomize"],
+        &["USERNAME and USER_GROUPS are empty", "taken by another claim", "kubectl apply -k deploy/kustomize"],
     );
     let message = status(&ring, &[]);
     says(

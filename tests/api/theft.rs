@@ -4,22 +4,34 @@ use flex_contract::names;
 use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use orchestrator::backup::{created_again, own_request, without_gate};
 use orchestrator::commands::doctor;
 use orchestrator::kubelet::{nfs_volume, request};
-use orchestrator::ring::{ADMIN, Ring, WHILE, annotation, uid};
-use orchestrator::wait::{stays, until};
+use orchestrator::ring::{ADMIN, OWN, Ring, WHILE, phase, uid};
+use orchestrator::wait::{stays, unexpected, until};
 
-#[tokio::test]
-async fn a_claim_whose_volume_was_stolen_gets_another() {
-    let ring = Ring::start().await;
+/// The volume of the claim `robbed`, which the claim `thief` has.
+struct Taken {
+    /// The run that has made the volume.
+    job: Job,
+    /// The id of `robbed`.
+    id: String,
+    volume: String,
+    /// The record of the run.
+    record: String,
+}
+
+/// Lets a claim take the volume of another one, and waits for the event about it.
+async fn theft(ring: &Ring) -> Taken {
     ring.config("c", "c", &[("backoff", "1s")]).await;
     let (robbed, thief) = (ring.claim("robbed", "c").await, ring.claim("thief", "c").await);
-    let job = ring.job(ADMIN, "provision", &uid(&robbed), 1).await;
-    let own = ring.job(ADMIN, "provision", &uid(&thief), 1).await;
+    let id = uid(&robbed);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.job(ADMIN, "provision", &uid(&thief), 1).await;
     // The PV controller gives a volume without claimRef to whichever claim it reconciles first.
     let mut volume = nfs_volume(&job);
     volume.spec.as_mut().unwrap().claim_ref = Some(ObjectReference {
@@ -28,34 +40,49 @@ async fn a_claim_whose_volume_was_stolen_gets_another() {
         uid: thief.metadata.uid.clone(),
         ..ObjectReference::default()
     });
-    // The orchestrator stops this run as soon as it sees whose the volume is.
-    ring.pod_of(&job).await;
     ring.create_volume(&volume).await;
-    ring.pod_ends_or_is_deleted(&job, 0, "").await;
-    let taken = volume.metadata.name.clone().unwrap();
-    let bound = ring.bound("thief").await;
-    assert_eq!(bound.spec.unwrap().volume_name.as_deref(), Some(taken.as_str()));
-    ring.event(&ring.user, "robbed", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
-
-    // The robbed claim gets a volume of its own, under a fresh id.
-    let again =
-        ring.claim_when("robbed", "begins again", |claim| annotation(claim, names::VOLUME_GENERATION).is_some()).await;
-    let id = flex_core::model::claim::volume_id(&uid(&again), 1);
-    let job = ring.job(ADMIN, "provision", &id, 2).await;
-    let asked = request(&job);
-    assert_eq!((asked.volume_id.as_str(), asked.pv_name), (id.as_str(), names::pv_name(&id)));
-    assert_eq!(asked.claim.uid, uid(&robbed));
-    let fresh = nfs_volume(&job);
-    ring.create_volume(&fresh).await;
-    let bound = ring.bound("robbed").await;
-    assert_eq!(bound.spec.unwrap().volume_name, fresh.metadata.name);
     ring.pod_ends(&job, 0, "").await;
+    let volume = volume.metadata.name.unwrap();
+    assert_eq!(ring.bound("thief").await.spec.unwrap().volume_name, Some(volume.clone()));
+    ring.event(&ring.user, "robbed", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
+    let record = ring.recorded("robbed").await.name_any();
+    // The thief needs no attempt of its own.
+    let undone = ring.job(ADMIN, "delete", &uid(&thief), 1).await;
+    ring.pod_ends(&undone, 0, "").await;
+    Taken { job, id, volume, record }
+}
 
-    // The attempt of the thief is cancelled, and each volume is deleted with the claim that has it.
-    let back = ring.job(ADMIN, "delete", &uid(&thief), 1).await;
-    assert!(own.metadata.name.is_some());
-    ring.pod_ends(&back, 0, "").await;
-    for (claim, id, volume) in [("thief", uid(&robbed), taken), ("robbed", id, fresh.metadata.name.unwrap())] {
+/// Expects that no other run begins for the id of a volume that was taken.
+async fn nothing_else_runs(ring: &Ring, taken: &Taken) {
+    stays("no other run begins", WHILE, || async {
+        let mut others = ring.jobs(ADMIN, "provision", &taken.id).await;
+        others.extend(ring.jobs(ADMIN, "delete", &taken.id).await);
+        others.retain(|job| job.metadata.name != taken.job.metadata.name);
+        if others.is_empty() { Ok(()) } else { unexpected(others) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_whose_volume_was_taken_is_held_and_its_storage_is_deleted_after_the_other_claim() {
+    let mut ring = Ring::start().await;
+    let taken = theft(&ring).await;
+    nothing_else_runs(&ring, &taken).await;
+    ring.restart().await;
+    nothing_else_runs(&ring, &taken).await;
+    assert_eq!(phase(&ring.get_claim("robbed").await), "Pending");
+
+    // As the event says: the claim is created again.
+    ring.delete_claim("robbed").await;
+    ring.claim_vanished("robbed").await;
+    ring.event(OWN, &taken.record, reason::VOLUME_REFUSED, "nothing is deleted while that claim may use it").await;
+    let again = uid(&ring.claim("robbed", "c").await);
+    let (_, fresh) = ring.provision("robbed").await;
+    ring.restart().await;
+    nothing_else_runs(&ring, &taken).await;
+    assert_eq!(phase(&ring.get_claim("thief").await), "Bound");
+
+    for (claim, id, volume) in [("thief", taken.id, taken.volume), ("robbed", again, fresh.metadata.name.unwrap())] {
         ring.delete_claim(claim).await;
         let job = ring.job(ADMIN, "delete", &id, 1).await;
         assert_eq!(request(&job).pv_name, volume);
@@ -63,6 +90,23 @@ async fn a_claim_whose_volume_was_stolen_gets_another() {
         ring.volume_gone(&volume).await;
         ring.claim_gone(claim).await;
     }
+    ring.nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_volume_that_was_taken_and_is_retained_keeps_its_storage() {
+    let ring = Ring::start().await;
+    let taken = theft(&ring).await;
+    let retain = Patch::Merge(json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } }));
+    ring.volumes().patch(&taken.volume, &PatchParams::default(), &retain).await.unwrap();
+    for claim in ["robbed", "thief"] {
+        ring.delete_claim(claim).await;
+        ring.claim_vanished(claim).await;
+    }
+    ring.no_records().await;
+    nothing_else_runs(&ring, &taken).await;
+    ring.volumes().delete(&taken.volume, &DeleteParams::default()).await.unwrap();
+    ring.volume_gone(&taken.volume).await;
     ring.nothing_left().await;
 }
 

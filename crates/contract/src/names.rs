@@ -51,11 +51,7 @@ pub const PROVISION_TS: &str = "flex-provisioner.io/provision-ts";
 pub const ATTEMPT: &str = "flex-provisioner.io/attempt";
 /// On claims: the recipe version of the current attempt, `namespace/name@hash`. On Jobs: that of the run.
 pub const RECIPE_VERSION: &str = "flex-provisioner.io/config";
-/// On claims: the volume generation, which counts the volumes that other claims took from this claim. Absent for 0.
-/// After each, the orchestrator starts new runs with another volume id.
-pub const VOLUME_GENERATION: &str = "flex-provisioner.io/volume-generation";
-/// On claims, and on volumes that are to be deleted: the name of the batch Job of this attempt. Absent if the attempt
-/// has a run of its own. On pods of such a Job: its members, as JSON.
+/// On the pod of a batch: its members, as JSON.
 pub const BATCH: &str = "flex-provisioner.io/batch";
 /// On claims and volumes: the nodes where an attempt may have left storage, comma-separated.
 pub const NODES: &str = "flex-provisioner.io/nodes";

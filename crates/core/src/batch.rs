@@ -176,7 +176,7 @@ impl Job {
         let outcome_unknown = self.complete && pod.is_some_and(|pod| pod.terminated.is_none());
         let failed = pod.filter(|_| self.complete || self.failed.is_some()).and_then(|pod| failed(pod, number));
         let mut shown = Job {
-            name: ObjectName::new(&self.name.namespace, member.job_name(&self.name.name)),
+            name: ObjectName::new(&self.name.namespace, member.job_name()),
             run_labels: member_labels(&self.run_labels, member),
             claim: member.claim().cloned(),
             volume: member.volume().cloned(),
@@ -210,7 +210,7 @@ impl Pod {
         let member = self.members.get(number)?;
         Some(Pod {
             run_labels: member_labels(&self.run_labels, member),
-            job: member.job_name(&self.job),
+            job: member.job_name(),
             terminated: end_of(self, number),
             // A member has no other words than those in the image's report.
             reads_log: self.reads_log || failed(self, number).is_some(),

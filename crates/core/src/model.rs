@@ -23,5 +23,4 @@ pub mod record;
 pub mod snapshot;
 pub mod stored;
 pub mod volume;
-pub mod volume_id;
 pub mod volume_notes;

@@ -51,7 +51,7 @@ pub const POLICIES: [Policy; 9] = [
     Policy {
         name: "reservations",
         kind: PolicyKind::Mutating,
-        without: "a volume that a plain script makes can be taken by another claim, or bound before it is checked",
+        without: "a plain script must write the claimRef that reserves its volume",
     },
     Policy {
         name: "copies",
@@ -71,7 +71,7 @@ pub const POLICIES: [Policy; 9] = [
     Policy {
         name: "images",
         kind: PolicyKind::Validating,
-        without: "an image can make volumes of any name, claim and class",
+        without: "an image can make volumes of any name, claim and class, or one that is taken by another claim",
     },
     Policy {
         name: "configs",

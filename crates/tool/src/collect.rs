@@ -79,7 +79,9 @@ pub(crate) async fn whole(client: &Client, identity: &Identity, clock: &Clock) -
             is_gone.then(|| (volume.name.clone(), reference))
         })
         .collect();
-    gone.iter().for_each(|(volume, claim)| index.note_claim_gone(volume, claim));
+    for (volume, claim) in &gone {
+        index.note_claim_gone(volume, claim);
+    }
     Ok(index)
 }
 

@@ -49,8 +49,6 @@ struct Wanted {
     id: String,
     /// The number of the attempt; `None` for the last one that has a pod.
     attempt: Option<u32>,
-    /// The Job of the batch, if the attempt is known to be in one.
-    batch: Option<String>,
 }
 
 /// The claim, or what it has left, as far as the log of a run is concerned.
@@ -168,7 +166,7 @@ async fn volume_id(client: &Client, claim: &Claim) -> Option<String> {
 /// deletion of what attempts have left.
 fn wanted(claim: &Claim, volume_id: Option<String>, previous: bool) -> Result<Wanted, String> {
     let id = volume_id.unwrap_or_else(|| claim.volume_id());
-    let last = |operations| Ok(Wanted { operations, id: id.clone(), attempt: None, batch: None });
+    let last = |operations| Ok(Wanted { operations, id: id.clone(), attempt: None });
     if claim.is_bound() {
         return last(&[Operation::Expand, Operation::Modify]);
     }
@@ -182,8 +180,7 @@ fn wanted(claim: &Claim, volume_id: Option<String>, previous: bool) -> Result<Wa
     if attempt == 0 {
         return Err("its last attempt is its first: there is none before".to_owned());
     }
-    let batch = stamp.batch.clone().filter(|_| !previous);
-    Ok(Wanted { operations: &[Operation::Provision], id, attempt: Some(attempt), batch })
+    Ok(Wanted { operations: &[Operation::Provision], id, attempt: Some(attempt) })
 }
 
 /// Returns the run that a claim has left: its deletion, or the attempt that came too late.
@@ -194,7 +191,7 @@ fn wanted_of_left(left: &Left) -> Wanted {
     let id = left.volume.as_ref().and_then(Volume::volume_id);
     let id = id.or(last.map(|labels| labels.id.as_str())).map(str::to_owned);
     let id = id.or_else(|| left.stand_in.as_ref().map(|claim| claim.volume_id())).unwrap_or_default();
-    Wanted { operations, id, attempt: None, batch: None }
+    Wanted { operations, id, attempt: None }
 }
 
 fn its_events(subject: &Subject) -> String {
@@ -212,12 +209,9 @@ async fn pods(
     namespaces.extend(subject.config_namespace.clone());
     namespaces.sort();
     namespaces.dedup();
-    let own = match &wanted.batch {
-        Some(batch) => format!("batch.kubernetes.io/job-name={batch}"),
-        None => format!("{}={}", names::LABEL_VOLUME_ID, wanted.id),
-    };
+    let own = format!("{}={}", names::LABEL_VOLUME_ID, wanted.id);
     let operations: Vec<_> = wanted.operations.iter().map(|operation| operation.as_str()).collect();
-    // An earlier attempt may have been in a batch, whose name nobody knows any more.
+    // An attempt may be in a batch, whose pod lists its members.
     let any = format!(
         "{}={},{} in ({})",
         names::LABEL_INSTANCE,
@@ -339,19 +333,11 @@ mod tests {
 
     #[test]
     fn the_wanted_run_follows_from_the_state_of_the_claim() {
-        let provision = |attempt, batch: Option<&str>| Wanted {
-            operations: &[Operation::Provision],
-            id: "u".into(),
-            attempt: Some(attempt),
-            batch: batch.map(str::to_owned),
-        };
+        let provision =
+            |attempt| Wanted { operations: &[Operation::Provision], id: "u".into(), attempt: Some(attempt) };
         let of = |annotations: Value, previous| wanted(&claim(annotations, "Pending"), None, previous);
-        assert_eq!(of(stamped(3), false), Ok(provision(3, None)));
-        assert_eq!(of(stamped(3), true), Ok(provision(2, None)));
-        let mut batched = stamped(3);
-        batched[names::BATCH] = json!(BATCH);
-        assert_eq!(of(batched.clone(), false), Ok(provision(3, Some(BATCH))));
-        assert_eq!(of(batched, true), Ok(provision(2, None)), "the batch is that of the last attempt");
+        assert_eq!(of(stamped(3), false), Ok(provision(3)));
+        assert_eq!(of(stamped(3), true), Ok(provision(2)));
         assert!(of(stamped(1), true).is_err_and(|why| why.contains("there is none before")));
         let never = of(json!({}), false);
         assert!(
@@ -371,6 +357,7 @@ mod tests {
             id: id.into(),
             attempt,
             object: claim.clone(),
+            scope: String::new(),
             attributes: None,
             is_first: false,
         };
@@ -393,7 +380,7 @@ mod tests {
             (&[Operation::Expand, Operation::Modify], None, true, "expand"),
             (&[Operation::Snapshot], None, false, ""),
         ] {
-            let wanted = Wanted { operations, id: "u".into(), attempt, batch: None };
+            let wanted = Wanted { operations, id: "u".into(), attempt };
             let (_, found) = selected(&pods, &wanted, previous);
             let found: Vec<_> = found.iter().map(|pod| pod.name.name.as_str()).collect();
             assert_eq!(found.join(","), expected, "{wanted:?}");

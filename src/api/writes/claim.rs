@@ -7,7 +7,7 @@ use flex_contract::names;
 use flex_core::claim::failed_attempts::FailedAttempts;
 use flex_core::claim::timeline::Timeline;
 use flex_core::config::effective_config::hash_of;
-use flex_core::model::claim::{Claim, Stamp, is_stand_in_name, volume_generation, volume_ids};
+use flex_core::model::claim::{Claim, Stamp, is_stand_in_name};
 use flex_core::model::expand_update::ExpandUpdate;
 use flex_core::model::modify_update::ModifyUpdate;
 use flex_core::model::volume::Volume;
@@ -52,18 +52,14 @@ impl Writes {
         Ok(claim.map(|claim| Claim::from(&claim.0)))
     }
 
-    /// Checks by the API whether any claim has a UID or volume id.
-    pub async fn has_claim(&self, id: &str) -> Result<bool> {
-        Ok(self.claim_ids().await?.contains(id))
+    /// Checks by the API whether any claim has a UID.
+    pub async fn has_claim(&self, uid: &str) -> Result<bool> {
+        Ok(self.claim_ids().await?.contains(uid))
     }
 
-    /// Returns the UIDs and volume ids of all claims, by the API, also of those that are gone and still need a record.
+    /// Returns the UIDs of all claims, by the API, also of those that are gone and still need a record.
     pub async fn claim_ids(&self) -> Result<HashSet<String>> {
-        let ids = |meta: &ObjectMeta| {
-            let uid = meta.uid.clone().unwrap_or_default();
-            volume_ids(&uid, volume_generation(meta.annotations.as_ref())).collect::<Vec<_>>()
-        };
-        let mut all: HashSet<String> = self.all_claims(ids).await?.into_iter().collect();
+        let mut all: HashSet<String> = self.all_claims(|meta| meta.uid.clone()).await?.into_iter().collect();
         all.extend(self.recorded_ids().await?);
         Ok(all)
     }
@@ -148,8 +144,6 @@ impl Writes {
             names::PROVISION_TS: stamp.ts,
             names::ATTEMPT: stamp.attempt.to_string(),
             names::RECIPE_VERSION: stamp.recipe_version,
-            names::BATCH: stamp.batch,
-            names::VOLUME_GENERATION: (stamp.volume_generation > 0).then(|| stamp.volume_generation.to_string()),
         })
     }
 

@@ -131,7 +131,6 @@ const OWN: &[&str] = &[
     names::MODIFICATION,
     names::EXPANSION,
     names::ABANDON,
-    names::BATCH,
     names::FAILURE,
     names::QUARANTINE,
     names::POOL_SIZE,
@@ -169,7 +168,7 @@ mod tests {
     use super::*;
     use crate::state::testing::default_identity;
 
-    /// The orchestrator would delete on the nodes, abandon or batch by them as soon as the volume has the mark.
+    /// The orchestrator would delete on the nodes or abandon by them as soon as the volume has the mark.
     #[test]
     fn a_volume_moves_in_without_the_annotations_that_somebody_else_wrote() {
         let effective_config = flex_core::config::effective_config::EffectiveConfig::default();
@@ -193,7 +192,6 @@ mod tests {
             names::ATTRIBUTES,
             names::MODIFICATION,
             names::ABANDON,
-            names::BATCH,
             names::FAILURE,
             names::QUARANTINE,
             names::EXPANSION,

@@ -303,21 +303,16 @@ impl Writes {
         }
     }
 
-    /// Returns the UIDs and volume ids of all claims that need a record: by the cache, which has all that this process wrote, or
+    /// Returns the UIDs of all claims that need a record: by the cache, which has all that this process wrote, or
     /// else by the API.
     pub(super) async fn recorded_ids(&self) -> Result<Vec<String>> {
         if let Some(cluster) = self.cache_of_records().await? {
-            return Ok(cluster.index().records().flat_map(|record| ids(record)).collect());
+            return Ok(cluster.index().records().flat_map(|record| record.unsettled()).cloned().collect());
         }
         let all = pages::all(&self.revisions(), self.own_revisions(), |object| record_of(&object)).await;
-        Ok(all.map_err(WriteError::of("all records"))?.iter().flatten().flat_map(ids).collect())
+        let all = all.map_err(WriteError::of("all records"))?;
+        Ok(all.iter().flatten().flat_map(Record::unsettled).cloned().collect())
     }
-}
-
-/// Returns the UIDs and volume ids of all claims that need a record.
-fn ids(record: &Record) -> Vec<String> {
-    let claims = record.unsettled().filter_map(|uid| record.recorded(uid));
-    claims.flat_map(Claim::volume_ids).collect()
 }
 
 #[cfg(test)]

@@ -44,13 +44,19 @@ fn selector(labels: &[(&str, &str)]) -> String {
 impl Writes {
     /// Returns the UIDs of all Jobs and pods of an operation's runs for an id. Asks the API, in one namespace.
     pub async fn runs(&self, operation: Operation, namespace: &str, id: &str) -> Result<Vec<String>> {
-        let mut found = self.marked::<Job>(operation, namespace, id).await?;
-        found.extend(self.marked::<Pod>(operation, namespace, id).await?);
+        let mut found = self.marked::<Job>(operation, namespace, Some(id)).await?;
+        found.extend(self.marked::<Pod>(operation, namespace, Some(id)).await?);
         Ok(found)
     }
 
-    /// Returns the UIDs of the objects of an operation's runs for an id. Reads page by page, and keeps nothing else of a page.
-    async fn marked<K>(&self, operation: Operation, namespace: &str, id: &str) -> Result<Vec<String>>
+    /// Returns the UIDs of the Jobs of all delete runs. Asks the API, in one namespace.
+    pub async fn delete_jobs(&self, namespace: &str) -> Result<Vec<String>> {
+        self.marked::<Job>(Operation::Delete, namespace, None).await
+    }
+
+    /// Returns the UIDs of the objects of an operation's runs, for one id or for all. Reads page by page, and keeps nothing
+    /// else of a page.
+    async fn marked<K>(&self, operation: Operation, namespace: &str, id: Option<&str>) -> Result<Vec<String>>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -58,7 +64,9 @@ impl Writes {
             + DeserializeOwned,
     {
         let instance = (names::LABEL_INSTANCE, self.identity.instance.as_str());
-        let marks = [instance, (names::LABEL_VOLUME_ID, id), (names::LABEL_OPERATION, operation.as_str())];
+        let id = id.map(|id| (names::LABEL_VOLUME_ID, id));
+        let operation = (names::LABEL_OPERATION, operation.as_str());
+        let marks: Vec<(&str, &str)> = [instance].into_iter().chain(id).chain([operation]).collect();
         let selector = selector(&marks);
         let api: Api<PartialObjectMeta<K>> = Api::namespaced(self.client.clone(), namespace);
         let is = |labels: &BTreeMap<String, String>| {

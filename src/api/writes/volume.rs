@@ -24,15 +24,6 @@ use crate::api::discard_reply::DiscardReply;
 use crate::api::trimmed::Trimmed;
 use crate::state::index::WorkItem;
 
-/// The future owner of a volume.
-#[derive(Clone, Copy)]
-enum Owner<'a> {
-    /// The claim with this UID.
-    Claim(&'a str),
-    /// No claim yet: the volume is pooled for claims of this size, in bytes.
-    Pool(u64),
-}
-
 /// Returns a volume's reference to its claim.
 fn reference(claim: &Claim) -> Value {
     let name = claim.api_name();
@@ -44,25 +35,6 @@ fn reference(claim: &Claim) -> Value {
         "uid": claim.uid,
         "resourceVersion": null,
     })
-}
-
-/// The data of an adoption.
-#[derive(Clone, Copy)]
-struct Adoption<'a> {
-    owner: Owner<'a>,
-    /// The volume id.
-    id: &'a str,
-    provenance: &'a Provenance,
-    nodes: &'a [String],
-    attributes: &'a Attributes,
-}
-
-/// A volume on which the batch of its delete run is recorded.
-pub struct NotedVolume {
-    /// The volume, as written.
-    pub volume: Volume,
-    /// The source of the volume as JSON, as of this write.
-    pub source: String,
 }
 
 /// Checks whether somebody has set the policy of a volume to Retain since an earlier adoption. The PV controller may bind
@@ -78,19 +50,9 @@ impl Writes {
     }
 
     pub(super) async fn patch_volume(&self, volume: &Volume, metadata: Value, rest: Value) -> Result<Volume> {
-        let patched = self.patched_volume(volume, metadata, rest).await;
-        self.written_volume(volume, patched)
-    }
-
-    /// Patches a volume of the observed version. Returns the answer with all of its fields.
-    async fn patched_volume(
-        &self,
-        volume: &Volume,
-        metadata: Value,
-        rest: Value,
-    ) -> kube::Result<Trimmed<PersistentVolume>> {
         let body = patch(&volume.uid, &volume.resource_version, metadata, rest);
-        self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await
+        let patched = self.volumes().patch(&volume.name, &params(), &Patch::Merge(body)).await;
+        self.written_volume(volume, patched)
     }
 
     pub(super) async fn patch_volume_status(&self, volume: &Volume, status: Value) -> Result<Volume> {
@@ -109,21 +71,39 @@ impl Writes {
         Ok(volume.map(|volume| Volume::from(&volume.0)))
     }
 
-    /// Reads the volume source as JSON, for a delete or expand run. Returns a conflict if the volume has changed since
-    /// the decision. Storage must not be deleted on the word of a cache.
+    /// Reads the volume source as JSON, for a run that changes or copies the volume. Returns a conflict if the volume has
+    /// changed since the decision.
     pub async fn volume_source(&self, decided_on: &Volume) -> Result<String> {
+        self.read_unchanged(decided_on).await.map(|(_, source)| source)
+    }
+
+    /// Reads the volume source as JSON, for a delete run. Storage must not be deleted on the word of a cache: if somebody
+    /// has restored etcd, the claim is back with its UID. So the volume must have the version of the decision, or a phase
+    /// by which its claim is gone.
+    pub async fn source_to_delete(&self, decided_on: &Volume) -> Result<String> {
+        let (fresh, source) = self.read_unchanged(decided_on).await?;
+        match fresh.resource_version == decided_on.resource_version || fresh.phase.is_claim_gone() {
+            true => Ok(source),
+            false => Err(WriteError::Conflict(format!("volume {}", decided_on.name))),
+        }
+    }
+
+    /// Reads a volume with its source as JSON. Its version, and what Kubernetes writes when it releases the volume, may have
+    /// changed since the decision.
+    async fn read_unchanged(&self, decided_on: &Volume) -> Result<(Volume, String)> {
         let what = || format!("volume {}", decided_on.name);
         let Trimmed(volume) = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
+        let fresh = Volume::from(&volume);
         let observed = Volume {
             resource_version: decided_on.resource_version.clone(),
             phase: decided_on.phase.clone(),
             unneeded_since: decided_on.unneeded_since,
-            ..Volume::from(&volume)
+            ..fresh.clone()
         };
-        if observed != *decided_on {
-            return Err(WriteError::Conflict(what()));
+        match observed == *decided_on {
+            true => Ok((fresh, volume_source(&volume))),
+            false => Err(WriteError::Conflict(what())),
         }
-        Ok(volume_source(&volume))
     }
 
     /// Creates a sync probe: it is reserved for a claim that cannot exist.
@@ -185,7 +165,7 @@ impl Writes {
         attributes: &Attributes,
     ) -> Result<Volume> {
         let for_pool = claim.is_pool_request(&self.identity.namespace);
-        let reference = if for_pool { self.nobody(&claim.volume_id(), None) } else { reference(claim) };
+        let reference = if for_pool { self.nobody(&claim.uid, None) } else { reference(claim) };
         let mut spec = json!({ "claimRef": reference });
         if let Some(affinity) = affinity {
             spec["nodeAffinity"] = json!({ "required": affinity });
@@ -194,13 +174,45 @@ impl Writes {
         if let Some(class) = attributes.class.as_ref().filter(|_| volume.source_kind == Some("csi")) {
             spec["volumeAttributesClassName"] = json!(class);
         }
-        let id = claim.volume_id();
-        let owner = match (&claim.size, for_pool) {
-            (Ok(size), true) => Owner::Pool(*size),
-            _ => Owner::Claim(&claim.uid),
-        };
-        let adoption = Adoption { owner, id: &id, provenance, nodes, attributes };
-        self.write_adoption(volume, &adoption, spec).await
+        let size = claim.size.as_ref().ok().filter(|_| for_pool).map(u64::to_string);
+        let uid = size.is_none().then_some(&claim.uid);
+        // A volume that nobody has used yet is deleted, whatever the class says of claims.
+        let says = provenance.effective_config.data.get(keys::RECLAIM_POLICY.name).filter(|_| uid.is_some());
+        let policy: ReclaimPolicy = says.map_or(ReclaimPolicy::Delete, |says| says.as_str().into());
+        let mut finalizers = volume.finalizers.clone();
+        // Storage on other nodes is deleted, whatever becomes of the volume.
+        if (policy == ReclaimPolicy::Delete || (nodes.len() > 1 && !volume.terminating)) && !volume.has_finalizer() {
+            finalizers.push(names::VOLUME_FINALIZER.into());
+        }
+        let metadata = json!({
+            "labels": {
+                names::LABEL_INSTANCE: self.identity.instance,
+                names::LABEL_POOL: size.is_some().then(|| provenance.effective_config.pool_hash()),
+            },
+            "annotations": {
+                names::CLAIM_UID: uid,
+                names::POOL_SIZE: size,
+                // A backup may lose the claimRef.
+                names::JOB_CLAIM: uid.map(|_| claim.api_name().to_string()),
+                names::VOLUME_ID: claim.uid,
+                names::PROVENANCE: json!(provenance.of_cluster(&self.identity)).to_string(),
+                names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
+                names::PROVISIONED_BY: provenance.effective_config.provisioned_by(&self.identity.provisioner, volume.source_kind),
+                names::BOUND_BY_CONTROLLER: "yes",
+                names::QUARANTINE: null,
+                names::ATTRIBUTES: attributes.class.is_some()
+                    .then(|| json!(AppliedAttributes { attributes: attributes.clone(), run: 0 }).to_string()),
+                names::MODIFICATION: null,
+            },
+            "finalizers": finalizers,
+            // One empty entry ends the record of who manages which field. The API server then keeps none with later
+            // writes, each of which would compare all fields. Nobody applies volumes, and nothing here reads the record.
+            "managedFields": [{}],
+        });
+        if !was_retained(volume) {
+            spec["persistentVolumeReclaimPolicy"] = json!(policy.as_str());
+        }
+        self.patch_volume(volume, metadata, json!({ "spec": spec })).await
     }
 
     /// Assigns a pooled volume to the claim.
@@ -233,76 +245,6 @@ impl Writes {
             "uid": uid,
             "resourceVersion": null,
         })
-    }
-
-    /// Adopts a volume that another claim has taken, for that claim. The volume keeps the id of the claim for which it
-    /// was made.
-    pub async fn transfer(
-        &self,
-        volume: &Volume,
-        claim: &Claim,
-        provenance: &Provenance,
-        nodes: &[String],
-    ) -> Result<Volume> {
-        let by = volume.claim_ref_uid().unwrap_or_default();
-        let id = claim.volume_id();
-        let attributes = &Attributes::default();
-        let adoption = Adoption { owner: Owner::Claim(by), id: &id, provenance, nodes, attributes };
-        let adopted = self.write_adoption(volume, &adoption, json!({})).await?;
-        self.write_adoption_mark(&adopted).await
-    }
-
-    async fn write_adoption(&self, volume: &Volume, adoption: &Adoption<'_>, mut spec: Value) -> Result<Volume> {
-        let Adoption { owner, id, provenance, nodes, attributes } = *adoption;
-        // A volume that nobody has used yet is deleted, whatever the class says of claims.
-        let (uid, size, policy) = match owner {
-            Owner::Claim(uid) => {
-                let says = provenance.effective_config.data.get(keys::RECLAIM_POLICY.name);
-                (Some(uid), None, says.map_or(ReclaimPolicy::Delete, |says| says.as_str().into()))
-            }
-            Owner::Pool(size) => (None, Some(size.to_string()), ReclaimPolicy::Delete),
-        };
-        // A backup may lose the claimRef, so the claim's name is also an annotation.
-        let former_claim = spec["claimRef"]["name"]
-            .as_str()
-            .filter(|_| uid.is_some())
-            .map(|name| format!("{}/{name}", spec["claimRef"]["namespace"].as_str().unwrap_or_default()));
-        let former_claim = former_claim.or_else(|| {
-            volume.claim_ref.as_ref().filter(|_| uid.is_some()).map(|reference| reference.name.to_string())
-        });
-        let mut finalizers = volume.finalizers.clone();
-        // Storage on other nodes is deleted, whatever becomes of the volume.
-        if (policy == ReclaimPolicy::Delete || (nodes.len() > 1 && !volume.terminating)) && !volume.has_finalizer() {
-            finalizers.push(names::VOLUME_FINALIZER.into());
-        }
-        let metadata = json!({
-            "labels": {
-                names::LABEL_INSTANCE: self.identity.instance,
-                names::LABEL_POOL: size.is_some().then(|| provenance.effective_config.pool_hash()),
-            },
-            "annotations": {
-                names::CLAIM_UID: uid,
-                names::POOL_SIZE: size,
-                names::JOB_CLAIM: former_claim,
-                names::VOLUME_ID: id,
-                names::PROVENANCE: json!(provenance.of_cluster(&self.identity)).to_string(),
-                names::NODES: (!nodes.is_empty()).then(|| nodes.join(",")),
-                names::PROVISIONED_BY: provenance.effective_config.provisioned_by(&self.identity.provisioner, volume.source_kind),
-                names::BOUND_BY_CONTROLLER: "yes",
-                names::QUARANTINE: null,
-                names::ATTRIBUTES: attributes.class.is_some()
-                    .then(|| json!(AppliedAttributes { attributes: attributes.clone(), run: 0 }).to_string()),
-                names::MODIFICATION: null,
-            },
-            "finalizers": finalizers,
-            // One empty entry ends the record of who manages which field. The API server then keeps none with later
-            // writes, each of which would compare all fields. Nobody applies volumes, and nothing here reads the record.
-            "managedFields": [{}],
-        });
-        if !was_retained(volume) {
-            spec["persistentVolumeReclaimPolicy"] = json!(policy.as_str());
-        }
-        self.patch_volume(volume, metadata, json!({ "spec": spec })).await
     }
 
     /// Writes the adoption mark into the status, where no image can write. Never writes the phase: it shows that the PV
@@ -340,23 +282,6 @@ impl Writes {
             "uid": uid,
         });
         self.patch_volume(volume, json!({}), json!({ "spec": { "claimRef": reference } })).await
-    }
-
-    /// Records the batch of the volume's delete run. Returns the written volume.
-    pub async fn note_batch(&self, volume: &Volume, batch: &str) -> Result<NotedVolume> {
-        let metadata = json!({ "annotations": { names::BATCH: batch } });
-        let patched = self.patched_volume(volume, metadata, json!({})).await;
-        let source = patched.as_ref().map_or_else(|_| String::new(), |patched| volume_source(&patched.0));
-        let noted = self.written_volume(volume, patched)?;
-        if let Some(cluster) = &self.cluster {
-            cluster.index_mut().record_batch_note(volume, &noted);
-        }
-        Ok(NotedVolume { volume: noted, source })
-    }
-
-    /// Records that the volume's delete run is its own.
-    pub async fn note_no_batch(&self, volume: &Volume) -> Result<Volume> {
-        self.patch_volume(volume, json!({ "annotations": { names::BATCH: null } }), json!({})).await
     }
 
     /// Records the remaining nodes after a delete run on one of the volume's nodes.

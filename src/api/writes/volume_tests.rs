@@ -6,10 +6,7 @@ use kube::client::Body;
 
 use super::*;
 use crate::api::writes::Binding;
-use crate::clock::Clock;
-use crate::state::ClusterState;
-use crate::state::index::WatchChange;
-use crate::state::testing::{claim, identity, volume};
+use crate::state::testing::identity;
 
 #[test]
 fn only_an_adopted_volume_keeps_the_policy_retain() {
@@ -26,34 +23,33 @@ fn only_an_adopted_volume_keeps_the_policy_retain() {
     assert!(!was_retained(&volume("Delete", adopted)));
 }
 
-/// The PV controller may release the volume after the note. Without this, each deletion of a batch would ask the API for
-/// its claim. Other writes do not rest on the absence of the claim: somebody may have restored etcd before them.
+/// If somebody has restored etcd, the claim of a released volume is back with its UID.
 #[tokio::test]
-async fn the_claim_of_a_volume_is_still_gone_after_the_note_of_a_batch_and_after_no_other_write() {
-    let bound = Volume { resource_version: "7".into(), ..volume(&claim("team", "a", true), "1Gi") };
-    let reference = bound.claim_ref.clone().unwrap();
-    let answer = {
-        let (name, reference) = (bound.name.clone(), reference.clone());
-        move |request: Request<Body>| {
-            let body = json!({
-                "metadata": { "name": name, "resourceVersion": "8" },
-                "spec": { "claimRef": {
-                    "namespace": reference.name.namespace, "name": reference.name.name, "uid": reference.uid,
-                } },
-            });
-            assert_eq!(request.method(), "PATCH");
-            async move { Ok::<_, Infallible>(Response::new(Body::from(body.to_string().into_bytes()))) }
-        }
+async fn a_delete_run_begins_only_for_the_volume_as_it_was_or_as_kubernetes_has_released_it() {
+    let object = |version: &str, phase: &str| {
+        json!({
+            "metadata": { "name": "pvc-a", "uid": "v", "resourceVersion": version },
+            "spec": { "claimRef": { "namespace": "team", "name": "data", "uid": "a" } }, "status": { "phase": phase },
+        })
     };
-    let cluster = ClusterState::new(identity(), Clock::default());
-    cluster.index_mut().change_volume(WatchChange::Apply(bound.clone()));
-    cluster.index_mut().note_claim_gone(&bound.name, &reference);
-    let client = Client::new(tower::service_fn(answer), "own");
-    let writes = Writes::new(client, identity(), Binding::Direct).with_cache(&cluster);
-    let held = writes.add_volume_finalizer(&bound).await.unwrap();
-    assert_eq!(held.resource_version, "8");
-    assert!(!cluster.index().is_claim_gone(&held));
-    let noted = writes.note_batch(&bound, "b").await.unwrap().volume;
-    assert!(cluster.index().is_claim_gone(&noted));
-    assert!(!cluster.index().is_claim_gone(&bound), "this state is older");
+    let source = async |decided_on: Value, there: Value| {
+        let decided_on = Volume::from(&serde_json::from_value::<PersistentVolume>(decided_on).unwrap());
+        let answer = move |_: Request<Body>| {
+            let response = Response::new(Body::from(there.to_string().into_bytes()));
+            async move { Ok::<_, Infallible>(response) }
+        };
+        let client = Client::new(tower::service_fn(answer), "own");
+        Writes::new(client, identity(), Binding::Direct).source_to_delete(&decided_on).await
+    };
+    for (decided_on, there, begins) in [
+        (("7", "Bound"), ("7", "Bound"), true),
+        (("7", "Bound"), ("8", "Released"), true),
+        (("7", "Released"), ("8", "Released"), true),
+        (("7", "Released"), ("3", "Bound"), false),
+        (("7", "Bound"), ("8", "Bound"), false),
+    ] {
+        let result = source(object(decided_on.0, decided_on.1), object(there.0, there.1)).await;
+        let is_conflict = matches!(result, Err(WriteError::Conflict(_)));
+        assert!(result.is_ok() == begins && is_conflict != begins, "{decided_on:?} {there:?}: {result:?}");
+    }
 }

@@ -34,8 +34,7 @@ impl Writes {
             return self.write_adoption_mark(&kept).await;
         };
         let nodes = node.and_then(|node| nodes_now(&kept.nodes_with_storage, new.former_node.as_deref(), node));
-        // A run in a batch may be on the former node.
-        let mut annotations = json!({ names::PROVENANCE: new.record, names::BATCH: null });
+        let mut annotations = json!({ names::PROVENANCE: new.record });
         if let Some(nodes) = nodes {
             annotations[names::NODES] = json!(nodes.join(","));
         }

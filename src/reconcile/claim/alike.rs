@@ -11,7 +11,7 @@ use crate::reconcile::data_source;
 
 /// Returns the node that the request of the stamped attempt names.
 pub(super) fn attempt_node<'a>(claim: &'a Claim, observation: &Observation) -> Option<&'a str> {
-    let of_run = observation.recipes.stamped.as_ref().and_then(|recipe| run_node(&claim.nodes_with_storage, recipe));
+    let of_run = observation.runs.recipe.as_ref().and_then(|recipe| run_node(&claim.nodes_with_storage, recipe));
     of_run.or(claim.selected_node.as_deref())
 }
 
@@ -36,7 +36,7 @@ pub(super) fn are_alike(
     let is_served = matches!(served_class(claim, &observation.classes), ServedClass::Ours(_));
     let is_whole = has_source
         && is_served
-        && observation.recipes.stamped.is_some()
+        && observation.runs.recipe.is_some()
         && observation.preconditions.attributes.is_ok()
         && node == attempt_node(claim, observation);
     let request = is_whole.then(|| request_hash_of(claim, observation, node));

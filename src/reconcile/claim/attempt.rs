@@ -11,7 +11,7 @@ use flex_core::batch::{Member, MemberObject};
 use flex_core::claim::decide::{NewEvent, ServedClass, Step, failed_cleanup, failed_start, requested_node};
 use flex_core::claim::request::{Attempt, request};
 use flex_core::config::topology::Topologies;
-use flex_core::model::claim::{Claim, Stamp, volume_id};
+use flex_core::model::claim::{Claim, Stamp};
 use flex_core::model::object_ref::ObjectRef;
 use flex_core::run::failure::LastFailure;
 use flex_core::run::job::{self, RunTarget};
@@ -21,7 +21,6 @@ use flex_core::run::state::{Cause, JobRefusal};
 use super::alike::{are_alike, attempt_node};
 use super::names::{delete_job_name, provision_job_name, scope};
 use super::observe::{Confirmed, Observation};
-use super::observed::observed;
 use super::outcome::StepOutcome;
 use super::served::served_class;
 use super::timeline::failed_attempts;
@@ -29,7 +28,7 @@ use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue, refused_job};
 use crate::reconcile::data_source;
 use crate::reconcile::delete_run::start_delete_job;
-use crate::state::index::{AttemptToBatch, BatchEntry, Index, SlotRequest, WorkItem};
+use crate::state::index::{BatchEntry, SlotRequest};
 
 /// The attempt that is due.
 pub(super) struct NextAttempt {
@@ -37,8 +36,6 @@ pub(super) struct NextAttempt {
     pub number: u32,
     /// The nodes where the claim's attempts may leave storage, with that of this attempt.
     pub nodes: Vec<String>,
-    /// The number of the claim's volumes that others have taken.
-    pub volume_generation: u32,
 }
 
 /// The delete run that is due for what attempts have left.
@@ -57,13 +54,13 @@ pub(super) async fn stamp(
     claim: &Claim,
     observation: &Observation,
     confirmed: &mut Confirmed,
-    NextAttempt { number: attempt, nodes, volume_generation }: NextAttempt,
+    NextAttempt { number: attempt, nodes }: NextAttempt,
 ) -> Result<StepOutcome, WriteError> {
     let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
-    let job = job::name(Operation::Provision, &volume_id(&claim.uid, volume_generation), attempt, "");
+    let job = job::name(Operation::Provision, &claim.uid, attempt, "");
     let ts = context.timestamp();
-    let (charged, batch, mut woken, term) = {
+    let (charged, term) = {
         let mut index = context.cluster.index_mut();
         // Another worker may have used the quota or the slot since the decision, or armed the record of an earlier claim.
         let has_namesake = claim.own_stamp().is_none() && index.has_namesake(claim);
@@ -77,26 +74,14 @@ pub(super) async fn stamp(
             context.cluster.queue.add_all(woken);
             return Ok(StepOutcome::WaitForSlot);
         }
-        let woken = if observation.runs.missed_batch {
-            index.cancel_expectation(&provision_job_name(claim))
-        } else {
-            Vec::new()
-        };
-        let joins =
-            |index: &mut Index| index.join_batch(claim, recipe, &AttemptToBatch { job: &job, nodes: &nodes, ts: &ts });
-        let batch = if claim.may_join_batch() { joins(&mut index) } else { None };
-        (index.charge(claim, &class.name), batch, woken, index.term())
+        (index.charge(claim, &class.name), index.term())
     };
-    woken.extend(batch.clone().map(WorkItem::Batch));
-    context.cluster.queue.add_all(woken);
-    let stamp =
-        Stamp { claim_uid: claim.uid.clone(), ts, attempt, recipe_version: recipe.version(), volume_generation, batch };
+    let stamp = Stamp { claim_uid: claim.uid.clone(), ts, attempt, recipe_version: recipe.version() };
     let storage_provisioner = class.has_object.then_some(class.provisioner.as_str());
     let stamped = context.writes.stamp(claim, &stamp, &nodes, storage_provisioner).await;
     if let Err(error) = &stamped {
         context.cluster.update(|index| {
-            let mut woken = index.leave_batches(Operation::Provision, &claim.uid);
-            woken.extend(index.cancel_expectation(&job));
+            let mut woken = index.cancel_expectation(&job);
             // An earlier try may have stamped the claim.
             if charged && error.was_not_written() {
                 woken.extend(index.refund(claim));
@@ -108,28 +93,23 @@ pub(super) async fn stamp(
     {
         let mut index = context.cluster.index_mut();
         index.note_charge_written(&claim.uid);
-        index.on_stamp(&stamped.volume_id(), &job, term);
+        index.on_stamp(&stamped.uid, &job, term);
     }
     confirmed.fresh = true;
     if attempt == 1 && observation.pool.exists && !observation.pool.request.is_request() {
         context.metrics.pool_miss(&class.name);
     }
-    // A claim in a batch gets its first event when something is slow or fails.
-    if stamped.batch().is_none() || context.events.has_emitted(&claim.uid) {
-        let message = format!("attempt {attempt}: image {} of class {}", context.image(recipe), recipe.class);
-        context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::PROVISIONING, message });
-    }
     Ok(stamped.into())
 }
 
-/// Starts the run of the stamped attempt.
+/// Starts the run of the stamped attempt, in a batch or alone.
 pub(super) async fn start_run(
     context: &Context,
     claim: &Claim,
     observation: &Observation,
-    confirmed: &mut Confirmed,
+    confirmed: &Confirmed,
 ) -> Result<StepOutcome, WriteError> {
-    let (Some(recipe), Some(stamp)) = (&observation.recipes.stamped, claim.own_stamp()) else {
+    let (Some(recipe), Some(stamp)) = (&observation.runs.recipe, claim.own_stamp()) else {
         return Ok(StepOutcome::Wait);
     };
     let Ok(attributes) = &observation.preconditions.attributes else { return Ok(StepOutcome::Wait) };
@@ -168,15 +148,24 @@ pub(super) async fn start_run(
     }
     let is_first = context.cluster.index_mut().begin_run(&claim.volume_id(), &job);
     let attributes = Some(attributes.clone()).filter(|attributes| attributes.class.is_some());
-    if let Some(batch) = claim.batch() {
-        let (id, attempt, object) = (claim.volume_id(), stamp.attempt, MemberObject::Claim(claim.name.clone()));
-        let member = Member { id, attempt, object, attributes, is_first };
-        let has_joined = context.add_entry(
-            batch,
-            BatchEntry { member, request, target, recipe: recipe.clone(), claim: Some(Box::new(claim.clone())) },
-        );
-        confirmed.missed_batch = !has_joined;
-        return Ok(if has_joined { StepOutcome::End(Requeue::JobCreated) } else { StepOutcome::Again });
+    if recipe.batch_size > 1 && claim.may_join_batch() {
+        let member = Member {
+            id: claim.volume_id(),
+            attempt: stamp.attempt,
+            object: MemberObject::Claim(claim.name.clone()),
+            scope: String::new(),
+            attributes: attributes.clone(),
+            is_first,
+        };
+        let (request, target, recipe) = (request.clone(), target.clone(), recipe.clone());
+        if context.join_batch(BatchEntry { member, request, target, recipe, claim: Some(Box::new(claim.clone())) }) {
+            return Ok(StepOutcome::End(Requeue::JobCreated));
+        }
+    }
+    // A claim in a batch gets its first event when something is slow or fails.
+    if is_first {
+        let message = format!("attempt {}: image {} of class {}", stamp.attempt, context.image(recipe), recipe.class);
+        context.emit(ObjectRef::claim(claim), NewEvent { warning: false, reason: reason::PROVISIONING, message });
     }
     let target = RunTarget { attributes, is_first, ..target };
     let refusal =
@@ -203,9 +192,8 @@ async fn fail(
     is_first: bool,
 ) -> Result<StepOutcome, WriteError> {
     let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
-    let decision = observed(context, claim, observation, confirmed, |observed| {
-        failed_start(observed, class, refusal, is_first, context.clock.now())
-    });
+    let now = context.clock.now();
+    let decision = failed_start(&observation.observed(claim, confirmed), class, refusal, is_first, now);
     context.decided(&ObjectRef::claim(claim), decision.rule, &decision.step);
     if let Some(event) = decision.event {
         context.emit(ObjectRef::claim(claim), event);
@@ -256,7 +244,7 @@ pub(super) async fn start_delete(
         ServedClass::Ours(class) => class.allowed.json(),
         ServedClass::NotOurs => String::new(),
     };
-    let Some(recipe) = observation.recipes.deletion.clone() else { return Ok(StepOutcome::Wait) };
+    let Some(recipe) = observation.deletion.recipe.clone() else { return Ok(StepOutcome::Wait) };
     // Some backends tell which volume they made only to a client that sends the same request again.
     let source = match &observation.source.data_source {
         None => data_source::SourceRequest::default(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
-use flex_core::claim::decide::{NewEvent, ServedClass, Step};
+use flex_core::claim::decide::{NewEvent, Runs, ServedClass, Step};
 use flex_core::config::modify::Attributes;
 use flex_core::model::claim::{Claim, Stamp};
 use flex_core::model::object_ref::ObjectRef;
@@ -17,7 +17,7 @@ use flex_core::run::node::NodeState;
 
 use super::attempt::{DueDeletion, NextAttempt, record_failure, stamp, start_delete, start_run};
 use super::names::provision_job_name;
-use super::observe::{Confirmed, Observation, OwnedRuns};
+use super::observe::{Confirmed, Observation};
 use super::outcome::{RETRY_SOON, StepOutcome};
 use super::pooled::{assign, stamp_of_ready, time_since_creation};
 use super::served::served_class;
@@ -48,9 +48,8 @@ impl Execution<'_> {
             Step::ConfirmNoVolume => self.confirm_no_volume().await,
             Step::ConfirmNoClassObject => self.confirm_no_class_object().await,
             Step::ConfirmNode { node } => self.confirm_node(node).await,
-            Step::Stamp { attempt, nodes, volume_generation } => {
-                let next = NextAttempt { number: attempt, nodes, volume_generation };
-                stamp(context, claim, observation, self.confirmed, next).await
+            Step::Stamp { attempt, nodes } => {
+                stamp(context, claim, observation, self.confirmed, NextAttempt { number: attempt, nodes }).await
             }
             Step::ProtectSource => self.protect_source().await,
             Step::UnprotectSource { copies } => {
@@ -63,9 +62,6 @@ impl Execution<'_> {
             Step::CompletePoolRequest => self.complete_pool_request().await,
             Step::Adopt { volume, provenance, nodes, mark } => self.adopt(&volume, &provenance, &nodes, mark).await,
             Step::MarkAdopted { volume } => self.mark_adopted(&volume).await,
-            Step::TransferToOtherClaim { volume, provenance, nodes } => {
-                self.transfer(&volume, &provenance, &nodes).await
-            }
             Step::Bind { volume } => self.bind(&volume).await,
             Step::SetVolumeName { volume } => self.set_volume_name(&volume).await,
             Step::Quarantine { volume, why } => self.quarantine(&volume, &why).await,
@@ -86,7 +82,7 @@ impl Execution<'_> {
 
     /// Returns an observed volume.
     fn volume(&self, name: &str) -> Option<&Volume> {
-        self.observation.volumes.all.iter().map(|verified| &*verified.volume).find(|volume| volume.name == name)
+        self.observation.volumes.all.iter().map(|candidate| &*candidate.volume).find(|volume| volume.name == name)
     }
 
     fn wait(self) -> StepOutcome {
@@ -125,13 +121,15 @@ impl Execution<'_> {
     }
 
     async fn record(self) -> Outcome {
-        let job = self.claim.batch().cloned().unwrap_or_else(|| provision_job_name(self.claim));
-        self.context.arm_record(&job, std::slice::from_ref(self.claim)).await?;
+        let own = provision_job_name(self.claim);
+        let job = self.observation.runs.jobs.iter().find(|job| job.name.name == own);
+        let job = job.map_or(own.as_str(), |job| job.real_name().name.as_str());
+        self.context.arm_record(job, std::slice::from_ref(self.claim)).await?;
         Ok(StepOutcome::Again)
     }
 
     async fn confirm_no_volume(self) -> Outcome {
-        let (context, claim, runs) = (self.context, self.claim, &self.observation.runs);
+        let (context, claim, observation) = (self.context, self.claim, self.observation);
         // A former leader may have settled the record, and somebody keeps the storage since. An admin may have abandoned it.
         if claim.is_stand_in() {
             match context.writes.read_claim(&claim.name).await? {
@@ -142,15 +140,16 @@ impl Execution<'_> {
         }
         // Runs that could still make a volume are checked first. A watch may lag, and a delete run must not meet such a
         // run.
-        let of = self.observation.recipes.stamped.as_ref().map(|recipe| recipe.config.namespace.as_str());
-        let known = RunObjects { jobs: &runs.jobs, pods: &runs.pods };
+        let of = observation.runs.recipe.as_ref().map(|recipe| recipe.config.namespace.as_str());
+        let known = RunObjects { jobs: &observation.runs.jobs, pods: &observation.pods };
         if context.is_run_unseen(Operation::Provision, &claim.volume_id(), of, known).await? {
             return Err(WriteError::Conflict(format!("the runs of claim {}", claim.name)));
         }
-        if let Some(batch) = claim.batch()
-            && context.is_batch_unseen(batch, of).await?
-        {
-            return Err(WriteError::Conflict(format!("the batch of claim {}", claim.name)));
+        let batches = context.cluster.index().batches_of(&claim.uid);
+        for batch in &batches {
+            if context.is_batch_unseen(batch).await? {
+                return Err(WriteError::Conflict(format!("the batch of claim {}", claim.name)));
+            }
         }
         self.confirmed.volume = context.writes.read_volume(&names::pv_name(&claim.volume_id())).await?;
         self.confirmed.no_volume = self.confirmed.volume.is_none();
@@ -207,7 +206,7 @@ impl Execution<'_> {
     async fn adopt(self, name: &str, provenance: &Provenance, nodes: &[String], mark: bool) -> Outcome {
         let (context, observation) = (self.context, self.observation);
         let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
-        let affinity_is_derived = observation.volumes.with_derived_affinity.iter().any(|derived| derived == name);
+        let affinity_is_derived = observation.with_derived_affinity.iter().any(|derived| derived == name);
         let affinity = volume.affinity.as_deref().filter(|_| affinity_is_derived);
         let attributes = attributes_of_last_run(&observation.runs);
         let adopted = context.writes.adopt(volume, self.claim, provenance, nodes, affinity, &attributes).await?;
@@ -224,13 +223,6 @@ impl Execution<'_> {
     async fn mark_adopted(self, name: &str) -> Outcome {
         let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
         self.confirmed.volume = Some(self.context.writes.write_adoption_mark(volume).await?);
-        Ok(StepOutcome::Again)
-    }
-
-    async fn transfer(self, name: &str, provenance: &Provenance, nodes: &[String]) -> Outcome {
-        let Some(volume) = self.volume(name) else { return Ok(StepOutcome::Wait) };
-        let transferred = self.context.writes.transfer(volume, self.claim, provenance, nodes).await?;
-        self.confirmed.volume = Some(transferred);
         Ok(StepOutcome::Again)
     }
 
@@ -280,8 +272,8 @@ impl Execution<'_> {
     }
 
     async fn remove_job(self, job: &ObjectName) -> Outcome {
-        let runs = &self.observation.runs;
-        if let Some(job) = runs.jobs.iter().chain(&runs.deletes).find(|candidate| candidate.name == *job) {
+        let Observation { runs, deletes, .. } = self.observation;
+        if let Some(job) = runs.jobs.iter().chain(deletes).find(|candidate| candidate.name == *job) {
             self.context.remove_run(job).await?;
         }
         Ok(StepOutcome::Wait)
@@ -368,7 +360,7 @@ fn age(context: &Context, claim: &Claim) -> Duration {
 /// Returns the attributes with which a claim's volume was made, by the Job of its last attempt. If the PV controller
 /// bound the claim first, its request may have changed since. Unknown attributes count as none, so that a modify run
 /// follows.
-fn attributes_of_last_run(runs: &OwnedRuns) -> Attributes {
+fn attributes_of_last_run(runs: &Runs) -> Attributes {
     let last = runs.jobs.iter().max_by_key(|job| job.run_labels.attempt);
     last.and_then(|job| job.attributes.clone()).unwrap_or_default()
 }

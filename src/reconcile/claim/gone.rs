@@ -35,9 +35,8 @@ pub(super) async fn clean_up(context: &Context, name: &ObjectName) -> Result<Req
     }
     // The cache may be stale: the API is asked before a run is stopped.
     let there = context.writes.read_claim(&name).await?;
-    let of_claim: BTreeSet<String> = there.iter().flat_map(|claim| claim.volume_ids()).collect();
     let mut next = Requeue::Done;
-    for id in ids.difference(&of_claim) {
+    for id in ids.iter().filter(|id| there.as_ref().is_none_or(|claim| claim.uid != **id)) {
         if let Requeue::After(delay) = remove_jobs(context, id).await? {
             next = Requeue::After(delay);
         }

@@ -6,7 +6,6 @@ mod execute;
 pub(super) mod gone;
 mod names;
 mod observe;
-mod observed;
 mod outcome;
 mod pooled;
 mod quota;
@@ -28,7 +27,6 @@ use flex_core::run::job;
 use self::execute::Execution;
 use self::names::provision_job_name;
 use self::observe::{Confirmed, Observation, observe};
-use self::observed::observed;
 use self::outcome::{RETRY_SOON, StepOutcome};
 use self::served::served_class;
 use crate::api::writes::WriteError;
@@ -107,7 +105,7 @@ impl Reconcile for ClaimReconciler {
     }
 
     fn decide(context: &Context, claim: &Claim, observation: &Observation, confirmed: &Confirmed) -> Decision {
-        observed(context, claim, observation, confirmed, |observed| decide(observed, context.clock.now()))
+        decide(&observation.observed(claim, confirmed), context.clock.now())
     }
 
     fn update_ledgers(context: &Context, claim: &Claim, observation: &Observation) -> bool {
@@ -141,10 +139,17 @@ impl Reconcile for ClaimReconciler {
     /// Checks whether an event is superfluous. The events of a fast batch are: in a burst, they would be a sixth of all
     /// writes. The event of a claim that got a pooled volume was emitted with the assignment, unless by a process
     /// that is gone.
-    fn is_superfluous(context: &Context, rule: Rule, event: &NewEvent, newer: &Claim) -> bool {
+    fn is_superfluous(
+        context: &Context,
+        observation: &Observation,
+        rule: Rule,
+        event: &NewEvent,
+        newer: &Claim,
+    ) -> bool {
         let has_emitted = context.events.has_emitted(&newer.uid);
         let was_assigned = matches!(rule, Rule::BindPooledVolume | Rule::BoundToPooledVolume);
-        !event.warning && if newer.batch().is_some() { !has_emitted } else { was_assigned && has_emitted }
+        let is_batched = observation.runs.jobs.iter().any(|job| job.batch.is_some());
+        !event.warning && if is_batched { !has_emitted } else { was_assigned && has_emitted }
     }
 }
 
@@ -174,7 +179,7 @@ async fn is_gone(context: &Context, stand_in: &Claim) -> Result<bool, WriteError
     let there = context.writes.read_claim(&stand_in.api_name()).await?;
     let is_gone = there.is_none_or(|there| there.uid != stand_in.uid);
     if is_gone {
-        context.cluster.index_mut().note_gone(&stand_in.uid);
+        context.cluster.update(|index| index.note_gone(&stand_in.uid));
     }
     Ok(is_gone)
 }

@@ -6,7 +6,10 @@ use flex_contract::cause;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::claim::admit::{namespace_refusal, refusal};
-use flex_core::claim::decide::{ClassCertainty, RecordedAttempts, known_nodes, last_node};
+use flex_core::claim::decide::{
+    Candidate, ClassCertainty, ConfirmedFacts, Deletion, Nodes, Observed, PoolRelation, Preconditions,
+    RecordedAttempts, Runs, ServedClass, SourceRelation, Volumes, known_nodes, last_node,
+};
 use flex_core::claim::nodes::{NodeChoice, choose_node};
 use flex_core::claim::verify::{self, MadeOn};
 use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
@@ -18,116 +21,75 @@ use flex_core::model::data_source::SourceUser;
 use flex_core::model::reach::reaching;
 use flex_core::model::volume::Volume;
 use flex_core::run::node::{Node, NodeLabels, NodeStates};
-use flex_core::run::slot_wait::NoSlot;
-use flex_core::run::view::{Job, Pod, nodes_with_pods};
+use flex_core::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
 
-use crate::reconcile::context::Context;
+use super::names::{delete_job_name, provision_job_name};
+use super::served::{is_selected_node_forbidden, served_class};
+use super::unstarted::has_never_started;
+use crate::reconcile::context::{Context, RunObjects};
 use crate::reconcile::data_source;
 use crate::state::index::{Index, SlotRequest};
 
-/// The data from which a decision borrows, in the parts of [`Observed`](flex_core::claim::decide::Observed):
-/// `OwnedRuns` has what the `Runs` of the decision borrow.
+/// The parts of the observation that a decision takes, and the data that only its step needs.
 pub(super) struct Observation {
     pub classes: Arc<Classes>,
-    pub recipes: OwnedRecipes,
-    pub runs: OwnedRuns,
-    pub volumes: OwnedVolumes,
-    pub preconditions: OwnedPreconditions,
-    pub nodes: OwnedNodes,
+    pub runs: Runs,
+    pub deletion: Deletion,
+    /// The Jobs of delete runs.
+    pub deletes: Vec<Arc<Job>>,
+    /// The pods of all runs, also of those whose Job is gone.
+    pub pods: Vec<Arc<Pod>>,
+    pub volumes: Volumes,
+    /// The names of volumes to which the observation has added a node affinity.
+    pub with_derived_affinity: Vec<String>,
+    pub preconditions: Preconditions,
+    pub nodes: Nodes,
     pub source: OwnedSourceRelation,
     pub pool: OwnedPoolRelation,
 }
 
+impl Observation {
+    /// Returns the observation as the decision takes it.
+    pub(super) fn observed<'a>(&'a self, claim: &'a Claim, confirmed: &Confirmed) -> Observed<'a> {
+        Observed {
+            claim,
+            class: match (served_class(claim, &self.classes), self.pool.request.class()) {
+                (ServedClass::Ours(_), Some(class)) => ServedClass::Ours(class),
+                (served_class, _) => served_class,
+            },
+            confirmed: ConfirmedFacts { fresh: confirmed.fresh, no_volume: confirmed.no_volume },
+            runs: &self.runs,
+            deletion: &self.deletion,
+            volumes: &self.volumes,
+            preconditions: &self.preconditions,
+            nodes: &self.nodes,
+            source: SourceRelation {
+                state: self.source.data_source.as_ref().map(data_source::SourceObservation::data_source),
+                users: &self.source.users,
+            },
+            pool: PoolRelation {
+                is_request: self.pool.request.is_request(),
+                volume: self.pool.volume.as_ref().map(|volume| volume.name.as_str()),
+            },
+        }
+    }
+}
+
 /// The recipes of a claim's runs.
-pub(super) struct OwnedRecipes {
+struct Recipes {
     /// The recipe that the stamp names.
-    pub stamped: Option<Arc<Recipe>>,
+    stamped: Option<Arc<Recipe>>,
     /// The present recipe of the class.
     current: Option<Arc<Recipe>>,
     /// The recipe of a delete run: that of the stamp, with the program of the class.
-    pub deletion: Option<Arc<Recipe>>,
+    deletion: Option<Arc<Recipe>>,
 }
 
-impl OwnedRecipes {
+impl Recipes {
     /// Returns the recipe of the attempt, or that of the class if the former is lost.
     fn of_attempt(&self) -> Option<&Arc<Recipe>> {
         self.stamped.as_ref().or(self.current.as_ref())
     }
-}
-
-/// The runs of a claim.
-pub(super) struct OwnedRuns {
-    /// The Jobs of provision runs.
-    pub jobs: Vec<Arc<Job>>,
-    /// The Jobs of delete runs.
-    pub deletes: Vec<Arc<Job>>,
-    /// The pods of all these runs, also of those whose Job is gone.
-    pub pods: Vec<Arc<Pod>>,
-    /// The batch of the stamped attempt has started without the claim.
-    pub missed_batch: bool,
-    /// What records say of all attempts.
-    pub recorded: RecordedAttempts,
-}
-
-/// A volume that names a claim, with the result of its check.
-pub(super) struct VerifiedVolume {
-    /// The volume.
-    pub volume: Arc<Volume>,
-    /// The reasons why it cannot be bound.
-    pub mismatches: Vec<String>,
-    /// The nodes of the claim's attempts that its node affinity includes; of all nodes, if none is known.
-    pub reaching: Vec<String>,
-}
-
-/// The volumes that name a claim.
-pub(super) struct OwnedVolumes {
-    /// The volumes, with the results of their check.
-    pub all: Vec<VerifiedVolume>,
-    /// Volumes that lack only their adoption mark.
-    pub unmarked: Vec<String>,
-    /// Volumes to which the observation has added a node affinity.
-    pub with_derived_affinity: Vec<String>,
-    /// A volume that is reserved for the claim by name.
-    pub reserved: Option<Arc<Volume>>,
-}
-
-impl OwnedVolumes {
-    /// Checks whether a volume lacks only its adoption mark.
-    pub(super) fn lacks_mark(&self, name: &str) -> bool {
-        self.unmarked.iter().any(|unmarked| unmarked == name)
-    }
-}
-
-/// The preconditions of an attempt.
-pub(super) struct OwnedPreconditions {
-    /// Whether a StorageClass may say more about the class.
-    pub class_certainty: ClassCertainty,
-    /// The revision of the class's recipe is stored.
-    pub has_revision: bool,
-    /// The reason why the class has no slot for another run; `None` if it has one.
-    pub no_slot: Option<NoSlot>,
-    /// The reason why the class serves no claim of this namespace.
-    pub namespace_refusal: Option<String>,
-    /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
-    pub quota_refusal: Option<String>,
-    /// The quota counts the claim, though the cache does not show its stamp yet.
-    pub has_pending_charge: bool,
-    /// What the attempts for an earlier claim of this name left is being deleted.
-    pub has_namesake: bool,
-    /// The reason why no first attempt may begin, because too much is left of claims that are gone.
-    pub left_refusal: Option<String>,
-    /// The attributes that the claim requests, or the reason why it cannot have them.
-    pub attributes: Result<Attributes, String>,
-}
-
-/// The nodes of a claim and of its runs.
-pub(super) struct OwnedNodes {
-    /// The nodes from which the next attempt can choose.
-    pub choice: NodeChoice,
-    /// The nodes that have a pod of a run.
-    pub with_pods: Vec<String>,
-    /// The states of all nodes on which the claim depends.
-    pub states: NodeStates,
 }
 
 /// The data source of a claim, and the claim as a data source.
@@ -188,8 +150,6 @@ pub(super) struct Confirmed {
     pub nodes: NodeStates,
     /// The data source as it was last written.
     pub data_source: data_source::ConfirmedSource,
-    /// The batch has started without the claim.
-    pub missed_batch: bool,
 }
 
 /// Observes a claim and all objects that concern it.
@@ -202,19 +162,63 @@ pub(super) fn observe(context: &Context, claim: &Claim, confirmed: &Confirmed) -
         _ => None,
     };
     let recipes = recipes(claim, class, &index);
-    let builder = ObservationBuilder { context, claim, confirmed, class, recipes: &recipes, index: &index };
-    let runs = builder.runs();
+    let jobs = index.jobs_of(&claim.uid).into_iter().filter(|job| job.is_for_claim());
+    let (deletes, jobs): (Vec<_>, Vec<_>) = jobs.partition(|job| job.run_labels.operation == Operation::Delete);
+    let pods = index.pods_of(&claim.uid);
+    let run = RunObjects { jobs: &jobs, pods: &pods };
+    let builder = ObservationBuilder { context, claim, confirmed, class, recipes: &recipes, run, index: &index };
+    let recorded = builder.recorded();
     let pool = builder.pool();
     let source = builder.source();
-    let nodes = builder.nodes(&runs, &pool, &source);
-    let volumes = builder.volumes(&runs);
-    let preconditions = builder.preconditions(&runs);
+    let nodes = builder.nodes(&pool, &source);
+    let mut with_derived_affinity = Vec::new();
+    let volumes = builder.volumes(&mut with_derived_affinity);
+    let preconditions = builder.preconditions();
+    let name = provision_job_name(claim);
+    let never_started = has_never_started(claim, run, &index);
+    let removed = index.removed(&claim.volume_id(), &name);
     drop(index);
-    Observation { classes, recipes, runs, volumes, preconditions, nodes, source, pool }
+    let is_known = recipes.stamped.is_some() || matches!(served_class(claim, &classes), ServedClass::Ours(_));
+    let recipe = recipes.deletion.filter(|_| is_known);
+    let deletion = deletion(context, claim, RunObjects { jobs: &deletes, pods: &pods }, &nodes.states, recipe);
+    let state = context.run_state(&jobs, &pods, &name);
+    let has_running_pods = has_running_pods(&pods, Operation::Provision);
+    let recipe = recipes.stamped;
+    let runs = Runs { jobs, state, recipe, has_running_pods, never_started, removed, recorded };
+    Observation {
+        classes,
+        runs,
+        deletion,
+        deletes,
+        pods,
+        volumes,
+        with_derived_affinity,
+        preconditions,
+        nodes,
+        source,
+        pool,
+    }
+}
+
+/// Returns the observation of the delete run that is due. `runs` are all delete runs.
+fn deletion(
+    context: &Context,
+    claim: &Claim,
+    runs: RunObjects<'_>,
+    states: &NodeStates,
+    recipe: Option<Arc<Recipe>>,
+) -> Deletion {
+    let name = delete_job_name(claim, states);
+    let job = match claim.abandoned {
+        false => runs.jobs.iter().find(|job| job.name.name == name),
+        true => runs.jobs.iter().filter(|job| !job.is_over).min_by_key(|job| job.terminating),
+    };
+    let state = context.delete_state(Operation::Delete, &claim.volume_id(), runs, &name);
+    Deletion { state, job: job.cloned(), recipe }
 }
 
 /// Returns the recipes of a claim's runs.
-fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> OwnedRecipes {
+fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> Recipes {
     let name = claim.class.as_deref().unwrap_or_default();
     // Users can write a stamp. It may name a version of the claim's own class, and no other.
     let stamped =
@@ -222,7 +226,7 @@ fn recipes(claim: &Claim, class: Option<&Class>, index: &Index) -> OwnedRecipes 
     let current = class.and_then(|class| class.recipe.as_ref().ok().cloned());
     let served = current.as_ref().map(|recipe| &recipe.effective_config);
     let deletion = stamped.clone().or(current.clone()).map(|recipe| recipe_with_current_program(recipe, served));
-    OwnedRecipes { stamped, current, deletion }
+    Recipes { stamped, current, deletion }
 }
 
 /// The data that all parts of the observation use.
@@ -231,27 +235,21 @@ struct ObservationBuilder<'a> {
     claim: &'a Claim,
     confirmed: &'a Confirmed,
     class: Option<&'a Class>,
-    recipes: &'a OwnedRecipes,
+    recipes: &'a Recipes,
+    /// The provision Jobs, and the pods of all runs.
+    run: RunObjects<'a>,
     index: &'a Index,
 }
 
 impl ObservationBuilder<'_> {
-    fn runs(&self) -> OwnedRuns {
+    fn recorded(&self) -> RecordedAttempts {
         let (claim, index) = (self.claim, self.index);
-        let (deletes, jobs): (Vec<_>, Vec<_>) = claim
-            .volume_ids()
-            .flat_map(|id| index.jobs_of(&id))
-            .filter(|job| job.is_for_claim())
-            .partition(|job| job.run_labels.operation == Operation::Delete);
-        let pods: Vec<_> = claim.volume_ids().flat_map(|id| index.pods_of(&id)).collect();
-        let missed = || self.recipes.stamped.as_ref().is_some_and(|recipe| index.has_missed_batch(claim, recipe));
-        let missed_batch = self.confirmed.missed_batch || missed();
         let mut recorded = index.recorded_attempts(&claim.uid);
         recorded.is_missing = index.unsettled_records_of(&claim.uid).is_empty()
             && claim.is_held()
             && claim.own_stamp().is_some()
-            && (index.has_lost_record(&claim.uid) || may_have_run(claim, &jobs, &pods));
-        OwnedRuns { jobs, deletes, pods, missed_batch, recorded }
+            && (index.has_lost_record(&claim.uid) || may_have_run(claim, self.run.jobs, self.run.pods));
+        recorded
     }
 
     fn pool(&self) -> OwnedPoolRelation {
@@ -279,34 +277,33 @@ impl ObservationBuilder<'_> {
         OwnedSourceRelation { data_source, users: data_source::source_users_of_claim(claim, index) }
     }
 
-    fn nodes(&self, runs: &OwnedRuns, pool: &OwnedPoolRelation, source: &OwnedSourceRelation) -> OwnedNodes {
+    fn nodes(&self, pool: &OwnedPoolRelation, source: &OwnedSourceRelation) -> Nodes {
         let (claim, index) = (self.claim, self.index);
         let class = pool.request.class().or(self.class);
-        let with_pods = nodes_with_pods(&runs.pods);
+        let with_pods = nodes_with_pods(self.run.pods);
         let source_node =
             source.data_source.as_ref().and_then(|observed| observed.data_source().node().map(str::to_owned));
         let mut states = index.node_states(
             claim.nodes_with_storage.iter().chain(&claim.selected_node).chain(&with_pods).chain(&source_node),
         );
         states.0.extend(self.confirmed.nodes.0.clone());
-        OwnedNodes { choice: node_choice(claim, class, self.recipes.stamped.as_deref(), index), with_pods, states }
+        Nodes {
+            choice: node_choice(claim, class, self.recipes.stamped.as_deref(), index),
+            states,
+            with_pods,
+            selected_forbidden: is_selected_node_forbidden(claim, index),
+        }
     }
 
-    fn volumes(&self, runs: &OwnedRuns) -> OwnedVolumes {
+    fn volumes(&self, with_derived_affinity: &mut Vec<String>) -> Volumes {
         let (claim, index) = (self.claim, self.index);
-        let id = claim.volume_id();
         let mut volumes = index.volumes_of(&claim.uid);
-        if id != claim.uid {
-            volumes.extend(index.volumes_of(&id));
-            volumes.sort_by(|a, b| a.name.cmp(&b.name));
-            volumes.dedup_by(|a, b| a.name == b.name);
-        }
         if let Some(newer) = &self.confirmed.volume {
             volumes.retain(|volume| volume.name != newer.name);
             volumes.push(Arc::new(newer.clone()));
         }
-        let names_it = |uid: &String| *uid == claim.uid || *uid == id;
-        volumes.retain(|volume| volume.claim_uid.as_ref().is_some_and(names_it) || volume.name == names::pv_name(&id));
+        let own = names::pv_name(&claim.uid);
+        volumes.retain(|volume| volume.claim_uid.as_ref() == Some(&claim.uid) || volume.name == own);
         let mut unmarked = Vec::new();
         for volume in &mut volumes {
             if let Some(marked) = index.marked(volume) {
@@ -314,24 +311,27 @@ impl ObservationBuilder<'_> {
                 *volume = marked;
             }
         }
-        let mut with_derived_affinity = Vec::new();
-        let all = self.verified(volumes, runs, &mut with_derived_affinity);
+        let mut all = self.verified(volumes, with_derived_affinity);
+        for candidate in &mut all {
+            candidate.seen_by_probe = index.is_synced(&candidate.volume.name);
+            candidate.lacks_mark = unmarked.contains(&candidate.volume.name);
+            candidate.is_let_go = is_let_go(index, &candidate.volume, claim);
+        }
         let reserved = (!claim.is_bound()).then(|| index.reserved_for(claim)).flatten();
-        OwnedVolumes { all, unmarked, with_derived_affinity, reserved }
+        Volumes {
+            all,
+            reserved: reserved.map(|volume| volume.name.clone()),
+            binding: self.context.writes.binding(),
+            many_wait: index.many_wait_for_sync(),
+        }
     }
 
     /// Checks which volumes fit the claim. Adds the node affinity that follows from the node of the run.
-    fn verified(
-        &self,
-        volumes: Vec<Arc<Volume>>,
-        runs: &OwnedRuns,
-        with_derived_affinity: &mut Vec<String>,
-    ) -> Vec<VerifiedVolume> {
+    fn verified(&self, volumes: Vec<Arc<Volume>>, with_derived_affinity: &mut Vec<String>) -> Vec<Candidate> {
         let (claim, index) = (self.claim, self.index);
         let Some(recipe) = self.recipes.of_attempt() else {
             let unknown = || vec!["the provisioner config of the attempt is not known any more".to_owned()];
-            let unverified = |volume| VerifiedVolume { volume, mismatches: unknown(), reaching: Vec::new() };
-            return volumes.into_iter().map(unverified).collect();
+            return volumes.into_iter().map(|volume| candidate(volume, unknown(), Vec::new())).collect();
         };
         // A copy may have to be on the node of its data source, which is recorded last.
         let node = claim.data_source.as_ref().and(claim.nodes_with_storage.last()).or(claim.selected_node.as_ref());
@@ -342,7 +342,7 @@ impl ObservationBuilder<'_> {
             || last_node(claim).filter(|_| recipe.placement == Placement::SelectedNode && is_attempt_known());
         let node = node.or_else(of_attempts).and_then(|node| index.node(node));
         let node = node.as_ref().map(|node| NodeLabels { node: &node.name, labels: &node.labels });
-        let made_on = made_on(claim, recipe, &runs.pods);
+        let made_on = made_on(claim, recipe, self.run.pods);
         let node_of_run = made_on.and_then(|name| index.node(name));
         let labels = node_of_run.as_ref().map(|node| &node.labels);
         let made_on = made_on.map(|node| MadeOn { node, labels });
@@ -359,7 +359,7 @@ impl ObservationBuilder<'_> {
             let mut mismatches =
                 verify::mismatches(&volume, claim, recipe, node.filter(|_| is_selected || reaching.is_empty()));
             mismatches.extend(unknown);
-            VerifiedVolume { reaching, volume, mismatches }
+            candidate(volume, mismatches, reaching)
         };
         volumes.into_iter().map(verify).collect()
     }
@@ -377,10 +377,10 @@ impl ObservationBuilder<'_> {
         reaching(selector, nodes.iter().map(Arc::as_ref)).map(str::to_owned).collect()
     }
 
-    fn preconditions(&self, runs: &OwnedRuns) -> OwnedPreconditions {
+    fn preconditions(&self) -> Preconditions {
         let (claim, index, current) = (self.claim, self.index, self.recipes.current.as_ref());
         // No attempt follows one that is in progress, and the search for a free slot counts all runs.
-        let run_in_progress = claim.own_stamp().is_some() && runs.jobs.iter().any(|job| !job.is_over);
+        let run_in_progress = claim.own_stamp().is_some() && self.run.jobs.iter().any(|job| !job.is_over);
         let may_start_attempt = !claim.is_bound() && !claim.terminating && !run_in_progress;
         let slot_request = SlotRequest::claim(&claim.name);
         let (namespaces, is_request) = (index.namespaces(), index.is_pool_request(claim));
@@ -397,7 +397,7 @@ impl ObservationBuilder<'_> {
             }
             None => Ok(Attributes::default()),
         };
-        OwnedPreconditions {
+        Preconditions {
             class_certainty: match self.class {
                 Some(class) if !self.confirmed.no_class_object => index.class_certainty(class, claim),
                 _ => ClassCertainty::Certain,
@@ -411,6 +411,20 @@ impl ObservationBuilder<'_> {
             left_refusal: claim.own_stamp().is_none().then(|| index.left_refusal(claim)).flatten(),
             attributes,
         }
+    }
+}
+
+/// Returns a volume with the results of its check, and nothing else that is known of it.
+fn candidate(volume: Arc<Volume>, mismatches: Vec<String>, reaching: Vec<String>) -> Candidate {
+    Candidate { volume, mismatches, reaching, seen_by_probe: false, lacks_mark: false, is_let_go: false }
+}
+
+/// Checks whether another claim, which a volume names with its UID, is certainly gone, or has another volume for good.
+fn is_let_go(index: &Index, volume: &Volume, claim: &Claim) -> bool {
+    let Some(uid) = volume.claim_ref_uid().filter(|uid| *uid != claim.uid) else { return false };
+    match index.claim_by_id(uid).filter(|other| !other.is_stand_in()) {
+        Some(other) => other.volume_name.as_ref().is_some_and(|name| *name != volume.name),
+        None => index.is_claim_gone(volume) || index.is_gone(uid),
     }
 }
 

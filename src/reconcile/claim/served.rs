@@ -4,7 +4,7 @@ use flex_core::claim::decide::ServedClass;
 use flex_core::config::classes::{ClassLookup, Classes};
 use flex_core::model::claim::Claim;
 
-use crate::reconcile::context::Context;
+use crate::state::index::Index;
 
 /// Returns the class of a claim, if the orchestrator serves the claim.
 pub(super) fn served_class<'a>(claim: &Claim, classes: &'a Classes) -> ServedClass<'a> {
@@ -17,8 +17,9 @@ pub(super) fn served_class<'a>(claim: &Claim, classes: &'a Classes) -> ServedCla
 }
 
 /// Checks whether the class does not allow the selected node.
-pub(super) fn is_selected_node_forbidden(context: &Context, claim: &Claim, classes: &Classes) -> bool {
-    let ServedClass::Ours(class) = served_class(claim, classes) else { return false };
+pub(super) fn is_selected_node_forbidden(claim: &Claim, index: &Index) -> bool {
+    let classes = index.classes();
+    let ServedClass::Ours(class) = served_class(claim, &classes) else { return false };
     let node = claim.selected_node.as_deref().filter(|_| !class.allowed.is_empty());
-    node.and_then(|node| context.cluster.index().node(node)).is_some_and(|node| !class.allowed.allows(&node.labels))
+    node.and_then(|node| index.node(node)).is_some_and(|node| !class.allowed.allows(&node.labels))
 }

@@ -43,7 +43,7 @@ pub(super) fn failed_attempts(
 }
 
 fn of_attempt(claim: &Claim, observation: &Observation, volume: Option<&Volume>) -> Timeline {
-    Timeline::of(Basis { claim, jobs: &observation.runs.jobs, pods: &observation.runs.pods, volume })
+    Timeline::of(Basis { claim, jobs: &observation.runs.jobs, pods: &observation.pods, volume })
 }
 
 /// Logs and counts the stages of a claim that was bound.

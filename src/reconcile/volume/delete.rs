@@ -16,32 +16,23 @@ use flex_core::run::view::Job;
 use flex_core::volume::decide::nodes_to_clean;
 use flex_core::volume::observed::ClaimState;
 
-use super::confirmed::{Confirmed, ConfirmedSource};
 use super::runs;
 use crate::api::writes::WriteError;
-use crate::reconcile::batch::Due;
 use crate::reconcile::context::{Context, Requeue};
-use crate::reconcile::delete_run::start_delete_job;
+use crate::reconcile::delete_run::{COMPARE_AGAIN, start_delete_job};
 use crate::reconcile::drive::StepOutcome;
 use crate::state::index::{BatchEntry, SlotRequest};
 
 /// Returns the name of the Job of the delete run that is due on a node.
-pub(super) fn job_name(volume: &Volume, origin_node: Option<&str>, node: Option<&str>) -> String {
-    job::name(
-        Operation::Delete,
-        volume.volume_id().unwrap_or_default(),
-        volume.delete_attempt(),
-        &scope(volume, node == origin_node, node),
-    )
+pub(super) fn job_name(volume: &Volume, node: Option<&str>) -> String {
+    let id = volume.volume_id().unwrap_or_default();
+    job::name(Operation::Delete, id, volume.delete_attempt(), &scope(volume, node))
 }
 
-/// Returns the part of a Job's name that tells apart a run alone, a run in a batch and runs on different nodes: the record of
-/// a volume may get another node while a run on the former one is in progress.
-fn scope(volume: &Volume, is_origin: bool, node: Option<&str>) -> String {
-    match volume.batch() {
-        Some(batch) if is_origin => batch.clone(),
-        _ => node.map_or_else(|| volume.uid.clone(), |node| format!("{}/{node}", volume.uid)),
-    }
+/// Returns the part of a Job's name that tells apart runs on different nodes, and those for a volume that was restored: the
+/// record of a volume may get another node while a run on the former one is in progress.
+fn scope(volume: &Volume, node: Option<&str>) -> String {
+    node.map_or_else(|| volume.uid.clone(), |node| format!("{}/{node}", volume.uid))
 }
 
 /// Returns the Job of a delete run that has not ended, where an admin keeps what the run deletes: all that an abandoned volume
@@ -59,8 +50,7 @@ pub(super) fn unwanted_job(
     };
     let id = volume.volume_id().unwrap_or_default();
     let is_of = |job: &Job, node: &str| {
-        let scope = scope(volume, Some(node) == origin_node, Some(node));
-        job.name.name == job::name(Operation::Delete, id, job.run_labels.attempt, &scope)
+        job.name.name == job::name(Operation::Delete, id, job.run_labels.attempt, &scope(volume, Some(node)))
     };
     let deletes = |job: &&Arc<Job>| job.run_labels.operation == Operation::Delete && !job.is_over;
     let unwanted = jobs.iter().filter(deletes).filter(|job| !to_clean.iter().any(|node| is_of(job, node)));
@@ -79,85 +69,43 @@ pub(super) struct DeleteRun {
     pub on_any_node: bool,
 }
 
-impl DeleteRun {
-    /// Returns the node to which the pod is bound.
-    fn pinned_node(&self, recipe: &Recipe) -> Option<&str> {
-        recipe.required_node(self.node.as_deref()).filter(|_| !self.on_any_node)
-    }
-}
-
-/// Starts a delete run, or waits for its batch or for a slot. Returns the volume if it was written: with its batch,
-/// without the batch that it missed, or with the failure if the run could not be started.
-pub(super) async fn batch_or_start(
+/// Starts a delete run, in a batch or alone, or waits for a slot. Returns the volume with the failure if the run could not be
+/// started.
+pub(super) async fn start(
     context: &Context,
     volume: &Volume,
-    recipe: &Recipe,
-    run: DeleteRun,
-    confirmed: &mut Confirmed,
+    recipe: &Arc<Recipe>,
+    DeleteRun { attempt, node, is_origin, on_any_node }: DeleteRun,
 ) -> Result<StepOutcome<Volume>, WriteError> {
-    let pinned_node = run.pinned_node(recipe);
-    // Only a first delete run on the origin node, with a config in a served namespace, may join a batch. The node must
-    // not be gone.
-    let is_first_run = run.is_origin && !run.on_any_node && run.attempt == 1;
-    let can_batch = is_first_run && context.identity.config_namespaces.contains(&recipe.config.namespace);
-    let volume_without_batch;
-    let mut volume_of_run = volume;
-    if let Some(batch) = volume.batch().filter(|_| run.is_origin)
-        && (!can_batch || context.cluster.index().is_shut_out_of_batch(batch, Operation::Delete, recipe, pinned_node))
-    {
-        volume_without_batch = context.writes.note_no_batch(volume).await?;
-        volume_of_run = &volume_without_batch;
-    } else if can_batch && volume.batch().is_none() {
-        let job = job_name(volume, run.node.as_deref(), run.node.as_deref());
-        if !context.acquire_slot(&job, &slot_request(volume, pinned_node), recipe) {
-            return Ok(StepOutcome::WaitForSlot);
-        }
-        let due_run = Due { volume, recipe, node: pinned_node, job: &job };
-        if let Some(noted) = context.join_deletion(&due_run).await? {
-            let resource_version = noted.volume.resource_version.clone();
-            confirmed.source = Some(ConfirmedSource { resource_version, source: noted.source });
-            return Ok(noted.volume.into());
-        }
+    let id = volume.volume_id().unwrap_or_default();
+    let is_first = is_origin && attempt == 1;
+    if is_first && !context.has_no_unseen_deletion(id).await? {
+        return Ok(StepOutcome::End(Requeue::After(COMPARE_AGAIN)));
     }
-    create_or_add_to_batch(context, volume_of_run, recipe, run, confirmed).await
-}
-
-fn slot_request(volume: &Volume, node: Option<&str>) -> SlotRequest {
-    SlotRequest::volume(volume, Operation::Delete).on(node)
-}
-
-/// Adds the run to the batch that the volume names, or creates a Job if it names none.
-async fn create_or_add_to_batch(
-    context: &Context,
-    volume: &Volume,
-    recipe: &Recipe,
-    run: DeleteRun,
-    confirmed: &Confirmed,
-) -> Result<StepOutcome<Volume>, WriteError> {
-    let pinned_node = run.pinned_node(recipe).map(str::to_owned);
-    let DeleteRun { attempt, node, is_origin, .. } = run;
-    let scope = scope(volume, is_origin, node.as_deref());
-    let job = job::name(Operation::Delete, volume.volume_id().unwrap_or_default(), attempt, &scope);
-    if !context.acquire_slot(&job, &slot_request(volume, pinned_node.as_deref()), recipe) {
+    let pinned_node = recipe.required_node(node.as_deref()).filter(|_| !on_any_node).map(str::to_owned);
+    let scope = scope(volume, node.as_deref());
+    let job = job::name(Operation::Delete, id, attempt, &scope);
+    let slot_request = SlotRequest::volume(volume, Operation::Delete).on(pinned_node.as_deref());
+    if !context.acquire_slot(&job, &slot_request, recipe) {
         return Ok(StepOutcome::WaitForSlot);
     }
-    // Storage on other nodes needs no volume source, but this read also proves that the volume has not changed. A
-    // volume that was just written with its batch needs no read: the answer to that write had the source.
-    let source = match confirmed.source_of(volume) {
-        Some(source) => source.clone(),
-        None => context.writes.volume_source(volume).await?,
-    };
+    // Storage on other nodes needs no volume source, but this read also proves that the volume has not changed.
+    let source = context.writes.source_to_delete(volume).await?;
     let source = if is_origin { source } else { String::new() };
     let request = runs::request_of(context, volume, node.as_deref(), recipe, attempt, source);
     let target = RunTarget { namespace: recipe.config.namespace.clone(), node: pinned_node, ..RunTarget::default() };
-    if let Some(batch) = volume.batch().filter(|_| is_origin) {
-        let (id, object) = (request.volume_id.clone(), MemberObject::Volume(volume.name.clone()));
-        let member = Member { id, attempt, object, attributes: None, is_first: false };
-        let recipe = Arc::new(recipe.clone());
-        return match context.add_entry(batch, BatchEntry { member, request, target, recipe, claim: None }) {
-            true => Ok(StepOutcome::End(Requeue::JobCreated)),
-            false => context.writes.note_no_batch(volume).await.map(StepOutcome::from),
-        };
+    if is_first {
+        context.cluster.index_mut().begin_deletion(id);
+    }
+    // A batch deletes on the volumes' own node, which must be there, with the config's account.
+    let is_served = context.identity.config_namespaces.contains(&recipe.config.namespace);
+    if is_first && !on_any_node && is_served && recipe.batch_size > 1 {
+        let (id, object, scope) = (id.to_owned(), MemberObject::Volume(volume.name.clone()), scope.clone());
+        let member = Member { id, attempt, object, scope, attributes: None, is_first: false };
+        let (request, target, recipe) = (request.clone(), target.clone(), recipe.clone());
+        if context.join_batch(BatchEntry { member, request, target, recipe, claim: None }) {
+            return Ok(StepOutcome::End(Requeue::JobCreated));
+        }
     }
     let target = RunTarget { scope, volume: Some(volume.name.clone()), ..target };
     let last = volume.last_failure.as_ref();

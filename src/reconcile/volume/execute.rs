@@ -12,7 +12,7 @@ use flex_core::volume::observed::ClaimState;
 use flex_core::volume::rule::{Step, StorageOutcome};
 
 use super::confirmed::Confirmed;
-use super::delete::{DeleteRun, batch_or_start};
+use super::delete::{self, DeleteRun};
 use super::observe::Observation;
 use super::{expand, modify, runs};
 use crate::api::writes::WriteError;
@@ -63,7 +63,7 @@ pub(super) async fn execute(
             confirmed.pinned_claim_state = Some(observation.claim_state);
             let is_origin = node == observation.origin_node;
             let run = DeleteRun { attempt, on_any_node, is_origin, node };
-            batch_or_start(context, volume, recipe, run, confirmed).await?
+            delete::start(context, volume, recipe, run).await?
         }
         Step::RemoveJob { job } => {
             if let Some(job) = observation.jobs.iter().find(|candidate| candidate.name == job) {
@@ -146,13 +146,12 @@ async fn remove_claim_uid(
     Ok(context.writes.reserve(volume, &claim.name, None).await?.into())
 }
 
-/// Checks whether a record names the claim of a volume whose storage stays.
+/// Checks whether a record names the claim of a volume whose storage stays, and no other claim has the volume.
 fn is_recorded(context: &Context, volume: &Volume) -> bool {
     let index = context.cluster.index();
-    let uid =
-        volume.volume_id().map(|id| index.claim_by_id(id).map_or_else(|| id.to_owned(), |claim| claim.uid.clone()));
+    let is_its = |id: &str| volume.claim_ref_uid().is_none_or(|uid| uid == id);
     (volume.abandoned || volume.reclaim_policy != ReclaimPolicy::Delete)
-        && uid.is_some_and(|uid| !index.unsettled_records_of(&uid).is_empty())
+        && volume.volume_id().is_some_and(|id| is_its(id) && !index.unsettled_records_of(id).is_empty())
 }
 
 /// Reserves a volume for the claim that it had.
@@ -172,9 +171,7 @@ async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>
     let uid = volume.claim_ref_uid().or(volume.claim_uid.as_deref()).unwrap_or_default().to_owned();
     let by_job = jobs.iter().find_map(|job| job.claim.clone());
     let alive = match reference.map(|reference| reference.name.clone()).or(by_job) {
-        Some(name) => {
-            context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid || claim.volume_id() == uid)
-        }
+        Some(name) => context.writes.read_claim(&name).await?.is_some_and(|claim| claim.uid == uid),
         None => context.writes.has_claim(&uid).await?,
     };
     if alive {
@@ -185,14 +182,14 @@ async fn confirm_claim_gone(context: &Context, volume: &Volume, jobs: &[Arc<Job>
         return Err(WriteError::Conflict("the records of runs".to_owned()));
     }
     if let Some(claim) = reference {
-        context.cluster.index_mut().note_claim_gone(&volume.name, claim);
+        context.cluster.update(|index| index.note_claim_gone(&volume.name, claim));
     }
     Ok(ClaimState::NotFound)
 }
 
 #[cfg(test)]
 mod tests {
-    use flex_core::model::volume::adoption_mark;
+    use flex_core::model::volume::{Reference, adoption_mark};
 
     use super::*;
     use crate::reconcile::delete_run::tests::context;
@@ -221,7 +218,10 @@ mod tests {
         let claim = testing::claim("team", "a", true);
         let kept = Volume { reclaim_policy: ReclaimPolicy::Retain, ..testing::volume(&claim, "1Gi") };
         let quarantined = Volume { quarantine: Some("too small".into()), ..kept.clone() };
-        for (volume, is_recorded, stays) in [(&kept, true, true), (&kept, false, false), (&quarantined, true, false)] {
+        let reference = Reference { name: claim.name.clone(), uid: Some("another".into()) };
+        let taken = Volume { claim_ref: Some(reference), ..kept.clone() };
+        let table = [(&kept, true, true), (&kept, false, false), (&quarantined, true, false), (&taken, true, false)];
+        for (volume, is_recorded, stays) in table {
             let (context, asked) = context(String::new());
             if is_recorded {
                 context.cluster.update(|index| index.record_answered(testing::record(&claim)));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::config::current_program::with_current_program;
 use flex_core::config::{NodeGone, Recipe, joined};
@@ -70,7 +71,10 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         let index = context.cluster.index();
         // The API has no claim, but its record says that what it left is not undone.
         let known = confirmed.pinned_claim_state.or(confirmed.claim_state).filter(|_| !has_stand_in(&index, volume));
-        known.unwrap_or_else(|| claim_state(&index, volume))
+        match known.unwrap_or_else(|| claim_state(&index, volume)) {
+            ClaimState::NotFound | ClaimState::BoundToOtherVolume if has_maker(&index, volume) => ClaimState::Alive,
+            state => state,
+        }
     };
     let provenance = provenance(volume);
     let class_recipe = context.class_recipe(&volume.class);
@@ -97,7 +101,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         leads_elsewhere(volume, index.node(origin).as_deref(), index.nodes().map(Arc::as_ref)).map(str::to_owned)
     });
     let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
-    let delete_job_name = job_name(volume, origin_node.as_deref(), node.as_deref());
+    let delete_job_name = job_name(volume, node.as_deref());
     let objects = RunObjects { jobs: &jobs, pods: &pods };
     let basis = RunBasis { recipe: &recipe, origin_node: origin_node.as_deref() };
     let expand = expand::observe(context, volume, basis, objects, &confirmed.expand);
@@ -204,6 +208,13 @@ fn has_stand_in(index: &Index, volume: &Volume) -> bool {
     claim.and_then(|id| index.claim_by_id(id)).is_some_and(|claim| claim.is_stand_in())
 }
 
+/// Checks whether the stand-in for the claim for which a volume was made decides what becomes of the volume: another claim had it, and
+/// nobody has adopted it.
+fn has_maker(index: &Index, volume: &Volume) -> bool {
+    let uid = volume.name.strip_prefix(names::PV_PREFIX).filter(|_| !volume.is_adopted());
+    uid.and_then(|uid| index.claim_by_id(uid)).is_some_and(|maker| maker.is_stand_in())
+}
+
 /// Returns the state of a volume's claim, by the cache.
 fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
     if volume.pool_hash().is_some() {
@@ -252,7 +263,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::state::index::WatchChange;
-    use crate::state::testing::default_identity;
+    use crate::state::testing::{self, default_identity};
 
     fn volume(phase: &str, uid: &str) -> Volume {
         versioned(phase, uid, "1")
@@ -332,6 +343,20 @@ mod tests {
         assert_eq!(claim_state(&index, &released), ClaimState::NotFound);
     }
 
+    /// Another claim has had the volume, and is gone.
+    #[test]
+    fn the_stand_in_for_the_claim_for_which_a_volume_was_made_decides_what_becomes_of_it() {
+        let maker = testing::claim("team", "a", true);
+        let stand_in = maker.clone().stand_in(testing::record(&maker).reference(), "1");
+        let taken = Volume { name: names::pv_name(&maker.uid), ..volume("Released", "b") };
+        for (maker, expected) in [(maker, false), (stand_in, true)] {
+            let mut index = Index::new(default_identity(), Clock::default());
+            index.change_claim(WatchChange::Apply(maker));
+            assert_eq!(has_maker(&index, &taken), expected);
+            assert!(!has_maker(&index, &volume("Released", "b")), "it was made for another claim");
+        }
+    }
+
     /// An admin restores etcd while this process goes on. The claim is back with its UID, and the watch of volumes may be
     /// faster than that of claims.
     #[test]
@@ -352,12 +377,6 @@ mod tests {
         assert_eq!(claim_state(&index, &deleted), ClaimState::NotCached, "its claim may use it");
         assert_eq!(claim_state(&index, &versioned("Bound", "a", "3")), ClaimState::NotCached, "an older state is back");
         assert_eq!(claim_state(&index, &versioned("Pending", "a", "9")), ClaimState::NotCached);
-        let noted = versioned("Bound", "a", "8");
-        index.record_batch_note(&versioned("Bound", "a", "6"), &noted);
-        assert_eq!(claim_state(&index, &noted), ClaimState::NotCached, "the claim was not gone for that version");
-        index.record_batch_note(&bound, &noted);
-        assert_eq!(claim_state(&index, &noted), ClaimState::NotFound, "the deletion has begun");
-        assert_eq!(claim_state(&index, &bound), ClaimState::NotCached, "the state before the note is back");
         index.change_volume(WatchChange::Apply(released.clone()));
         index.change_volume(WatchChange::Apply(bound.clone()));
         assert_eq!(claim_state(&index, &bound), ClaimState::NotCached, "the same state is back");

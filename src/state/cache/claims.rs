@@ -26,12 +26,12 @@ impl ClaimCache {
         self.by_name.get(name)
     }
 
-    /// Returns the name of a claim by its UID, or by a volume id of its runs.
+    /// Returns the name of a claim by its UID, which is the volume id of its runs.
     pub fn name_of(&self, id: &str) -> Option<&ObjectName> {
         self.by_id.get(&Id::from(id)).map(AsRef::as_ref)
     }
 
-    /// Returns a claim by its UID, or by a volume id of its runs.
+    /// Returns a claim by its UID, which is the volume id of its runs.
     pub fn by_id(&self, id: &str) -> Option<Arc<Claim>> {
         self.get(self.name_of(id)?)
     }
@@ -82,7 +82,7 @@ impl ClaimCache {
         if let Some(before) = &before {
             self.forget(before);
         }
-        self.by_id.extend(claim.volume_ids().map(|id| (Id::from(id.as_str()), name.clone())));
+        self.by_id.insert(Id::from(claim.uid.as_str()), name);
         if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
             self.copies.entry(source.clone()).or_default().insert(claim.name.clone());
         }
@@ -97,9 +97,7 @@ impl ClaimCache {
     }
 
     fn forget(&mut self, claim: &Claim) {
-        for id in claim.volume_ids() {
-            self.by_id.remove(&Id::from(id.as_str()));
-        }
+        self.by_id.remove(&Id::from(claim.uid.as_str()));
         if let Some(source) = claim.data_source.as_ref().and_then(DataSource::named) {
             drop_from(&mut self.copies, source, &claim.name);
         }

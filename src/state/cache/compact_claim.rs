@@ -85,7 +85,7 @@ impl Compact for Claim {
     fn shape(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.class, &self.size, self.capacity, &self.selected_node, &self.created_by).hash(&mut hasher);
-        (self.stamp.as_ref().map(|stamp| (&stamp.recipe_version, &stamp.batch)), &self.volume_name).hash(&mut hasher);
+        (self.stamp.as_ref().map(|stamp| &stamp.recipe_version), &self.volume_name).hash(&mut hasher);
         hasher.finish()
     }
 }

@@ -103,7 +103,6 @@ fn is_special(volume: &Volume) -> bool {
     volume.terminating
         || volume.unneeded_since.is_some()
         || volume.quarantine.is_some()
-        || volume.batch.is_some()
         || volume.last_failure.is_some()
         || volume.last_failed_expansion.is_some()
         || volume.pending_modification.is_some()
@@ -206,7 +205,6 @@ mod tests {
         for busy in [
             Volume { phase: VolumePhase::Released, ..volume.clone() },
             Volume { terminating: true, ..volume.clone() },
-            Volume { batch: Some("b".into()), ..volume.clone() },
             Volume { claim_ref: None, ..volume },
         ] {
             assert!(busy.split().is_none(), "{busy:?} is about to change");

@@ -30,7 +30,7 @@ pub struct VolumeCache {
 #[derive(Debug)]
 struct GoneClaim {
     claim: Reference,
-    /// The resourceVersion that its volume had then, or has by the note of a batch since.
+    /// The resourceVersion that its volume had then.
     version: String,
 }
 
@@ -45,8 +45,8 @@ impl VolumeCache {
         self.by_name.values()
     }
 
-    /// Returns all volumes that are not settled, and perhaps others. Each volume that is not Bound, is terminating or is
-    /// in a batch is among them.
+    /// Returns all volumes that are not settled, and perhaps others. Each volume that is not Bound or is terminating is among
+    /// them.
     pub fn unsettled(&self) -> impl Iterator<Item = &Arc<Volume>> {
         self.by_name.whole()
     }
@@ -97,17 +97,6 @@ impl VolumeCache {
         }
     }
 
-    /// Records that this process has noted the batch of the delete run on a volume. The deletion was decided because the
-    /// claim is gone, so that it is gone for the noted volume too. Other writes do not depend on that: after them the API
-    /// is asked again.
-    pub fn note_batch(&mut self, volume: &Volume, noted: &Volume) {
-        if let Some(gone) =
-            self.gone_claims.get_mut(&volume.name).filter(|gone| gone.version == volume.resource_version)
-        {
-            gone.version.clone_from(&noted.resource_version);
-        }
-    }
-
     /// Forgets which claims are gone.
     pub fn forget_gone_claims(&mut self) {
         self.gone_claims.clear();
@@ -125,8 +114,8 @@ impl VolumeCache {
     }
 
     /// Checks whether the API has said that the claim of this volume is gone. The answer counts only for the volume as it
-    /// was then, with the note of a batch since, or as Kubernetes has released it since. A UID returns if somebody restores
-    /// etcd, and then the volume is in use again before a watch has shown its claim.
+    /// was then, or as Kubernetes has released it since. A UID returns if somebody restores etcd, and then the volume is in
+    /// use again before a watch has shown its claim.
     pub fn is_claim_gone(&self, volume: &Volume) -> bool {
         self.gone_claims.get(&volume.name).is_some_and(|gone| {
             let is_same = || gone.version == volume.resource_version;

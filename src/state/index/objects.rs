@@ -75,13 +75,14 @@ impl Index {
             self.quota_waiters.remove(&item);
         }
         if changed.now.as_ref().is_none_or(|now| now.terminating || now.is_bound()) {
-            freed.left = self.batches.leave(Operation::Provision, &claim.volume_id(), self.slots.expectations_mut());
+            freed.left = self.batches.leave(Operation::Provision, &claim.uid, self.slots.expectations_mut());
+            self.batches.forget_refusal(&claim.uid);
             freed.waited_for = self.quota_waiters.remove(&item);
             freed.turn = self.slots.stop_waiting_for_slot(&item);
-            claim.volume_ids().for_each(|id| self.removed_jobs.forget(&id));
+            self.removed_jobs.forget(&claim.uid);
         }
         if changed.now.is_none() && self.records.stand_in(&claim.uid).is_none() {
-            claim.volume_ids().for_each(|id| self.unstarted.forget(&id));
+            self.unstarted.forget(&claim.uid);
         }
         freed.quota = self.quota.on_claim(changed, facts);
         let ready = self.pools.on_claim(changed, facts);
@@ -151,7 +152,7 @@ impl Index {
         if changed.now.is_none() {
             self.quota_waiters.remove(&item);
             if let Some(id) = volume.volume_id() {
-                self.batches.forget_own_run(id);
+                self.batches.forget_deletion(id);
                 freed.left = self.batches.leave(Operation::Delete, id, self.slots.expectations_mut());
             }
             freed.turn = self.slots.stop_waiting_for_slot(&item);

@@ -1,6 +1,6 @@
 //! The data that reconcilers observe. Nothing here can change the state.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl Index {
         self.facts.cache.claims.get(name)
     }
 
-    /// Returns a claim by its UID, or by a volume id of its runs.
+    /// Returns a claim by its UID, which is the volume id of its runs.
     pub fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
         self.facts.cache.claims.by_id(id)
     }
@@ -151,9 +151,18 @@ impl Index {
         self.facts.cache.runs.pods()
     }
 
-    /// Returns the Jobs of a volume id, and a batch as that id sees it.
+    /// Returns the Jobs of a volume id, and a batch as that id sees it. Two may have one name in its view, for a moment: a
+    /// batch may have been created late. The one whose creation was answered comes first, and the other is never opened.
     pub fn jobs_of(&self, id: &str) -> Vec<Arc<Job>> {
-        self.members.jobs_of(id, &self.facts.cache.runs)
+        let mut jobs = self.members.jobs_of(id, &self.facts.cache.runs);
+        jobs.sort_by_key(|job| self.answers.get(&job.uid).is_none());
+        jobs
+    }
+
+    /// Returns the UIDs of all Jobs, also of copies.
+    pub fn job_uids(&self) -> HashSet<String> {
+        let runs = &self.facts.cache.runs;
+        runs.jobs().chain(runs.copied_jobs()).map(|job| job.uid.clone()).collect()
     }
 
     /// Returns the Jobs of the runs for a claim by its name. The claim may be gone. A batch appears as each of its ids
@@ -266,21 +275,14 @@ impl Index {
         self.quota.has_pending_charge(uid, self.facts.now())
     }
 
-    /// Checks whether the batch of a claim's stamp has begun without it, or will not begin. Then the claim needs a run
-    /// of its own.
-    pub fn has_missed_batch(&self, claim: &Claim, recipe: &Recipe) -> bool {
-        self.batches.is_missed_by(claim, recipe, &self.facts.cache)
-    }
-
-    /// Checks whether an item can no longer join the batch that it names: its Job exists without the item, it cannot be
-    /// created, or it is for other runs.
-    pub fn is_shut_out_of_batch(&self, name: &str, operation: Operation, recipe: &Recipe, node: Option<&str>) -> bool {
-        self.batches.is_shut_out_of_batch(name, operation, recipe, node, &self.facts.cache)
-    }
-
     /// Returns the objects of the members of an open batch.
     pub fn batch_members(&self, name: &str) -> Vec<batch::MemberObject> {
         self.batches.members(name)
+    }
+
+    /// Checks whether a first delete run for a volume, alone or in a batch, would certainly be visible.
+    pub fn has_all_deletions(&self, id: &str) -> bool {
+        self.batches.has_all_deletions(id)
     }
 
     /// Observes an open batch. Returns `None` if it is not open.

@@ -113,6 +113,11 @@ impl Index {
         self.records.has_lost(uid)
     }
 
+    /// Returns the Jobs of the batches in which attempts for a claim may have run.
+    pub fn batches_of(&self, uid: &str) -> BTreeSet<ObjectName> {
+        self.records.unsettled_of(uid).iter().filter_map(|record| record.batch(uid)).collect()
+    }
+
     /// Returns what the records that a claim needs say of its attempts.
     pub fn recorded_attempts(&self, uid: &str) -> RecordedAttempts {
         self.records.attempts_of(uid)
@@ -125,7 +130,7 @@ impl Index {
     }
 
     /// Checks whether what attempts for an earlier claim of this name and class left is being deleted. A claim waits for no
-    /// node that is gone, nor for a person, and not long.
+    /// node that is gone, nor for a person or another claim, and not long.
     pub fn has_namesake(&self, claim: &Claim) -> bool {
         if self.facts.clock.now() >= claim.created.saturating_add(NAMESAKE_PATIENCE) {
             return false;
@@ -139,8 +144,15 @@ impl Index {
                 && !has_failed
                 && other.nodes_with_storage.iter().all(has_node)
                 && other.own_stamp().is_some_and(|stamp| is_known(&stamp.recipe_version))
+                && !self.is_volume_taken(&other.uid)
         };
         self.stand_ins_of(&claim.name).iter().any(blocks)
+    }
+
+    /// Checks whether another claim has the volume that was made for a claim.
+    fn is_volume_taken(&self, uid: &str) -> bool {
+        let volume = self.facts.cache.volumes.get(&names::pv_name(uid));
+        volume.is_some_and(|volume| volume.claim_ref_uid().is_some_and(|of| of != uid))
     }
 
     /// Checks whether a claim is certainly gone: a watch has shown its deletion, or the API was asked.
@@ -153,9 +165,10 @@ impl Index {
         self.facts.cache.claims.by_id(uid).is_some_and(|claim| claim.uid == uid && !claim.is_stand_in())
     }
 
-    /// Notes that the API has no claim with this UID.
-    pub fn note_gone(&mut self, uid: &str) {
+    /// Notes that the API has no claim with this UID. Returns the other claims for which its volumes were made.
+    pub fn note_gone(&mut self, uid: &str) -> Vec<WorkItem> {
         self.records.note_gone(uid);
+        self.makers(uid)
     }
 
     /// Begins or ends the creation of a record by this process. Returns the items to requeue.
@@ -226,6 +239,5 @@ impl Index {
 /// claim has left stays also if no process knows of the annotation any more when the claim is deleted.
 fn is_settled(claim: &Claim) -> bool {
     let is_abandoned = claim.abandoned && !claim.is_stand_in();
-    is_abandoned
-        || !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.volume_id()))
+    is_abandoned || !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.uid))
 }

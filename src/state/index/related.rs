@@ -10,6 +10,7 @@ use flex_core::object::ObjectName;
 use flex_core::run::view::{Job, Pod};
 
 use super::{Index, WorkItem};
+use crate::state::cache::volumes::claims_of;
 
 impl Index {
     /// Returns the item of a Job's gate, if a pod of it waits, or nobody has opened it in time.
@@ -25,7 +26,7 @@ impl Index {
         own().or_else(|| self.gate_of(self.facts.cache.runs.job_of(pod)?))
     }
 
-    /// Returns the claim with a UID, or with a volume id of its runs.
+    /// Returns the claim with a UID.
     pub fn claim_of_id(&self, id: &str) -> Option<WorkItem> {
         self.facts.cache.claims.name_of(id).cloned().map(WorkItem::Claim)
     }
@@ -44,6 +45,19 @@ impl Index {
     /// Returns the volumes that name a claim in any way.
     pub(super) fn volumes_of_id(&self, id: &str) -> Vec<WorkItem> {
         self.facts.cache.volumes.names_of(id).map(|name| WorkItem::Volume(name.to_owned())).collect()
+    }
+
+    /// Returns the other claims for which the volumes that a claim has were made.
+    pub(super) fn makers(&self, uid: &str) -> Vec<WorkItem> {
+        let named = self.facts.cache.volumes.of_claim(uid).flat_map(|volume| claims_of(&volume));
+        named.filter(|other| other != uid).filter_map(|other| self.claim_of_id(&other)).collect()
+    }
+
+    /// Returns the volumes that name a claim in any way, and the other claims for which they were made.
+    pub(super) fn volumes_and_makers(&self, uid: &str) -> Vec<WorkItem> {
+        let mut items = self.volumes_of_id(uid);
+        items.extend(self.makers(uid));
+        items
     }
 
     /// Returns the claims that wait for the claim or VolumeSnapshot with this name as their data source.

@@ -20,6 +20,7 @@ impl Index {
         self.answers.begin_term();
         self.records.begin_term();
         self.removed_jobs.begin_term();
+        self.batches.begin_term();
         self.resume_term()
     }
 

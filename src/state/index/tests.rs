@@ -270,6 +270,25 @@ fn the_index_remembers_that_a_claim_is_gone_until_its_volume_is_gone() {
     assert!(!index.is_claim_gone(&reserved), "a claim of that name may come");
 }
 
+/// Its own claim decides about a volume that another one has taken.
+#[test]
+fn the_claim_for_which_a_volume_was_made_is_woken_by_another_that_takes_it_and_by_its_end() {
+    let mut index = index();
+    let (maker, other) = (shared_claim("team", "a", true), shared_claim("team", "b", true));
+    let reference = Reference { name: other.name.clone(), uid: Some(other.uid.clone()) };
+    let taken = Volume { claim_ref: Some(reference.clone()), ..shared_volume(&maker, "1Gi") };
+    index.change_claim(WatchChange::Apply(maker.clone()));
+    index.change_claim(WatchChange::Apply(other.clone()));
+    index.change_volume(WatchChange::Apply(taken.clone()));
+    let own = WorkItem::Claim(maker.name.clone());
+    let bound = Claim { volume_name: Some(taken.name.clone()), bind_completed: true, ..other.clone() };
+    assert!(index.change_claim(WatchChange::Apply(bound.clone())).contains(&own));
+    assert!(!index.change_claim(WatchChange::Apply(bound)).contains(&own), "nothing is new");
+    assert!(index.change_claim(WatchChange::Delete(other.name.clone())).contains(&own));
+    assert_eq!(index.note_claim_gone(&taken.name, &reference), [own.clone()], "the API was asked");
+    assert_eq!(index.note_gone(&other.uid), [own]);
+}
+
 /// A backup of another cluster has its Jobs, with labels of this instance.
 #[test]
 fn a_copied_job_counts_for_nothing_and_wakes_the_search_for_findings() {

@@ -6,7 +6,7 @@
 //!
 //! | change | woken items |
 //! |---|---|
-//! | a claim | itself, its volumes, copies, source and snapshots; its pool; capacity |
+//! | a claim | itself, its volumes and for whom they were made, copies, source and snapshots; its pool; capacity |
 //! | a volume | itself; the claims that it names, with their copies and snapshots; its pool; sync probes; capacity |
 //! | a sync probe | the sync probes; the claims of the volumes that are synced by it |
 //! | a Job, a pod, a warning about one | the items of the run |
@@ -45,7 +45,6 @@ use flex_core::run::view::{Job, Pod, WarningEvent};
 
 use super::related::snapshot_and_content;
 use super::{Index, WorkItem};
-use crate::state::batches::LeftBatches;
 use crate::state::cache::runs::pod_ids;
 use crate::state::cache::volumes::{claims_of, reservation};
 use crate::state::pools::PoolChange;
@@ -54,8 +53,8 @@ use crate::state::queue::Checks;
 /// The slots and the quota that a change has set free, as the ledgers report it.
 #[derive(Debug, Default)]
 pub(super) struct Freed {
-    /// The batches that the item has left.
-    pub left: LeftBatches,
+    /// The slot of the batch that the item has left, as the label value of its class.
+    pub left: Option<String>,
     /// The class for whose quota the item does not wait any more.
     pub waited_for: Option<String>,
     /// The class for whose slots the item does not wait any more.
@@ -82,7 +81,7 @@ impl Index {
         if before.is_some_and(found_no_capacity) != found_no_capacity(now) {
             items.extend(self.for_capacity());
         }
-        items.extend(self.for_left(&freed.left));
+        items.extend(self.for_slots_of(&freed.left));
         items.extend(freed.waited_for.iter().flat_map(|class| self.for_quota(class)));
         items.extend(freed.turn.iter().flat_map(|class| self.for_slot(class)));
         // A restored volume may be reserved for the claim by name alone.
@@ -98,20 +97,20 @@ impl Index {
         items.extend(self.snapshots_of(now));
         items.extend(self.records_of(&now.uid));
         items.push(WorkItem::Claim(now.name.clone()));
-        // A bound claim that is not held concerns its volume only when it is terminating or requests more.
-        let was_held = before.is_some_and(Claim::is_held);
-        let is_quiet = now.is_bound() && !now.is_held() && !now.terminating && !was_held;
+        // A bound claim that is not held concerns its volume only when it has just got it, is terminating or requests more.
+        let is_settled = |before: &Claim| !before.is_held() && before.volume_name == now.volume_name;
+        let is_quiet = now.is_bound() && !now.is_held() && !now.terminating && before.is_none_or(is_settled);
         if !is_quiet || cache.wants_more(now) {
-            items.extend(now.volume_ids().flat_map(|id| self.volumes_of_id(&id)));
+            items.extend(self.volumes_and_makers(&now.uid));
         }
         items
     }
 
     /// Returns the items for a claim that is gone. `ready` are the pooled volumes that a pool request leaves.
     pub(super) fn woken_by_gone_claim(&self, claim: &Claim, ready: &[Arc<Volume>], freed: &Freed) -> Vec<WorkItem> {
-        let mut items: Vec<_> = claim.volume_ids().flat_map(|id| self.volumes_of_id(&id)).collect();
+        let mut items = self.volumes_and_makers(&claim.uid);
         items.extend(freed.turn.iter().flat_map(|class| self.for_slot(class)));
-        items.extend(self.for_left(&freed.left));
+        items.extend(self.for_slots_of(&freed.left));
         items.extend(self.copies_of(&claim.name));
         if self.facts.is_pool_request(claim) {
             items.extend(claim.class.clone().map(WorkItem::Pool));
@@ -160,7 +159,7 @@ impl Index {
         let mut items: Vec<WorkItem> =
             named.iter().filter_map(|uid| claims.name_of(uid)).cloned().map(WorkItem::Claim).collect();
         items.extend(reservation(volume).cloned().map(WorkItem::Claim));
-        items.extend(self.for_left(&freed.left));
+        items.extend(self.for_slots_of(&freed.left));
         items.extend(freed.turn.iter().flat_map(|class| self.for_slot(class)));
         items.extend(self.for_pool_change(volume, &news.pool));
         items.extend(self.pool_of(&volume.class));
@@ -409,12 +408,6 @@ impl Index {
     /// Returns the items that may use these slots, given by the label values of their classes.
     pub(super) fn for_slots_of<'a>(&self, labels: impl IntoIterator<Item = &'a String>) -> Vec<WorkItem> {
         labels.into_iter().flat_map(|label| self.slots.next_of_label(label, &self.facts)).collect()
-    }
-
-    /// Returns the batches that an item has left, and the items that may use its slots in them.
-    pub(super) fn for_left(&self, left: &LeftBatches) -> Vec<WorkItem> {
-        let batches = left.batches.iter().cloned().map(WorkItem::Batch);
-        batches.chain(self.for_slots_of(&left.slots)).collect()
     }
 
     /// Returns the items that have quota after usage of a class was freed.

@@ -3,25 +3,19 @@
 
 use std::time::Duration;
 
-use flex_contract::operation::Operation;
 use flex_core::config::Recipe;
 use flex_core::model::claim::Claim;
 use flex_core::model::volume::{Reference, Volume};
 use flex_core::object::ObjectName;
 use flex_core::run::view::Job;
 
-use super::{AttemptToBatch, BatchEntry, ClosedBatch, DeletionToBatch, Index, SlotRequest, Woken, WorkItem};
+use super::{BatchEntry, ClosedBatch, Index, SlotRequest, Woken, WorkItem};
 
 /// Writes.
 impl Index {
     /// Records a write of a claim or volume. The cache is stale until the watch shows the write.
     pub fn record_write(&mut self, item: WorkItem, resource_version: &str) {
         self.unseen_writes.record(item, resource_version, &self.facts.cache, self.facts.now());
-    }
-
-    /// Records that this process has noted the batch of the delete run on a volume, and what Kubernetes made of it.
-    pub fn record_batch_note(&mut self, volume: &Volume, noted: &Volume) {
-        self.facts.cache.volumes.note_batch(volume, noted);
     }
 
     /// Records that this process has adopted a volume but for the adoption mark.
@@ -34,9 +28,11 @@ impl Index {
         self.unseen_writes.record_end(item, &self.facts.cache, self.facts.now());
     }
 
-    /// Records that the claim of a volume is gone by the API, so that nobody has to ask again.
-    pub fn note_claim_gone(&mut self, volume: &str, claim: &Reference) {
+    /// Records that the claim of a volume is gone by the API, so that nobody has to ask again. Returns the other claims for
+    /// which its volumes were made.
+    pub fn note_claim_gone(&mut self, volume: &str, claim: &Reference) -> Vec<WorkItem> {
         self.facts.cache.volumes.note_claim_gone(volume, claim);
+        claim.uid.as_deref().map(|uid| self.makers(uid)).unwrap_or_default()
     }
 }
 
@@ -88,28 +84,10 @@ impl Index {
 
 /// Batches.
 impl Index {
-    /// Returns the batch for which an attempt must be stamped. It is named by the claim's id and the time of the
-    /// stamp. Returns `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as the run's Job.
-    pub fn join_batch(&mut self, claim: &Claim, recipe: &Recipe, run: &AttemptToBatch<'_>) -> Option<String> {
-        self.batches.join_provision(claim, recipe, run, &self.facts, self.slots.expectations_mut())
-    }
-
-    /// Returns the batch to record on a volume for its first delete run, with the time of the annotation. Returns
-    /// `None` for a run of its own. Its slot is [taken](Index::acquire_slot) as the run's Job.
-    pub fn join_deletion(&mut self, volume: &Volume, recipe: &Recipe, run: &DeletionToBatch<'_>) -> Option<String> {
-        self.batches.join_deletion(volume, recipe, run, &self.facts, self.slots.expectations_mut())
-    }
-
-    /// Records that a stamped member has arrived for its batch. Returns whether the member must wait for the batch. It
-    /// waits until the batch's Job is visible; the Job may lack a member that arrived too late.
-    pub fn add_entry(&mut self, name: &str, entry: BatchEntry) -> bool {
-        self.batches.add_entry(name, entry, &self.facts, self.slots.expectations_mut())
-    }
-
-    /// Removes an item from its batches. Returns the batches to requeue, and the items that may use its slots.
-    pub fn leave_batches(&mut self, operation: Operation, id: &str) -> Vec<WorkItem> {
-        let left = self.batches.leave(operation, id, self.slots.expectations_mut());
-        self.for_left(&left)
+    /// Adds a run to a batch for runs like it, which waits for more of them. Its slot is [taken](Index::acquire_slot) as its
+    /// own Job. Returns the batch; `None` for a run of its own.
+    pub fn join_batch(&mut self, entry: BatchEntry, ts: &str) -> Option<String> {
+        self.batches.join(entry, ts, &self.facts, self.slots.expectations_mut())
     }
 
     /// Closes an open batch. Wakes the work items that can use the slots of the members that have left.
@@ -125,8 +103,20 @@ impl Index {
     }
 
     /// Records that the API server rejects the Job of a batch. Each member gets a run of its own, and is requeued.
-    pub fn refuse_batch(&mut self, name: &str) -> Vec<WorkItem> {
-        self.batches.refuse(name, self.slots.expectations_mut())
+    pub fn refuse_batch(&mut self, name: &str, entries: &[BatchEntry]) -> Vec<WorkItem> {
+        self.batches.refuse(name, entries, self.slots.expectations_mut())
+    }
+
+    /// Records that in a term the cache has had all delete runs that the API had.
+    pub fn note_all_deletions(&mut self, id: &str, term: u64) {
+        if term == self.unstarted.term() {
+            self.batches.note_all_deletions(id);
+        }
+    }
+
+    /// Records that the first delete run for a volume begins, alone or in a batch.
+    pub fn begin_deletion(&mut self, id: &str) {
+        self.batches.begin_deletion(id);
     }
 
     /// Records that a claim or volume does not want its batch any more, and sees the Job as terminating. Returns

@@ -16,7 +16,7 @@ use crate::wait::GUARD;
 pub type Jobs = BTreeMap<String, BTreeSet<String>>;
 
 /// Returns the claims of a Job.
-fn claims_of(job: &Job) -> BTreeSet<String> {
+pub fn claims_of(job: &Job) -> BTreeSet<String> {
     let template = job.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
     let listed = template.and_then(|template| template.annotations.as_ref()?.get(names::BATCH));
     match listed {

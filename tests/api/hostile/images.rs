@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::people::*;
 use orchestrator::kubelet::nfs_volume;
-use orchestrator::ring::{ADMIN, USER, WHILE, annotation, merge, phase, uid};
+use orchestrator::ring::{ADMIN, USER, WHILE, merge, phase, uid};
 use orchestrator::wait::{stays, unexpected, until};
 
 #[tokio::test]
@@ -47,39 +47,34 @@ async fn the_volume_of_a_plain_script_is_reserved_for_its_own_of_two_identical_c
     }
 }
 
+/// Kubernetes before 1.36 has no mutating policies.
 #[tokio::test]
-async fn without_policies_a_stolen_volume_is_detected_and_replaced() {
-    let mut ring = ring(false).await;
-    class_of_images(&ring, "c", &[("backoff", "1s")]).await;
+async fn without_mutating_policies_a_volume_without_its_placeholder_is_refused() {
+    let ring = ring(false).await;
+    install_validating_policies(&ring).await;
+    class_of_images(&ring, "c", &[]).await;
     ring.claim("a", "c").await;
     let (claim, job) = attempt(&ring, "a").await;
-    ring.kill().await;
-    // The PV controller gives a volume without claimRef to whichever claim it reconciles first: here the image chooses.
-    let thief = ring.claim("thief", "c").await;
-    let mut stolen = script_volume(&job);
-    let chosen = json!({ "namespace": USER, "name": "thief", "uid": thief.metadata.uid });
-    merge(&mut stolen, json!({ "spec": { "claimRef": chosen } }));
-    create(&image(&ring, &job).await, stolen).await.unwrap();
-    ring.bound("thief").await;
-    ring.run().await;
-    ring.event(USER, "a", reason::VOLUME_REFUSED, "but claim team/thief has taken it").await;
-    ring.claim_when("a", "begins again", |claim| annotation(claim, names::VOLUME_GENERATION).is_some()).await;
-    let id = flex_core::model::claim::volume_id(&uid(&claim), 1);
-    let second = ring.job(ADMIN, "provision", &id, 2).await;
-    // With the policies from here on: they know a run by its id, whichever volume id of the claim it has.
-    install_policies(&ring).await;
-    let image = image(&ring, &second).await;
-    let message = refusal(create(&image, script_volume(&job)).await);
-    says(&message, &["the name of the volume must be $PV_NAME", &names::pv_name(&id)]);
-    let mut script = script_volume(&second);
-    merge(&mut script, json!({ "metadata": { "annotations": { names::CLAIM_UID: uid(&claim) } } }));
-    let reserved = image.create(&dry(), &object(script)).await.unwrap();
-    assert_eq!(reserved.spec.unwrap().claim_ref.unwrap(), placeholder(&second), "a script's volume passes");
-    let mut made = serde_json::to_value(nfs_volume(&second)).unwrap();
-    merge(&mut made, json!({ "spec": { "claimRef": { "namespace": ADMIN } } }));
-    create(&image, made).await.unwrap();
-    assert_eq!(ring.bound("a").await.spec.unwrap().volume_name.unwrap(), names::pv_name(&id));
-    assert_eq!(phase(&ring.get_claim("thief").await), "Bound", "the thief keeps the volume that it uses");
+    let image = image(&ring, &job).await;
+    let own = placeholder(&job);
+    let (namespace, name) = (own.namespace.as_deref().unwrap(), own.name.as_deref().unwrap());
+    let written = format!("namespace: {namespace}, name: {name}}}, without a uid");
+    for wrong in [
+        json!({ "namespace": USER, "name": "thief", "uid": "c0ffee00-0000-4000-8000-00000000cafe" }),
+        json!({ "namespace": USER, "name": "a", "uid": uid(&claim) }),
+        json!({ "namespace": USER, "name": name }),
+        json!({ "namespace": namespace, "name": "thief" }),
+        Value::Null,
+    ] {
+        let mut volume = script_volume(&job);
+        merge(&mut volume, json!({ "spec": { "claimRef": wrong } }));
+        let message = refusal(create(&image, volume).await);
+        says(&message, &["its claimRef must be", &written, "flex-pv create"]);
+    }
+    let mut volume = script_volume(&job);
+    merge(&mut volume, json!({ "spec": { "claimRef": own } }));
+    create(&image, volume).await.unwrap();
+    assert_eq!(ring.bound("a").await.spec.unwrap().volume_name.unwrap(), names::pv_name(&uid(&claim)));
 }
 
 #[tokio::test]
@@ -312,23 +307,27 @@ async fn a_stranger_s_volume_has_no_name_or_mark_of_the_orchestrator() {
 }
 
 #[tokio::test]
-async fn a_claim_ref_with_a_uid_is_replaced_so_that_the_volume_is_checked_first() {
+async fn a_claim_ref_with_a_uid_is_refused_so_that_the_volume_is_checked_first() {
     let ring = ring(true).await;
     class_of_images(&ring, "c", &[]).await;
     ring.claim("a", "c").await;
-    ring.claim("small", "c").await;
-    for (claim, size) in [("small", "1Mi"), ("a", "1Gi")] {
-        let (owner, job) = attempt(&ring, claim).await;
-        let reference = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": USER, "name": claim, "uid": uid(&owner) });
-        let mut volume = script_volume(&job);
-        merge(&mut volume, json!({ "spec": { "claimRef": reference, "capacity": { "storage": size } } }));
-        let made = create(&image(&ring, &job).await, volume).await.unwrap();
-        assert_eq!(made.spec.unwrap().claim_ref.unwrap(), placeholder(&job));
-    }
-    ring.bound("a").await;
-    ring.event(USER, "small", reason::VOLUME_REFUSED, "its size is 1Mi, the claim asks for 1Gi").await;
+    let (owner, job) = attempt(&ring, "a").await;
+    let image = image(&ring, &job).await;
+    let mut volume = script_volume(&job);
+    merge(&mut volume, json!({ "spec": { "capacity": { "storage": "1Mi" } } }));
+    let mut bound = volume.clone();
+    let reference = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": USER, "name": "a", "uid": uid(&owner) });
+    merge(&mut bound, json!({ "spec": { "claimRef": reference } }));
+    let message = refusal(create(&image, bound).await);
+    says(
+        &message,
+        &["its claimRef must be", &uid(&owner), "would bind the volume before the provisioner has checked it"],
+    );
+    let made = create(&image, volume).await.unwrap();
+    assert_eq!(made.spec.unwrap().claim_ref.unwrap(), placeholder(&job));
+    ring.event(USER, "a", reason::VOLUME_REFUSED, "its size is 1Mi, the claim asks for 1Gi").await;
     stays("a mismatched volume is not bound", WHILE, || async {
-        let phase = phase(&ring.get_claim("small").await);
+        let phase = phase(&ring.get_claim("a").await);
         if phase == "Pending" { Ok(()) } else { Err(phase) }
     })
     .await;

@@ -1,5 +1,7 @@
 //! The actors of these tests: users, operators, and images with the token that their pods would find mounted.
 
+use std::path::Path;
+
 use cluster::Cluster;
 use flex_contract::names;
 use flex_contract::request::RunRequest;
@@ -118,19 +120,39 @@ pub(super) fn dry_patch() -> PatchParams {
     PatchParams { dry_run: true, ..PatchParams::default() }
 }
 
+/// The shipped policies.
+const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml");
+
 fn apply_policies(cluster: &Cluster) -> anyhow::Result<()> {
-    let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/kustomize/policies.yaml");
-    let applied = cluster.kubectl().args(["apply", "-f", policies]).output()?;
+    apply(cluster, Path::new(POLICIES))
+}
+
+fn apply(cluster: &Cluster, policies: &Path) -> anyhow::Result<()> {
+    let applied = cluster.kubectl().args(["apply", "-f"]).arg(policies).output()?;
     anyhow::ensure!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
     Ok(())
 }
 
-/// Installs the shipped admission policies during a test, and waits until each of them acts.
-pub(super) async fn install_policies(ring: &Ring) {
+/// Installs the shipped policies that only validate, as a cluster before Kubernetes 1.36 has them, and waits until they act.
+pub(super) async fn install_validating_policies(ring: &Ring) {
     // The API server forgets policies some time after they are deleted.
     ring.cluster().end_with_test();
-    apply_policies(ring.cluster()).unwrap();
-    in_force(ring).await;
+    let all = std::fs::read_to_string(POLICIES).unwrap();
+    let validating: Vec<_> = all.split("\n---\n").filter(|policy| policy.contains("\nkind: Validating")).collect();
+    apply(ring.cluster(), &ring.file("policies.yaml", &validating.join("\n---\n"))).unwrap();
+    let image = format!("system:serviceaccount:{ADMIN}:{IMAGE}");
+    images_refuse(&Api::all(as_user(ring, &image).await)).await;
+}
+
+/// Waits until the policy `images` acts.
+async fn images_refuse(image: &Api<PersistentVolume>) {
+    until("images", || async {
+        match image.create(&dry(), &object(volume_of("any", "c0ffee00-0000-4000-8000-00000000aaaa"))).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
+            other => unexpected(other.map(drop)),
+        }
+    })
+    .await;
 }
 
 /// Waits until the API server knows the last of the rights that [`people`] grants.
@@ -176,13 +198,7 @@ pub(super) async fn in_force(ring: &Ring) {
         kube::Error::Api(status) if status.code == code => Ok(()),
         _ => unexpected(error),
     };
-    until("images", || async {
-        match image.create(&dry(), &object(volume_of("any", uuid))).await {
-            Err(error) => refused(403, error),
-            Ok(_) => Err("let through".into()),
-        }
-    })
-    .await;
+    images_refuse(&image).await;
     let pod = json!({
         "metadata": { "name": "probe", "labels": { names::LABEL_OPERATION: "delete" } },
         "spec": { "containers": [{ "name": "c", "image": "example/image" }] },

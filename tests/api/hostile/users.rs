@@ -38,7 +38,7 @@ async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
             says(&message, &["claim team/a", "only the provisioner writes the annotation", key, "leave it as it is"]);
         }
     }
-    for key in [names::NODES, names::FAILURE, names::VOLUME_GENERATION, names::BATCH, names::HELD] {
+    for key in [names::NODES, names::FAILURE, names::HELD] {
         let message = refusal(patch(json!({ "metadata": { "annotations": { key: "forged" } } })).await);
         says(&message, &["only the provisioner writes the annotation", key]);
     }

@@ -153,7 +153,7 @@ impl Bug {
                 (profile.bad_image, profile.kill, profile.typos, profile.nodes) = (0, 0, false, false);
             }
             // The Jobs of single attempts have the same names for both processes. A batch is known to the process alone that has
-            // stamped its members.
+            // created it.
             Bug::NoFence => {
                 *classes = vec!["shared"];
                 profile.make_batches(3);

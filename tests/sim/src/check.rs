@@ -12,7 +12,6 @@ use std::rc::Rc;
 
 use flex_contract::names;
 use flex_core::config::effective_config::revision_name;
-use flex_core::model::claim::volume_ids;
 use flex_core::object::ObjectName;
 use serde_json::Value;
 
@@ -263,6 +262,7 @@ fn waits_for_source(store: &Store, world: &World, name: &ObjectName, claim: &Val
     let source = store.get(Kind::Claim, &ObjectName::new(&name.namespace, of));
     let fits = |source: &&std::rc::Rc<Value>| {
         let volume = store.get(Kind::Volume, &ObjectName::new("", text(source, "/spec/volumeName")));
+        let volume = volume.filter(|volume| !was_taken(volume));
         let size = &claim["spec"]["resources"]["requests"]["storage"];
         let same = text(source, "/spec/storageClassName") == text(claim, "/spec/storageClassName");
         let there = volume.is_some_and(|volume| !is_deleting(volume) && volume["spec"]["capacity"]["storage"] == *size);
@@ -273,14 +273,17 @@ fn waits_for_source(store: &Store, world: &World, name: &ObjectName, claim: &Val
     source.filter(fits).is_none()
 }
 
-/// Returns whether another claim uses the claim's volume, and an admin has deleted that volume. It is deleted with the
-/// other claim, and nothing can replace it before. If the claim itself is deleted, its record stays: only that has the
-/// storage deleted then.
-fn waits_for_other_claim(store: &Store, claim: &Value) -> bool {
-    let claimed_by_other = annotation(claim, names::VOLUME_GENERATION).parse().unwrap_or(0);
-    let volume = |id: String| store.get(Kind::Volume, &ObjectName::new("", names::pv_name(&id)));
-    let mut volumes = volume_ids(uid(claim), claimed_by_other).filter_map(volume);
-    volumes.any(|volume| is_deleting(volume) && text(volume, "/spec/claimRef/uid") != uid(claim))
+/// Returns whether a volume is, or was, another claim's than that for which it was made, so that nobody has adopted it.
+fn was_taken(volume: &Value) -> bool {
+    let (made_for, of) = (annotation(volume, names::CLAIM_UID), text(volume, "/spec/claimRef/uid"));
+    annotation(volume, names::PROVENANCE).is_empty() && !of.is_empty() && !made_for.is_empty() && of != made_for
+}
+
+/// Returns whether another claim has, or had, the volume that was made for a claim: its user must delete the claim, and create it
+/// again.
+fn is_with_other(store: &Store, claim: &Value) -> bool {
+    let volume = store.get(Kind::Volume, &ObjectName::new("", names::pv_name(uid(claim))));
+    volume.is_some_and(|volume| was_taken(volume))
 }
 
 /// Returns whether the source of a clone is protected.
@@ -332,10 +335,14 @@ pub fn check_end(
         let claim = store.get(Kind::Claim, &claim_name).filter(|claim| uid(claim) == text(reference, "/uid"));
         let bound = claim.is_some_and(|claim| text(claim, "/spec/volumeName") == name.name);
         let retained = text(volume, "/spec/persistentVolumeReclaimPolicy") != "Delete" || is_free(volume);
-        if !bound && !retained && !pools::is_ready(volume) {
+        // The claim for which it was made must be deleted first.
+        let made_for = annotation(volume, names::CLAIM_UID);
+        let waits =
+            || was_taken(volume) && records::any_live(store, |claim| uid(claim) == made_for && !is_bound(claim));
+        if !bound && !retained && !pools::is_ready(volume) && !waits() {
             wrong(Guarantee::Leaked, format!("volume {} belongs to no claim", name.name));
         }
-        if is_deleting(volume) && !bound {
+        if is_deleting(volume) && !bound && !waits() {
             wrong(Guarantee::Stuck, format!("volume {} is not deleted", name.name));
         }
         // Leftovers on a deleted node must still be deleted there.
@@ -365,7 +372,7 @@ pub fn check_end(
         } else if !is_deleting(claim)
             && !is_bound(claim)
             && !waits_for_source(store, world, name, claim)
-            && !waits_for_other_claim(store, claim)
+            && !is_with_other(store, claim)
             && !waits_for_quota(store, world, claim)
             && (world.left.is_none_or(|most| records::left_beside(store, claim) < most) || has_begun(claim))
         {
@@ -373,7 +380,7 @@ pub fn check_end(
         } else if is_bound(claim)
             && is_held(claim)
             && !volume.is_some_and(cannot_get_finalizer)
-            && !waits_for_other_claim(store, claim)
+            && !is_with_other(store, claim)
         {
             wrong(Guarantee::Stuck, format!("claim {name} is bound, and still held"));
         }
@@ -389,13 +396,15 @@ pub fn check_end(
         let about = |event: &Value| text(event, "/involvedObject/uid") == uid(claim);
         // A claim that was bound without the orchestrator, even to a volume of another claim, needs no event.
         // Neither does one in a batch, where all went well and fast.
-        let was_fast = is_bound(claim) && !annotation(claim, names::BATCH).is_empty();
+        let was_fast = is_bound(claim) && batches::was_batched(store, claim);
         let begun = has_begun(claim) && !was_fast;
         let waits = !is_bound(claim) && waits_for_quota(store, world, claim);
         if events_are_complete && (begun || waits) && !store.all(Kind::Event).any(|(_, event)| about(event)) {
             wrong(Guarantee::Stuck, format!("claim {name} has no event"));
         }
         let requested = &claim["spec"]["resources"]["requests"]["storage"];
+        // What was made for another claim is not changed.
+        let volume = volume.filter(|volume| !was_taken(volume));
         if is_bound(claim)
             && let Some(volume) = volume
             && (volume["spec"]["capacity"]["storage"] != *requested

@@ -114,7 +114,6 @@ pub const UNREACHED: &[Unreached] = &[
     rare("claim", "ClaimRefused", "users create claims that their classes can serve"),
     rare("claim", "AttributesUnavailable", "the VolumeAttributesClasses exist in all histories"),
     impossible("claim", "SelectedNodeForbidden", "no class has allowedTopologies"),
-    rare("claim", "TooManyVolumesTaken", "other claims must take more volumes of one claim than a history has claims"),
     rare("claim", "HoldLost", "no user removes the annotation by which a claim is held"),
     rare(
         "claim",

@@ -271,7 +271,7 @@ impl Profile {
     }
 
     /// Returns whether quotas hold at all times: one process decides all, and no other process forgets or misses its
-    /// decisions. No claim gets the volume of another, which would need a replacement.
+    /// decisions. No claim gets the volume of another, whose attempts would count beside it.
     pub fn respects_limits(&self) -> bool {
         self.replicas == 1 && self.crashes == 0 && self.policies
     }

@@ -23,7 +23,14 @@ fn asking(recipe: &Recipe, count: usize) -> Vec<MemberRun> {
             ..request(recipe)
         };
         MemberRun {
-            member: Member { id, attempt: 1, object: MemberObject::Claim(claim), attributes: None, is_first: false },
+            member: Member {
+                id,
+                attempt: 1,
+                object: MemberObject::Claim(claim),
+                scope: String::new(),
+                attributes: None,
+                is_first: false,
+            },
             request,
         }
     };
@@ -112,6 +119,7 @@ fn each_deleted_volume_of_a_batch_has_a_view_of_its_own_run() {
     for MemberRun { member, request } in &mut members {
         request.operation = Operation::Delete;
         member.object = MemberObject::Volume(request.pv_name.clone());
+        member.scope = format!("uid-{}", member.id);
     }
     let batch = "delete-batch-0123456789abcdef";
     let BatchJob { job, members: count } = job(&recipe, batch, &members, &run_target(None));
@@ -126,9 +134,9 @@ fn each_deleted_volume_of_a_batch_has_a_view_of_its_own_run() {
     assert_eq!(kept.run_labels.operation.as_str(), "delete");
     let shown = kept.as_seen_by(1, &[], false).unwrap();
     assert_eq!((shown.volume, shown.claim), (Some(format!("pvc-{}", id(1))), None));
-    let other = members[1].member.job_name("delete-batch-1123456789abcdef");
-    let alone = job::name(Operation::Delete, &id(1), 1, "uid");
-    assert!(shown.name.name != other && shown.name.name != alone, "the result of one member is not that of another");
+    let alone = |scope: &str| job::name(Operation::Delete, &id(1), 1, scope);
+    assert_eq!(shown.name.name, alone(&format!("uid-{}", id(1))));
+    assert_ne!(shown.name.name, alone("another"), "the volume was restored meanwhile");
     let lists = pod_annotations.values().filter_map(|text| batch::read(text).ok()).flatten();
     assert!(lists.map(|line| line["OPERATION"].clone()).eq(["delete", "delete"]));
 }

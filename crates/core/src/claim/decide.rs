@@ -22,9 +22,11 @@ mod next_attempt;
 mod observed;
 mod placement;
 mod pooled;
+mod preconditions;
 mod rule;
 mod settled;
 mod step;
+mod taken;
 mod undo;
 mod unstarted;
 mod waits;
@@ -40,6 +42,7 @@ pub use self::observed::{
     RecordedAttempts, RemovedJob, Runs, ServedClass, SourceRelation, Volumes,
 };
 pub use self::placement::{cleanup_node, known_nodes, last_node, requested_node, run_node};
+pub use self::preconditions::{Beginning, PRECONDITIONS, Precondition};
 pub use self::rule::{Decision, Rule};
 use self::settled::settled;
 pub use self::step::Step;
@@ -54,7 +57,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
 /// Decides the next step without regard to the claim's copies.
 fn decide_without_source_users(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
-    let wanted = names::pv_name(&claim.volume_id());
+    let wanted = names::pv_name(&claim.uid);
     let names_other_volume = claim.volume_name.as_ref().is_some_and(|name| *name != wanted);
     if claim.is_held() && (names_other_volume || (claim.terminating && !claim.is_bound())) {
         return undo(o, now);

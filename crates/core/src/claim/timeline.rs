@@ -283,6 +283,7 @@ mod tests {
             id: id.into(),
             attempt,
             object: MemberObject::Claim(ObjectName::new("team", id)),
+            scope: String::new(),
             attributes: None,
             is_first: false,
         };

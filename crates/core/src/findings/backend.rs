@@ -106,8 +106,7 @@ pub fn views(Searched { objects, others: s }: Searched<'_>) -> Vec<View> {
 
 /// Returns all ids that any object of the cluster has, whoever made it.
 fn known(Searched { objects, others: s }: Searched<'_>) -> HashSet<String> {
-    let mut known: HashSet<String> = HashSet::new();
-    objects.claims().for_each(|claim| known.extend(claim.volume_ids()));
+    let mut known: HashSet<String> = objects.claims().map(|claim| claim.volume_id()).collect();
     let mut add = |id: Option<&str>| known.extend(id.map(str::to_owned));
     for volume in objects.volumes() {
         add(volume.claim_uid.as_deref());

@@ -174,5 +174,5 @@ fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<StuckClaim> {
     if w.now.saturating_sub(began) <= limit {
         return None;
     }
-    stuck(format!("attempt {} began long ago and has not ended", stamp.attempt), began)
+    stuck(format!("attempt {} began long ago, and the claim has no volume", stamp.attempt), began)
 }

@@ -27,7 +27,7 @@ pub trait ClaimsAndVolumes {
     /// Returns a claim by its name.
     fn claim(&self, name: &ObjectName) -> Option<Arc<Claim>>;
 
-    /// Returns a claim by an id that a run for it may have.
+    /// Returns a claim by its UID, which is the volume id of its runs.
     fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>>;
 
     /// Returns a volume by its name.

@@ -67,7 +67,7 @@ impl ClaimsAndVolumes for Objects {
     }
 
     fn claim_by_id(&self, id: &str) -> Option<Arc<Claim>> {
-        self.claims.iter().find(|claim| claim.volume_ids().any(|own| own == id)).cloned()
+        self.claims.iter().find(|claim| claim.uid == id).cloned()
     }
 
     fn volume(&self, name: &str) -> Option<Arc<Volume>> {

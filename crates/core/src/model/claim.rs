@@ -1,4 +1,4 @@
-//! A PersistentVolumeClaim as decisions see it ([`Claim`]), with its stamp and the ids of its volumes.
+//! A PersistentVolumeClaim as decisions see it ([`Claim`]), with its stamp.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,11 +16,9 @@ use super::modify_status::ModifyStatus;
 use super::node_list::{distinct, nodes};
 use super::phase::ClaimPhase;
 use super::volume::Volume;
-pub use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_generation, volume_id, volume_ids};
 use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::failure::{LastFailure, MAX_ATTEMPTS};
-use crate::run::member;
 use crate::text::{cut, name};
 
 /// The time after which a write has certainly succeeded or failed.
@@ -48,10 +46,6 @@ pub struct Stamp {
     pub attempt: u32,
     /// The recipe version of the attempt, `namespace/name@hash`.
     pub recipe_version: String,
-    /// The volume generation: the number of volumes that other claims had taken before.
-    pub volume_generation: u32,
-    /// The name of the attempt's batch Job; `None` for a run of its own.
-    pub batch: Option<String>,
 }
 
 impl Stamp {
@@ -193,38 +187,25 @@ impl Claim {
         self.for_pool && self.name.namespace == namespace
     }
 
-    /// Returns the name of the attempt's batch Job.
-    pub fn batch(&self) -> Option<&String> {
-        self.own_stamp().and_then(|stamp| stamp.batch.as_ref())
-    }
-
-    /// Checks whether the next attempt may share a run with those of other claims: the first attempt, and each after a
+    /// Checks whether the stamped attempt may share a run with those of other claims: the first attempt, and each after a
     /// failure that the image has told. Another failure may be that of all claims in a run which one of them has crashed.
     pub fn may_join_batch(&self) -> bool {
-        let Some(stamp) = self.own_stamp() else { return true };
-        let is_of_attempt =
-            |failure: &&LastFailure| failure.operation == Operation::Provision && failure.attempt == stamp.attempt;
-        let failure = self.last_failure.as_ref().filter(is_of_attempt);
-        stamp.volume_generation == 0 && failure.is_some_and(LastFailure::was_told_by_image)
+        let Some(stamp) = self.own_stamp().filter(|_| self.data_source.is_none()) else { return false };
+        let is_of_last = |failure: &&LastFailure| {
+            failure.operation == Operation::Provision && failure.attempt.saturating_add(1) == stamp.attempt
+        };
+        let last = self.last_failure.as_ref().filter(is_of_last);
+        stamp.attempt == 1 || last.is_some_and(LastFailure::was_told_by_image)
     }
 
-    /// Returns the volume id, which the claim's runs get as `CLAIM_UUID`.
+    /// Returns the volume id, which the claim's runs get as `CLAIM_UUID`: the claim's UID.
     pub fn volume_id(&self) -> String {
-        volume_id(&self.uid, self.volume_generation())
-    }
-
-    /// Returns the current volume id, and before it those of earlier generations.
-    pub fn volume_ids(&self) -> impl DoubleEndedIterator<Item = String> {
-        volume_ids(&self.uid, self.volume_generation())
-    }
-
-    fn volume_generation(&self) -> u32 {
-        self.own_stamp().map_or(0, |stamp| stamp.volume_generation)
+        self.uid.clone()
     }
 
     /// Checks whether a volume names this claim, or no claim.
     pub fn may_own(&self, volume: &Volume) -> bool {
-        volume.claim_uid.as_ref().is_none_or(|uid| *uid == self.uid || *uid == self.volume_id())
+        volume.claim_uid.as_ref().is_none_or(|uid| *uid == self.uid)
     }
 
     /// Checks whether an attempt has begun whose volume is neither bound nor undone.
@@ -419,11 +400,6 @@ impl Stamp {
             recipe_version: annotation(names::RECIPE_VERSION)
                 .map(|config| cut(&config, 2 * limits::NAME).into_owned())
                 .unwrap_or_default(),
-            volume_generation: volume_generation(metadata.annotations.as_ref()),
-            batch: annotation(names::BATCH)
-                .filter(|name| member::operation(name) == Some(Operation::Provision))
-                .as_deref()
-                .map(name),
         })
     }
 }
@@ -454,7 +430,7 @@ mod tests {
     use super::*;
     use crate::run::state::Cause;
 
-    /// A claim whose failure the image has not told has its next attempt alone, and so has one that a batch left out.
+    /// A claim whose failure the image has not told has its next attempt alone.
     #[test]
     fn a_claim_shares_its_first_attempt_and_those_after_a_failure_that_the_image_has_told() {
         let text = "{metadata: {name: a, namespace: team, uid: u}, spec: {}}";
@@ -464,28 +440,29 @@ mod tests {
             LastFailure::new(operation, attempt, 1, &Cause::new(reason, message), Reaction::Retry)
         };
         let told = |attempt| failed(Operation::Provision, attempt, "ExitCode", "exit code 75: try again later: off");
-        let of_generation = |volume_generation| Stamp { volume_generation, ..stamp.clone() };
         for (what, stamp, last_failure, expected) in [
-            ("the first attempt", None, None, true),
-            ("after a failure that the image has told", Some(stamp.clone()), Some(told(2)), true),
-            ("left out by its batch", Some(stamp.clone()), None, false),
-            ("left out after a failure", Some(stamp.clone()), Some(told(1)), false),
-            ("its volume was taken", Some(of_generation(1)), Some(told(2)), false),
+            ("no attempt", None, None, false),
+            ("the first attempt", Some(Stamp { attempt: 1, ..stamp.clone() }), None, true),
+            ("after a failure that the image has told", Some(stamp.clone()), Some(told(1)), true),
+            ("nobody has told why", Some(stamp.clone()), None, false),
+            ("after an earlier failure", Some(Stamp { attempt: 3, ..stamp.clone() }), Some(told(1)), false),
             (
                 "the image has crashed",
                 Some(stamp.clone()),
-                Some(failed(Operation::Provision, 2, "ExitCode", "exit code 101")),
+                Some(failed(Operation::Provision, 1, "ExitCode", "exit code 101")),
                 false,
             ),
             (
                 "a clean-up has failed",
                 Some(stamp.clone()),
-                Some(failed(Operation::Delete, 2, "ExitCode", "exit code 75: try again later")),
+                Some(failed(Operation::Delete, 1, "ExitCode", "exit code 75: try again later")),
                 false,
             ),
         ] {
             let claim = Claim { stamp, last_failure, ..new.clone() };
             assert_eq!(claim.may_join_batch(), expected, "{what}");
+            let data_source = Some(DataSource::Claim(ObjectName::new("team", "source")));
+            assert!(!Claim { data_source, ..claim }.may_join_batch(), "a copy");
         }
     }
 

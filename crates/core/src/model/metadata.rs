@@ -159,7 +159,7 @@ mod tests {
     fn impossibly_long_names_are_cut() {
         let long = "x".repeat(200_000);
         let mut long_one = json!({ "metadata": { "uid": "u", "annotations": {
-            names::CLAIM_UID: long, names::RECIPE_VERSION: long, names::BATCH: long, names::STORAGE_PROVISIONER: long,
+            names::CLAIM_UID: long, names::RECIPE_VERSION: long, names::STORAGE_PROVISIONER: long,
             "volume.beta.kubernetes.io/storage-class": long } },
             "spec": { "volumeName": long, "dataSource": { "kind": "PersistentVolumeClaim", "name": long } } });
         for kind in ["PersistentVolumeClaim", "Other"] {

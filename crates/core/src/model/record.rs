@@ -18,6 +18,7 @@ use super::node_list::nodes;
 use super::snapshot::api;
 use crate::object::{ObjectName, hash};
 use crate::run::failure::LastFailure;
+use crate::run::member;
 use crate::text::cut;
 
 /// The beginning of the names of all records. The name of the run's Job follows, and a hash of the claims.
@@ -252,16 +253,20 @@ impl Record {
     }
 
     /// Checks whether a claim needs an older record no more, because this one says all that the older says: the same recipe
-    /// for the same volume, and no fewer nodes.
+    /// and no fewer nodes.
     pub fn replaces(&self, older: &Record, uid: &str) -> bool {
         let (Some(own), Some(other)) = (self.recorded(uid), older.recorded(uid)) else { return false };
-        let of = |claim: &Claim| claim.own_stamp().map(|stamp| (stamp.recipe_version.clone(), stamp.volume_generation));
-        of(own) == of(other) && other.nodes_with_storage.iter().all(|node| own.nodes_with_storage.contains(node))
+        let recipe = |claim: &Claim| claim.own_stamp().map(|stamp| stamp.recipe_version.clone());
+        recipe(own) == recipe(other)
+            && other.nodes_with_storage.iter().all(|node| own.nodes_with_storage.contains(node))
     }
 
-    /// Checks whether the record names the run of a volume id for a claim.
-    pub fn is_of(&self, uid: &str, id: &str) -> bool {
-        self.recorded(uid).is_some_and(|claim| claim.volume_id() == id)
+    /// Returns the Job of the batch in which an attempt for a claim may have run; `None` for a run of its own.
+    pub fn batch(&self, uid: &str) -> Option<ObjectName> {
+        let (job, _) = self.name.name.strip_prefix(PREFIX)?.rsplit_once('-')?;
+        member::operation(job)?;
+        let (namespace, _) = self.recorded(uid)?.own_stamp()?.recipe_version.split_once('/')?;
+        Some(ObjectName::new(namespace, job))
     }
 
     /// Returns the reference to the record.
@@ -364,14 +369,11 @@ fn annotations_of(claim: &Claim) -> Vec<(&'static str, Option<String>)> {
         (names::CREATED_BY_GROUPS, groups),
     ];
     if let Some(stamp) = &claim.stamp {
-        let generation = (stamp.volume_generation > 0).then(|| stamp.volume_generation.to_string());
         annotations.extend([
             (names::CLAIM_UID, Some(stamp.claim_uid.clone())),
             (names::PROVISION_TS, Some(stamp.ts.clone())),
             (names::ATTEMPT, Some(stamp.attempt.to_string())),
             (names::RECIPE_VERSION, Some(stamp.recipe_version.clone())),
-            (names::BATCH, stamp.batch.clone()),
-            (names::VOLUME_GENERATION, generation),
         ]);
     }
     annotations

@@ -12,7 +12,7 @@ fn claim(uid: &str) -> Claim {
             "annotations": {
                 names::LABEL_INSTANCE: "default", names::CLAIM_UID: uid, names::ATTEMPT: "2", names::HELD: uid,
                 names::PROVISION_TS: "2026-11-01T00:00:00.000001Z", names::RECIPE_VERSION: "own/config@hash",
-                names::BATCH: "provision-batch-u-1", names::VOLUME_GENERATION: "1", names::NODES: "a,b",
+                names::NODES: "a,b",
                 names::SELECTED_NODE: "b", names::CREATED_BY: "tom", names::CREATED_BY_GROUPS: "g,h",
                 names::STORAGE_PROVISIONER: "flex-provisioner.io",
                 names::FAILURE: json!({ "operation": "provision", "attempt": 1, "at": 7, "kind": "retry", "reason": "ExitCode",
@@ -45,6 +45,17 @@ fn a_claim_comes_back_as_it_was() {
     assert_eq!(own(&back), own(&whole));
     let texts = |claim: Claim| Claim { metadata: BTreeMap::new(), foreign_metadata_bytes: 0, held: true, ..claim };
     assert_eq!(texts(back), texts(whole));
+}
+
+#[test]
+fn a_record_names_the_job_of_its_batch() {
+    let batch = "provision-batch-0123456789abcdef";
+    for (job, expected) in [(batch, Some(ObjectName::new("own", batch))), ("provision-0123456789abcdef-1", None)] {
+        let data = Record::data([claim(UID)].iter());
+        let metadata = json!({ "namespace": "own", "name": record_name(job, &data), "uid": "r" });
+        let record = Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap();
+        assert_eq!((record.batch(UID), record.batch("another")), (expected, None));
+    }
 }
 
 #[test]

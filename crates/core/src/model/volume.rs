@@ -12,7 +12,6 @@ use super::failed_run::FailedRun;
 use super::foreign_metadata::ForeignMetadata;
 use super::moved_in::MovedIn;
 use super::node_list::nodes;
-use super::volume_id::{MAX_VOLUME_GENERATIONS, volume_ids};
 use super::volume_notes::{AppliedAttributes, FailedExpansion, PendingModification};
 use crate::config::classes::Identity;
 use crate::config::effective_config::EffectiveConfig;
@@ -20,7 +19,6 @@ use crate::config::modify::Attributes;
 use crate::limits;
 use crate::object::{ObjectName, is_dns_name};
 use crate::run::failure::LastFailure;
-use crate::run::member;
 use crate::text::{cut, name};
 
 /// The provenance of a volume: all that its delete run needs when claim, class and config are gone.
@@ -98,8 +96,6 @@ pub struct Volume {
     pub pool_size: Option<u64>,
     /// The reasons why the volume is not bound.
     pub quarantine: Option<String>,
-    /// The batch of the volume's delete run.
-    pub batch: Option<String>,
     /// The last failed delete run.
     pub last_failure: Option<LastFailure>,
     /// The last failed expand run.
@@ -264,19 +260,9 @@ impl Volume {
         deletion.into_iter().chain(expansion).chain(modification.map(FailedRun::from))
     }
 
-    /// Returns the batch of the volume's delete run. Only the first attempt may be in a batch.
-    pub fn batch(&self) -> Option<&String> {
-        self.batch.as_ref().filter(|_| self.delete_attempt() == 1)
-    }
-
-    /// Returns the id that the volume's runs get. A volume that was never adopted may have only its claim's UID. Then
-    /// its name says which of the claim's ids is its own.
+    /// Returns the id that the volume's runs get. A volume that was never adopted may have only its claim's UID.
     pub fn volume_id(&self) -> Option<&str> {
-        self.volume_id_annotation.as_deref().or_else(|| {
-            let uid = self.claim_uid.as_deref()?;
-            let named = self.name.strip_prefix(names::PV_PREFIX).filter(|named| *named != uid);
-            named.filter(|named| volume_ids(uid, MAX_VOLUME_GENERATIONS).any(|id| id == *named)).or(Some(uid))
-        })
+        self.volume_id_annotation.as_deref().or(self.claim_uid.as_deref())
     }
 }
 
@@ -315,7 +301,6 @@ const OWN: &[&str] = &[
     names::JOB_CLAIM,
     names::ATTRIBUTES,
     names::MODIFICATION,
-    names::BATCH,
     names::FAILURE,
     names::RETRY,
     names::ABANDON,
@@ -395,7 +380,6 @@ impl From<&PersistentVolume> for Volume {
             pool: label(names::LABEL_POOL),
             pool_size: annotation(names::POOL_SIZE).and_then(|size| size.parse().ok()),
             quarantine: annotation(names::QUARANTINE).map(|text| cut(&text, limits::VERDICT).into_owned()),
-            batch: annotation(names::BATCH).filter(|name| member::operation(name) == Some(Operation::Delete)),
             retry: annotation(names::RETRY).is_some() && has_failed,
             last_failure,
             last_failed_expansion,

@@ -31,6 +31,9 @@ pub struct Member {
     /// The name of the claim or volume.
     #[serde(flatten)]
     pub object: MemberObject,
+    /// What tells the run of a volume apart from others of its id, as in the name of its own Job.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub scope: String,
     /// The attributes that the volume gets, if the claim requests some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
@@ -40,13 +43,13 @@ pub struct Member {
 }
 
 impl Member {
-    /// Returns the name of the Job that the member sees in place of the batch. Other batches and the member's own
-    /// delete runs have other names.
-    pub fn job_name(&self, batch: &str) -> String {
-        match self.object {
-            MemberObject::Claim(_) => job_name::name(Operation::Provision, &self.id, self.attempt, ""),
-            MemberObject::Volume(_) => job_name::name(Operation::Delete, &self.id, self.attempt, batch),
-        }
+    /// Returns the name of the Job that the member sees in place of the batch: that of a run of its own.
+    pub fn job_name(&self) -> String {
+        let operation = match self.object {
+            MemberObject::Claim(_) => Operation::Provision,
+            MemberObject::Volume(_) => Operation::Delete,
+        };
+        job_name::name(operation, &self.id, self.attempt, &self.scope)
     }
 
     /// Returns the claim of the member.
@@ -66,7 +69,7 @@ impl Member {
     }
 }
 
-/// Returns the name of the batch that begins with this stamp.
+/// Returns the name of the batch that this id has opened at this time.
 pub fn name(operation: Operation, id: &str, ts: &str) -> String {
     format!("{operation}-batch-{}", hash(format!("{id} {ts}").as_bytes()))
 }

@@ -133,6 +133,7 @@ pub(super) async fn batch_of_three(bench: &Bench) -> Step<()> {
             object: MemberObject::Claim(claim.name.clone()),
             id: claim.volume_id(),
             attempt,
+            scope: String::new(),
             attributes: None,
             is_first: false,
         },

@@ -3,12 +3,14 @@
 mod observation;
 mod text;
 
+use std::fmt::Debug;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use flex_contract::names;
+use flex_contract::operation::Operation;
 use flex_core::claim::admit;
 use flex_core::claim::data_source::left_to_populator;
 use flex_core::claim::failed_attempts::{FailedAttempt, FailedAttempts};
@@ -30,6 +32,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use self::observation::Trace;
@@ -215,32 +218,14 @@ async fn current(client: &Client, claim: &Claim, unseen: &mut impl FnMut(&str, &
     let stamp = claim.own_stamp();
     let namespace = stamp.and_then(|stamp| stamp.recipe_version.split_once('/')).map(|(namespace, _)| namespace);
     if let (Some(stamp), Some(namespace)) = (stamp, namespace) {
-        let run = match &stamp.batch {
-            Some(batch) => format!("batch.kubernetes.io/job-name={batch}"),
-            None => {
-                format!("{}={},{}={}", names::LABEL_VOLUME_ID, claim.volume_id(), names::LABEL_ATTEMPT, stamp.attempt)
-            }
-        };
-        let of_run = ListParams::default().labels(&run);
-        let job: Api<Job> = Api::namespaced(client.clone(), namespace);
-        let found = match &stamp.batch {
-            Some(batch) => job.get_opt(batch).await.map(|job| job.into_iter().collect()),
-            None => pages::all(&job, of_run.clone(), |job| job).await,
-        };
-        match found {
-            Ok(found) => jobs.extend(found.iter().map(|job| {
-                let job = view::Job::from(job);
-                let of_member = number(&job.members, claim).and_then(|number| job.as_seen_by(number, &[], false));
-                Arc::new(of_member.unwrap_or(job))
-            })),
+        let api = Api::<Job>::namespaced(client.clone(), namespace);
+        match of_attempt(&api, claim, stamp.attempt, |job: Job| seen_job(view::Job::from(&job), claim)).await {
+            Ok(found) => jobs.extend(found.into_iter().map(Arc::new)),
             Err(error) => unseen(&format!("the Job in namespace {namespace}"), &says::error(&error)),
         }
-        let pods_of = Api::<Pod>::namespaced(client.clone(), namespace);
-        match pages::all(&pods_of, of_run, |pod| view::Pod::from(&pod)).await {
-            Ok(found) => pods.extend(found.into_iter().map(|pod| {
-                let of_member = number(&pod.members, claim).and_then(|number| pod.as_seen_by(number));
-                Arc::new(of_member.unwrap_or(pod))
-            })),
+        let api = Api::<Pod>::namespaced(client.clone(), namespace);
+        match of_attempt(&api, claim, stamp.attempt, |pod: Pod| seen_pod(view::Pod::from(&pod), claim)).await {
+            Ok(found) => pods.extend(found.into_iter().map(Arc::new)),
             Err(error) => unseen(&format!("the pod in namespace {namespace}"), &says::error(&error)),
         }
     }
@@ -253,6 +238,42 @@ async fn current(client: &Client, claim: &Claim, unseen: &mut impl FnMut(&str, &
         }
     };
     Timeline::of(Basis { claim, jobs: &jobs, pods: &pods, volume: volume.as_ref() })
+}
+
+/// Reads the Jobs or pods of an attempt for a claim: those of a run of its own, else those of the batch that has it among its
+/// members.
+async fn of_attempt<K: Clone + DeserializeOwned + Debug, V>(
+    api: &Api<K>,
+    claim: &Claim,
+    attempt: u32,
+    seen: impl Fn(K) -> Option<V>,
+) -> kube::Result<Vec<V>> {
+    let own = format!("{}={},{}={attempt}", names::LABEL_VOLUME_ID, claim.volume_id(), names::LABEL_ATTEMPT);
+    let any = format!("{}={}", names::LABEL_OPERATION, Operation::Provision);
+    for run in [own, any] {
+        let found: Vec<V> =
+            pages::all(api, ListParams::default().labels(&run), &seen).await?.into_iter().flatten().collect();
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Returns a Job as a claim sees it; `None` for that of a run for others.
+fn seen_job(job: view::Job, claim: &Claim) -> Option<view::Job> {
+    match number(&job.members, claim) {
+        Some(number) => job.as_seen_by(number, &[], false),
+        None => (job.run_labels.id == claim.volume_id()).then_some(job),
+    }
+}
+
+/// Returns a pod as a claim sees it; `None` for that of a run for others.
+fn seen_pod(pod: view::Pod, claim: &Claim) -> Option<view::Pod> {
+    match number(&pod.members, claim) {
+        Some(number) => pod.as_seen_by(number),
+        None => (pod.run_labels.id == claim.volume_id()).then_some(pod),
+    }
 }
 
 /// Returns the number of a claim among the members of a batch, from 0.

@@ -7,20 +7,18 @@ use std::time::Duration;
 
 use flex_contract::operation::Operation;
 use flex_contract::request::RunRequest;
-use flex_core::batch::decide::{STAMP_TIMEOUT, Step, decide};
+use flex_core::batch::decide::{BUSY_TIMEOUT, Step, decide};
 use flex_core::batch::{self, Member, MemberObject};
 use flex_core::config::Recipe;
 use flex_core::config::effective_config::EffectiveConfig;
-use flex_core::model::claim::Claim;
+use flex_core::model::claim::{Claim, Stamp};
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 use flex_core::run::job::RunTarget;
 use flex_core::run::view::{Job, Pod, RunLabels};
 
 use super::{ManualClock, timed, with_limits};
-use crate::state::index::{
-    AttemptToBatch, BatchEntry, DeletionToBatch, EXPECTATION_TIMEOUT, Index, SlotRequest, WatchChange, Woken, WorkItem,
-};
+use crate::state::index::{BatchEntry, EXPECTATION_TIMEOUT, Index, SlotRequest, WatchChange, Woken, WorkItem};
 
 const WINDOW: Duration = Duration::from_millis(50);
 
@@ -32,22 +30,13 @@ fn recipe(size: &str) -> Arc<Recipe> {
 }
 
 fn claim(uid: &str) -> Claim {
-    let text = format!(
-        "{{metadata: {{name: {uid}, namespace: team, uid: {uid}, finalizers: [flex-provisioner.io/claim]}}, spec: {{}}}}"
-    );
+    let text = format!("{{metadata: {{name: {uid}, namespace: team, uid: {uid}}}, spec: {{}}}}");
     let claim: k8s_openapi::api::core::v1::PersistentVolumeClaim = flex_core::config::values::yaml(&text).unwrap();
     Claim::from(&claim)
 }
 
-fn stamped(uid: &str, batch: &str, recipe: &Recipe) -> Claim {
-    let stamp = flex_core::model::claim::Stamp {
-        claim_uid: uid.into(),
-        ts: "t".into(),
-        attempt: 1,
-        recipe_version: recipe.version(),
-        volume_generation: 0,
-        batch: Some(batch.into()),
-    };
+fn stamped(uid: &str, attempt: u32) -> Claim {
+    let stamp = Stamp { claim_uid: uid.into(), ts: "t".into(), attempt, ..Stamp::default() };
     Claim { stamp: Some(stamp), held: true, ..claim(uid) }
 }
 
@@ -58,27 +47,55 @@ fn job_name(uid: &str) -> String {
 fn entry(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
     let claim = claim(uid);
     let object = MemberObject::Claim(claim.name.clone());
-    let member = Member { id: uid.into(), attempt: 1, object, attributes: None, is_first: false };
+    let member = Member { id: uid.into(), attempt: 1, object, scope: String::new(), attributes: None, is_first: false };
     let identity = timed().1.facts.identity;
     let attempt = flex_core::claim::request::Attempt { number: 1, ..Default::default() };
     let request = flex_core::claim::request::request(Operation::Provision, &claim, recipe, &identity, "", attempt);
     BatchEntry { member, request, target: RunTarget::default(), recipe: recipe.clone(), claim: None }
 }
 
-/// Decides the next step of a batch, and closes it, as the reconciler does.
-fn collected(index: &mut Index, name: &str) -> (Step, Vec<BatchEntry>, Vec<WorkItem>) {
-    let step = index.observe_batch(name).map_or(Step::Forget, |observed| decide(&observed).step);
-    if matches!(step, Step::Wait(_)) {
-        return (step, Vec::new(), Vec::new());
-    }
-    let Woken { value: entries, items: woken } = index.close_batch(name);
-    (if entries.is_empty() { Step::Forget } else { step }, entries, woken)
+/// Returns the entry of a claim's second attempt.
+fn retry(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
+    let BatchEntry { member, request, target, recipe, claim } = entry(uid, recipe);
+    BatchEntry { member: Member { attempt: 2, ..member }, request, target, recipe, claim }
 }
 
-fn join(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
-    let (claim, job) = (claim(uid), job_name(uid));
-    assert!(index.acquire_slot(&job, &SlotRequest::claim(&claim.name), recipe));
-    index.join_batch(&claim, recipe, &AttemptToBatch { job: &job, nodes: &[], ts: "t" })
+/// Decides the next step of a batch, and closes it, as the reconciler does. Returns the members of its Job, and the items
+/// to requeue; `None` if the batch is not open.
+fn collected(index: &mut Index, name: &str) -> Option<(Step, Vec<BatchEntry>, Vec<WorkItem>)> {
+    let step = decide(&index.observe_batch(name)?).step;
+    if matches!(step, Step::Wait(_)) {
+        return Some((step, Vec::new(), Vec::new()));
+    }
+    let Woken { value: entries, items: woken } = index.close_batch(name);
+    Some((step, entries, woken))
+}
+
+/// Returns the ids of the members with which the Job of a batch is created.
+fn created(index: &mut Index, name: &str) -> Vec<String> {
+    match collected(index, name) {
+        Some((Step::Create, entries, _)) => entries.into_iter().map(|entry| entry.member.id).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn waits(index: &mut Index, name: &str) -> bool {
+    matches!(collected(index, name), Some((Step::Wait(_), ..)))
+}
+
+/// Takes a slot for a run that is due, and adds the run to a batch or begins it alone, as the reconcilers do.
+fn begin(index: &mut Index, entry: BatchEntry, slot_request: &SlotRequest) -> Option<String> {
+    let job = entry.member.job_name();
+    assert!(index.acquire_slot(&job, slot_request, &entry.recipe));
+    let batch = index.join_batch(entry, "t");
+    if batch.is_none() {
+        index.expect_job(&job);
+    }
+    batch
+}
+
+fn join(index: &mut Index, uid: &str, recipe: &Arc<Recipe>) -> Option<String> {
+    begin(index, entry(uid, recipe), &SlotRequest::claim(&claim(uid).name))
 }
 
 /// Returns the Job of a batch, as a watch shows it.
@@ -112,7 +129,7 @@ fn key(uid: &str) -> WorkItem {
     WorkItem::Claim(ObjectName::new("team", uid))
 }
 
-/// Returns the index while `a` has a run of its own: a batch gathers, and `b` is to be in it.
+/// Returns the index while `a` has a run of its own: a batch gathers, and `b` is in it.
 fn open_batch() -> (ManualClock, Index, Arc<Recipe>, String) {
     let (hands, mut index) = timed();
     let recipe = recipe("9");
@@ -128,59 +145,38 @@ fn the_first_claim_has_a_run_of_its_own_and_the_next_ones_join_a_batch() {
     assert_eq!(join(&mut index, "a", &recipe), None, "nothing is under way");
     let first = join(&mut index, "b", &recipe).expect("a run is under way");
     assert_eq!(batch::operation(&first), Some(Operation::Provision));
-    assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&first));
-    let second = join(&mut index, "d", &recipe).unwrap();
-    assert_ne!(first, second, "the first may have two");
-    let (step, ..) = collected(&mut index, &first);
-    assert!(matches!(step, Step::Wait(_)), "nobody has arrived");
-    assert!(index.add_entry(&first, entry("b", &recipe)));
     assert!(index.is_expected(&job_name("b")), "it is not begun again");
-    assert!(matches!(collected(&mut index, &first).0, Step::Wait(_)));
-    assert!(index.add_entry(&first, entry("c", &recipe)));
-    let (step, entries, _) = collected(&mut index, &first);
-    let ids: Vec<_> = entries.iter().map(|entry| entry.member.id.as_str()).collect();
-    assert_eq!((step, ids), (Step::Create, vec!["b", "c"]));
-    assert_eq!(collected(&mut index, &first).0, Step::Forget, "it is created once");
+    assert!(waits(&mut index, &first), "others may join");
+    assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&first));
+    assert_ne!(join(&mut index, "d", &recipe).unwrap(), first, "the first may have two");
+    assert_eq!(created(&mut index, &first), ["b", "c"]);
+    assert!(collected(&mut index, &first).is_none(), "it is created once");
 }
 
 #[test]
-fn copies_and_claims_of_other_versions_join_no_batch() {
+fn runs_of_other_versions_or_places_have_other_batches() {
     let (hands, mut index) = timed();
     let two = recipe("2");
     join(&mut index, "a", &two);
-    let mut copy = claim("c");
-    copy.data_source = Some(flex_core::model::data_source::DataSource::Claim(ObjectName::new("team", "o")));
-    assert_eq!(index.join_batch(&copy, &two, &AttemptToBatch { job: &job_name("c"), nodes: &[], ts: "t" }), None);
     let first = join(&mut index, "d", &two).unwrap();
     assert_ne!(join(&mut index, "e", &recipe("3")).unwrap(), first, "of another version");
+    let elsewhere =
+        BatchEntry { target: RunTarget { node: Some("n".into()), ..RunTarget::default() }, ..entry("g", &two) };
+    assert_ne!(begin(&mut index, elsewhere, &SlotRequest::claim(&claim("g").name)), Some(first.clone()));
     hands.pass(WINDOW);
-    assert_ne!(join(&mut index, "f", &two).unwrap(), first, "it is closed");
+    assert_eq!(join(&mut index, "f", &two), Some(first), "until its Job is created");
     assert_eq!(join(&mut index, "b", &recipe("1")), None);
 }
 
 #[test]
 fn claims_that_failed_share_a_batch_of_their_own_which_delays_no_first_attempt() {
     let (hands, mut index, recipe, first) = open_batch();
-    let mut again = |uid: &str| {
-        let (claim, job) = (stamped(uid, "former", &recipe), format!("provision-{uid}-2"));
-        assert!(index.acquire_slot(&job, &SlotRequest::claim(&claim.name), &recipe));
-        index.join_batch(&claim, &recipe, &AttemptToBatch { job: &job, nodes: &[], ts: "u" }).unwrap()
-    };
+    let mut again = |uid: &str| begin(&mut index, retry(uid, &recipe), &SlotRequest::claim(&claim(uid).name)).unwrap();
     let (batch, same) = (again("c"), again("d"));
     assert!(batch == same && batch != first);
     assert_eq!(join(&mut index, "e", &recipe), Some(first));
-    for uid in ["c", "d"] {
-        let mut again = stamped(uid, &batch, &recipe);
-        again.stamp.as_mut().unwrap().attempt = 2;
-        assert!(!index.has_missed_batch(&again, &recipe));
-        let BatchEntry { member, request, target, recipe, claim } = entry(uid, &recipe);
-        let member = Member { attempt: 2, ..member };
-        assert!(index.add_entry(&batch, BatchEntry { member, request, target, recipe, claim }));
-    }
     hands.pass(WINDOW);
-    let (step, entries, _) = collected(&mut index, &batch);
-    let members: Vec<_> = entries.iter().map(|entry| (entry.member.id.as_str(), entry.member.attempt)).collect();
-    assert_eq!((step, members), (Step::Create, vec![("c", 2), ("d", 2)]));
+    assert_eq!(created(&mut index, &batch), ["c", "d"]);
 }
 
 #[test]
@@ -190,71 +186,59 @@ fn a_batch_takes_members_while_two_other_runs_are_in_progress() {
     index.change_job(WatchChange::Apply(job("one", &["x"])));
     index.change_job(WatchChange::Apply(job("two", &["y"])));
     let batch = join(&mut index, "a", &recipe).unwrap();
-    assert!(index.add_entry(&batch, entry("a", &recipe)));
     hands.pass(WINDOW);
     assert_eq!(join(&mut index, "b", &recipe).as_ref(), Some(&batch), "the window is over");
-    assert!(index.add_entry(&batch, entry("b", &recipe)));
-    assert!(matches!(collected(&mut index, &batch).0, Step::Wait(_)));
+    assert!(waits(&mut index, &batch));
     let woken = index.change_job(WatchChange::Apply(Job { is_over: true, complete: true, ..job("one", &["x"]) }));
     assert!(woken.contains(&WorkItem::Batch(batch.clone())), "{woken:?}");
-    let (step, entries, _) = collected(&mut index, &batch);
-    assert_eq!((step, entries.len()), (Step::Create, 2));
+    assert_eq!(created(&mut index, &batch), ["a", "b"]);
 }
 
+/// A claim whose stamp takes long delays nobody.
 #[test]
-fn a_batch_does_not_wait_for_a_member_that_leaves_it() {
+fn a_batch_waits_beside_runs_and_not_for_slots_that_are_only_taken() {
     let (hands, mut index, recipe, batch) = open_batch();
-    assert_eq!(join(&mut index, "c", &recipe).as_ref(), Some(&batch));
-    index.add_entry(&batch, entry("b", &recipe));
+    for uid in ["x", "y", "z"] {
+        assert!(index.acquire_slot(&job_name(uid), &SlotRequest::claim(&claim(uid).name), &recipe));
+    }
+    assert!(waits(&mut index, &batch), "they may join within the window");
     hands.pass(WINDOW);
-    assert_eq!(collected(&mut index, &batch).0, Step::Wait(STAMP_TIMEOUT));
-    assert_eq!(index.leave_batches(Operation::Provision, "c"), [WorkItem::Batch(batch.clone())]);
-    assert_eq!(collected(&mut index, &batch).1.len(), 1);
-    // A member that arrives after the batch has begun waits for its Job, because another process may have seen the
-    // member in it.
-    let late = stamped("c", &batch, &recipe);
-    assert!(!index.has_missed_batch(&late, &recipe) && index.add_entry(&batch, entry("c", &recipe)));
-    assert!(index.is_expected(&job_name("c")));
-    assert_eq!(collected(&mut index, &batch).0, Step::Forget, "there is no second one");
-    assert!(index.change_job(WatchChange::Apply(job(&batch, &["b"]))).contains(&key("c")));
-    assert!(index.has_missed_batch(&late, &recipe) && !index.is_expected(&job_name("c")));
+    assert_eq!(created(&mut index, &batch), ["b"]);
 }
 
 #[test]
 fn a_job_that_may_not_exist_is_created_again_with_the_remaining_members() {
     let (hands, mut index, recipe, batch) = open_batch();
-    for uid in ["b", "c", "d"] {
-        index.change_claim(WatchChange::Apply(stamped(uid, &batch, &recipe)));
-        index.add_entry(&batch, entry(uid, &recipe));
+    for uid in ["c", "d"] {
+        join(&mut index, uid, &recipe);
     }
-    hands.pass(STAMP_TIMEOUT * 2);
-    let (_, entries, _) = collected(&mut index, &batch);
+    for uid in ["b", "c", "d"] {
+        index.change_claim(WatchChange::Apply(stamped(uid, 1)));
+    }
+    hands.pass(WINDOW + BUSY_TIMEOUT);
+    let (_, entries, _) = collected(&mut index, &batch).unwrap();
     assert_eq!(entries.len(), 3);
-    index.change_claim(WatchChange::Apply(Claim { terminating: true, ..stamped("c", &batch, &recipe) }));
+    index.change_claim(WatchChange::Apply(Claim { terminating: true, ..stamped("c", 1) }));
     index.collect_again(&batch, &entries);
-    let (step, again, _) = collected(&mut index, &batch);
+    let (step, again, _) = collected(&mut index, &batch).unwrap();
     let ids: Vec<_> = again.iter().map(|entry| entry.member.id.as_str()).collect();
     assert_eq!((step, ids), (Step::Create, vec!["b", "d"]));
     // The Job was created after all. Earlier members are unchanged.
     index.collect_again(&batch, &again);
     index.change_job(WatchChange::Apply(Job { name: ObjectName::new("", &batch), ..job(&batch, &["b"]) }));
-    assert_eq!(collected(&mut index, &batch).0, Step::Forget);
+    assert!(collected(&mut index, &batch).is_none());
     index.collect_again(&batch, &entries);
-    assert_eq!(collected(&mut index, &batch).0, Step::Forget);
+    assert!(collected(&mut index, &batch).is_none());
 }
 
 #[test]
 fn members_wait_for_the_creation_of_their_job_however_long_it_takes() {
     let (hands, mut index, recipe, batch) = open_batch();
-    index.add_entry(&batch, entry("b", &recipe));
     hands.pass(WINDOW);
-    assert_eq!(collected(&mut index, &batch).0, Step::Create);
+    assert_eq!(created(&mut index, &batch), ["b"]);
     hands.pass(EXPECTATION_TIMEOUT * 2);
     assert!(index.is_expected(&job_name("b")), "an attempt after it would meet it");
-    assert!(
-        index.add_entry(&batch, entry("c", &recipe)) && collected(&mut index, &batch).0 == Step::Forget,
-        "nor is there another"
-    );
+    assert_ne!(join(&mut index, "c", &recipe).unwrap(), batch, "its list is closed");
     index.end_creation(&ObjectName::new("", &batch));
     hands.pass(EXPECTATION_TIMEOUT / 2);
     assert!(index.is_expected(&job_name("b")), "its watch has time from the answer on");
@@ -263,72 +247,71 @@ fn members_wait_for_the_creation_of_their_job_however_long_it_takes() {
 }
 
 #[test]
-fn a_terminating_claim_leaves_its_batch() {
+fn a_terminating_claim_leaves_its_batch_and_its_slot_goes_to_the_next_in_the_queue() {
     let (hands, mut index, recipe, batch) = open_batch();
     join(&mut index, "c", &recipe);
     for uid in ["b", "c"] {
-        index.change_claim(WatchChange::Apply(stamped(uid, &batch, &recipe)));
-        index.add_entry(&batch, entry(uid, &recipe));
+        index.change_claim(WatchChange::Apply(stamped(uid, 1)));
     }
-    let terminating = Claim { terminating: true, ..stamped("b", &batch, &recipe) };
-    assert!(index.change_claim(WatchChange::Apply(terminating)).contains(&WorkItem::Batch(batch.clone())));
+    index.wait_for_slot(&SlotRequest::claim(&claim("z").name), &recipe);
+    let terminating = Claim { terminating: true, ..stamped("b", 1) };
+    assert!(index.change_claim(WatchChange::Apply(terminating)).contains(&key("z")));
     assert!(!index.is_expected(&job_name("b")), "it need not wait");
     hands.pass(WINDOW);
-    let ids: Vec<_> = collected(&mut index, &batch).1.into_iter().map(|entry| entry.member.id).collect();
-    assert_eq!(ids, ["c"]);
+    assert_eq!(created(&mut index, &batch), ["c"]);
 }
 
 #[test]
-fn the_slot_of_a_member_that_wants_another_batch_goes_to_the_next_in_the_queue() {
+fn the_slot_of_a_member_that_has_another_attempt_goes_to_the_next_in_the_queue() {
     let (hands, mut index, recipe, batch) = open_batch();
-    index.add_entry(&batch, entry("b", &recipe));
-    index.change_claim(WatchChange::Apply(stamped("b", "another", &recipe)));
+    index.change_claim(WatchChange::Apply(stamped("b", 2)));
     index.wait_for_slot(&SlotRequest::claim(&claim("z").name), &recipe);
     hands.pass(WINDOW);
-    let (step, entries, woken) = collected(&mut index, &batch);
-    assert_eq!((step, entries.len(), woken), (Step::Forget, 0, vec![key("z")]));
+    let (step, entries, woken) = collected(&mut index, &batch).unwrap();
+    assert_eq!((step, entries.len(), woken), (Step::Create, 0, vec![key("z")]));
 }
 
+/// All that were in it are due again.
 #[test]
-fn an_open_batch_is_rebuilt_from_the_stamps() {
-    let (_, mut index) = timed();
-    let (recipe, batch) = (recipe("9"), "provision-batch-0123456789abcdef");
-    for uid in ["a", "b"] {
-        index.change_claim(WatchChange::Apply(stamped(uid, batch, &recipe)));
-    }
-    assert!(!index.has_missed_batch(&stamped("a", batch, &recipe), &recipe));
-    assert!(index.add_entry(batch, entry("a", &recipe)));
-    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "the other has not arrived");
-    assert!(index.add_entry(batch, entry("b", &recipe)));
-    assert_eq!(collected(&mut index, batch).1.len(), 2);
-    let other = "provision-batch-1123456789abcdef";
-    index.add_entry(other, entry("c", &recipe));
+fn a_leader_forgets_the_batches_of_its_former_term() {
+    let (_, mut index, _, batch) = open_batch();
     index.begin_term();
-    assert_eq!(collected(&mut index, other).0, Step::Forget, "another leads");
-    assert!(!index.is_expected(&job_name("c")));
+    assert!(collected(&mut index, &batch).is_none() && !index.is_expected(&job_name("b")));
 }
 
 #[test]
 fn a_member_that_the_job_lacks_is_requeued() {
-    let (_, mut index) = timed();
-    let (recipe, batch) = (recipe("9"), "provision-batch-0123456789abcdef");
-    for uid in ["a", "b"] {
-        index.add_entry(batch, entry(uid, &recipe));
-    }
-    index.expect_job(batch);
-    // An earlier orchestrator created the Job.
-    let keys = index.change_job(WatchChange::Apply(job(batch, &["a", "z"])));
-    for uid in ["a", "b", "z"] {
+    let (hands, mut index, recipe, batch) = open_batch();
+    join(&mut index, "c", &recipe);
+    hands.pass(WINDOW);
+    assert_eq!(created(&mut index, &batch), ["b", "c"]);
+    let keys = index.change_job(WatchChange::Apply(job(&batch, &["b", "z"])));
+    for uid in ["b", "c", "z"] {
         assert!(keys.contains(&key(uid)), "{uid}: {keys:?}");
     }
-    assert!(!index.is_expected(&job_name("b")) && !index.is_expected(batch));
-    assert!(index.has_missed_batch(&stamped("b", batch, &recipe), &recipe));
-    assert_eq!((index.jobs_of("a").len(), index.jobs_of("b").len()), (1, 0));
-    let refused = "provision-batch-1123456789abcdef";
-    assert!(!index.has_missed_batch(&stamped("b", refused, &recipe), &recipe));
-    index.add_entry(refused, entry("b", &recipe));
-    assert_eq!(index.refuse_batch(refused), [key("b")]);
-    assert!(index.has_missed_batch(&stamped("b", refused, &recipe), &recipe));
+    assert!(!index.is_expected(&job_name("c")) && !index.is_expected(&batch));
+    assert_eq!((index.jobs_of("b").len(), index.jobs_of("c").len()), (1, 0));
+    // Kubernetes refuses the next one.
+    let refused = join(&mut index, "c", &recipe).unwrap();
+    hands.pass(WINDOW + BUSY_TIMEOUT);
+    let (_, entries, _) = collected(&mut index, &refused).unwrap();
+    assert_eq!(index.refuse_batch(&refused, &entries), [key("c")]);
+    assert_eq!(join(&mut index, "c", &recipe), None, "it meets the refusal alone");
+}
+
+/// Its creation had no answer, and another batch took its place.
+#[test]
+fn a_member_sees_the_job_whose_creation_was_answered_before_one_that_came_late() {
+    let (_, mut index) = timed();
+    for batch in ["provision-batch-0123456789abcdef", "provision-batch-1123456789abcdef"] {
+        index.change_job(WatchChange::Apply(job(batch, &["a"])));
+    }
+    for answered in ["uid-provision-batch-1123456789abcdef", "uid-provision-batch-0123456789abcdef"] {
+        index.begin_term();
+        index.record_answer(answered.to_owned(), index.term());
+        let seen = index.jobs_of("a");
+        assert_eq!((seen.len(), seen[0].uid.as_str(), &seen[0].name), (2, answered, &seen[1].name));
+    }
 }
 
 #[test]
@@ -375,7 +358,7 @@ fn the_members_of_a_closed_batch_keep_their_slots_and_are_batched_again() {
     let (mut index, recipe) = with_limits(&keys);
     let (recipe, batch) = (Arc::new(recipe), "provision-batch-0123456789abcdef");
     for uid in ["a", "b"] {
-        index.change_claim(WatchChange::Apply(stamped(uid, batch, &recipe)));
+        index.change_claim(WatchChange::Apply(stamped(uid, 1)));
     }
     let of_batch = job(batch, &["a", "b"]);
     index.change_job(WatchChange::Apply(of_batch.clone()));
@@ -384,15 +367,14 @@ fn the_members_of_a_closed_batch_keep_their_slots_and_are_batched_again() {
     index.close_job(&of_batch);
     index.change_job(WatchChange::Apply(Job { terminating: true, ..of_batch.clone() }));
     assert_eq!(index.change_job(WatchChange::Delete(of_batch.name.clone())), [key("a"), key("b")]);
+    let mut batches = Vec::new();
     for uid in ["a", "b"] {
         assert!(!index.is_expected(&job_name(uid)), "it begins again at once");
-        assert!(!index.has_missed_batch(&stamped(uid, batch, &recipe), &recipe));
         assert!(!index.acquire_slot(&job_name("z"), &z, &recipe));
-        assert!(index.acquire_slot(&job_name(uid), &SlotRequest::claim(&claim(uid).name), &recipe), "{uid}");
-        assert!(index.add_entry(batch, entry(uid, &recipe)));
+        batches.push(join(&mut index, uid, &recipe).expect(uid));
     }
-    let (step, entries, _) = collected(&mut index, batch);
-    assert_eq!((step, entries.len()), (Step::Create, 2));
+    assert_eq!(batches[0], batches[1]);
+    assert_eq!(created(&mut index, &batches[0]), ["a", "b"]);
     index.change_job(WatchChange::Apply(of_batch.clone()));
     index.delete_job(&of_batch.uid);
     assert!(

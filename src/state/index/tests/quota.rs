@@ -34,9 +34,8 @@ fn counted(index: &Index, class: &str) -> ClassUsage {
         taken.add(namespace.unwrap_or_default(), index.quota.bytes_of(&volume, &index.facts));
     }
     for claim in index.claims().filter(|claim| claim.class.as_deref() == Some(class)) {
-        let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.volume_id()));
-        let begun = own && holds(index, &claim);
-        if begun && !counted.contains(&claim.uid) && !counted.contains(&claim.volume_id()) {
+        let own = claim.volume_name.as_ref().is_none_or(|volume| *volume == names::pv_name(&claim.uid));
+        if own && holds(index, &claim) && !counted.contains(&claim.uid) {
             taken.add(&claim.name.namespace, claim.size.as_ref().copied().unwrap_or_default());
         }
     }
@@ -51,16 +50,15 @@ fn counted(index: &Index, class: &str) -> ClassUsage {
 
 /// Checks whether a claim has usage: by its stamp, if it has not given up, or by a volume.
 fn holds(index: &Index, claim: &Claim) -> bool {
-    let none = claim.volume_ids().all(|id| index.volumes_of(&id).is_empty());
-    claim.own_stamp().is_some() && !(only_waits(claim) && none)
+    claim.own_stamp().is_some() && !(only_waits(claim) && index.volumes_of(&claim.uid).is_empty())
 }
 
 #[derive(Clone, Debug)]
 enum Deed {
-    Claim { claim: u8, again: bool, class: u8, stamp: u8, bound: bool, size: u8, failed: u8 },
+    Claim { claim: u8, again: bool, class: u8, stamp: bool, bound: bool, size: u8, failed: u8 },
     ClaimGone(u8),
-    Volume { claim: u8, again: bool, taken: u8, class: u8, size: u8, reference: u8, named: bool, theirs: bool },
-    VolumeGone { claim: u8, again: bool, taken: u8 },
+    Volume { claim: u8, again: bool, class: u8, size: u8, reference: u8, theirs: bool },
+    VolumeGone { claim: u8, again: bool },
     Promise(u8),
     TakeBack(u8),
     Grow { claim: u8, size: u8 },
@@ -70,7 +68,7 @@ enum Deed {
 fn deeds() -> impl Strategy<Value = Deed> {
     let claim = || 0..3u8;
     prop_oneof![
-        (claim(), any::<bool>(), 0..2u8, 0..3u8, any::<bool>(), 1..4u8, 0..4u8).prop_map(
+        (claim(), any::<bool>(), 0..2u8, any::<bool>(), any::<bool>(), 1..4u8, 0..4u8).prop_map(
             |(claim, again, class, stamp, bound, size, failed)| Deed::Claim {
                 claim,
                 again,
@@ -82,19 +80,17 @@ fn deeds() -> impl Strategy<Value = Deed> {
             }
         ),
         claim().prop_map(Deed::ClaimGone),
-        (claim(), any::<bool>(), 0..2u8, 0..2u8, 1..4u8, 0..3u8, any::<bool>(), any::<bool>()).prop_map(
-            |(claim, again, taken, class, size, reference, named, theirs)| Deed::Volume {
+        (claim(), any::<bool>(), 0..2u8, 1..4u8, 0..4u8, any::<bool>()).prop_map(
+            |(claim, again, class, size, reference, theirs)| Deed::Volume {
                 claim,
                 again,
-                taken,
                 class,
                 size,
                 reference,
-                named,
-                theirs: theirs && !named
+                theirs
             }
         ),
-        (claim(), any::<bool>(), 0..2u8).prop_map(|(claim, again, taken)| Deed::VolumeGone { claim, again, taken }),
+        (claim(), any::<bool>()).prop_map(|(claim, again)| Deed::VolumeGone { claim, again }),
         claim().prop_map(Deed::Promise),
         claim().prop_map(Deed::TakeBack),
         (claim(), 1..9u8).prop_map(|(claim, size)| Deed::Grow { claim, size }),
@@ -124,27 +120,21 @@ fn uid(claim: u8, again: bool) -> String {
     format!("0d9c2f0e-0000-4000-8000-00000000000{}", claim + if again { 4 } else { 0 })
 }
 
-fn id(claim: u8, again: bool, taken: u8) -> String {
-    flex_core::model::claim::volume_id(&uid(claim, again), taken.into())
-}
-
 impl Deed {
     /// Returns the claim that the deed creates or changes.
     fn claim(&self) -> PersistentVolumeClaim {
         let Deed::Claim { claim, again, class, stamp, bound, size, failed } = *self else { unreachable!() };
         let uid = uid(claim, again);
-        let taken = u32::from(stamp == 2);
-        let mut stamped =
-            json!({ names::CLAIM_UID: uid, names::ATTEMPT: "1", names::VOLUME_GENERATION: taken.to_string() });
+        let mut stamped = json!({ names::CLAIM_UID: uid, names::ATTEMPT: "1" });
         if failed > 0 {
             let reaction = [Reaction::Never, Reaction::Retry, Reaction::NoCapacity][usize::from(failed - 1)];
             stamped[names::FAILURE] = json!(failure(reaction));
         }
-        let volume = bound.then(|| names::pv_name(&flex_core::model::claim::volume_id(&uid, taken)));
+        let volume = bound.then(|| names::pv_name(&uid));
         serde_json::from_value(json!({
             "metadata": {
                 "name": name(claim).name, "namespace": name(claim).namespace, "uid": uid,
-                "annotations": if stamp > 0 { stamped } else { json!({}) },
+                "annotations": if stamp { stamped } else { json!({}) },
             },
             "spec": {
                 "storageClassName": CLASSES[usize::from(class)], "volumeName": volume,
@@ -156,21 +146,20 @@ impl Deed {
 
     /// Returns the volume that the deed creates or changes.
     fn volume(&self) -> PersistentVolume {
-        let Deed::Volume { claim, again, taken, class, size, reference, named, theirs } = *self else { unreachable!() };
+        let Deed::Volume { claim, again, class, size, reference, theirs } = *self else { unreachable!() };
         let (by, label) = if theirs { ("other", json!({})) } else { ("p", json!({ names::LABEL_INSTANCE: "i" })) };
         let (of, uid) = (name(claim), uid(claim, again));
+        // Another claim may have taken the volume.
         let reference = match reference {
             0 => json!(null),
             1 => json!({ "namespace": "own", "name": uid }),
+            2 => json!({ "namespace": "team-0", "name": "claim-0", "uid": self::uid(0, false) }),
             _ => json!({ "namespace": of.namespace, "name": of.name, "uid": uid }),
         };
-        let id = id(claim, again, taken);
         serde_json::from_value(json!({
             "metadata": {
-                "name": names::pv_name(&id), "labels": label,
-                "annotations": {
-                    names::CLAIM_UID: if named { id.clone() } else { uid }, names::PROVISIONED_BY: by,
-                },
+                "name": names::pv_name(&uid), "labels": label,
+                "annotations": { names::CLAIM_UID: uid, names::PROVISIONED_BY: by },
             },
             "spec": {
                 "storageClassName": CLASSES[usize::from(class)], "capacity": { "storage": format!("{size}Gi") },
@@ -185,8 +174,8 @@ impl Deed {
             Deed::Claim { .. } => drop(index.change_claim(WatchChange::Apply((&self.claim()).into()))),
             Deed::ClaimGone(claim) => drop(index.change_claim(WatchChange::Delete(name(claim)))),
             Deed::Volume { .. } => drop(index.change_volume(WatchChange::Apply((&self.volume()).into()))),
-            Deed::VolumeGone { claim, again, taken } => {
-                let name = ObjectName::new("", names::pv_name(&id(claim, again, taken)));
+            Deed::VolumeGone { claim, again } => {
+                let name = ObjectName::new("", names::pv_name(&uid(claim, again)));
                 index.change_volume(WatchChange::Delete(name));
             }
             Deed::Promise(claim) => {

@@ -59,6 +59,12 @@ fn a_claim_that_is_gone_has_a_stand_in_until_its_record_is_settled() {
     );
     let again = Claim { uid: "another".into(), stamp: None, ..a.clone() };
     assert!(index.has_namesake(&again) && !index.has_namesake(&Claim { class: Some("other".into()), ..again.clone() }));
+    let reference = Reference { name: b.name.clone(), uid: Some(b.uid.clone()) };
+    let taken = Volume { claim_ref: Some(reference), ..shared_volume(&a, "1Gi") };
+    index.change_volume(WatchChange::Apply(taken.clone()));
+    assert!(!index.has_namesake(&again), "it may wait for the claim that has its volume");
+    index.change_volume(WatchChange::Delete(ObjectName::new("", taken.name)));
+    assert!(index.has_namesake(&again));
     hands.pass(Duration::from_secs(600));
     assert!(!index.has_namesake(&again), "the deletion may wait for a person");
     let woken = index.record_answered(record(&[a.clone(), b.clone()], &a.uid, 6));

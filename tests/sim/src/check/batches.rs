@@ -5,10 +5,7 @@ use flex_core::object::ObjectName;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Guarantee, Violation};
-use crate::store::{Change, Kind, Store, annotation, document, is_deleting, label, text, uid};
-use crate::wire::{Request, Verb};
-use crate::world::World;
+use crate::store::{Kind, Store, annotation, document, is_deleting, label, text, uid};
 
 /// A member of a Job, with the number of its attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -36,33 +33,24 @@ pub(super) fn provisions(job: &Value) -> bool {
     label(job, names::LABEL_OPERATION) == "provision" && label(job, names::LABEL_INSTANCE) == crate::INSTANCE
 }
 
-/// Checks that no member of a new Job is, or was, in another Job by the same stamp. Jobs that somebody else has made as
-/// copies do not count.
-pub fn second_job(store: &Store, world: &World, request: &Request) -> Option<Violation> {
-    let Request { verb: Verb::Create, kind: Kind::Job, name, body, .. } = request else { return None };
-    if !provisions(body) {
-        return None;
-    }
-    let wanted = members(body);
-    let is_copy = |job: &Value| world.copies.contains(uid(job));
-    let is_other = |change: &&Change| change.name != *name && provisions(&change.object) && !is_copy(&change.object);
-    let others = store.log(Kind::Job).iter().filter(is_other);
-    let both = |other: &Change| members(&other.object).into_iter().find(|member| wanted.contains(member));
-    let (other, member) = others.filter_map(|other| Some((&other.name, both(other)?))).next()?;
-    let what = format!("attempt {} of {} is in two Jobs: {other} and {name}", member.attempt, member.id);
-    Some(Violation { guarantee: Guarantee::Duplicate, what })
+/// Checks whether a run for a claim was in a batch.
+pub(super) fn was_batched(store: &Store, claim: &Value) -> bool {
+    let is_batch = |job: &Value| !annotation(&job["spec"]["template"], names::BATCH).is_empty();
+    let is_in = |job: &Value| members(job).iter().any(|member| member.id == uid(claim));
+    store.log(Kind::Job).iter().any(|change| is_batch(&change.object) && is_in(&change.object))
 }
 
 /// Checks that an ended batch had no member that should have continued: its claim exists, waits, and has the stamp of
-/// the batch.
+/// the attempt.
 pub fn ended_for_others(store: &Store, job: &Value, id: &str) -> Option<String> {
     let (name, claim) = store.all(Kind::Claim).find(|(_, claim)| uid(claim) == id)?;
     let waits = !is_deleting(claim) && text(claim, "/spec/volumeName").is_empty();
-    let in_it = annotation(claim, names::BATCH) == text(job, "/metadata/name");
+    let attempt = annotation(claim, names::ATTEMPT);
+    let in_it = members(job).iter().any(|member| member.id == id && member.attempt.to_string() == attempt);
     let made = store.get(Kind::Volume, &ObjectName::new("", names::pv_name(id))).is_some();
     // Its own attempt has failed, for example because its volume did not match.
     let failure = document(claim, names::FAILURE);
-    let last = annotation(claim, names::ATTEMPT).parse().ok();
+    let last = attempt.parse().ok();
     let failed = last.is_some() && last == failure["attempt"].as_u64();
     (waits && in_it && !made && !failed)
         .then(|| format!("the batch of claim {name} was removed for the sake of others"))

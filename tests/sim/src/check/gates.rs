@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use flex_contract::names;
-use flex_core::model::claim::{MAX_VOLUME_GENERATIONS, volume_ids};
 use serde_json::Value;
 
 use super::{Guarantee, Violation, batches};
@@ -34,6 +33,27 @@ pub fn request(store: &Store, answered: &Answered, from: usize, request: &Reques
     wrong(format!("pod {name} is opened, and pod {other} of its Job was opened and has not ended"))
 }
 
+/// Checks that no pod is opened for an attempt while that of another Job for it was opened and may run.
+pub fn second_run(store: &Store, request: &Request) -> Option<Violation> {
+    let Request { verb: Verb::Patch, kind: Kind::Pod, name, body, .. } = request else { return None };
+    let pod = store.get(Kind::Pod, name).filter(|pod| body.is_array() && has_start_gate(&pod["spec"]))?;
+    let members = |pod: &Value| {
+        let job = store.log(Kind::Job).iter().rev().find(|change| uid(&change.object) == owner_uid(pod));
+        let job = job.filter(|change| batches::provisions(&change.object));
+        job.map(|change| batches::members(&change.object)).unwrap_or_default()
+    };
+    let wanted = members(pod);
+    let may_run = |other: &Value| {
+        let is_opened = store.opened.contains_key(uid(other)) && !has_ended(store, uid(other));
+        is_opened && owner_uid(other) != owner_uid(pod)
+    };
+    let others = store.all(Kind::Pod).filter(|(_, other)| may_run(other));
+    let both = |other: &Value| members(other).into_iter().find(|member| wanted.contains(member));
+    let (other, member) = others.filter_map(|(of, other)| Some((of, both(other)?))).next()?;
+    let what = format!("pod {name} is opened for attempt {} of {}, and pod {other} runs it", member.attempt, member.id);
+    Some(Violation { guarantee: Guarantee::Duplicate, what })
+}
+
 /// Returns a volume that the run of a pod would make, and for whose claim no armed record stands. A terminating pod
 /// without a node never runs.
 fn unrecorded(store: &Store, pod: &Value) -> Option<String> {
@@ -41,14 +61,12 @@ fn unrecorded(store: &Store, pod: &Value) -> Option<String> {
     if is_deleting(pod) || !batches::provisions(&job.object) {
         return None;
     }
-    let recorded: Vec<&str> = records::all(store)
+    let recorded: BTreeSet<&str> = records::all(store)
         .filter(|(_, record)| records::is_armed(record))
         .flat_map(|(_, r)| records::claims(r))
         .map(uid)
         .collect();
-    let ids = recorded.into_iter().flat_map(|claim| volume_ids(claim, MAX_VOLUME_GENERATIONS));
-    let ids: BTreeSet<String> = ids.collect();
-    let is_recorded = |id: &str| ids.contains(id);
+    let is_recorded = |id: &str| recorded.contains(id);
     batches::members(&job.object).into_iter().map(|member| member.id).find(|id| !is_recorded(id))
 }
 
@@ -61,10 +79,8 @@ pub fn failure(store: &Store, request: &Request) -> Option<Violation> {
     if text(body, "/metadata/uid") != claim {
         return None;
     }
-    // A claim whose volume was taken has other ids afterwards.
-    let ids: Vec<String> = volume_ids(claim, MAX_VOLUME_GENERATIONS).collect();
     let is_of_attempt = |job: &Value| {
-        let is_single = ids.iter().any(|id| id == label(job, names::LABEL_VOLUME_ID))
+        let is_single = label(job, names::LABEL_VOLUME_ID) == claim
             && label(job, names::LABEL_ATTEMPT).parse().ok() == failure["attempt"].as_u64();
         let is_batch = annotation(&job["spec"]["template"], names::BATCH).contains(claim);
         (is_single || is_batch) && label(job, names::LABEL_OPERATION) == text(&failure, "/operation")

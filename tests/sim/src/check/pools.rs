@@ -4,7 +4,7 @@ use flex_contract::names;
 use flex_core::object::ObjectName;
 use serde_json::Value;
 
-use super::{Guarantee, waits_for_other_claim};
+use super::{Guarantee, is_with_other};
 use crate::store::{Kind, Store, annotation, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
 use crate::world::{World, wanted_node};
@@ -35,7 +35,7 @@ pub fn ready(store: &Store, world: &World, class: &str) -> usize {
 pub fn check_end(store: &Store, world: &World) -> Vec<(Guarantee, String)> {
     let mut wrong = Vec::new();
     // Another claim uses the volume that was made for it; the request is deleted with that claim.
-    let waits = |claim: &Value| waits_for_other_claim(store, claim);
+    let waits = |claim: &Value| is_with_other(store, claim);
     for (class, wanted) in &world.pools {
         // A pool request that is deleted gets no volume any more; another request replaces it.
         let of_class = |claim: &Value| {

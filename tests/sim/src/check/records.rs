@@ -6,7 +6,7 @@ use flex_contract::names;
 use flex_core::object::ObjectName;
 use serde_json::Value;
 
-use super::{Guarantee, is_bound, waits_for_other_claim};
+use super::{Guarantee, is_bound, is_with_other};
 use crate::actors::KEPT;
 use crate::records::{self, is_held};
 use crate::store::{Change, Kind, Store, annotation, document, is_deleting, text, uid};
@@ -14,7 +14,12 @@ use crate::world::{StorageKey, World};
 
 /// Returns whether a live claim is held, or a claim is gone that a record names, for which this holds.
 pub fn any_held(store: &Store, of: impl Fn(&Value) -> bool) -> bool {
-    store.all(Kind::Claim).any(|(_, claim)| is_held(claim) && of(claim)) || records::gone(store).iter().any(of)
+    any_live(store, &of) || records::gone(store).iter().any(of)
+}
+
+/// Checks whether a claim is there and held, and this holds for it.
+pub fn any_live(store: &Store, of: impl Fn(&Value) -> bool) -> bool {
+    store.all(Kind::Claim).any(|(_, claim)| is_held(claim) && of(claim))
 }
 
 /// Checks the end: each record is needed by a claim that waits, as it may.
@@ -27,7 +32,7 @@ pub fn check_end(store: &Store) -> Vec<(Guarantee, String)> {
         }
         let is_needed = |recorded: &Value| match records::claim(store, uid(recorded)) {
             Some((_, claim)) => is_held(claim) || !is_bound(claim),
-            None => waits_for_other_claim(store, &records::stand_in(record, recorded)),
+            None => is_with_other(store, recorded),
         };
         let says_more = records::unsettled(record).next().is_some() || records::kept(record).next().is_none();
         if says_more && !records::unsettled(record).any(is_needed) {

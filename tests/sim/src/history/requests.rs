@@ -156,7 +156,7 @@ impl History {
         }
         // Removing a Job removes the record of its attempt: the next attempt may have its number.
         if !self.profile.manual_removals
-            && let Some(wrong) = check::batches::second_job(&self.store, &self.world, &request)
+            && let Some(wrong) = check::gates::second_run(&self.store, &request)
         {
             return Err(vec![wrong]);
         }

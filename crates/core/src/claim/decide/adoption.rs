@@ -1,6 +1,5 @@
-//! The owner of a volume: the steps that make a volume the claim's, and volumes that another claim has taken.
+//! The owner of a volume: the steps that make a volume the claim's.
 
-use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
 
@@ -8,7 +7,6 @@ use super::observed::Observed;
 use super::placement::{known_nodes, last_node};
 use super::rule::{Decision, Rule};
 use super::step::Step;
-use super::waits::wait_for_end;
 use crate::config::{Placement, Recipe};
 use crate::model::affinity;
 use crate::model::claim::{Binding, Claim};
@@ -40,9 +38,6 @@ pub(super) fn cannot_add_finalizer(o: &Observed<'_>, volume: &Volume) -> bool {
 
 /// Decides by a rule to adopt the volume, unless it is adopted. Other rules hold if it cannot be adopted.
 pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -> Option<Decision> {
-    if is_claimed_by_other(o, volume) {
-        return Some(transfer_to_other(o, volume));
-    }
     let Some(recipe) = o.recipe_of_attempt() else {
         return Some(Rule::AdoptionNeedsRecipe.warn(
             reason::WAITING_FOR_PROVISIONER,
@@ -77,7 +72,7 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
         && is_its()
         && volume.provisioned_by.is_some()
         && volume.instance.is_some()
-        && volume.volume_id_annotation.as_ref() == Some(&o.claim.volume_id());
+        && volume.volume_id_annotation.as_ref() == Some(&o.claim.uid);
     let name = volume.name.clone();
     if !complete {
         let was_used = o.claim.is_bound() || kept.is_some();
@@ -87,8 +82,8 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
         let mark = !(o.volumes.many_wait && may_mark_later(o, rule));
         return Some(rule.step(Step::Adopt { volume: name, provenance: Box::new(provenance), nodes, mark }));
     }
-    let lacks_mark = o.volumes.all.iter().any(|candidate| candidate.volume.name == name && candidate.lacks_mark);
-    (lacks_mark && !may_mark_later(o, rule)).then(|| Rule::MarkAdoptedVolume.step(Step::MarkAdopted { volume: name }))
+    (o.volumes.lacks_mark(&name) && !may_mark_later(o, rule))
+        .then(|| Rule::MarkAdoptedVolume.step(Step::MarkAdopted { volume: name }))
 }
 
 /// Checks whether the adoption mark may be written with the volume's phase, when the orchestrator binds the claim. That
@@ -97,59 +92,6 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
 fn may_mark_later(o: &Observed<'_>, rule: Rule) -> bool {
     let claim = o.claim;
     rule == Rule::AdoptVolume && o.volumes.binding == Binding::Direct && !claim.is_bound() && !claim.terminating
-}
-
-/// Transfers a volume that another claim has taken to that claim. It uses storage under this claim's id, and is deleted
-/// with the other claim from now on.
-pub(super) fn transfer_to_other(o: &Observed<'_>, volume: &Volume) -> Decision {
-    let by = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
-    if cannot_add_finalizer(o, volume) {
-        return wait_for_end(volume);
-    }
-    // A volume with another name could not be deleted by the id later.
-    match o.recipe_of_attempt().filter(|_| volume.name == names::pv_name(&o.claim.volume_id())) {
-        Some(recipe) => {
-            let Origin { provenance, nodes } = origin(o, recipe, volume);
-            let volume = volume.name.clone();
-            let message = format!("volume {volume} was made for this claim, but claim {by} has taken it");
-            Rule::TransferToOtherClaim
-                .step(Step::TransferToOtherClaim { volume, provenance: Box::new(provenance), nodes })
-                .with_warning(reason::VOLUME_REFUSED, message)
-        }
-        None => wait_for_admin(volume),
-    }
-}
-
-/// Waits for an admin, because another claim has a volume that cannot be transferred to it.
-pub(super) fn wait_for_admin(volume: &Volume) -> Decision {
-    let by = volume.claim_ref.as_ref().map(|reference| reference.name.to_string()).unwrap_or_default();
-    Rule::VolumeTakenByOther.warn(
-        reason::VOLUME_REFUSED,
-        format!(
-            "volume {} was made for this claim, but claim {by} has taken it, so it is not deleted with this claim; to give it up, annotate this claim with {}={}",
-            volume.name,
-            names::ABANDON,
-            names::ABANDON_YES
-        ),
-    )
-}
-
-/// Checks whether another claim has taken a volume of this claim's runs, also if the transfer is half done.
-pub(super) fn was_taken_from(o: &Observed<'_>, volume: &Volume) -> bool {
-    let names_its_taker = volume.claim_uid.as_deref() == volume.claim_ref_uid();
-    let half_way = volume.volume_id_annotation == Some(o.claim.volume_id()) && names_its_taker;
-    volume.name == names::pv_name(&o.claim.volume_id())
-        && is_claimed_by_other(o, volume)
-        && (o.claim.may_own(volume) || half_way)
-}
-
-/// Returns the volume of the claim's runs that was taken and already belongs to the other claim.
-pub(super) fn transferred<'a>(o: &Observed<'a>) -> Option<&'a Volume> {
-    let id = o.claim.volume_id();
-    o.volumes.all.iter().map(|candidate| candidate.volume).find(|volume| {
-        let ours = volume.is_adopted() && volume.volume_id_annotation.as_ref() == Some(&id);
-        volume.name == names::pv_name(&id) && ours && !o.claim.may_own(volume)
-    })
 }
 
 /// The origin of a volume.
@@ -162,7 +104,7 @@ struct Origin {
 /// Returns the origin of a volume.
 fn origin(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> Origin {
     let candidate = o.volumes.all.iter().find(|candidate| candidate.volume.name == volume.name);
-    let reaching = candidate.map(|candidate| candidate.reaching).unwrap_or_default();
+    let reaching = candidate.map(|candidate| candidate.reaching.as_slice()).unwrap_or_default();
     let node = made_on(o.claim, recipe, volume, reaching);
     let provenance = Provenance {
         effective_config: recipe.effective_config.clone(),

@@ -6,28 +6,24 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
-use super::adoption::{
-    adopt_unless_done, is_claimed_by_this, is_terminating_without_finalizer, transfer_to_other, transferred,
-    was_taken_from,
-};
-use super::data_source::{leave_to_populator, protect_data_source, wait_for_data_source, wait_for_source_kind};
+use super::adoption::{adopt_unless_done, is_claimed_by_this, is_terminating_without_finalizer};
+use super::data_source::protect_data_source;
 use super::failed::{failed, record_failure, stuck};
-use super::next_attempt::{confirm_then, end_older_runs, record_again, refused, restamp, wait_to_start};
-use super::observed::{Candidate, ClassCertainty, Observed, ServedClass};
-use super::placement::{ignored_node_message, is_on_wrong_node, nodes_from, reschedule_from_unfit};
-use super::pooled::{assigned, bind_assigned, complete_pool_request};
+use super::next_attempt::{confirm_then, end_older_runs, restamp};
+use super::observed::{Candidate, Observed, ServedClass};
+use super::placement::{ignored_node_message, is_on_wrong_node};
+use super::pooled::{assigned, complete_pool_request};
+use super::preconditions::{Attempt, Beginning};
 use super::rule::{Decision, Rule, run};
 use super::step::Step;
-use super::waits::{succeeded, wait_for_end, wait_for_run};
+use super::taken::hold;
+use super::waits::{record_again, succeeded, wait_for_end, wait_for_run};
 use crate::config::Recipe;
-use crate::config::classes::{BindingMode, Class};
-use crate::model::claim::MAX_VOLUME_GENERATIONS;
-use crate::model::claim::WRITE_OUTCOME_AFTER;
+use crate::config::classes::Class;
 use crate::model::claim::{Binding, Stamp};
 use crate::model::phase::VolumePhase;
-use crate::model::volume::Volume;
 use crate::rules::Rule as _;
-use crate::run::backoff::{clamp_to_recent, delay, due_after, seconds};
+use crate::run::backoff::{clamp_to_recent, delay, due_after};
 use crate::run::rule::Rule as RunRule;
 use crate::run::state::{Cause, RunState};
 
@@ -42,7 +38,7 @@ pub(super) fn pending(o: &Observed<'_>, now: i64) -> Decision {
     }
     match claim.own_stamp() {
         Some(_) => stamped(o, class, now),
-        None => unstamped(o, class, now),
+        None => Attempt::of(Beginning::First, o, class, now).begin(|nodes| first_attempt(o, class, nodes)),
     }
 }
 
@@ -65,72 +61,14 @@ fn not_served(o: &Observed<'_>) -> Decision {
     }
 }
 
-/// The time until the next look for a StorageClass that may follow its config, in seconds.
-const CLASS_OBJECT_LOOK: i64 = 1;
-
-/// The time until the next look at an earlier claim of the same name, in seconds.
-const NAMESAKE_LOOK: i64 = 30;
-
-/// Decides about a claim without a stamp.
-fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
-    let claim = o.claim;
-    if let Some(others) = leave_to_populator(o) {
-        return others;
-    }
-    match o.preconditions.class_certainty {
-        ClassCertainty::MayFollow => return Rule::ClassObjectMayFollow.nothing().requeue_at(now + CLASS_OBJECT_LOOK),
-        ClassCertainty::Unasked => return Rule::ConfirmNoClassObject.step(Step::ConfirmNoClassObject),
-        ClassCertainty::Certain => {}
-    }
-    let recipe = match &class.recipe {
-        Ok(recipe) => recipe,
-        Err(why) => return Rule::ConfigUnusable.warn(reason::WAITING_FOR_PROVISIONER, why.clone()),
-    };
-    if let Some(volume) = assigned(o) {
-        return bind_assigned(o, volume);
-    }
-    if let Some(volume) = o.volumes.reserved {
-        let message = format!(
-            "volume {volume} is reserved for this claim, so the provisioner makes no other; Kubernetes binds the two"
-        );
-        return Rule::VolumeReserved.nothing().with_event(reason::WAITING_FOR_PROVISIONER, message);
-    }
-    // A pod that uses the claim changes neither of these.
-    if let Some(wait) = refused(o, recipe).or_else(|| wait_for_source_kind(o)) {
-        return wait;
-    }
-    if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
-        return Rule::WaitForFirstConsumer.nothing();
-    }
-    if let Some(wait) = wait_for_data_source(o) {
-        return wait;
-    }
-    if let Some(reselect) = reschedule_from_unfit(o, class) {
-        return reselect;
-    }
-    // A volume of the claim shows that the claim's stamp has not been seen yet. The write of another stamp then conflicts. A record
-    // shows that somebody has removed the stamp: what its attempts have made would be forgotten.
-    let names_it = |candidate: &Candidate<'_>| candidate.volume.claim_ref_uid() == Some(&claim.uid);
-    let has_attempts = || o.runs.recorded.last > 0 || o.volumes.all.iter().any(names_it);
-    if let Some(volume) = o.pool.volume.filter(|_| !has_attempts()) {
-        return Rule::AssignPooledVolume.step(Step::AssignPooledVolume { volume: volume.to_owned() });
-    }
-    if let Some(wait) = wait_for_others(o, now) {
-        return wait;
-    }
-    let mut nodes = match nodes_from(o, class, recipe) {
-        Ok(nodes) => nodes,
-        Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING_FOR_PROVISIONER, why),
-    };
-    if let Some(wait) = wait_to_start(o, &nodes, now) {
-        return wait;
-    }
+/// Stamps a claim for its first attempt, on these nodes.
+fn first_attempt(o: &Observed<'_>, class: &Class, mut nodes: Vec<String>) -> Decision {
     // Somebody may have removed the stamp of earlier attempts. Their numbers are not used again.
-    let recorded = o.runs.recorded;
+    let recorded = &o.runs.recorded;
     let earlier: Vec<String> = recorded.nodes.iter().filter(|node| !nodes.contains(node)).cloned().collect();
     nodes.splice(0..0, earlier);
-    let stamp = Step::Stamp { attempt: recorded.last.saturating_add(1), nodes, volume_generation: 0 };
-    if claim.stamp.is_some() {
+    let stamp = Step::Stamp { attempt: recorded.last.saturating_add(1), nodes };
+    if o.claim.stamp.is_some() {
         return Rule::ReplaceStaleStamp.step(stamp).with_warning(reason::STALE_STAMP_REPLACED, "the claim had the stamp of another claim, as a copy or a restored backup has; the provisioner has replaced it");
     }
     let decision = Rule::FirstAttemptDue.step(stamp);
@@ -140,65 +78,41 @@ fn unstamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
             format!("class {} is served without a StorageClass object; the warning `storageclass.storage.k8s.io \"{}\" not found` on this claim is harmless", class.name, class.name),
         );
     }
-    match ignored_node_message(o, class, recipe) {
+    match class.recipe.as_deref().ok().and_then(|recipe| ignored_node_message(o, class, recipe)) {
         Some(message) => decision.with_warning(reason::RESCHEDULING, message),
         None => decision,
     }
 }
 
-/// Waits for quota, and for the deletion of what attempts for other claims have left.
-fn wait_for_others(o: &Observed<'_>, now: i64) -> Option<Decision> {
-    if let Some(why) = o.preconditions.quota_refusal {
-        let wait = Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
-        return Some(match o.preconditions.has_pending_charge {
-            true => wait.requeue_at(now + seconds(WRITE_OUTCOME_AFTER)),
-            false => wait,
-        });
-    }
-    if o.preconditions.has_namesake {
-        let message =
-            "what the attempts for an earlier claim of this name left is being deleted; then the first attempt begins";
-        let wait = Rule::NamesakeNotUndone.nothing().requeue_at(now + NAMESAKE_LOOK);
-        return Some(wait.with_event(reason::WAITING_FOR_PROVISIONER, message.to_owned()));
-    }
-    o.preconditions.left_refusal.map(|why| Rule::TooMuchLeft.warn(reason::LIMIT_REACHED, why))
-}
-
 /// Decides about a volume that exists, however the run ended.
 fn found(o: &Observed<'_>) -> Option<Decision> {
-    if let Some(done) = complete_pool_request(o) {
-        return Some(done);
+    let right = o.volumes.all.iter().find(|candidate| candidate.mismatches.is_empty());
+    // A volume with a wrong name blocks no claim that has the right one.
+    if let Some(decision) = hold(o).filter(|_| right.is_none()).or_else(|| complete_pool_request(o)) {
+        return Some(decision);
     }
-    if let Some(right) = o.volumes.all.iter().find(|candidate| candidate.mismatches.is_empty()) {
-        if is_terminating_without_finalizer(right.volume) {
-            let reserved = is_claimed_by_this(o, right.volume);
+    if let Some(right) = right {
+        if is_terminating_without_finalizer(&right.volume) {
+            let reserved = is_claimed_by_this(o, &right.volume);
             // The PV controller has begun the binding, and Kubernetes keeps a Bound volume.
             let half_bound = reserved && right.volume.phase == VolumePhase::Bound && o.claim.volume_name.is_none();
             return Some(match half_bound {
                 true => Rule::NameHalfBoundVolume.step(Step::SetVolumeName { volume: right.volume.name.clone() }),
-                false => wait_for_end(right.volume),
+                false => wait_for_end(&right.volume),
             });
         }
-        return Some(adopt_unless_done(o, right.volume, Rule::AdoptVolume).unwrap_or_else(|| bound(o, right)));
+        return Some(adopt_unless_done(o, &right.volume, Rule::AdoptVolume).unwrap_or_else(|| bound(o, right)));
     }
-    // The volume was taken from another claim and is this claim's for good. The PV controller binds it, but would not
-    // choose a terminating volume.
-    if let Some(volume) = assigned(o).map(|assigned| assigned.volume) {
+    // The volume was assigned to the claim for good. The PV controller binds it, but would not choose a terminating volume.
+    if let Some(volume) = assigned(o).map(|assigned| &assigned.volume) {
         return Some(match volume.terminating && o.claim.volume_name.is_none() {
             true => Rule::NameVolume.step(Step::SetVolumeName { volume: volume.name.clone() }),
             false => Rule::WaitForBinding.nothing(),
         });
     }
-    // A volume that already belongs to the other claim does not count as a wrong volume.
-    let theirs = transferred(o).map(|volume| &volume.name);
-    let stolen = o.volumes.all.iter().map(|candidate| candidate.volume).find(|volume| was_taken_from(o, volume));
-    if let Some(volume) = stolen.filter(|_| theirs.is_none()) {
-        return Some(transfer_to_other(o, volume));
-    }
     let wrong = o.volumes.all.iter().find(|candidate| {
         !candidate.mismatches.is_empty()
             && candidate.volume.quarantine.as_deref() != Some(&candidate.mismatches.join("; "))
-            && Some(&candidate.volume.name) != theirs
     });
     wrong.map(|wrong| {
         let why = wrong.mismatches.join("; ");
@@ -218,8 +132,8 @@ pub fn refusal_text(volume: &str, why: &str) -> String {
 /// complete before its cache has the volume with the claim, and its caches may lag by any time. The volume's phase
 /// shows that the cache has the volume. Nobody else writes the phase before a [sync probe](crate::sync_probe) has shown
 /// this.
-fn bound(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
-    let volume = candidate.volume;
+fn bound(o: &Observed<'_>, candidate: &Candidate) -> Decision {
+    let volume = &candidate.volume;
     match o.volumes.binding {
         Binding::Direct if candidate.is_known_to_pv_controller() => {
             succeeded(Rule::BindVolume, volume, Step::Bind { volume: volume.name.clone() })
@@ -241,9 +155,6 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     let attempt = o.attempt();
     if let Some(decision) = found(o).or_else(|| record_again(o)) {
         return decision;
-    }
-    if let Some(theirs) = transferred(o) {
-        return restamp_with_next_generation(o, class, theirs, now);
     }
     let last = claim.last_failure.as_ref();
     if let Some(failure) = last.filter(|f| f.operation == Operation::Provision && f.attempt == attempt) {
@@ -284,12 +195,14 @@ fn stamped(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
 fn in_progress(o: &Observed<'_>, now: i64) -> Decision {
     let wait = wait_for_run(o, run(RunRule::RunInProgress));
     let began = o.claim.own_stamp().and_then(Stamp::began);
-    let (Some(batch), Some(began), None) = (o.claim.batch(), began, &wait.event) else { return wait };
+    let job = o.runs.jobs.iter().find(|job| job.run_labels.attempt == o.attempt());
+    let batch = job.and_then(|job| job.batch.as_ref());
+    let (Some(batch), Some(began), None) = (batch, began, &wait.event) else { return wait };
     let due = clamp_to_recent(began.as_second(), now).saturating_add(SLOW_BATCH);
     match now < due {
         true => wait.requeue_at(due),
         false => {
-            let message = format!("run {} is in progress in {batch}, together with other claims", o.attempt());
+            let message = format!("run {} is in progress in {}, together with other claims", o.attempt(), batch.name);
             Rule::BatchSlow.nothing().with_event(reason::PROVISIONING, message)
         }
     }
@@ -299,7 +212,7 @@ fn in_progress(o: &Observed<'_>, now: i64) -> Decision {
 pub(super) const SLOW_BATCH: i64 = 30;
 
 fn no_volume(o: &Observed<'_>) -> Cause {
-    no_volume_cause(o.runs.recipe, &names::pv_name(&o.claim.volume_id()))
+    no_volume_cause(o.runs.recipe.as_deref(), &names::pv_name(&o.claim.uid))
 }
 
 /// Returns the cause of the failure of an image that exited 0 and made no volume. It may have had no token.
@@ -316,31 +229,6 @@ pub fn no_volume_cause(recipe: Option<&Recipe>, volume: &str) -> Cause {
 const TOKENLESS: &str =
     "; the provisioner config has no `service-account-name`, so its runs get no token for the Kubernetes API";
 
-/// Decides about a claim whose volume another claim has taken. A new volume is made under a new id.
-fn restamp_with_next_generation(o: &Observed<'_>, class: &Class, theirs: &Volume, now: i64) -> Decision {
-    if let Some(wait) = end_older_runs(o, now) {
-        return wait;
-    }
-    let generation = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation) + 1;
-    if generation > MAX_VOLUME_GENERATIONS {
-        return Rule::TooManyVolumesTaken.warn(
-            reason::PROVISIONING_FAILED,
-            format!(
-                "other claims have taken {MAX_VOLUME_GENERATIONS} volumes that were made for this claim; the image of its class must reserve each volume for its claim (`flex-pv create`, or the admission policies of this provisioner)"
-            ),
-        );
-    }
-    let mut decision = restamp(o, class, Rule::NextVolumeGeneration, now);
-    if let Step::Stamp { nodes, volume_generation, .. } = &mut decision.step {
-        // The storage that was left before belongs to the volume that was taken, and is deleted with it.
-        nodes.drain(..nodes.len().saturating_sub(1));
-        *volume_generation = generation;
-        let message = format!("the provisioner makes another volume in place of {}", theirs.name);
-        return decision.with_event(reason::PROVISIONING, message);
-    }
-    decision
-}
-
 /// Decides about an attempt without a Job.
 fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if !o.confirmed.fresh {
@@ -350,25 +238,15 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
     if let Some(wait) = end_older_runs(o, now) {
         return wait;
     }
-    if class.binding == BindingMode::WaitForFirstConsumer && o.claim.selected_node.is_none() {
-        return Rule::WaitForFirstConsumer.nothing();
-    }
-    // Users can write a stamp too. Such a stamp must not get them past the limits.
-    if let Some(refused) = o.runs.recipe.and_then(|recipe| refused(o, recipe)) {
-        return refused;
-    }
-    if let Some(wait) = wait_for_data_source(o) {
-        return wait;
-    }
-    if let Some(reselect) = reschedule_from_unfit(o, class) {
-        return reselect;
-    }
-    let again = |rule| confirm_then(o, restamp(o, class, rule, now));
-    if o.runs.missed_batch {
-        return again(Rule::BatchMissed);
+    if let Some(unmet) = Attempt::of(Beginning::Run, o, class, now).unmet() {
+        return unmet;
     }
     if is_on_wrong_node(o, class) {
-        return again(Rule::NodeChanged);
+        return confirm_then(o, restamp(o, class, Rule::NodeChanged, now));
+    }
+    // By its record, the attempt may run, perhaps in the Job of a batch that no watch has shown.
+    if o.runs.recorded.last >= o.attempt() && o.is_volume_unsure() {
+        return Rule::ConfirmNoVolumeBeforeAttempt.step(Step::ConfirmNoVolume);
     }
     let wait = protect_data_source(o).or_else(|| job_removed_repeatedly(o, now));
     wait.unwrap_or_else(|| run(RunRule::RunDue).step(Step::StartRun))
@@ -377,7 +255,7 @@ fn job_missing(o: &Observed<'_>, class: &Class, now: i64) -> Decision {
 /// Waits before a Job that somebody has deleted repeatedly is created again, by the backoff of failures. The first
 /// deletion causes no wait.
 fn job_removed_repeatedly(o: &Observed<'_>, now: i64) -> Option<Decision> {
-    let (removed, recipe) = (o.runs.removed.filter(|removed| removed.times > 1)?, o.runs.recipe?);
+    let (removed, recipe) = (o.runs.removed.filter(|removed| removed.times > 1)?, o.runs.recipe.as_deref()?);
     let due = due_after(removed.at, delay(recipe, removed.times - 1), now);
     let message = format!(
         "somebody other than the provisioner has removed the attempt's Job {} times while it ran; find out who does that. The Job is created again in {} s",

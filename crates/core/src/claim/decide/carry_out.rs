@@ -27,7 +27,7 @@ impl World {
     }
 
     /// Writes a new stamp, as the step says.
-    fn stamp(&mut self, attempt: u32, nodes: Vec<String>, volume_generation: u32) {
+    fn stamp(&mut self, attempt: u32, nodes: Vec<String>) {
         if self.claim.own_stamp().is_none() {
             self.claim.last_failure = None;
         }
@@ -36,15 +36,7 @@ impl World {
         if nodes.last().is_some_and(|node| self.node_choice.next.as_ref() == Some(node)) {
             self.node_choice = NodeChoice { last: true, ..NodeChoice::default() };
         }
-        self.claim.stamp = Some(Stamp {
-            claim_uid: UID.into(),
-            ts: "t".into(),
-            attempt,
-            recipe_version,
-            volume_generation,
-            batch: None,
-        });
-        self.missed_batch = false;
+        self.claim.stamp = Some(Stamp { claim_uid: UID.into(), ts: "t".into(), attempt, recipe_version });
         self.claim.nodes_with_storage = nodes;
         self.claim.held = true;
         self.stamped_recipe = Some((*recipe).clone());
@@ -64,24 +56,12 @@ impl World {
         }
         volume.claim_uid = Some(UID.into());
         volume.volume_id_annotation = Some(UID.into());
-        mark(volume, provenance);
+        let text = serde_json::json!(provenance).to_string();
+        volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text, &volume.uid));
+        volume.provenance = Some(text);
         volume.provisioned_by = Some(names::DEFAULT_PROVISIONER.into());
         volume.instance = Some("default".into());
         volume.claim_ref = Some(Reference { name: ObjectName::new("team", "data"), uid: Some(UID.into()) });
-    }
-
-    /// Makes the volume that of the claim which it names.
-    fn transfer(&mut self, name: &str, provenance: &Provenance) {
-        let id = self.claim.volume_id();
-        let volume = self.volume_mut(name);
-        volume.reclaim_policy = policy(provenance);
-        if volume.reclaim_policy == ReclaimPolicy::Delete && !volume.has_finalizer() {
-            assert!(!volume.terminating, "the API takes no finalizer any more");
-            volume.finalizers.push(names::VOLUME_FINALIZER.into());
-        }
-        volume.claim_uid = volume.claim_ref_uid().map(str::to_owned);
-        volume.volume_id_annotation = Some(id);
-        mark(volume, provenance);
     }
 
     /// Changes the observation as the step would. Returns whether the reconcile continues.
@@ -94,7 +74,7 @@ impl World {
             | Step::RemoveJob { .. } => {
                 return false;
             }
-            Step::Stamp { attempt, nodes, volume_generation } => self.stamp(attempt, nodes, volume_generation),
+            Step::Stamp { attempt, nodes } => self.stamp(attempt, nodes),
             Step::AssignPooledVolume { volume } => {
                 self.pooled_volume = None;
                 let assigned = Volume { name: volume, volume_id_annotation: Some("ready".into()), ..adopted_volume() };
@@ -117,7 +97,6 @@ impl World {
                 self.adopt(&name, &provenance, &nodes);
             }
             Step::MarkAdopted { .. } => self.lacks_mark = false,
-            Step::TransferToOtherClaim { volume: name, provenance, .. } => self.transfer(&name, &provenance),
             Step::Bind { volume } => {
                 self.lacks_mark = false;
                 self.unhold();
@@ -156,11 +135,4 @@ impl World {
         }
         true
     }
-}
-
-/// Writes the provenance, and the mark that belongs to it.
-fn mark(volume: &mut Volume, provenance: &Provenance) {
-    let text = serde_json::json!(provenance).to_string();
-    volume.adoption_mark = Some(crate::model::volume::adoption_mark(&text, &volume.uid));
-    volume.provenance = Some(text);
 }

@@ -22,7 +22,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
     let claim = o.claim;
     let last = claim.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
     let attempt = last.map_or(1, |failure| failure.attempt.saturating_add(1));
-    let node = cleanup_node(claim, o.nodes.states);
+    let node = cleanup_node(claim, &o.nodes.states);
     // The admin decides now about nodes that are gone, not when the attempt began.
     let gone = match o.class {
         ServedClass::Ours(class) => class.recipe.as_ref().map_or(recipe.node_gone, |recipe| recipe.node_gone),
@@ -35,14 +35,15 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
         is_prepared: true,
         node: node.map(|name| NodeOfRun { name, state: o.nodes.states.state(name), gone }),
     };
-    let is_outdated = o.deletion.job.is_some_and(|job| job.recipe_version != recipe.version());
-    let run = SeenRun { is_outdated, ..SeenRun::of_deletion(o.deletion.job, &o.deletion.state) };
+    let job = o.deletion.job.as_deref();
+    let is_outdated = job.is_some_and(|job| job.recipe_version != recipe.version());
+    let run = SeenRun { is_outdated, ..SeenRun::of_deletion(job, &o.deletion.state) };
     // It has undone what another record of the claim names.
     if let Some(job) = run.job.filter(|job| claim.is_stand_in() && is_outdated && run.is_over && !job.terminating) {
         return Rule::Run(Target::Leftover, RunRule::RunOutdated).step(Step::RemoveJob { job: job.name.clone() });
     }
     let runs = [run];
-    let unreachable = o.nodes.states.first_not_reachable(o.nodes.with_pods).map(String::as_str);
+    let unreachable = o.nodes.states.first_not_reachable(&o.nodes.with_pods).map(String::as_str);
     let Outcome { rule, what, requeue_at } = decide_next(&next, &Seen::of(&runs, unreachable), now);
     let rule = Rule::Run(Target::Leftover, rule);
     match what {
@@ -83,7 +84,7 @@ pub(super) fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision 
 /// Ends the delete run of an abandoned claim; `None` if none is left. Waits for no pod on a node, which may be lost.
 pub(super) fn end_deletion(o: &Observed<'_>) -> Option<Decision> {
     let rule = |rule| Rule::Run(Target::Leftover, rule);
-    match (o.deletion.job, &o.deletion.state) {
+    match (&o.deletion.job, &o.deletion.state) {
         (Some(job), _) if !job.terminating => {
             Some(rule(RunRule::RunNotWanted).step(Step::RemoveJob { job: job.name.clone() }))
         }

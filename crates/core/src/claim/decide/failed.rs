@@ -7,7 +7,7 @@ use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
 use flex_contract::reason;
 
-use super::next_attempt::{confirm_then, end_older_runs, next};
+use super::next_attempt::{confirm_then, end_older_runs, restamp};
 use super::observed::Observed;
 use super::placement::{
     can_reschedule, has_new_node, has_other_node, is_bound_to_selected_node, reschedule_from_unfit,
@@ -164,7 +164,7 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
     if wait > 0 && now < due {
         return run(RunRule::RunNotDue).nothing().requeue_at(due);
     }
-    confirm_then(o, next(o, class, recipe, run(RunRule::AttemptDue), now))
+    confirm_then(o, restamp(o, class, run(RunRule::AttemptDue), now))
 }
 
 /// Decides about an attempt that the selected node had no capacity for.

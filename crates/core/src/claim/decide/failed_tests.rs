@@ -88,10 +88,7 @@ fn a_claim_is_rescheduled_if_its_node_has_no_capacity() {
             Some(NOW + 2),
             "the same node or another, never at once"
         );
-        assert_eq!(
-            world.decide_by(run(RunRule::AttemptDue), NOW + 2).step,
-            Step::Stamp { attempt: 2, nodes, volume_generation: 0 }
-        );
+        assert_eq!(world.decide_by(run(RunRule::AttemptDue), NOW + 2).step, Step::Stamp { attempt: 2, nodes });
     }
 }
 
@@ -100,7 +97,7 @@ fn an_attempt_without_room_moves_to_a_new_node_at_once() {
     let choice = |next: Option<&str>, is_new| NodeChoice { next: next.map(str::to_owned), is_new, last: true };
     let stamp = |nodes: &[&str]| {
         let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
-        Step::Stamp { attempt: 2, nodes, volume_generation: 0 }
+        Step::Stamp { attempt: 2, nodes }
     };
     let mut world = World { node_choice: choice(Some("b"), true), ..failed_with(Reaction::NoCapacity) };
     assert_eq!(world.step(run(RunRule::AttemptDue)), stamp(&["home", "b"]), "a new node at once");
@@ -138,7 +135,7 @@ fn the_next_attempt_begins_after_its_delay() {
     );
     assert_eq!(
         world.decide_by(run(RunRule::AttemptDue), NOW + 2).step,
-        Step::Stamp { attempt: 2, nodes: nodes(), volume_generation: 0 },
+        Step::Stamp { attempt: 2, nodes: nodes() },
         "last is where it is to run"
     );
     let mut of_future = world.clone();

@@ -1,44 +1,16 @@
-//! The conditions of an attempt, and the attempt after the stamped one.
+//! The attempt after the stamped one.
 
-use flex_contract::reason;
+use std::sync::Arc;
 
-use super::data_source::wait_for_data_source;
 use super::observed::Observed;
-use super::placement::nodes_from;
-use super::rule::{Decision, Rule, run};
+use super::preconditions::{Attempt, Beginning};
+use super::rule::{Decision, Rule};
 use super::step::Step;
 use super::waits::end_runs;
-use crate::claim::admit::admit;
-use crate::config::Recipe;
 use crate::config::classes::Class;
-use crate::limits;
 use crate::rules::Rule as _;
-use crate::run::rule::Rule as RunRule;
-use crate::run::slot_wait::until_slot_is_free;
 use crate::run::state::RunState;
 use crate::run::view::Job;
-
-/// Refuses a claim that the class cannot serve, or not with the attributes that it requests.
-pub(super) fn refused(o: &Observed<'_>, recipe: &Recipe) -> Option<Decision> {
-    // As the class is now, whatever version of its config a stamp names: its user may have written the stamp.
-    let of_namespace = o.preconditions.namespace_refusal.map(str::to_owned);
-    if let Some(why) = of_namespace.or_else(|| admit(o.claim, recipe, o.pool.is_request).err()) {
-        return Some(Rule::ClaimRefused.warn(reason::PROVISIONING_FAILED, why));
-    }
-    let why = o.preconditions.attributes_error?;
-    Some(Rule::AttributesUnavailable.warn(reason::PROVISIONING_FAILED, why))
-}
-
-/// Waits if no attempt can begin now, because the recipe is not stored yet or there is no free slot.
-pub(super) fn wait_to_start(o: &Observed<'_>, nodes: &[String], now: i64) -> Option<Decision> {
-    if !o.preconditions.has_revision {
-        // The revision's event will arrive.
-        return Some(Rule::RevisionNotStored.nothing());
-    }
-    let why = o.preconditions.no_slot?;
-    let wait = run(RunRule::NoFreeSlot).step(Step::WaitForSlot { nodes: nodes.to_vec() });
-    Some(until_slot_is_free(wait, why, o.claim.created, now))
-}
 
 /// Ends the processes that must end before an attempt may begin. Returns `None` if none is left. The Job of the stamped
 /// attempt stays if its run has ended.
@@ -46,12 +18,12 @@ pub(super) fn end_older_runs(o: &Observed<'_>, now: i64) -> Option<Decision> {
     let attempt = o.attempt();
     let has_ended = matches!(o.runs.state, RunState::Failed { .. } | RunState::Succeeded);
     let is_to_end = |job: &&Job| !job.is_over && (!has_ended || job.run_labels.attempt != attempt);
-    let jobs: Vec<&Job> = o.runs.jobs.iter().copied().filter(is_to_end).collect();
+    let jobs: Vec<&Job> = o.runs.jobs.iter().map(Arc::as_ref).filter(is_to_end).collect();
     // The watch may show a Job before it shows the stamp for which the Job was created.
     if !o.confirmed.fresh && jobs.iter().any(|job| job.run_labels.attempt > attempt) {
         return Some(Rule::ReadClaimBeforeStop.step(Step::Refresh));
     }
-    end_runs(o, &jobs, now)
+    end_runs(o, jobs, now)
 }
 
 /// Asks the API first if an earlier attempt may have made the volume. A lagging watch must not cause a second volume on
@@ -63,51 +35,9 @@ pub(super) fn confirm_then(o: &Observed<'_>, next: Decision) -> Decision {
     }
 }
 
-/// Records an attempt again whose record somebody has deleted. Once the claim is gone, only its record tells what is left.
-pub(super) fn record_again(o: &Observed<'_>) -> Option<Decision> {
-    let step = match () {
-        () if !o.runs.recorded.is_missing || o.claim.abandoned => return None,
-        () if !o.confirmed.fresh => Step::Refresh,
-        () if o.is_volume_unsure() => Step::ConfirmNoVolume,
-        () => Step::Record,
-    };
-    Some(Rule::RecordLost.step(step))
-}
-
-/// Begins by a rule the attempt after the stamped one, if the class has a recipe.
-pub(super) fn restamp(o: &Observed<'_>, class: &Class, rule: Rule, now: i64) -> Decision {
-    match &class.recipe {
-        Ok(recipe) => next(o, class, recipe, rule, now),
-        Err(why) => Rule::ConfigUnusable.warn(reason::WAITING_FOR_PROVISIONER, why.clone()),
-    }
-}
-
 /// Begins by a rule the attempt after the stamped one. Other rules hold if it cannot begin.
-pub(super) fn next(o: &Observed<'_>, class: &Class, recipe: &Recipe, rule: Rule, now: i64) -> Decision {
-    if let Some(refused) = refused(o, recipe) {
-        return refused;
-    }
-    if let Some(wait) = wait_for_data_source(o) {
-        return wait;
-    }
-    // An attempt that the orchestrator has given up no longer counts against the quota.
-    if let Some(why) = o.preconditions.quota_refusal {
-        return Rule::QuotaReached.warn(reason::LIMIT_REACHED, why);
-    }
-    let nodes = match nodes_from(o, class, recipe) {
-        Ok(nodes) => nodes,
-        Err(why) => return Rule::NoNodeForRun.warn(reason::WAITING_FOR_PROVISIONER, why),
-    };
-    if nodes.len() > limits::NODES {
-        return Rule::TooManyNodes.warn(
-            reason::PROVISIONING_FAILED,
-            format!(
-                "attempts of this claim may have left something on {} nodes, so the provisioner tries no further node; find out why they fail, then delete the claim and create it again: its deletion removes what they left",
-                limits::NODES
-            ),
-        );
-    }
-    let volume_generation = o.claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
+pub(super) fn restamp(o: &Observed<'_>, class: &Class, rule: Rule, now: i64) -> Decision {
     let attempt = o.attempt().saturating_add(1);
-    wait_to_start(o, &nodes, now).unwrap_or_else(|| rule.step(Step::Stamp { attempt, nodes, volume_generation }))
+    let stamp = |nodes| rule.step(Step::Stamp { attempt, nodes });
+    Attempt::of(Beginning::Next, o, class, now).begin(stamp)
 }

@@ -1,9 +1,12 @@
 //! The observation on which a decision about a claim rests, in parts.
 
+use std::sync::Arc;
+
 use crate::claim::data_source::DataSourceState;
 use crate::claim::nodes::NodeChoice;
 use crate::config::Recipe;
 use crate::config::classes::Class;
+use crate::config::modify::Attributes;
 use crate::model::claim::{Binding, Claim};
 use crate::model::data_source::SourceUser;
 use crate::model::phase::VolumePhase;
@@ -23,15 +26,15 @@ pub struct Observed<'a> {
     /// Facts that this reconcile has confirmed beyond the cache.
     pub confirmed: ConfirmedFacts,
     /// The provision runs.
-    pub runs: Runs<'a>,
+    pub runs: &'a Runs,
     /// The delete run for storage that attempts left.
-    pub deletion: Deletion<'a>,
+    pub deletion: &'a Deletion,
     /// The volumes of the claim.
-    pub volumes: Volumes<'a>,
+    pub volumes: &'a Volumes,
     /// The preconditions of an attempt.
-    pub preconditions: Preconditions<'a>,
+    pub preconditions: &'a Preconditions,
     /// The nodes of the claim and of its runs.
-    pub nodes: Nodes<'a>,
+    pub nodes: &'a Nodes,
     /// The data source of the claim, and the claim as a data source.
     pub source: SourceRelation<'a>,
     /// The relation of the claim to the pool of its class.
@@ -41,7 +44,7 @@ pub struct Observed<'a> {
 impl<'a> Observed<'a> {
     /// Returns the recipe of the attempt, or that of the class if the former is lost.
     pub(super) fn recipe_of_attempt(&self) -> Option<&'a Recipe> {
-        self.runs.recipe.or(match self.class {
+        self.runs.recipe.as_deref().or(match self.class {
             ServedClass::Ours(class) => class.recipe.as_deref().ok(),
             ServedClass::NotOurs => None,
         })
@@ -78,23 +81,21 @@ pub struct ConfirmedFacts {
 
 /// The provision runs of a claim.
 #[derive(Clone, Debug)]
-pub struct Runs<'a> {
+pub struct Runs {
     /// All provision Jobs of the claim.
-    pub jobs: &'a [&'a Job],
+    pub jobs: Vec<Arc<Job>>,
     /// The state of the stamped attempt's run.
     pub state: RunState,
     /// The recipe that the stamp names.
-    pub recipe: Option<&'a Recipe>,
+    pub recipe: Option<Arc<Recipe>>,
     /// A pod of a provision run may still be running.
     pub has_running_pods: bool,
     /// No container of the stamped attempt has run, and none will run.
     pub never_started: bool,
     /// Somebody deleted the Job of the stamped attempt while the attempt was in progress.
     pub removed: Option<RemovedJob>,
-    /// The batch of the stamped attempt has begun without the claim, or cannot begin.
-    pub missed_batch: bool,
     /// What records say of all attempts for the claim, also of those before somebody has removed its stamp.
-    pub recorded: &'a RecordedAttempts,
+    pub recorded: RecordedAttempts,
 }
 
 /// The attempts for a claim that its records name.
@@ -108,7 +109,7 @@ pub struct RecordedAttempts {
     pub nodes: Vec<String>,
 }
 
-impl Runs<'_> {
+impl Runs {
     /// Checks whether the run of the stamped attempt is in progress.
     pub(super) fn is_in_progress(&self) -> bool {
         matches!(self.state, RunState::MayBeRunning | RunState::Stuck { .. })
@@ -126,44 +127,53 @@ pub struct RemovedJob {
 
 /// The delete run on the node of [`cleanup_node`](super::cleanup_node). Of an abandoned claim, any that has not ended.
 #[derive(Clone, Debug)]
-pub struct Deletion<'a> {
+pub struct Deletion {
     /// The state of the run.
     pub state: RunState,
     /// The Job of the run.
-    pub job: Option<&'a Job>,
+    pub job: Option<Arc<Job>>,
     /// The recipe of a delete run now: that of the stamp, with the program of the class.
-    pub recipe: Option<&'a Recipe>,
+    pub recipe: Option<Arc<Recipe>>,
 }
 
 /// The volumes of a claim, and their binding.
-#[derive(Clone, Copy, Debug)]
-pub struct Volumes<'a> {
+#[derive(Clone, Debug)]
+pub struct Volumes {
     /// Volumes that name the claim.
-    pub all: &'a [Candidate<'a>],
+    pub all: Vec<Candidate>,
     /// A volume that is reserved for the claim by name, and fits.
-    pub reserved: Option<&'a str>,
+    pub reserved: Option<String>,
     /// The party that binds the claim.
     pub binding: Binding,
     /// Many volumes wait until the PV controller has seen them.
     pub many_wait: bool,
 }
 
+impl Volumes {
+    /// Checks whether a volume is adopted, but for its mark.
+    pub fn lacks_mark(&self, name: &str) -> bool {
+        self.all.iter().any(|candidate| candidate.volume.name == name && candidate.lacks_mark)
+    }
+}
+
 /// A volume that names the claim.
-#[derive(Clone, Copy, Debug)]
-pub struct Candidate<'a> {
+#[derive(Clone, Debug)]
+pub struct Candidate {
     /// The volume.
-    pub volume: &'a Volume,
+    pub volume: Arc<Volume>,
     /// The reasons why the volume cannot be bound.
-    pub mismatches: &'a [String],
+    pub mismatches: Vec<String>,
     /// The nodes of the claim's attempts that the volume's node affinity includes; of all nodes, if none is known.
-    pub reaching: &'a [String],
+    pub reaching: Vec<String>,
     /// A sync probe has shown that the PV controller has seen the volume with the claim in its claimRef.
     pub seen_by_probe: bool,
     /// The volume is adopted, but for the adoption mark. It counts as adopted for the orchestrator that adopted it.
     pub lacks_mark: bool,
+    /// The claimRef names another claim with its UID, and that claim is certainly gone, or has another volume for good.
+    pub is_let_go: bool,
 }
 
-impl Candidate<'_> {
+impl Candidate {
     /// Checks whether the PV controller has seen the volume with the claim in its claimRef.
     pub(super) fn is_known_to_pv_controller(&self) -> bool {
         self.volume.phase == VolumePhase::Bound || self.seen_by_probe
@@ -171,8 +181,8 @@ impl Candidate<'_> {
 }
 
 /// The preconditions of an attempt: slot, quota, revision and attributes.
-#[derive(Clone, Copy, Debug)]
-pub struct Preconditions<'a> {
+#[derive(Clone, Debug)]
+pub struct Preconditions {
     /// Whether a StorageClass may say more about the class.
     pub class_certainty: ClassCertainty,
     /// The revision of the class's recipe is stored.
@@ -180,17 +190,17 @@ pub struct Preconditions<'a> {
     /// The reason why the class has no slot for another run; `None` if it has one.
     pub no_slot: Option<NoSlot>,
     /// The reason why the class serves no claim of this namespace.
-    pub namespace_refusal: Option<&'a str>,
+    pub namespace_refusal: Option<String>,
     /// The reason why a quota of the class allows no further volume; `None` for a claim that counts already.
-    pub quota_refusal: Option<&'a str>,
+    pub quota_refusal: Option<String>,
     /// A stamp whose write may have failed has reserved quota for the claim, and other claims wait for that quota.
     pub has_pending_charge: bool,
     /// What the attempts for an earlier claim of this name left is being deleted.
     pub has_namesake: bool,
     /// The reason why no first attempt may begin, because too much is left of claims of this namespace and class that are gone.
-    pub left_refusal: Option<&'a str>,
-    /// The reason why the claim cannot have the attributes that it requests.
-    pub attributes_error: Option<&'a str>,
+    pub left_refusal: Option<String>,
+    /// The attributes that the claim requests, or the reason why it cannot have them.
+    pub attributes: Result<Attributes, String>,
 }
 
 /// The certainty about the StorageClass of a class.
@@ -205,14 +215,14 @@ pub enum ClassCertainty {
 }
 
 /// The nodes of a claim and of its runs.
-#[derive(Clone, Copy, Debug)]
-pub struct Nodes<'a> {
+#[derive(Clone, Debug)]
+pub struct Nodes {
     /// The nodes for the next attempt, if nobody selects a node for the claim.
-    pub choice: &'a NodeChoice,
+    pub choice: NodeChoice,
     /// The states of the nodes that the claim and its pods depend on.
-    pub states: &'a NodeStates,
+    pub states: NodeStates,
     /// The nodes of all pods that may still be running, whatever their run.
-    pub with_pods: &'a [String],
+    pub with_pods: Vec<String>,
     /// The class does not allow the selected node.
     pub selected_forbidden: bool,
 }

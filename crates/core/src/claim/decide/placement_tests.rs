@@ -50,13 +50,10 @@ fn a_node_that_does_not_exist_is_passed_over_where_no_scheduler_selects_one() {
     let missing = with_state("nowhere", NodeState::NotCached, named.clone());
     assert_eq!(missing.step(Rule::ConfirmSelectedNode), Step::ConfirmNode { node: "nowhere".into() });
     let gone = with_state("nowhere", NodeState::NotFound, named.clone()).decide_by(Rule::FirstAttemptDue, NOW);
-    assert_eq!(gone.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
+    assert_eq!(gone.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()] });
     assert!(gone.event.unwrap().message.contains("names node nowhere"));
     let there = with_state("nowhere", NodeState::Reachable, named);
-    assert_eq!(
-        there.step(Rule::FirstAttemptDue),
-        Step::Stamp { attempt: 1, nodes: vec!["nowhere".into()], volume_generation: 0 }
-    );
+    assert_eq!(there.step(Rule::FirstAttemptDue), Step::Stamp { attempt: 1, nodes: vec!["nowhere".into()] });
 }
 
 #[test]

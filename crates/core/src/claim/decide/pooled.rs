@@ -17,16 +17,16 @@ pub(super) fn bound_to_pooled(o: &Observed<'_>) -> Option<Decision> {
     if claim.terminating || claim.own_stamp().is_some() || matches!(o.class, ServedClass::NotOurs) {
         return None;
     }
-    // A volume that the claim has taken from another claim was not assigned to it.
-    let volume = assigned(o).map(|assigned| assigned.volume).filter(|volume| volume.pool_size.is_some())?;
+    // An admin may have given the claim another volume.
+    let volume = assigned(o).map(|assigned| &assigned.volume).filter(|volume| volume.pool_size.is_some())?;
     let is_bound_to_it = claim.volume_name.as_ref() == Some(&volume.name);
     let step = Step::BackfillStamp { volume: volume.name.clone() };
     is_bound_to_it.then(|| succeeded(Rule::BoundToPooledVolume, volume, step))
 }
 
 /// Decides about a claim to which a volume was assigned before any attempt.
-pub(super) fn bind_assigned(o: &Observed<'_>, candidate: &Candidate<'_>) -> Decision {
-    let volume = candidate.volume;
+pub(super) fn bind_assigned(o: &Observed<'_>, candidate: &Candidate) -> Decision {
+    let volume = &candidate.volume;
     match o.volumes.binding {
         Binding::Direct if candidate.is_known_to_pv_controller() => {
             succeeded(Rule::BindPooledVolume, volume, Step::Bind { volume: volume.name.clone() })
@@ -47,10 +47,10 @@ pub(super) fn complete_pool_request(o: &Observed<'_>) -> Option<Decision> {
     if !o.pool.is_request {
         return None;
     }
-    let own = o.volumes.all.iter().find(|candidate| candidate.volume.name == names::pv_name(&o.claim.volume_id()))?;
-    let volume = own.volume;
+    let own = o.volumes.all.iter().find(|candidate| candidate.volume.name == names::pv_name(&o.claim.uid))?;
+    let volume = &own.volume;
     let is_assigned = volume.is_adopted()
-        && volume.volume_id_annotation.as_ref() == Some(&o.claim.volume_id())
+        && volume.volume_id_annotation.as_ref() == Some(&o.claim.uid)
         && is_claimed_by_other(o, volume);
     let done = || match o.claim.terminating {
         true => Rule::PoolRequestTerminating.step(Step::EndHold),
@@ -64,10 +64,10 @@ pub(super) fn complete_pool_request(o: &Observed<'_>) -> Option<Decision> {
         .then(|| adopt_unless_done(o, volume, Rule::AdoptPooledVolume).unwrap_or_else(done))
 }
 
-/// Returns a volume that another claim's runs made, that this claim has taken, and that is adopted for this claim.
-pub(super) fn assigned<'a>(o: &Observed<'a>) -> Option<&'a Candidate<'a>> {
+/// Returns the pooled volume that was assigned to the claim.
+pub(super) fn assigned<'a>(o: &Observed<'a>) -> Option<&'a Candidate> {
     o.volumes.all.iter().find(|Candidate { volume, .. }| {
         let names_it = volume.claim_ref_uid() == Some(&o.claim.uid) && volume.claim_uid.as_ref() == Some(&o.claim.uid);
-        volume.name != names::pv_name(&o.claim.volume_id()) && volume.is_adopted() && names_it
+        volume.name != names::pv_name(&o.claim.uid) && volume.is_adopted() && names_it
     })
 }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::carry_out::policy;
 use super::pooled::assigned;
+use super::preconditions::Attempt;
 use super::worlds::worlds;
 use super::*;
 use crate::claim::admit::admit;
@@ -16,12 +17,14 @@ impl World {
         self.volumes.iter().find(|(volume, _)| volume.name == name).expect("a step names a volume that was observed")
     }
 
-    /// Checks whether the volume of the claim's runs belongs to another claim now, and is deleted with it.
-    fn has_transferred(&self) -> bool {
-        self.volumes.iter().any(|(volume, _)| {
-            let held = volume.is_adopted() && volume.volume_id_annotation.as_deref() == Some(UID);
-            volume.name == names::pv_name(UID) && held && volume.claim_uid.as_ref().is_some_and(|uid| uid != UID)
-        })
+    /// Checks whether another claim has a volume that was made for this claim.
+    fn is_taken(&self) -> bool {
+        self.volumes.iter().any(|(volume, _)| volume.claim_ref_uid().is_some_and(|uid| uid != UID))
+    }
+
+    /// Checks whether another claim has let a volume go, whose storage nobody keeps.
+    fn is_left_by_other(&self, volume: &Volume) -> bool {
+        self.is_to_be_undone() && self.is_let_go && volume.reclaim_policy == ReclaimPolicy::Delete
     }
 
     /// Checks whether a process of a provision run may be running, by the observation.
@@ -45,7 +48,7 @@ impl World {
     /// Checks whether the claim is terminating, or has another volume.
     fn is_to_be_undone(&self) -> bool {
         let name = self.claim.volume_name.as_ref();
-        self.claim.terminating || name.is_some_and(|name| *name != names::pv_name(&self.claim.volume_id()))
+        self.claim.terminating || name.is_some_and(|name| *name != names::pv_name(UID))
     }
 
     /// Returns the reason why no event is needed: somebody else acts next, and an event reports it.
@@ -103,7 +106,7 @@ fn check(world: &World, decision: &Decision) {
     check_event(decision.event.as_ref());
     match &decision.step {
         Step::Nothing => check_wait(world, decision),
-        Step::Stamp { attempt, nodes, volume_generation } => check_stamp(world, *attempt, nodes, *volume_generation),
+        Step::Stamp { attempt, nodes } => check_stamp(world, *attempt, nodes),
         Step::WaitForSlot { .. } => {
             assert!(!world.has_slot && decision.requeue_at.is_some_and(|at| at > NOW), "it waits without end");
         }
@@ -135,12 +138,6 @@ fn check(world: &World, decision: &Decision) {
         Step::MarkAdopted { volume } => {
             let (volume, _) = world.volume(volume);
             assert!(world.lacks_mark && volume.is_adopted());
-        }
-        Step::TransferToOtherClaim { volume, .. } => {
-            let (volume, _) = world.volume(volume);
-            assert!(claim.is_held() || !world.is_to_be_undone() && !claim.is_bound());
-            assert!(volume.claim_ref_uid().is_some_and(|uid| uid != UID), "nobody has it");
-            assert!(volume.name == names::pv_name(UID) && !world.has_transferred());
         }
         Step::Bind { volume } => check_binding(world, volume),
         Step::SetVolumeName { volume } => check_volume_name(world, volume),
@@ -220,29 +217,25 @@ fn check_removed_job(world: &World, job: &ObjectName) {
     assert!(job.is_over || claim.is_held() || !world.is_to_be_undone() && !claim.is_bound());
 }
 
-fn check_stamp(world: &World, attempt: u32, nodes: &[String], volume_generation: u32) {
+fn check_stamp(world: &World, attempt: u32, nodes: &[String]) {
     let claim = &world.claim;
-    let before = claim.own_stamp().map_or(0, |stamp| stamp.volume_generation);
-    let afresh = volume_generation == before + 1 && world.has_transferred();
-    assert!(volume_generation == before || afresh, "an id is given up only with its volume");
     assert!(!world.foreign && !claim.terminating && !claim.is_bound() && world.has_revision && world.has_slot);
     let recipe = world.class.recipe.as_deref().expect("an attempt has a recipe");
     assert_eq!(admit(claim, recipe, world.is_pool_request), Ok(()), "an attempt begins for what cannot be served");
     let before = claim.own_stamp().map_or(0, |stamp| stamp.attempt);
     assert!(before > 0 || world.class_certainty == ClassCertainty::Certain, "the StorageClass may say something else");
     assert!(attempt > before || before == u32::MAX, "the number of an attempt never comes again");
-    assert!(before == 0 || !world.is_alive(), "one attempt at a time");
-    assert!(
-        before == 0 || afresh || claim.nodes_with_storage.iter().all(|node| nodes.contains(node)),
-        "a node is forgotten"
-    );
+    assert!(before == 0 || !world.is_alive() && !world.is_taken(), "one attempt at a time, and none for nothing");
+    assert!(before == 0 || claim.nodes_with_storage.iter().all(|node| nodes.contains(node)), "a node is forgotten");
 }
 
 fn check_start(world: &World) {
     let claim = &world.claim;
     assert!(!world.foreign && !claim.terminating && !claim.is_bound() && claim.is_held() && world.fresh);
     let recipe = world.stamped_recipe.as_ref().expect("a run has a recipe");
-    assert!(claim.own_stamp().is_some() && !world.is_alive());
+    assert!(claim.own_stamp().is_some() && !world.is_alive() && !world.is_taken());
+    let is_new = claim.own_stamp().is_some_and(|stamp| world.recorded.last < stamp.attempt);
+    assert!(is_new || world.no_volume, "it may run already, and no watch has shown it");
     let tied = world.observed(|o| o.source.state.and_then(|source| source.required_node(recipe)).map(str::to_owned));
     if recipe.placement == Placement::SelectedNode {
         let noted = claim.nodes_with_storage.last().expect("where it may leave something is not noted");
@@ -270,7 +263,8 @@ fn check_adoption(world: &World, volume: &str, provenance: &Provenance, nodes: &
         mismatches.is_empty() || volume.is_adopted() || world.is_to_be_undone() || claim.terminating,
         "a wrong volume is made the claim's"
     );
-    assert!(volume.claim_ref_uid().is_none_or(|uid| uid == UID), "theft");
+    let is_nobodys = volume.claim_ref_uid().is_none_or(|uid| uid == UID) || world.is_left_by_other(volume);
+    assert!(is_nobodys, "theft");
     let holdable = !volume.terminating || volume.has_finalizer() || policy(provenance) != ReclaimPolicy::Delete;
     assert!(holdable, "the API takes no finalizer any more");
     assert!(!world.is_safe(volume) || volume.claim_uid.as_deref() == Some(UID));
@@ -333,12 +327,14 @@ fn check_end(world: &World) {
     // An admin has set the volume to Retain, or the class keeps all.
     let kept = world.volumes.iter().any(|(volume, _)| {
         let by_class = is_kept && volume.phase == VolumePhase::Bound;
-        volume.terminating && (by_class || volume.reclaim_policy != ReclaimPolicy::Delete)
+        let had_other = world.is_let_go && volume.claim_ref_uid().is_some_and(|uid| uid != UID);
+        let is_retained = volume.reclaim_policy != ReclaimPolicy::Delete;
+        volume.terminating && (by_class || is_retained) || had_other && is_retained
     });
-    assert!(claim.abandoned || safe || world.has_transferred() || kept, "something would be left behind");
+    assert!(claim.abandoned || safe || kept, "something would be left behind");
     let own = world.volumes.iter().find(|(volume, _)| volume.name == names::pv_name(UID));
     let unmarked = world.lacks_mark && own.is_some_and(|(volume, _)| volume.is_adopted());
-    assert!(!unmarked || claim.abandoned || kept || world.has_transferred(), "nobody could delete it later");
+    assert!(!unmarked || claim.abandoned || kept, "nobody could delete it later");
 }
 
 proptest! {
@@ -380,6 +376,18 @@ proptest! {
         } else {
             prop_assert_eq!(decision, world.decide(NOW));
         }
+    }
+
+    /// So that the page of the rules is right.
+    #[test]
+    fn a_precondition_decides_by_the_rules_that_it_names(world in worlds()) {
+        world.observed(|o| {
+            for (begins, of) in PRECONDITIONS.iter().flat_map(|of| of.before.iter().map(move |begins| (*begins, of))) {
+                let unmet = (of.unmet)(&Attempt::of(begins, o, &world.class, NOW));
+                let is_named = unmet.as_ref().is_none_or(|decision| of.rules.contains(&decision.rule));
+                assert!(is_named, "{}: {unmet:?}", of.condition);
+            }
+        });
     }
 
     /// Each write changes what the decision used, so that a reconcile ends in all worlds.

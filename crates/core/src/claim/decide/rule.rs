@@ -32,8 +32,8 @@ pub enum Rule {
     QuarantineBoundVolume,
     /// The claim is held and bound to a volume that is quarantined. Emits an event.
     BoundVolumeQuarantined,
-    /// Another claim has taken a volume of this claim's runs, and the volume cannot be transferred by its name. Emits
-    /// an event, and waits until an admin has decided.
+    /// Another claim has taken a volume that was made for this claim. Emits an event: no other attempt begins, and nothing is
+    /// deleted while that claim may use the volume.
     VolumeTakenByOther,
     /// The claim is held and bound to a volume that no watch has shown. Waits for the volume, or for the claim's
     /// deletion.
@@ -66,17 +66,15 @@ pub enum Rule {
     /// No container of the attempt has run, and this is not recorded. Records it before the Job is deleted, because the
     /// proof vanishes with the Job.
     RecordNeverStarted,
-    /// The volume that another claim took already belongs to that claim. Ends the hold.
-    TransferDone,
-    /// Another claim has taken the volume of this claim's runs. Adopts the volume for that claim, and emits an event.
-    TransferToOtherClaim,
     /// The volume is terminating, and cannot be adopted any more. Emits an event, and waits for its end.
     VolumeTerminating,
     /// A volume has the name of the terminating claim's volume, but was made for another claim. Emits an event.
     VolumeNameTaken,
-    /// The claim is terminating, and its Bound volume cannot be adopted any more, but its storage must stay. Ends the hold.
+    /// The claim is terminating, and the storage of its volume must stay: its Bound volume cannot be adopted any more, or another
+    /// claim had it, with the policy Retain. Ends the hold.
     VolumeRetained,
-    /// The volume of a terminating claim is not adopted. Adopts it, so that the volume's own reconciler deletes it.
+    /// The volume of a terminating claim is not adopted, and no other claim may use it. Adopts it, so that the volume's own
+    /// reconciler deletes it.
     AdoptLeftVolume,
     /// The volume of a terminating claim is adopted. Ends the hold: the volume's own reconciler deletes it.
     LeftVolumeAdopted,
@@ -177,10 +175,6 @@ pub enum Rule {
     QuarantineVolume,
     /// The volume of the attempt is quarantined. Records that the attempt failed.
     RecordQuarantine,
-    /// Another claim has taken the volume of the attempt. Stamps the claim with the next volume generation.
-    NextVolumeGeneration,
-    /// Other claims have taken too many volumes of this claim. Emits an event, and makes no other.
-    TooManyVolumesTaken,
 
     // The run of the stamped attempt.
     /// The claim is stamped, but somebody has removed the annotation by which it is held. Stamps it for the next attempt.
@@ -189,8 +183,6 @@ pub enum Rule {
     RecipeLost,
     /// The attempt has no Job, but the claim comes from the cache. Reads the claim.
     ReadClaimBeforeRun,
-    /// The attempt has no Job, and its batch has begun without it. Stamps the claim for the next attempt.
-    BatchMissed,
     /// The attempt has no Job, and it must be on another node than its stamp records. Stamps the claim for the next
     /// attempt.
     NodeChanged,
@@ -226,7 +218,8 @@ pub enum Rule {
     WaitForReschedule,
     /// Attempts may have left storage on too many nodes. Emits an event, and tries no other node.
     TooManyNodes,
-    /// The next attempt is due, and it is not certain that the last made no volume. Asks the API.
+    /// The next attempt is due, or once more one that may have run, and it is not certain that the last has neither a run nor
+    /// a volume. Asks the API.
     ConfirmNoVolumeBeforeAttempt,
 
     // Claims that are data sources, when nothing else is left to do.

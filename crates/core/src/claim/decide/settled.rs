@@ -2,11 +2,12 @@
 
 use flex_contract::reason;
 
-use super::adoption::{adopt_unless_done, cannot_add_finalizer, is_claimed_by_other, wait_for_admin};
+use super::adoption::{adopt_unless_done, cannot_add_finalizer, is_claimed_by_other};
 use super::observed::{Candidate, Observed};
 use super::pooled::{bound_to_pooled, complete_pool_request};
 use super::rule::{Decision, Rule};
 use super::step::Step;
+use super::taken::hold;
 use super::undo::undo;
 use super::waits::succeeded;
 use crate::rules::Rule as _;
@@ -37,12 +38,13 @@ fn bound_and_held(o: &Observed<'_>, now: i64) -> Decision {
         // done before the claim is terminating.
         return if claim.terminating { undo(o, now) } else { Rule::BoundVolumeNotSeen.nothing() };
     };
-    let volume = bound_to.volume;
+    let volume = &bound_to.volume;
+    if is_claimed_by_other(o, volume) {
+        let held = hold(o).filter(|_| !claim.terminating);
+        return held.unwrap_or_else(|| undo(o, now));
+    }
     if !bound_to.mismatches.is_empty() && !volume.is_adopted() && !claim.terminating {
         return bound_unchecked(bound_to);
-    }
-    if is_claimed_by_other(o, volume) {
-        return if claim.terminating { undo(o, now) } else { wait_for_admin(volume) };
     }
     match adopt_unless_done(o, volume, Rule::AdoptBoundVolume) {
         // The PV controller bound the claim first.
@@ -57,7 +59,7 @@ fn bound_and_held(o: &Observed<'_>, now: i64) -> Decision {
 }
 
 /// Quarantines a volume that the PV controller bound before the check, because its maker wrote the claim's UID on it.
-fn bound_unchecked(unfit: &Candidate<'_>) -> Decision {
+fn bound_unchecked(unfit: &Candidate) -> Decision {
     let (volume, why) = (unfit.volume.name.clone(), unfit.mismatches.join("; "));
     let message = format!(
         "the claim is bound to volume {volume}, which does not fit it: {why}. Somebody made the volume with the claim's UID in its claimRef; delete the claim, and find out who made the volume"

@@ -70,12 +70,6 @@ fn a_bound_volume_without_recipe_is_reported_and_can_be_abandoned() {
 }
 
 #[test]
-fn a_volume_that_another_claim_has_is_left_to_it() {
-    let world = bound(with_volume(stamped(1), taken_volume(), &[]), &names::pv_name(UID));
-    world.waits(Rule::VolumeTakenByOther, "was made for this claim, but claim b/thief has taken it");
-}
-
-#[test]
 fn a_bound_volume_that_does_not_fit_is_quarantined() {
     let mut world = bound(with_volume(stamped(1), volume(), &["a hostPath of /"]), &names::pv_name(UID));
     let decision = world.decide_by(Rule::QuarantineBoundVolume, NOW);

@@ -6,15 +6,9 @@ use crate::claim::decide::attempt::SLOW_BATCH;
 #[test]
 fn a_new_claim_is_stamped() {
     let decision = new().decide_by(Rule::FirstAttemptDue, NOW);
-    assert_eq!(
-        (decision.step, decision.event),
-        (Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 }, None)
-    );
+    assert_eq!((decision.step, decision.event), (Step::Stamp { attempt: 1, nodes: vec!["home".into()] }, None));
     let delayed = delayed(new(), Some("a"));
-    assert_eq!(
-        delayed.step(Rule::FirstAttemptDue),
-        Step::Stamp { attempt: 1, nodes: vec!["a".into()], volume_generation: 0 }
-    );
+    assert_eq!(delayed.step(Rule::FirstAttemptDue), Step::Stamp { attempt: 1, nodes: vec!["a".into()] });
 }
 
 #[test]
@@ -31,19 +25,16 @@ fn a_copied_stamp_is_replaced() {
     world.claim.stamp.as_mut().unwrap().claim_uid = "copied".into();
     world.claim.nodes_with_storage = vec!["of the other".into()];
     let decision = world.decide_by(Rule::ReplaceStaleStamp, NOW);
-    assert_eq!(decision.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 });
+    assert_eq!(decision.step, Step::Stamp { attempt: 1, nodes: vec!["home".into()] });
     assert_eq!(decision.event.unwrap().reason, reason::STALE_STAMP_REPLACED);
     let mut world = stamped(0);
     assert_eq!(
         world.step(Rule::ReplaceStaleStamp),
-        Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 },
+        Step::Stamp { attempt: 1, nodes: vec!["home".into()] },
         "an attempt 0 is none"
     );
     world.claim.stamp = None;
-    assert_eq!(
-        world.step(Rule::FirstAttemptDue),
-        Step::Stamp { attempt: 1, nodes: vec!["home".into()], volume_generation: 0 }
-    );
+    assert_eq!(world.step(Rule::FirstAttemptDue), Step::Stamp { attempt: 1, nodes: vec!["home".into()] });
 }
 
 #[test]
@@ -130,7 +121,7 @@ fn a_claim_in_a_batch_gets_an_event_only_when_its_run_is_slow() {
     let stamp = world.claim.stamp.as_mut().expect("it is stamped");
     stamp.ts = began.to_string();
     world.rests(run(RunRule::RunInProgress));
-    world.claim.stamp.as_mut().expect("it is stamped").batch = Some("provision-batch-1".into());
+    world.jobs = vec![Job { batch: Some(ObjectName::new("admin", "provision-batch-1")), ..job(1) }];
     let fast = world.decide_by(run(RunRule::RunInProgress), NOW + SLOW_BATCH - 1);
     assert_eq!((fast.event, fast.requeue_at), (None, Some(NOW + SLOW_BATCH)));
     let slow = world.decide_by(Rule::BatchSlow, NOW + SLOW_BATCH);
@@ -230,22 +221,12 @@ fn an_attempt_leaves_a_node_that_takes_no_runs() {
         "a Job may be there that no watch has shown"
     );
     world.no_volume = true;
-    assert_eq!(
-        world.step(Rule::NodeChanged),
-        Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 0 }
-    );
+    assert_eq!(world.step(Rule::NodeChanged), Step::Stamp { attempt: 2, nodes: vec!["home".into()] });
     world.node_choice.next = Some("b".into());
-    assert_eq!(
-        world.step(Rule::NodeChanged),
-        Step::Stamp { attempt: 2, nodes: vec!["home".into(), "b".into()], volume_generation: 0 }
-    );
+    assert_eq!(world.step(Rule::NodeChanged), Step::Stamp { attempt: 2, nodes: vec!["home".into(), "b".into()] });
     world.claim.nodes_with_storage.clear();
     world.node_choice.last = true;
-    assert_eq!(
-        world.step(Rule::NodeChanged),
-        Step::Stamp { attempt: 2, nodes: vec!["b".into()], volume_generation: 0 },
-        "none was noted"
-    );
+    assert_eq!(world.step(Rule::NodeChanged), Step::Stamp { attempt: 2, nodes: vec!["b".into()] }, "none was noted");
     world.node_choice = NodeChoice::default();
     world.waits(Rule::NoNodeForRun, "no node can take a run for this claim");
 }
@@ -298,24 +279,15 @@ fn a_claim_with_an_uncertain_stamp_checks_the_quota_again() {
 }
 
 #[test]
-fn a_claim_that_missed_its_batch_gets_its_own_run() {
-    let world = World { missed_batch: true, no_volume: false, ..stamped(1) };
-    assert_eq!(
-        world.step(Rule::ConfirmNoVolumeBeforeAttempt),
-        Step::ConfirmNoVolume,
-        "another process may have seen it in"
-    );
-    let sure = World { no_volume: true, ..world.clone() };
-    assert_eq!(
-        sure.step(Rule::BatchMissed),
-        Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 0 }
-    );
-    assert_eq!(World { fresh: false, ..sure.clone() }.step(Rule::ReadClaimBeforeRun), Step::Refresh);
-    assert_eq!(
-        World { has_slot: false, ..sure.clone() }.step(run(RunRule::NoFreeSlot)),
-        Step::WaitForSlot { nodes: vec!["home".into()] }
-    );
-    World { run: RunState::MayBeRunning, ..sure }.rests(run(RunRule::RunInProgress));
+fn an_attempt_that_may_have_run_begins_once_more_when_the_api_has_neither_volume_nor_run() {
+    let recorded = |last| RecordedAttempts { last, ..RecordedAttempts::default() };
+    let world = World { recorded: recorded(2), ..stamped(2) };
+    assert_eq!(World { fresh: false, ..world.clone() }.step(Rule::ReadClaimBeforeRun), Step::Refresh);
+    assert_eq!(world.step(Rule::ConfirmNoVolumeBeforeAttempt), Step::ConfirmNoVolume, "it may be in a batch");
+    assert_eq!(World { no_volume: true, ..world.clone() }.step(run(RunRule::RunDue)), Step::StartRun);
+    let new = World { recorded: recorded(1), ..world.clone() };
+    assert_eq!(new.step(run(RunRule::RunDue)), Step::StartRun, "only the attempt before has run");
+    World { run: RunState::MayBeRunning, ..world }.rests(run(RunRule::RunInProgress));
 }
 
 #[test]
@@ -328,10 +300,7 @@ fn an_attempt_of_a_claim_that_is_not_held_begins_anew() {
     (world.jobs, world.run) = (vec![], RunState::NotCached);
     assert_eq!(world.step(Rule::ConfirmNoVolumeBeforeAttempt), Step::ConfirmNoVolume);
     world.no_volume = true;
-    assert_eq!(
-        world.step(Rule::HoldLost),
-        Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 0 }
-    );
+    assert_eq!(world.step(Rule::HoldLost), Step::Stamp { attempt: 2, nodes: vec!["home".into()] });
     world.class.recipe = Err("the config has errors".into());
     world.waits(Rule::ConfigUnusable, "the config has errors");
 }
@@ -340,10 +309,7 @@ fn an_attempt_of_a_claim_that_is_not_held_begins_anew() {
 fn a_claim_records_its_node_before_the_job_exists() {
     let mut world = World { no_volume: true, ..delayed(stamped(1), Some("b")) };
     world.claim.nodes_with_storage = vec!["a".into()];
-    assert_eq!(
-        world.step(Rule::NodeChanged),
-        Step::Stamp { attempt: 2, nodes: vec!["a".into(), "b".into()], volume_generation: 0 }
-    );
+    assert_eq!(world.step(Rule::NodeChanged), Step::Stamp { attempt: 2, nodes: vec!["a".into(), "b".into()] });
     delayed(stamped(1), None).rests(Rule::WaitForFirstConsumer);
     world.stamped_recipe = Some(recipe_with(&[("placement", "any")]));
     assert_eq!(world.step(run(RunRule::RunDue)), Step::StartRun);
@@ -381,41 +347,6 @@ fn a_claim_waits_for_its_run() {
     let world = World { run: RunState::MayBeRunning, jobs: vec![job(1)], has_running_pods: true, ..stamped(1) };
     world.rests(run(RunRule::RunInProgress));
     assert_eq!(world.decide_by(run(RunRule::RunInProgress), NOW).requeue_at, None, "its events come");
-}
-
-#[test]
-fn a_stolen_volume_goes_to_the_thief_and_another_is_made() {
-    let mut robbed = with_volume(stamped(1), taken_volume(), &["claimRef"]);
-    let decision = robbed.decide_by(Rule::TransferToOtherClaim, NOW);
-    let Step::TransferToOtherClaim { volume, provenance, .. } = decision.step else { panic!("{:?}", decision.step) };
-    assert_eq!((volume, &provenance.effective_config), (names::pv_name(UID), &recipe_with(&[]).effective_config));
-    assert!(decision.event.unwrap().message.contains("but claim b/thief has taken it"));
-    // After a crash between the two writes, the transfer is continued.
-    let thief = taken_volume().claim_ref.and_then(|reference| reference.uid);
-    let half = Volume { claim_uid: thief, volume_id_annotation: Some(UID.into()), ..taken_volume() };
-    let half_way = with_volume(stamped(1), half.clone(), &["claimRef"]);
-    assert!(matches!(half_way.step(Rule::TransferToOtherClaim), Step::TransferToOtherClaim { .. }));
-
-    let text = serde_json::to_string(&provenance).unwrap();
-    let adoption_mark = Some(crate::model::volume::adoption_mark(&text, &half.uid));
-    let theirs = Volume { adoption_mark, provenance: Some(text), ..half };
-    robbed.volumes = vec![(theirs.clone(), vec!["claimRef".into()])];
-    robbed.run = RunState::Succeeded;
-    robbed.jobs = vec![Job { is_over: true, ..job(1) }];
-    robbed.claim.nodes_with_storage = vec!["a".into(), "home".into()];
-    let step = Step::Stamp { attempt: 2, nodes: vec!["home".into()], volume_generation: 1 };
-    assert_eq!(robbed.step(Rule::NextVolumeGeneration), step, "what is on the other goes with the volume");
-    robbed.has_running_pods = true;
-    robbed.rests(run(RunRule::RunEnding));
-    robbed.has_running_pods = false;
-    robbed.claim.stamp.as_mut().unwrap().volume_generation = 16;
-    assert_ne!(robbed.claim.volume_id(), UID);
-
-    // A terminating claim leaves the volume to the other claim.
-    let mut leaving = with_volume(terminating(), taken_volume(), &["claimRef"]);
-    assert!(matches!(leaving.step(Rule::TransferToOtherClaim), Step::TransferToOtherClaim { .. }));
-    leaving.volumes = vec![(theirs, vec!["claimRef".into()])];
-    assert_eq!(leaving.step(Rule::TransferDone), Step::EndHold);
 }
 
 #[test]
@@ -475,5 +406,5 @@ fn a_claim_that_has_lost_its_stamp_goes_on_after_the_attempts_of_its_records() {
     let recorded = RecordedAttempts { last: 3, nodes, ..RecordedAttempts::default() };
     let nodes = vec!["a".to_owned(), "home".into()];
     let step = World { recorded, pooled_volume: Some("pvc-ready"), ..new() }.step(Rule::FirstAttemptDue);
-    assert_eq!(step, Step::Stamp { attempt: 4, nodes, volume_generation: 0 });
+    assert_eq!(step, Step::Stamp { attempt: 4, nodes });
 }

@@ -16,8 +16,6 @@ pub enum Step {
         attempt: u32,
         /// The nodes where storage may be left behind from now on.
         nodes: Vec<String>,
-        /// The volume generation: the number of volumes that other claims have taken.
-        volume_generation: u32,
     },
     /// Waits for a slot of the class.
     WaitForSlot {
@@ -42,7 +40,7 @@ pub enum Step {
     ProtectSource,
     /// Records again what the attempts may have made: creates a record like that of the run, and arms it.
     Record,
-    /// Creates the Job of the stamped attempt. In a batch, records that the claim has arrived.
+    /// Creates the Job of the stamped attempt, or adds the claim to a batch.
     StartRun,
     /// Makes the volume the orchestrator's and the claim's: claimRef, finalizer, provenance.
     Adopt {
@@ -60,15 +58,6 @@ pub enum Step {
     MarkAdopted {
         /// The name of the volume.
         volume: String,
-    },
-    /// Adopts a volume that another claim has taken, for that claim.
-    TransferToOtherClaim {
-        /// The name of the volume.
-        volume: String,
-        /// The provenance to write.
-        provenance: Box<Provenance>,
-        /// The nodes as in [`Step::Adopt`].
-        nodes: Vec<String>,
     },
     /// Completes the binding of the claim to the volume, and ends its hold.
     Bind {

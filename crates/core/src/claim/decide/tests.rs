@@ -11,6 +11,7 @@ use crate::claim::data_source::{ClaimSource, DataSourceState};
 use crate::claim::nodes::NodeChoice;
 use crate::config::classes::{BindingMode, Class};
 use crate::config::effective_config::EffectiveConfig;
+use crate::config::modify::Attributes;
 use crate::config::{NodeGone, Recipe};
 use crate::model::claim::{Binding, Claim, Had, RecordRef, Stamp};
 use crate::model::data_source::{DataSource, SourceUser};
@@ -35,12 +36,16 @@ mod of_failed;
 mod of_namespaces;
 #[path = "placement_tests.rs"]
 mod of_placement;
+#[path = "precondition_tests.rs"]
+mod of_preconditions;
 #[path = "pooled_tests.rs"]
 mod of_ready;
 #[path = "settled_tests.rs"]
 mod of_settled;
 #[path = "stamped_tests.rs"]
 mod of_stamped;
+#[path = "taken_tests.rs"]
+mod of_taken;
 #[path = "undo_tests.rs"]
 mod of_undo;
 #[path = "properties.rs"]
@@ -85,11 +90,11 @@ struct World {
     data_source: Option<Source>,
     source_users: Vec<SourceUser>,
     removed: Option<RemovedJob>,
-    missed_batch: bool,
     recorded: RecordedAttempts,
     seen_by_probe: bool,
     many_wait: bool,
     lacks_mark: bool,
+    is_let_go: bool,
     is_pool_request: bool,
     pooled_volume: Option<&'static str>,
 }
@@ -134,7 +139,6 @@ impl World {
     }
 
     fn observed<T>(&self, then: impl FnOnce(&Observed<'_>) -> T) -> T {
-        let jobs: Vec<&Job> = self.jobs.iter().collect();
         let its_node = self.data_source.as_ref().and_then(|source| source.node.map(str::to_owned));
         let nodes = self
             .claim
@@ -145,59 +149,60 @@ impl World {
             .chain(&its_node);
         let mut node_states = NodeStates(nodes.map(|node| (node.clone(), NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
-        let all = self.volumes.iter();
-        let reaching: Vec<_> = all.map(|(volume, _)| of_placement::reaching(&self.claim, volume)).collect();
-        let volumes: Vec<_> = (self.volumes.iter().zip(&reaching))
-            .map(|((volume, mismatches), reaching)| Candidate {
-                volume,
-                mismatches,
-                reaching,
-                seen_by_probe: self.seen_by_probe,
-                lacks_mark: self.lacks_mark && volume.is_adopted(),
-            })
-            .collect();
+        let nodes = Nodes {
+            choice: self.node_choice.clone(),
+            states: node_states,
+            with_pods: self.nodes_with_pods.clone(),
+            selected_forbidden: self.selected_node_forbidden,
+        };
+        let runs = Runs {
+            jobs: self.jobs.iter().cloned().map(Arc::new).collect(),
+            state: self.run.clone(),
+            recipe: self.stamped_recipe.clone().map(Arc::new),
+            has_running_pods: self.has_running_pods,
+            never_started: self.never_started,
+            removed: self.removed,
+            recorded: self.recorded.clone(),
+        };
+        let deletion = Deletion {
+            state: self.delete_run.clone(),
+            job: self.delete_job.clone().map(Arc::new),
+            recipe: self.recipe_of_attempt().cloned().map(Arc::new),
+        };
+        let all = self.volumes.iter().map(|(volume, mismatches)| Candidate {
+            volume: Arc::new(volume.clone()),
+            mismatches: mismatches.clone(),
+            reaching: of_placement::reaching(&self.claim, volume),
+            seen_by_probe: self.seen_by_probe,
+            lacks_mark: self.lacks_mark && volume.is_adopted(),
+            is_let_go: self.is_let_go && volume.claim_ref_uid().is_some_and(|uid| uid != self.claim.uid),
+        });
+        let volumes = Volumes {
+            all: all.collect(),
+            reserved: self.reserved_volume.map(str::to_owned),
+            binding: self.binding,
+            many_wait: self.many_wait,
+        };
+        let preconditions = Preconditions {
+            class_certainty: self.class_certainty,
+            has_revision: self.has_revision,
+            no_slot: (!self.has_slot).then_some(NoSlot::Taken),
+            namespace_refusal: self.namespace_refusal.map(str::to_owned),
+            quota_refusal: self.quota_refusal.map(str::to_owned),
+            has_pending_charge: self.has_pending_charge,
+            has_namesake: self.has_namesake,
+            left_refusal: self.left_refusal.map(str::to_owned),
+            attributes: self.attributes_error.map_or(Ok(Attributes::default()), |why| Err(why.to_owned())),
+        };
         then(&Observed {
             claim: &self.claim,
             class: if self.foreign { ServedClass::NotOurs } else { ServedClass::Ours(&self.class) },
             confirmed: ConfirmedFacts { fresh: self.fresh, no_volume: self.no_volume },
-            runs: Runs {
-                jobs: &jobs,
-                state: self.run.clone(),
-                recipe: self.stamped_recipe.as_ref(),
-                has_running_pods: self.has_running_pods,
-                never_started: self.never_started,
-                removed: self.removed,
-                missed_batch: self.missed_batch,
-                recorded: &self.recorded,
-            },
-            deletion: Deletion {
-                state: self.delete_run.clone(),
-                job: self.delete_job.as_ref(),
-                recipe: self.recipe_of_attempt(),
-            },
-            volumes: Volumes {
-                all: &volumes,
-                reserved: self.reserved_volume,
-                binding: self.binding,
-                many_wait: self.many_wait,
-            },
-            preconditions: Preconditions {
-                class_certainty: self.class_certainty,
-                has_revision: self.has_revision,
-                no_slot: (!self.has_slot).then_some(NoSlot::Taken),
-                namespace_refusal: self.namespace_refusal,
-                quota_refusal: self.quota_refusal,
-                has_pending_charge: self.has_pending_charge,
-                has_namesake: self.has_namesake,
-                left_refusal: self.left_refusal,
-                attributes_error: self.attributes_error,
-            },
-            nodes: Nodes {
-                choice: &self.node_choice,
-                states: &node_states,
-                with_pods: &self.nodes_with_pods,
-                selected_forbidden: self.selected_node_forbidden,
-            },
+            runs: &runs,
+            deletion: &deletion,
+            volumes: &volumes,
+            preconditions: &preconditions,
+            nodes: &nodes,
             source: SourceRelation { state: self.data_source.as_ref().map(Source::state), users: &self.source_users },
             pool: PoolRelation { is_request: self.is_pool_request, volume: self.pooled_volume },
         })
@@ -284,11 +289,11 @@ fn new() -> World {
         data_source: None,
         source_users: vec![],
         removed: None,
-        missed_batch: false,
         recorded: RecordedAttempts::default(),
         seen_by_probe: false,
         many_wait: false,
         lacks_mark: false,
+        is_let_go: false,
         is_pool_request: false,
         pooled_volume: None,
     }
@@ -307,14 +312,8 @@ fn stamped(attempt: u32) -> World {
     let mut world = new();
     world.claim.nodes_with_storage = vec!["home".into()];
     let recipe = recipe_with(&[]);
-    world.claim.stamp = Some(Stamp {
-        claim_uid: UID.into(),
-        ts: "t".into(),
-        attempt,
-        recipe_version: recipe.version(),
-        volume_generation: 0,
-        batch: None,
-    });
+    world.claim.stamp =
+        Some(Stamp { claim_uid: UID.into(), ts: "t".into(), attempt, recipe_version: recipe.version() });
     world.claim.held = true;
     world.stamped_recipe = Some(recipe);
     world
@@ -439,44 +438,6 @@ fn claims_of_others_are_left_alone() {
     let mut asks = new();
     asks.claim.volume_name = Some(names::pv_name(UID));
     asks.rests(Rule::VolumeNamedByUser);
-}
-
-#[test]
-fn a_claim_that_cannot_be_served_gets_an_event() {
-    let mut world = new();
-    world.class.recipe = Err("no provisioner config serves the class".into());
-    world.waits(Rule::ConfigUnusable, "no provisioner config serves the class");
-
-    let with = |keys: &[(&str, &str)], change: fn(&mut Claim)| {
-        let mut world = new();
-        world.class.recipe = Ok(Arc::new(recipe_with(keys)));
-        change(&mut world.claim);
-        world
-    };
-    with(&[("min-size", "2Gi")], |_| {})
-        .waits(Rule::ClaimRefused, "asks for 1Gi, and class silver provides at least 2Gi; ask for more");
-    with(&[("max-size", "1Mi")], |_| {})
-        .waits(Rule::ClaimRefused, "asks for 1Gi, and class silver provides at most 1Mi; ask for less");
-    with(&[("access-modes", "ReadWriteMany")], |_| {})
-        .waits(Rule::ClaimRefused, "does not allow the access mode ReadWriteOnce; it allows ReadWriteMany");
-    with(&[("volume-mode", "Block")], |_| {})
-        .waits(Rule::ClaimRefused, "does not allow the volume mode Filesystem; it allows Block");
-    with(&[], |claim| claim.size = Err("no size".into())).waits(Rule::ClaimRefused, "no size");
-    with(&[], |claim| claim.has_selector = true).waits(Rule::ClaimRefused, "remove the selector");
-    // A label that its user wrote does not make a claim a pool request.
-    with(&[], |claim| (claim.has_selector, claim.for_pool) = (true, true))
-        .waits(Rule::ClaimRefused, "remove the selector");
-    with(&[], |claim| claim.data_source = Some(DataSource::Unknown("VolumeSnapshot s".into())))
-        .waits(Rule::ClaimRefused, "data source is VolumeSnapshot s");
-    with(&[("capabilities", "clone, snapshot")], |claim| claim.data_source = Some(DataSource::Dropped))
-        .waits(Rule::ClaimRefused, "makes no empty volume instead");
-    with(&[], |claim| claim.data_source = Some(DataSource::Claim(ObjectName::new("team", "a")))).waits(
-        Rule::ClaimRefused,
-        "data source is claim team/a, but the provisioner config admin/silver of class silver does not declare",
-    );
-    let gold = with(&[], |claim| claim.attributes_class = Some("gold".into()));
-    World { attributes_error: Some("there is no VolumeAttributesClass gold"), ..gold }
-        .waits(Rule::AttributesUnavailable, "there is no VolumeAttributesClass gold");
 }
 
 fn with_state(node: &str, state: NodeState, world: World) -> World {

@@ -1,20 +1,20 @@
 //! Decisions about claims that are terminating or have another volume: the orchestrator undoes their attempts.
 
+use std::sync::Arc;
+
 use flex_contract::names;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
 
-use super::adoption::{
-    adopt_unless_done, is_claimed_by_other, is_terminating_without_finalizer, transfer_to_other, transferred,
-};
+use super::adoption::{adopt_unless_done, is_claimed_by_other, is_terminating_without_finalizer};
 use super::cleanup::{deleting, end_deletion};
-use super::next_attempt::record_again;
 use super::observed::Observed;
 use super::pooled::complete_pool_request;
 use super::rule::{Decision, Rule};
 use super::step::Step;
+use super::taken::hold_undone;
 use super::unstarted::{failure_of_never_started, no_attempt_has_started};
-use super::waits::{cleanup_needs_recipe, end_runs, wait_for_end};
+use super::waits::{cleanup_needs_recipe, end_runs, record_again, wait_for_end};
 use crate::config::Recipe;
 use crate::model::claim::{Claim, Had};
 use crate::model::phase::VolumePhase;
@@ -24,9 +24,10 @@ use crate::rules::Rule as _;
 /// Decides about a claim that is held, and is terminating or has another volume.
 pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     let claim = o.claim;
+    let jobs = || o.runs.jobs.iter().map(Arc::as_ref);
     if claim.abandoned {
         // A run that outlives the claim would make or delete what the admin has taken care of.
-        let stop = end_runs(o, o.runs.jobs, now).filter(|stop| stop.step != Step::Nothing);
+        let stop = end_runs(o, jobs(), now).filter(|stop| stop.step != Step::Nothing);
         if let Some(stop) = stop.or_else(|| end_deletion(o)) {
             return stop;
         }
@@ -42,18 +43,15 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
     if let Some(failure) = failure_of_never_started(o, now) {
         return Rule::RecordNeverStarted.step(Step::RecordFailure { failure });
     }
-    if let Some(wait) = end_runs(o, o.runs.jobs, now) {
+    if let Some(wait) = end_runs(o, jobs(), now) {
         return wait;
     }
-    let volumes = || o.volumes.all.iter().map(|candidate| candidate.volume);
-    if transferred(o).is_some() {
-        return Rule::TransferDone.step(Step::EndHold);
-    }
-    if let Some(volume) = volumes().find(|volume| is_claimed_by_other(o, volume)) {
-        return transfer_to_other(o, volume);
+    if let Some(held) = hold_undone(o) {
+        return held;
     }
     // A volume with another name is not the claim's: nothing could tell its delete run from that of the right volume.
-    if let Some(volume) = volumes().find(|volume| volume.name == names::pv_name(&claim.volume_id())) {
+    let mut volumes = o.volumes.all.iter().map(|candidate| &*candidate.volume);
+    if let Some(volume) = volumes.find(|volume| volume.name == names::pv_name(&claim.uid)) {
         return with_volume(o, volume);
     }
     if !o.confirmed.no_volume {
@@ -83,7 +81,7 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
         }
         _ => {}
     }
-    match o.deletion.recipe {
+    match o.deletion.recipe.as_deref() {
         Some(recipe) => deleting(o, recipe, now),
         None => cleanup_needs_recipe(o.claim),
     }
@@ -91,9 +89,9 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
 
 /// Says what an admin does about what somebody may keep.
 fn how_to_look(claim: &Claim) -> String {
-    let id = claim.volume_id();
     format!(
-        "look on the backend for storage of the id {id}, delete it by hand if nobody needs it, then {}",
+        "look on the backend for storage of the id {}, delete it by hand if nobody needs it, then {}",
+        claim.uid,
         claim.how_to_abandon()
     )
 }
@@ -111,12 +109,17 @@ fn with_volume(o: &Observed<'_>, volume: &Volume) -> Decision {
             ),
         );
     }
+    // Somebody may keep what another claim has written.
+    let retained = || end_deletion(o).unwrap_or_else(|| Rule::VolumeRetained.step(Step::EndHold));
+    if is_claimed_by_other(o, volume) && volume.reclaim_policy != ReclaimPolicy::Delete {
+        return retained();
+    }
     if is_terminating_without_finalizer(volume) {
         // It vanishes with its claim, and then nothing would tell that somebody keeps its storage.
         let keeps = |recipe: &Recipe| recipe.reclaim_policy != ReclaimPolicy::Delete;
         let is_kept = volume.reclaim_policy != ReclaimPolicy::Delete || o.recipe_of_attempt().is_some_and(keeps);
         return match claim.terminating && volume.phase == VolumePhase::Bound && is_kept {
-            true => end_deletion(o).unwrap_or_else(|| Rule::VolumeRetained.step(Step::EndHold)),
+            true => retained(),
             false => wait_for_end(volume),
         };
     }

@@ -52,12 +52,7 @@ fn a_claim_waits_for_the_end_of_its_runs() {
 }
 
 #[test]
-fn a_volume_that_another_claim_has_is_not_deleted() {
-    let world = with_volume(terminating(), Volume { name: "misnamed".into(), ..taken_volume() }, &["taken"]);
-    World { no_volume: true, ..world }.waits(Rule::VolumeTakenByOther, "so it is not deleted with this claim");
-    let mut unknown = with_volume(terminating(), taken_volume(), &["taken"]);
-    (unknown.stamped_recipe, unknown.foreign) = (None, true);
-    unknown.waits(Rule::VolumeTakenByOther, "so it is not deleted with this claim");
+fn a_volume_that_names_another_claim_is_left_alone() {
     let another = Volume { claim_uid: Some("another".into()), ..volume() };
     with_volume(terminating(), another, &["annotation"])
         .waits(Rule::VolumeNameTaken, "its annotation flex-provisioner.io/claim-uuid names another claim");

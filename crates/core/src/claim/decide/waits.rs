@@ -1,4 +1,4 @@
-//! The waits and endings that several groups of rules share.
+//! The steps, waits and endings that several groups of rules share.
 
 use flex_contract::reason;
 
@@ -14,8 +14,8 @@ use crate::run::rule::Rule as RunRule;
 use crate::run::view::Job;
 
 /// Deletes these Jobs, and waits for their end and for that of all processes of attempts. Returns `None` if none is left.
-pub(super) fn end_runs(o: &Observed<'_>, jobs: &[&Job], now: i64) -> Option<Decision> {
-    let runs = jobs.iter().map(|&job| SeenRun::of_deletion(Some(job), &o.runs.state));
+pub(super) fn end_runs<'j>(o: &Observed<'_>, jobs: impl IntoIterator<Item = &'j Job>, now: i64) -> Option<Decision> {
+    let runs = jobs.into_iter().map(|job| SeenRun::of_deletion(Some(job), &o.runs.state));
     let runs: Vec<_> = runs.map(|run| SeenRun { is_over: false, ..run }).collect();
     // The watch may not show a new Job yet.
     let is_starting = o.runs.is_in_progress();
@@ -28,9 +28,20 @@ pub(super) fn end_runs(o: &Observed<'_>, jobs: &[&Job], now: i64) -> Option<Deci
     })
 }
 
+/// Records an attempt again whose record somebody has deleted. Once the claim is gone, only its record tells what is left.
+pub(super) fn record_again(o: &Observed<'_>) -> Option<Decision> {
+    let step = match () {
+        () if !o.runs.recorded.is_missing || o.claim.abandoned => return None,
+        () if !o.confirmed.fresh => Step::Refresh,
+        () if o.is_volume_unsure() => Step::ConfirmNoVolume,
+        () => Step::Record,
+    };
+    Some(Rule::RecordLost.step(step))
+}
+
 /// Waits by a rule for the end of a run. If its pod is on a node that does not answer, emits an event instead.
 pub(super) fn wait_for_run(o: &Observed<'_>, rule: Rule) -> Decision {
-    match o.nodes.states.first_not_reachable(o.nodes.with_pods) {
+    match o.nodes.states.first_not_reachable(&o.nodes.with_pods) {
         Some(node) => run(RunRule::RunUnreachable).warn(reason::WAITING_FOR_PROVISIONER, unreachable_message(node)),
         None => rule.nothing(),
     }

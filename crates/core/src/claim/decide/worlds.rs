@@ -164,7 +164,7 @@ prop_compose! {
         claim.bind_completed = completed && volume_name.is_some();
         claim.abandoned = abandoned;
         claim.stamp = stamp.map(|(uid, attempt, recipe)| Stamp {
-            claim_uid: uid.into(), ts: "t".into(), attempt, recipe_version: recipe.version(), volume_generation: 0, batch: None,
+            claim_uid: uid.into(), ts: "t".into(), attempt, recipe_version: recipe.version(),
         });
         claim.nodes_with_storage = nodes;
         claim.last_failure = last_failure;
@@ -210,6 +210,17 @@ fn flags() -> impl Strategy<Value = Flags> {
     )
 }
 
+/// Generates what the records name.
+fn recorded_attempts() -> impl Strategy<Value = RecordedAttempts> {
+    (0..3u32).prop_map(|last| RecordedAttempts { last, ..RecordedAttempts::default() })
+}
+
+/// Returns what is known of the records of a claim when somebody has deleted them.
+fn no_records(claim: &Claim) -> RecordedAttempts {
+    let is_missing = claim.is_held() && claim.own_stamp().is_some();
+    RecordedAttempts { is_missing, ..RecordedAttempts::default() }
+}
+
 pub(super) fn worlds() -> impl Strategy<Value = World> {
     let class = (prop::option::weighted(0.8, recipes()), any::<bool>(), any::<bool>());
     let flags = flags();
@@ -220,7 +231,8 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
     let base = (claims(), class, flags, prop::option::weighted(0.8, recipes()), jobs(), nodes(), volumes);
     let state = select(vec![NodeState::Unreachable, NodeState::NotCached, NodeState::NotFound]);
     let node_states = prop::collection::btree_map(select(vec!["a".to_owned(), "b".into()]), state, 0..2);
-    let copies = (prop::option::weighted(0.2, claim_sources()), source_users(), prop::bool::weighted(0.1), choices());
+    let copies = (prop::option::weighted(0.2, claim_sources()), source_users());
+    let copies = (copies, prop::bool::weighted(0.1), choices(), (recorded_attempts(), any::<bool>()));
     (base, any::<bool>(), prop::bool::weighted(0.2), prop::option::of(any::<bool>()), node_states, copies)
         .prop_flat_map(
             |(
@@ -229,7 +241,7 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                 has_running_pods,
                 delete_job,
                 node_states,
-                (data_source, source_users, selected_node_forbidden, node_choice),
+                ((data_source, source_users), selected_node_forbidden, node_choice, (recorded, is_let_go)),
             )| {
                 let (mut claim, class, flags, stamped_recipe, jobs, pod_nodes, volumes) = base;
                 claim.data_source = data_source.as_ref().map(|_| DataSource::Claim(ObjectName::new("team", "source")));
@@ -248,11 +260,8 @@ pub(super) fn worlds() -> impl Strategy<Value = World> {
                     attributes_error: None,
                     binding: flags.4,
                     removed: flags.5,
-                    missed_batch: flags.6,
-                    recorded: RecordedAttempts {
-                        is_missing: flags.6 && claim.is_held() && claim.own_stamp().is_some(),
-                        ..RecordedAttempts::default()
-                    },
+                    recorded: if flags.6 { no_records(&claim) } else { recorded },
+                    is_let_go,
                     seen_by_probe: flags.7.0,
                     many_wait: flags.7.1,
                     lacks_mark: flags.7.2,

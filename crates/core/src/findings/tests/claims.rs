@@ -40,7 +40,7 @@ fn claims_without_progress_are_findings() {
         false,
     );
     let slow = json!({ "metadata": { "annotations": { names::PROVISION_TS: at(NOW - 4000) } } });
-    Cluster::new().claim(with(own(), slow)).finds(FindingKind::ClaimStuck, "has not ended", false);
+    Cluster::new().claim(with(own(), slow)).finds(FindingKind::ClaimStuck, "the claim has no volume", false);
     // These claims belong to another orchestrator, and to none.
     Cluster::new().claim(with(stamped("elsewhere/c@1"), class("foreign"))).clean();
     Cluster::new().claim(class("foreign")).clean();

@@ -2,10 +2,9 @@
 
 use super::*;
 
-fn volume(uid: &str, batch: Option<&str>) -> Volume {
-    let batch = batch.map(|batch| format!(", flex-provisioner.io/batch: {batch}")).unwrap_or_default();
+fn volume(uid: &str) -> Volume {
     let text = format!(
-        "{{metadata: {{name: pvc-{uid}, uid: v-{uid}, annotations: {{flex-provisioner.io/claim-uuid: {uid}{batch}}}}}, spec: {{persistentVolumeReclaimPolicy: Delete}}}}"
+        "{{metadata: {{name: pvc-{uid}, uid: v-{uid}, annotations: {{flex-provisioner.io/claim-uuid: {uid}}}}}, spec: {{persistentVolumeReclaimPolicy: Delete}}}}"
     );
     let volume: k8s_openapi::api::core::v1::PersistentVolume = flex_core::config::values::yaml(&text).unwrap();
     Volume::from(&volume)
@@ -13,37 +12,31 @@ fn volume(uid: &str, batch: Option<&str>) -> Volume {
 
 fn to_be_deleted(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
     let BatchEntry { member, request, target, recipe, claim } = entry(uid, recipe);
-    let member = Member { object: MemberObject::Volume(format!("pvc-{uid}")), ..member };
+    let member = Member { object: MemberObject::Volume(format!("pvc-{uid}")), scope: format!("v-{uid}"), ..member };
     BatchEntry { member, request: RunRequest { operation: Operation::Delete, ..request }, target, recipe, claim }
 }
 
-fn join_deletion(index: &mut Index, uid: &str, recipe: &Recipe) -> Option<String> {
-    let (volume, job) = (volume(uid, None), format!("delete-{uid}-1-abcdef"));
-    assert!(index.acquire_slot(&job, &SlotRequest::volume(&volume, Operation::Delete), recipe));
-    index.join_deletion(&volume, recipe, &DeletionToBatch { job: &job, node: None, ts: "t" })
+fn join_deletion(index: &mut Index, uid: &str, recipe: &Arc<Recipe>) -> Option<String> {
+    begin(index, to_be_deleted(uid, recipe), &SlotRequest::volume(&volume(uid), Operation::Delete))
 }
 
 #[test]
 fn deletions_join_a_batch_while_another_deletion_runs() {
     let (_, mut index) = timed();
     let recipe = recipe("2");
+    for uid in ["b", "c"] {
+        index.change_volume(WatchChange::Apply(volume(uid)));
+    }
     join(&mut index, "z", &recipe);
     assert_eq!(join_deletion(&mut index, "a", &recipe), None, "no deletion is under way");
     let batch = join_deletion(&mut index, "b", &recipe).expect("one is");
     assert_eq!(batch::operation(&batch), Some(Operation::Delete));
     assert_eq!(join_deletion(&mut index, "c", &recipe).as_ref(), Some(&batch));
-    assert_eq!(join_deletion(&mut index, "a", &recipe), None, "its own run may be under way, seen or not");
     let provisions = join(&mut index, "y", &recipe).unwrap();
     assert_ne!(provisions, batch, "nothing is made in a batch that deletes");
-    for uid in ["b", "c"] {
-        index.change_volume(WatchChange::Apply(volume(uid, Some(&batch))));
-        assert!(index.add_entry(&batch, to_be_deleted(uid, &recipe)));
-    }
-    let gone = BatchEntry { request: entry("d", &recipe).request, ..to_be_deleted("d", &recipe) };
-    assert!(!index.add_entry(&batch, gone), "it is not for those");
     assert_eq!(index.runs_in_flight("c"), 5, "of z and y, and of a, b and c, which are deleted");
     assert!(index.has_expectation("delete-b-"));
-    let (step, entries, _) = collected(&mut index, &batch);
+    let (step, entries, _) = collected(&mut index, &batch).unwrap();
     assert_eq!((step, entries.len()), (Step::Create, 2));
     let members = entries.iter().map(|entry| entry.member.clone()).collect();
     let labels = RunLabels { operation: "delete".into(), id: batch.clone(), attempt: 1, class: "c".into() };
@@ -55,33 +48,24 @@ fn deletions_join_a_batch_while_another_deletion_runs() {
     );
     assert!(!index.has_expectation("delete-b-"));
     let of = |index: &Index, uid: &str| index.jobs_of_volume(&format!("pvc-{uid}"));
-    assert_eq!(of(&index, "b")[0].name.name, entries[0].member.job_name(&batch));
+    assert_eq!(of(&index, "b")[0].name.name, entries[0].member.job_name(), "as of a run of its own");
     assert!(!index.detach_member(&of(&index, "b")[0]), "the other is still in it");
     assert!(index.detach_member(&of(&index, "c")[0]));
-    assert!(
-        index.is_shut_out_of_batch(&batch, Operation::Delete, &recipe, None),
-        "an item that does not see the Job is not in it"
-    );
 }
 
 #[test]
-fn a_batch_of_deletions_is_rebuilt_from_the_annotations_of_volumes() {
-    let (_, mut index) = timed();
-    let (recipe, batch) = (recipe("9"), "delete-batch-0123456789abcdef");
-    for uid in ["a", "b", "c", "d"] {
-        index.change_volume(WatchChange::Apply(volume(uid, Some(batch))));
-    }
-    assert!(!index.is_shut_out_of_batch(batch, Operation::Delete, &recipe, None));
-    assert!(index.add_entry(batch, to_be_deleted("a", &recipe)));
-    assert!(index.is_shut_out_of_batch(batch, Operation::Provision, &recipe, None), "a claim cannot join them");
-    index.add_entry(batch, to_be_deleted("b", &recipe));
-    index.add_entry(batch, to_be_deleted("d", &recipe));
-    assert!(matches!(collected(&mut index, batch).0, Step::Wait(_)), "one has not arrived");
-    assert!(
-        index.change_volume(WatchChange::Delete(ObjectName::new("", "pvc-c"))).contains(&WorkItem::Batch(batch.into()))
-    );
-    index.change_volume(WatchChange::Apply(Volume { abandoned: true, ..volume("b", Some(batch)) }));
-    index.change_volume(WatchChange::Apply(Volume { reclaim_policy: "Retain".into(), ..volume("d", Some(batch)) }));
-    let ids: Vec<_> = collected(&mut index, batch).1.into_iter().map(|entry| entry.member.id).collect();
-    assert_eq!(ids, ["a"], "abandoned and retained volumes are not deleted");
+fn a_volume_that_is_kept_or_gone_is_not_deleted_in_its_batch() {
+    let (hands, mut index) = timed();
+    let recipe = recipe("9");
+    join_deletion(&mut index, "first", &recipe);
+    let batches = ["a", "b", "c", "d"].map(|uid| {
+        index.change_volume(WatchChange::Apply(volume(uid)));
+        join_deletion(&mut index, uid, &recipe).unwrap()
+    });
+    index.change_volume(WatchChange::Delete(ObjectName::new("", "pvc-c")));
+    assert!(!index.has_expectation("delete-c-"), "its slot is free");
+    index.change_volume(WatchChange::Apply(Volume { abandoned: true, ..volume("b") }));
+    index.change_volume(WatchChange::Apply(Volume { reclaim_policy: "Retain".into(), ..volume("d") }));
+    hands.pass(WINDOW);
+    assert_eq!(created(&mut index, &batches[0]), ["a"], "abandoned and retained volumes are not deleted");
 }
