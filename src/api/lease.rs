@@ -375,7 +375,7 @@ mod tests {
             number += 1;
             assert_eq!((fence.is_open(), *leading.borrow(), cluster.index().term()), (true, true, number));
             assert!(!cluster.index_mut().begin_opening("job", "pod"), "the answer was of another term");
-            cluster.index_mut().record_answer("job".into(), number);
+            cluster.index_mut().record_answer("job".into());
             elector.hold(&mut term, next.clone(), Instant::now());
             // It cannot renew for a while.
             elector.lead(false);

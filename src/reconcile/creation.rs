@@ -48,11 +48,7 @@ impl Context {
     pub(super) async fn create_job(&self, recipe: &Recipe, job: api::Job, claims: &[Claim]) -> Result<(), WriteError> {
         let name = ObjectName::of(&job.metadata);
         // The expectation begins before the Job exists, because the watch may be faster than the answer.
-        let term = {
-            let mut index = self.cluster.index_mut();
-            index.begin_creation(&name);
-            index.term()
-        };
+        self.cluster.index_mut().begin_creation(&name);
         let _creation = Creation { context: self, job: &name };
         let created = match self.completed(recipe, job) {
             Ok(job) => self.writes.create_job(&job).await,
@@ -72,7 +68,7 @@ impl Context {
         {
             let mut index = self.cluster.index_mut();
             if may_begin(&index, claims) {
-                index.record_answer(uid, term);
+                index.record_answer(uid);
                 return Ok(());
             }
         }

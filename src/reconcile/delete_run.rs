@@ -34,7 +34,6 @@ impl Context {
         if missed.is_some_and(|at| self.clock.since(at) < COMPARE_AGAIN) {
             return Ok(false);
         }
-        let term = self.cluster.index().term();
         for namespace in self.identity.namespaces() {
             let there = self.writes.delete_jobs(namespace).await?;
             let cached = self.cluster.index().job_uids();
@@ -43,7 +42,7 @@ impl Context {
                 return Ok(false);
             }
         }
-        self.cluster.index_mut().note_all_deletions(id, term);
+        self.cluster.index_mut().note_all_deletions(id);
         Ok(true)
     }
 
@@ -161,7 +160,10 @@ pub(super) mod tests {
     }
 
     /// Returns a context whose API server answers a request at a path with this code and body.
-    fn context_of(answer: impl Fn(&str) -> (u16, Value) + Send + 'static, clock: Clock) -> (Arc<Context>, Asked) {
+    pub(in crate::reconcile) fn context_of(
+        answer: impl Fn(&str) -> (u16, Value) + Send + 'static,
+        clock: Clock,
+    ) -> (Arc<Context>, Asked) {
         let asked = Asked::default();
         let answer = {
             let asked = asked.clone();

@@ -26,8 +26,10 @@ mod snapshot;
 mod sync_probe;
 pub mod volume;
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -52,8 +54,21 @@ const RECONCILE_TIMEOUT: Duration = Duration::from_secs(60);
 /// before it have left.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Reconciles a work item. The future is boxed, so that it is compiled here only, and not also where it is awaited.
+/// Reconciles a work item, until another term begins: all that it knows and has asked for is of its own term, and each term
+/// begins with all items. The future is boxed, so that it is compiled here only, and not also where it is awaited.
 pub fn reconcile<'a>(context: &'a Context, item: &'a WorkItem) -> BoxFuture<'a, Result<Requeue, WriteError>> {
+    let term = context.cluster.index().term();
+    let mut reconciled = reconcile_kind(context, item);
+    poll_fn(move |task| {
+        // Whatever has arrived for it, its future goes no further.
+        let has_ended = context.cluster.index().term() != term;
+        if has_ended { Poll::Ready(Ok(Requeue::Done)) } else { reconciled.poll_unpin(task) }
+    })
+    .boxed()
+}
+
+/// Calls the reconciler of a work item.
+fn reconcile_kind<'a>(context: &'a Context, item: &'a WorkItem) -> BoxFuture<'a, Result<Requeue, WriteError>> {
     if context.cluster.index().is_stale(item) {
         return std::future::ready(Ok(Requeue::CacheStale)).boxed();
     }
@@ -147,5 +162,48 @@ async fn work(context: &Context, item: &WorkItem, place: SemaphorePermit<'_>) {
     context.metrics.reconciled(item.into(), context.clock.since(began));
     if let Some(delay) = requeue_after(context, item, outcome.ok()) {
         context.cluster.queue.add_after(item.clone(), delay);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use flex_core::object::ObjectName;
+    use flex_core::run::view::Job;
+    use serde_json::json;
+
+    use super::delete_run::tests::context_of;
+    use super::*;
+    use crate::clock::Clock;
+    use crate::state::ClusterState;
+    use crate::state::index::WatchChange;
+    use crate::state::testing;
+
+    /// Another replica has led in between: what is right for the cache of one term may be wrong in the next.
+    #[tokio::test]
+    async fn a_reconcile_does_nothing_more_once_another_term_has_begun() {
+        for begins in [false, true] {
+            let cluster: Arc<OnceLock<ClusterState>> = Arc::default();
+            let answer = {
+                let cluster = cluster.clone();
+                move |_: &str| {
+                    if let Some(cluster) = cluster.get().filter(|_| begins) {
+                        cluster.begin_term();
+                    }
+                    (404_u16, json!({ "kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound" }))
+                }
+            };
+            let (context, asked) = context_of(answer, Clock::default());
+            assert!(cluster.set(context.cluster.clone()).is_ok());
+            let job = Job { has_gate: true, ..testing::job("provision", "a") };
+            context.cluster.update(|index| index.change_job(WatchChange::Apply(job)));
+            let item = WorkItem::Claim(ObjectName::new("team", "a"));
+            assert!(matches!(reconcile(&context, &item).await, Ok(Requeue::Done)));
+            let read = "GET /api/v1/namespaces/team/persistentvolumeclaims/a";
+            let deleted = "DELETE /apis/batch/v1/namespaces/own/jobs/provision-a-1";
+            let expected = if begins { vec![read] } else { vec![read, deleted] };
+            assert_eq!(*asked.lock().unwrap(), expected);
+        }
     }
 }

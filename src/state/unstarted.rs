@@ -37,11 +37,9 @@ impl UnstartedRuns {
         self.stamped.clear();
     }
 
-    /// Records that an attempt was stamped in a term. It has no Job.
-    pub fn on_stamp(&mut self, id: &str, job: &str, term: u64) {
-        if term == self.term {
-            self.stamped.insert(id.to_owned(), job.to_owned());
-        }
+    /// Records that an attempt was stamped. It has no Job.
+    pub fn on_stamp(&mut self, id: &str, job: &str) {
+        self.stamped.insert(id.to_owned(), job.to_owned());
     }
 
     /// Records that the Job of an attempt is about to be created. Returns whether it is certainly the attempt's first.
@@ -122,25 +120,22 @@ mod tests {
     fn only_the_first_job_after_a_stamp_is_the_first() {
         let mut runs = UnstartedRuns::default();
         assert!(!runs.begin_run("id", "job"), "another process has stamped the claim");
-        runs.on_stamp("id", "job-2", runs.term());
+        runs.on_stamp("id", "job-2");
         assert!(runs.begin_run("id", "job-2"));
         assert!(!runs.is_repeated("id", "job-2"));
         assert!(!runs.begin_run("id", "job-2"));
         assert!(runs.is_repeated("id", "job-2") && !runs.is_repeated("id", "job-3"));
-        runs.on_stamp("id", "job-3", runs.term());
+        runs.on_stamp("id", "job-3");
         assert!(!runs.begin_run("id", "job-4"), "somebody has changed the stamp");
     }
 
     #[test]
     fn a_leader_does_not_count_on_the_stamps_of_its_former_term() {
         let mut runs = UnstartedRuns::default();
-        let former = runs.term();
-        runs.on_stamp("id", "job", former);
+        runs.on_stamp("id", "job");
         runs.begin_term();
         assert!(!runs.begin_run("id", "job"));
-        runs.on_stamp("id", "job", former);
-        assert!(!runs.begin_run("id", "job"), "the answer arrived in the next term");
-        runs.on_stamp("id", "job", runs.term());
+        runs.on_stamp("id", "job");
         runs.forget("id");
         assert!(!runs.begin_run("id", "job") && runs.is_repeated("id", "job"));
         runs.forget("id");

@@ -237,7 +237,7 @@ impl Writes {
         let Some(cluster) = &self.cluster else { return Ok(true) };
         // Only one list at a time.
         let _guard = self.confirming.lock().await;
-        let (term, cached) = {
+        let cached = {
             let index = cluster.index();
             if index.are_records_confirmed() {
                 return Ok(true);
@@ -246,16 +246,13 @@ impl Writes {
             if index.has_just_missed_records() {
                 return Ok(false);
             }
-            (index.term(), index.records().cloned().collect::<Vec<_>>())
+            index.records().cloned().collect::<Vec<_>>()
         };
         let there = self.list_records().await?;
         for gone in cached.iter().filter(|record| !there.contains_key(&record.uid)) {
             cluster.update(|index| index.record_deleted(gone));
         }
         let mut index = cluster.index_mut();
-        if index.term() != term {
-            return Ok(false);
-        }
         let mut missing = {
             let known: HashMap<&str, u64> =
                 index.records().map(|record| (record.uid.as_str(), record.version())).collect();

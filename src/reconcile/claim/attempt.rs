@@ -60,7 +60,7 @@ pub(super) async fn stamp(
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
     let job = job::name(Operation::Provision, &claim.uid, attempt, "");
     let ts = context.timestamp();
-    let (charged, term) = {
+    let charged = {
         let mut index = context.cluster.index_mut();
         // Another worker may have used the quota or the slot since the decision, or armed the record of an earlier claim.
         let has_namesake = claim.own_stamp().is_none() && index.has_namesake(claim);
@@ -74,7 +74,7 @@ pub(super) async fn stamp(
             context.cluster.queue.add_all(woken);
             return Ok(StepOutcome::WaitForSlot);
         }
-        (index.charge(claim, &class.name), index.term())
+        index.charge(claim, &class.name)
     };
     let stamp = Stamp { claim_uid: claim.uid.clone(), ts, attempt, recipe_version: recipe.version() };
     let storage_provisioner = class.has_object.then_some(class.provisioner.as_str());
@@ -93,7 +93,7 @@ pub(super) async fn stamp(
     {
         let mut index = context.cluster.index_mut();
         index.note_charge_written(&claim.uid);
-        index.on_stamp(&stamped.uid, &job, term);
+        index.on_stamp(&stamped.uid, &job);
     }
     confirmed.fresh = true;
     if attempt == 1 && observation.pool.exists && !observation.pool.request.is_request() {

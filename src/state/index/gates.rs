@@ -95,11 +95,9 @@ impl Index {
         }
     }
 
-    /// Records the answer to the creation of a Job, whose request was made in a term. It counts in no other.
-    pub fn record_answer(&mut self, job_uid: String, term: u64) {
-        if term == self.unstarted.term() {
-            self.answers.record(job_uid);
-        }
+    /// Records the answer to the creation of a Job. It counts in this term.
+    pub fn record_answer(&mut self, job_uid: String) {
+        self.answers.record(job_uid);
     }
 
     /// Records that a pod is about to be opened. Returns whether the Job is still one that this leader may open.

@@ -108,10 +108,8 @@ impl Index {
     }
 
     /// Records that in a term the cache has had all delete runs that the API had.
-    pub fn note_all_deletions(&mut self, id: &str, term: u64) {
-        if term == self.unstarted.term() {
-            self.batches.note_all_deletions(id);
-        }
+    pub fn note_all_deletions(&mut self, id: &str) {
+        self.batches.note_all_deletions(id);
     }
 
     /// Records that the first delete run for a volume begins, alone or in a batch.
@@ -133,9 +131,9 @@ impl Index {
 
 /// Attempts and their Jobs.
 impl Index {
-    /// Records that an attempt was stamped in a term. It has no Job.
-    pub fn on_stamp(&mut self, id: &str, job: &str, term: u64) {
-        self.unstarted.on_stamp(id, job, term);
+    /// Records that an attempt was stamped. It has no Job.
+    pub fn on_stamp(&mut self, id: &str, job: &str) {
+        self.unstarted.on_stamp(id, job);
     }
 
     /// Records that the Job of an attempt is about to be created. Returns whether it is certainly the attempt's first.

@@ -308,7 +308,7 @@ fn a_member_sees_the_job_whose_creation_was_answered_before_one_that_came_late()
     }
     for answered in ["uid-provision-batch-1123456789abcdef", "uid-provision-batch-0123456789abcdef"] {
         index.begin_term();
-        index.record_answer(answered.to_owned(), index.term());
+        index.record_answer(answered.to_owned());
         let seen = index.jobs_of("a");
         assert_eq!((seen.len(), seen[0].uid.as_str(), &seen[0].name), (2, answered, &seen[1].name));
     }

@@ -92,7 +92,7 @@ fn a_run_that_may_have_been_opened_has_failed_at_the_end_of_its_time() {
     for is_asked in [false, true] {
         let mut index = index();
         see(&mut index, [Seen::Job(gated()), Seen::Pod(pod(Some(0)))]);
-        index.record_answer(gated().uid, index.term());
+        index.record_answer(gated().uid);
         assert!(!is_asked || index.begin_opening(&gated().uid, "pod"));
         see(&mut index, [Seen::Pod(ending.clone()), Seen::PodGone, Seen::Job(late(true))]);
         assert_eq!(is_unopened(&index), !is_asked, "the request may have arrived");
