@@ -8,6 +8,7 @@ use flex_core::run::view::Job;
 
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue, RunObjects, refused_job};
+use crate::reconcile::failing;
 use crate::state::index::{BatchEntry, Woken, WorkItem};
 
 /// Reconciles an open batch, which collects its members.
@@ -26,29 +27,38 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
     // Members that do not fit see the Job without them.
     let BatchJob { job, members: count } = batch::job(&first.recipe, name, &members, &first.target);
     let claims: Vec<_> = entries.iter().take(count).filter_map(|entry| entry.claim.as_deref().cloned()).collect();
-    let Err(error) = context.create_job(&first.recipe, job, &claims).await else {
-        context.metrics.batch(&first.recipe.class, count);
-        return Ok(Requeue::Done);
+    let error = match context.create_job(&first.recipe, job, &claims).await {
+        Ok(()) => {
+            context.metrics.batch(&first.recipe.class, count);
+            return Ok(Requeue::Done);
+        }
+        Err(error) => error,
     };
     let why = match error {
-        WriteError::Foreign(_) => Ok(error.to_string()),
-        error => refused_job(error).map(|refusal| refusal.cause.message),
-    };
-    let why = match why {
-        Ok(why) => why,
-        Err(unknown) => {
-            // A terminating Job of the same name must be gone first.
-            if matches!(unknown, WriteError::Conflict(_)) {
-                return Err(unknown);
-            }
-            context.cluster.index_mut().collect_again(name, &entries);
-            return Err(unknown);
-        }
+        WriteError::Foreign(_) => error.to_string(),
+        error => match refused_job(error) {
+            Ok(refusal) => refusal.cause.message,
+            Err(unknown) => return Err(told(context, &entries, unknown)),
+        },
     };
     // A single run meets the same refusal and emits an event on its claim; or only the batch is too large.
     tracing::warn!(batch = name, why, "Kubernetes refused the Job of a batch; its claims get runs of their own");
     context.cluster.update(|index| index.refuse_batch(name, &entries));
     Ok(Requeue::Done)
+}
+
+/// Tells the members of a batch that the API server fails to create its Job. The Job may exist, so that they wait until it can appear
+/// no more. Then their runs are due again, in another batch.
+fn told(context: &Context, entries: &[BatchEntry], error: WriteError) -> WriteError {
+    let error = match error {
+        // The next batch has another name, and meets the same fault.
+        WriteError::Failed { source, .. } => WriteError::Failed { what: "the Job of a batch".to_owned(), source },
+        error => error,
+    };
+    for entry in entries {
+        failing::emit(context, &WorkItem::of_member(&entry.member), Some(&error));
+    }
+    error
 }
 
 /// The next step for a batch.

@@ -12,7 +12,6 @@ use flex_core::model::snapshot::Content;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 use flex_core::rules::NewEvent;
-use flex_core::run::member::MemberObject;
 use flex_core::volume::{expand, modify};
 
 use crate::api::writes::WriteError;
@@ -56,8 +55,8 @@ fn message(error: Option<&WriteError>, failing_for: impl FnOnce(&str) -> Duratio
     }
 }
 
-/// Returns the objects of a work item, with the reason of an event there. A batch has those of its members, a gate those of its
-/// run.
+/// Returns the objects of a work item, with the reason of an event there. A gate has those of its run, and a batch none: its
+/// members are told one by one.
 fn readers(context: &Context, item: &WorkItem) -> Vec<Reader> {
     if let WorkItem::Gate(job) = item {
         let items = context.cluster.index().items_of_job(job);
@@ -84,13 +83,6 @@ fn readers(context: &Context, item: &WorkItem) -> Vec<Reader> {
             snapshot.map(|it| (ObjectRef::snapshot(&it), reason::SNAPSHOT_CREATION_FAILED)).into_iter().collect()
         }
         WorkItem::Content(name) => index.content(name).map(|content| reader_of_content(&content)).into_iter().collect(),
-        WorkItem::Batch(name) => {
-            let of = |object: MemberObject| match object {
-                MemberObject::Claim(name) => claim(&name).into_iter().collect::<Vec<_>>(),
-                MemberObject::Volume(name) => volume(&name),
-            };
-            index.batch_members(name).into_iter().flat_map(of).collect()
-        }
         WorkItem::Pool(_) => {
             recipe.and_then(|recipe| config(&recipe.config, reason::POOL_FAILED)).into_iter().collect()
         }
@@ -104,7 +96,9 @@ fn readers(context: &Context, item: &WorkItem) -> Vec<Reader> {
             let claims = uids.filter_map(|uid| index.claim_by_id(uid));
             claims.map(|claim| (ObjectRef::claim(&claim), reason::PROVISIONING_FAILED)).collect()
         }
-        WorkItem::Configs | WorkItem::Gate(_) | WorkItem::SyncProbe | WorkItem::Findings => Vec::new(),
+        WorkItem::Configs | WorkItem::Batch(_) | WorkItem::Gate(_) | WorkItem::SyncProbe | WorkItem::Findings => {
+            Vec::new()
+        }
     }
 }
 

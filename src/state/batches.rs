@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
-use flex_core::batch::decide::{BUSY_TIMEOUT, Observed};
+use flex_core::batch::decide::Observed;
 use flex_core::batch::{self, Member, MemberObject};
 use flex_core::object::{ObjectName, label_value};
 use flex_core::run::view::Job;
@@ -157,12 +157,6 @@ impl Batches {
 
 /// Beginning and ending.
 impl Batches {
-    /// Returns the objects of the members of an open batch.
-    pub fn members(&self, name: &str) -> Vec<MemberObject> {
-        let entries = self.open.get(name).into_iter().flat_map(OpenBatch::entries);
-        entries.map(|entry| entry.member.object.clone()).collect()
-    }
-
     /// Observes an open batch. Returns `None` if it is not open.
     pub fn observe(&self, name: &str, facts: &Facts, expectations: &Expectations) -> Option<Observed> {
         let open = self.open.get(name)?;
@@ -183,27 +177,6 @@ impl Batches {
             expectations.begin_creation(&job, members, facts.now());
         }
         ClosedBatch { entries, slots }
-    }
-
-    /// Opens a batch again whose Job may or may not have been created. Unless the Job becomes visible, it is created
-    /// again with the same members, except for those that leave meanwhile.
-    pub fn reopen(&mut self, name: &str, entries: &[BatchEntry], facts: &Facts) {
-        let Some(first) = entries.first() else { return };
-        let is_seen = facts.cache.runs.job(&ObjectName::new(&first.target.namespace, name)).is_some();
-        if is_seen || self.open.contains_key(name) {
-            return;
-        }
-        // It waits for nothing more.
-        let began = facts.now().saturating_sub(first.recipe.batch_window + BUSY_TIMEOUT);
-        for entry in entries.iter().filter(|entry| still_wants(entry, &facts.cache)) {
-            // The Job of the batch may have been created all the same.
-            let member = Member { is_first: false, ..entry.member.clone() };
-            let (for_pool, entry) = (is_for_pool(&member, facts), BatchEntry { member, ..entry.clone() });
-            match self.open.get_mut(name) {
-                Some(open) => open.add(entry),
-                None => drop(self.open.insert(name.to_owned(), OpenBatch::new(entry, for_pool, began))),
-            }
-        }
     }
 
     /// Records that the API server rejects the Job of a batch. Each member gets a run of its own. Returns the members.

@@ -56,7 +56,7 @@ impl Books {
     }
 
     fn members(&self, batch: &str) -> usize {
-        self.batches.members(batch).len()
+        self.batches.open.get(batch).map_or(0, |open| open.entries().count())
     }
 
     fn slots(&self) -> usize {
@@ -111,24 +111,6 @@ fn a_refused_or_visible_job_gives_back_the_slots_of_its_members() {
         books.batches.forget_refusal("b");
         assert!(books.join("b").is_some());
     }
-}
-
-#[test]
-fn a_reopened_batch_has_the_same_members() {
-    let mut books = Books::new();
-    let batch = books.join("a").unwrap();
-    let ClosedBatch { entries, .. } = books.batches.close(&batch, &books.facts, &mut books.expectations);
-    for _ in 0..2 {
-        books.batches.reopen(&batch, &entries, &books.facts);
-        assert_eq!((books.members(&batch), books.slots()), (1, 2));
-    }
-    assert_eq!(books.close(&batch), ["a"]);
-    books.facts.cache.runs.apply_job(flex_core::run::view::Job {
-        name: ObjectName::new("", &batch),
-        ..crate::state::testing::batch_job(&batch, &["a"])
-    });
-    books.batches.reopen(&batch, &entries, &books.facts);
-    assert_eq!(books.members(&batch), 0, "its Job is visible");
 }
 
 proptest! {

@@ -6,8 +6,8 @@ use flex_contract::names;
 use flex_contract::reason;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::batch::v1::Job;
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -104,6 +104,31 @@ async fn a_webhook_that_is_down_is_told_on_the_claim_and_on_the_volume() {
     refused(async || ring.claims().patch("probe", &dry, &change).await).await;
     ring.claim_with("b", "c", strict).await;
     ring.event(USER, "b", reason::PROVISIONING_FAILED, DOWN).await;
+}
+
+/// Each try is another batch.
+#[tokio::test]
+async fn a_webhook_that_is_down_is_told_on_the_claims_of_a_batch() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("placement", "any"), ("batch-size", "2"), ("batch-window", "5s")]).await;
+    ring.claim("first", "c").await;
+    let id = uid(&ring.stamped("first").await);
+    ring.job(ADMIN, "provision", &id, 1).await;
+    let webhooks = jobs_refused(&ring).await;
+    for claim in ["a", "b"] {
+        ring.claim(claim, "c").await;
+    }
+    for claim in ["a", "b"] {
+        let message = ring.event(USER, claim, reason::PROVISIONING_FAILED, DOWN).await;
+        let says = "Kubernetes fails a write of the provisioner, which is repeated: the Job of a batch";
+        assert!(message.starts_with(says), "{message}");
+    }
+    webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
+    let begun = until("a batch has a Job", || async {
+        let names: Vec<_> = ring.all_jobs().await.iter().map(ResourceExt::name_any).collect();
+        if names.iter().any(|name| name.contains("-batch-")) { Ok(()) } else { unexpected(names) }
+    });
+    ring.explained(begun).await;
 }
 
 /// Nobody deletes the volume, and its user waits.

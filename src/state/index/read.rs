@@ -275,11 +275,6 @@ impl Index {
         self.quota.has_pending_charge(uid, self.facts.now())
     }
 
-    /// Returns the objects of the members of an open batch.
-    pub fn batch_members(&self, name: &str) -> Vec<batch::MemberObject> {
-        self.batches.members(name)
-    }
-
     /// Checks whether a first delete run for a volume, alone or in a batch, would certainly be visible.
     pub fn has_all_deletions(&self, id: &str) -> bool {
         self.batches.has_all_deletions(id)

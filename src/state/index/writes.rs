@@ -96,12 +96,6 @@ impl Index {
         Woken { value: entries, items: self.for_slots_of(&slots) }
     }
 
-    /// Opens a batch again whose Job may or may not have been created. Unless the Job becomes visible, it is created
-    /// again with the same members, except for those that leave meanwhile.
-    pub fn collect_again(&mut self, name: &str, entries: &[BatchEntry]) {
-        self.batches.reopen(name, entries, &self.facts);
-    }
-
     /// Records that the API server rejects the Job of a batch. Each member gets a run of its own, and is requeued.
     pub fn refuse_batch(&mut self, name: &str, entries: &[BatchEntry]) -> Vec<WorkItem> {
         self.batches.refuse(name, entries, self.slots.expectations_mut())

@@ -207,31 +207,6 @@ fn a_batch_waits_beside_runs_and_not_for_slots_that_are_only_taken() {
 }
 
 #[test]
-fn a_job_that_may_not_exist_is_created_again_with_the_remaining_members() {
-    let (hands, mut index, recipe, batch) = open_batch();
-    for uid in ["c", "d"] {
-        join(&mut index, uid, &recipe);
-    }
-    for uid in ["b", "c", "d"] {
-        index.change_claim(WatchChange::Apply(stamped(uid, 1)));
-    }
-    hands.pass(WINDOW + BUSY_TIMEOUT);
-    let (_, entries, _) = collected(&mut index, &batch).unwrap();
-    assert_eq!(entries.len(), 3);
-    index.change_claim(WatchChange::Apply(Claim { terminating: true, ..stamped("c", 1) }));
-    index.collect_again(&batch, &entries);
-    let (step, again, _) = collected(&mut index, &batch).unwrap();
-    let ids: Vec<_> = again.iter().map(|entry| entry.member.id.as_str()).collect();
-    assert_eq!((step, ids), (Step::Create, vec!["b", "d"]));
-    // The Job was created after all. Earlier members are unchanged.
-    index.collect_again(&batch, &again);
-    index.change_job(WatchChange::Apply(Job { name: ObjectName::new("", &batch), ..job(&batch, &["b"]) }));
-    assert!(collected(&mut index, &batch).is_none());
-    index.collect_again(&batch, &entries);
-    assert!(collected(&mut index, &batch).is_none());
-}
-
-#[test]
 fn members_wait_for_the_creation_of_their_job_however_long_it_takes() {
     let (hands, mut index, recipe, batch) = open_batch();
     hands.pass(WINDOW);
@@ -244,6 +219,7 @@ fn members_wait_for_the_creation_of_their_job_however_long_it_takes() {
     assert!(index.is_expected(&job_name("b")), "its watch has time from the answer on");
     hands.pass(EXPECTATION_TIMEOUT);
     assert!(!index.is_expected(&job_name("b")));
+    assert_ne!(join(&mut index, "b", &recipe).unwrap(), batch, "a Job without an answer is never opened");
 }
 
 #[test]
