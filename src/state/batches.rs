@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use flex_contract::operation::Operation;
-use flex_contract::policy::ReclaimPolicy;
 use flex_core::batch::decide::Observed;
 use flex_core::batch::{self, Member, MemberObject};
+use flex_core::model::volume::Volume;
 use flex_core::object::{ObjectName, label_value};
 use flex_core::run::view::Job;
 
@@ -55,6 +55,8 @@ pub struct ClosedBatch {
     pub entries: Vec<BatchEntry>,
     /// The slots of the others, as the label values of their classes.
     pub slots: Vec<String>,
+    /// The work items of the others, whose runs may be due again.
+    pub left: Vec<WorkItem>,
 }
 
 /// Joining and leaving.
@@ -169,14 +171,15 @@ impl Batches {
     /// Closes an open batch.
     pub fn close(&mut self, name: &str, facts: &Facts, expectations: &mut Expectations) -> ClosedBatch {
         let entries = self.open.remove(name).into_iter().flat_map(OpenBatch::into_entries);
-        let (entries, gone): (Vec<_>, Vec<_>) = entries.partition(|entry| still_wants(entry, &facts.cache));
+        let (entries, gone): (Vec<_>, Vec<_>) = entries.partition(|entry| is_due(entry, &facts.cache));
         let slots = gone.iter().filter_map(|entry| expectations.remove(&entry.member.job_name())).collect();
+        let left = gone.iter().map(|entry| WorkItem::of_member(&entry.member)).collect();
         if let Some(first) = entries.first() {
             let job = ObjectName::new(&first.target.namespace, name);
             let members = entries.iter().map(|entry| entry.member.job_name());
             expectations.begin_creation(&job, members, facts.now());
         }
-        ClosedBatch { entries, slots }
+        ClosedBatch { entries, slots, left }
     }
 
     /// Records that the API server rejects the Job of a batch. Each member gets a run of its own. Returns the members.
@@ -260,7 +263,7 @@ fn is_for_pool(member: &Member, facts: &Facts) -> bool {
 }
 
 /// Checks whether a claim or volume is still as it was when its run was due, by the cache.
-fn still_wants(entry: &BatchEntry, cache: &Cache) -> bool {
+fn is_due(entry: &BatchEntry, cache: &Cache) -> bool {
     let Member { id, attempt, object, .. } = &entry.member;
     match object {
         // The cache may be older than the stamp.
@@ -268,11 +271,15 @@ fn still_wants(entry: &BatchEntry, cache: &Cache) -> bool {
             let is_last = claim.own_stamp().is_none_or(|stamp| stamp.attempt <= *attempt);
             is_last && !claim.terminating && !claim.is_bound()
         }),
-        MemberObject::Volume(name) => cache.volumes.get(name).is_some_and(|volume| {
-            let goes =
-                volume.reclaim_policy == ReclaimPolicy::Delete && !volume.abandoned && !volume.claim_ref_was_removed();
-            goes && volume.volume_id() == Some(id.as_str())
-        }),
+        MemberObject::Volume(name) => {
+            let is_in_use = |volume: &Volume| {
+                let claim = volume.claim_ref_uid().and_then(|uid| cache.claims.by_id(uid));
+                claim.is_some_and(|claim| !claim.has_other_volume(name))
+            };
+            // Its watch may be slower than that of claims.
+            let decided_on = entry.volume.as_deref().filter(|volume| !is_in_use(volume));
+            decided_on.zip(cache.volumes.get(name)).is_some_and(|(decided_on, now)| now.may_be_deleted_as(decided_on))
+        }
     }
 }
 

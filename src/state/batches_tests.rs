@@ -16,7 +16,8 @@ fn entry(id: &str, recipe: &Arc<Recipe>) -> BatchEntry {
     let attempt = Attempt { number: 1, ..Attempt::default() };
     let claim = Claim { uid: id.into(), ..claim("team", id, false) };
     let request = request(Operation::Provision, &claim, recipe, &identity(), "", attempt);
-    BatchEntry { member: member(id), request, target: RunTarget::default(), recipe: recipe.clone(), claim: None }
+    let (target, recipe) = (RunTarget::default(), recipe.clone());
+    BatchEntry { member: member(id), request, target, recipe, claim: None, volume: None }
 }
 
 /// A ledger with its facts and the expectations beside it.

@@ -9,6 +9,7 @@ use flex_core::config::Recipe;
 use flex_core::limits;
 use flex_core::model::claim::Claim;
 use flex_core::model::record::Record;
+use flex_core::model::volume::Volume;
 use flex_core::run::job::RunTarget;
 
 /// An open batch. It has a member at least, and what all of them have in common is that of the first.
@@ -44,6 +45,8 @@ pub struct BatchEntry {
     pub recipe: Arc<Recipe>,
     /// The claim for which the run makes a volume.
     pub claim: Option<Box<Claim>>,
+    /// The volume whose storage the run deletes, as that was decided.
+    pub volume: Option<Box<Volume>>,
 }
 
 impl OpenBatch {

@@ -74,34 +74,21 @@ impl Writes {
     /// Reads the volume source as JSON, for a run that changes or copies the volume. Returns a conflict if the volume has
     /// changed since the decision.
     pub async fn volume_source(&self, decided_on: &Volume) -> Result<String> {
-        self.read_unchanged(decided_on).await.map(|(_, source)| source)
+        self.source_while(decided_on, |fresh| fresh.is_unchanged_since(decided_on)).await
     }
 
-    /// Reads the volume source as JSON, for a delete run. Storage must not be deleted on the word of a cache: if somebody
-    /// has restored etcd, the claim is back with its UID. So the volume must have the version of the decision, or a phase
-    /// by which its claim is gone.
+    /// Reads the volume source as JSON, for a delete run. Storage must not be deleted on the word of a cache. Returns a conflict
+    /// if the volume may be in use again.
     pub async fn source_to_delete(&self, decided_on: &Volume) -> Result<String> {
-        let (fresh, source) = self.read_unchanged(decided_on).await?;
-        match fresh.resource_version == decided_on.resource_version || fresh.phase.is_claim_gone() {
-            true => Ok(source),
-            false => Err(WriteError::Conflict(format!("volume {}", decided_on.name))),
-        }
+        self.source_while(decided_on, |fresh| fresh.may_be_deleted_as(decided_on)).await
     }
 
-    /// Reads a volume with its source as JSON. Its version, and what Kubernetes writes when it releases the volume, may have
-    /// changed since the decision.
-    async fn read_unchanged(&self, decided_on: &Volume) -> Result<(Volume, String)> {
+    /// Reads the volume source as JSON, if this holds for the volume.
+    async fn source_while(&self, decided_on: &Volume, holds: impl Fn(&Volume) -> bool) -> Result<String> {
         let what = || format!("volume {}", decided_on.name);
         let Trimmed(volume) = self.volumes().get(&decided_on.name).await.map_err(WriteError::of(what()))?;
-        let fresh = Volume::from(&volume);
-        let observed = Volume {
-            resource_version: decided_on.resource_version.clone(),
-            phase: decided_on.phase.clone(),
-            unneeded_since: decided_on.unneeded_since,
-            ..fresh.clone()
-        };
-        match observed == *decided_on {
-            true => Ok((fresh, volume_source(&volume))),
+        match holds(&Volume::from(&volume)) {
+            true => Ok(volume_source(&volume)),
             false => Err(WriteError::Conflict(what())),
         }
     }

@@ -158,7 +158,8 @@ pub(super) async fn start_run(
             is_first,
         };
         let (request, target, recipe) = (request.clone(), target.clone(), recipe.clone());
-        if context.join_batch(BatchEntry { member, request, target, recipe, claim: Some(Box::new(claim.clone())) }) {
+        let claim = Some(Box::new(claim.clone()));
+        if context.join_batch(BatchEntry { member, request, target, recipe, claim, volume: None }) {
             return Ok(StepOutcome::End(Requeue::JobCreated));
         }
     }

@@ -103,7 +103,8 @@ pub(super) async fn start(
         let (id, object, scope) = (id.to_owned(), MemberObject::Volume(volume.name.clone()), scope.clone());
         let member = Member { id, attempt, object, scope, attributes: None, is_first: false };
         let (request, target, recipe) = (request.clone(), target.clone(), recipe.clone());
-        if context.join_batch(BatchEntry { member, request, target, recipe, claim: None }) {
+        let volume = Some(Box::new(volume.clone()));
+        if context.join_batch(BatchEntry { member, request, target, recipe, claim: None, volume }) {
             return Ok(StepOutcome::End(Requeue::JobCreated));
         }
     }

@@ -230,9 +230,7 @@ fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
         return request.filter(|request| may_adopt(request)).map_or(ClaimState::NoReference, |_| ClaimState::Alive);
     };
     match index.claim_by_id(uid) {
-        Some(claim) if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() => {
-            ClaimState::BoundToOtherVolume
-        }
+        Some(claim) if claim.has_other_volume(&volume.name) => ClaimState::BoundToOtherVolume,
         Some(_) => ClaimState::Alive,
         // The phase `Released` proves nothing: it stays for a moment when the volume is bound to another claim. The record of a
         // former leader may name the claim of a volume that was never adopted.

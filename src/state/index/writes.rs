@@ -90,10 +90,12 @@ impl Index {
         self.batches.join(entry, ts, &self.facts, self.slots.expectations_mut())
     }
 
-    /// Closes an open batch. Wakes the work items that can use the slots of the members that have left.
+    /// Closes an open batch. Wakes the members that have left, and the work items that can use their slots.
     pub fn close_batch(&mut self, name: &str) -> Woken<Vec<BatchEntry>> {
-        let ClosedBatch { entries, slots } = self.batches.close(name, &self.facts, self.slots.expectations_mut());
-        Woken { value: entries, items: self.for_slots_of(&slots) }
+        let ClosedBatch { entries, slots, left } = self.batches.close(name, &self.facts, self.slots.expectations_mut());
+        let mut items = self.for_slots_of(&slots);
+        items.extend(left);
+        Woken { value: entries, items }
     }
 
     /// Records that the API server rejects the Job of a batch. Each member gets a run of its own, and is requeued.

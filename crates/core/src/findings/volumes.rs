@@ -43,9 +43,7 @@ fn owner(w: &Lookups<'_>, volume: &Volume) -> Owner {
     }
     let Some(uid) = reference.or(volume.claim_uid.as_deref()) else { return Owner::None };
     match w.objects.claim_by_id(uid) {
-        Some(claim) if claim.is_bound() && claim.volume_name.as_deref() != Some(&volume.name) && !claim.is_held() => {
-            Owner::BoundToOtherVolume(claim)
-        }
+        Some(claim) if claim.has_other_volume(&volume.name) => Owner::BoundToOtherVolume(claim),
         Some(claim) => Owner::Alive(claim),
         None => Owner::Gone,
     }

@@ -308,6 +308,11 @@ impl Claim {
     pub fn is_bound(&self) -> bool {
         self.volume_name.is_some() && (self.bind_completed || self.phase == ClaimPhase::Bound)
     }
+
+    /// Checks whether the claim is bound to another volume, and not held, so that this one is not its own.
+    pub fn has_other_volume(&self, volume: &str) -> bool {
+        self.is_bound() && self.volume_name.as_deref() != Some(volume) && !self.is_held()
+    }
 }
 
 impl From<&PersistentVolumeClaim> for Claim {

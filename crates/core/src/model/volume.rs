@@ -246,6 +246,24 @@ impl Volume {
         self.is_adopted() && self.claim_ref_uid().is_none()
     }
 
+    /// Checks whether nothing has changed since an earlier state of the volume, but what Kubernetes writes when it releases it.
+    pub fn is_unchanged_since(&self, earlier: &Volume) -> bool {
+        let as_then = Volume {
+            resource_version: earlier.resource_version.clone(),
+            phase: earlier.phase.clone(),
+            unneeded_since: earlier.unneeded_since,
+            ..self.clone()
+        };
+        as_then == *earlier
+    }
+
+    /// Checks whether a delete run that was decided on an earlier state of the volume may begin: the volume is unchanged, and has
+    /// the same version, or a phase by which its claim is gone. If somebody has restored etcd, the claim is back with its UID.
+    pub fn may_be_deleted_as(&self, decided_on: &Volume) -> bool {
+        let is_same = self.resource_version == decided_on.resource_version;
+        (is_same || self.phase.is_claim_gone()) && self.is_unchanged_since(decided_on)
+    }
+
     /// Returns the number of the delete run that is due or in progress.
     pub fn delete_attempt(&self) -> u32 {
         let failure = self.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);

@@ -51,13 +51,14 @@ fn entry(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
     let identity = timed().1.facts.identity;
     let attempt = flex_core::claim::request::Attempt { number: 1, ..Default::default() };
     let request = flex_core::claim::request::request(Operation::Provision, &claim, recipe, &identity, "", attempt);
-    BatchEntry { member, request, target: RunTarget::default(), recipe: recipe.clone(), claim: None }
+    let (target, recipe) = (RunTarget::default(), recipe.clone());
+    BatchEntry { member, request, target, recipe, claim: None, volume: None }
 }
 
 /// Returns the entry of a claim's second attempt.
 fn retry(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
-    let BatchEntry { member, request, target, recipe, claim } = entry(uid, recipe);
-    BatchEntry { member: Member { attempt: 2, ..member }, request, target, recipe, claim }
+    let first = entry(uid, recipe);
+    BatchEntry { member: Member { attempt: 2, ..first.member.clone() }, ..first }
 }
 
 /// Decides the next step of a batch, and closes it, as the reconciler does. Returns the members of its Job, and the items
@@ -244,7 +245,7 @@ fn the_slot_of_a_member_that_has_another_attempt_goes_to_the_next_in_the_queue()
     index.wait_for_slot(&SlotRequest::claim(&claim("z").name), &recipe);
     hands.pass(WINDOW);
     let (step, entries, woken) = collected(&mut index, &batch).unwrap();
-    assert_eq!((step, entries.len(), woken), (Step::Create, 0, vec![key("z")]));
+    assert_eq!((step, entries.len(), woken), (Step::Create, 0, vec![key("z"), key("b")]));
 }
 
 /// All that were in it are due again.

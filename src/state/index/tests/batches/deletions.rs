@@ -1,5 +1,7 @@
 //! Tests of batches of deletions.
 
+use flex_core::model::volume::Reference;
+
 use super::*;
 
 fn volume(uid: &str) -> Volume {
@@ -11,9 +13,10 @@ fn volume(uid: &str) -> Volume {
 }
 
 fn to_be_deleted(uid: &str, recipe: &Arc<Recipe>) -> BatchEntry {
-    let BatchEntry { member, request, target, recipe, claim } = entry(uid, recipe);
-    let member = Member { object: MemberObject::Volume(format!("pvc-{uid}")), scope: format!("v-{uid}"), ..member };
-    BatchEntry { member, request: RunRequest { operation: Operation::Delete, ..request }, target, recipe, claim }
+    let (entry, object) = (entry(uid, recipe), MemberObject::Volume(format!("pvc-{uid}")));
+    let member = Member { object, scope: format!("v-{uid}"), ..entry.member.clone() };
+    let request = RunRequest { operation: Operation::Delete, ..entry.request.clone() };
+    BatchEntry { member, request, volume: Some(Box::new(volume(uid))), ..entry }
 }
 
 fn join_deletion(index: &mut Index, uid: &str, recipe: &Arc<Recipe>) -> Option<String> {
@@ -68,4 +71,35 @@ fn a_volume_that_is_kept_or_gone_is_not_deleted_in_its_batch() {
     index.change_volume(WatchChange::Apply(Volume { reclaim_policy: "Retain".into(), ..volume("d") }));
     hands.pass(WINDOW);
     assert_eq!(created(&mut index, &batches[0]), ["a"], "abandoned and retained volumes are not deleted");
+}
+
+/// Somebody has restored etcd, or has given the volume to another claim.
+#[test]
+fn a_volume_that_may_be_in_use_again_is_not_deleted_in_its_batch() {
+    let reference = |uid: &str| Some(Reference { name: ObjectName::new("team", "data"), uid: Some(uid.into()) });
+    let released =
+        Volume { resource_version: "7".into(), phase: "Released".into(), claim_ref: reference("z"), ..volume("a") };
+    let is_deleted = |change: &dyn Fn(&mut Index)| {
+        let (hands, mut index) = timed();
+        let recipe = recipe("9");
+        index.change_volume(WatchChange::Apply(released.clone()));
+        join_deletion(&mut index, "first", &recipe);
+        let entry = BatchEntry { volume: Some(Box::new(released.clone())), ..to_be_deleted("a", &recipe) };
+        let batch = begin(&mut index, entry, &SlotRequest::volume(&released, Operation::Delete)).unwrap();
+        change(&mut index);
+        hands.pass(WINDOW);
+        let (_, entries, woken) = collected(&mut index, &batch).unwrap();
+        assert_eq!(woken, if entries.is_empty() { vec![WorkItem::Volume("pvc-a".into())] } else { vec![] });
+        !entries.is_empty()
+    };
+    let becomes = |now: Volume| is_deleted(&move |index| drop(index.change_volume(WatchChange::Apply(now.clone()))));
+    let newer = Volume { resource_version: "8".into(), unneeded_since: Some(5), ..released.clone() };
+    assert!(is_deleted(&|_| {}) && becomes(newer.clone()), "nothing else has changed");
+    assert!(!becomes(Volume { resource_version: "3".into(), phase: "Bound".into(), ..released.clone() }));
+    assert!(!becomes(Volume { claim_ref: reference("y"), ..newer.clone() }), "another claim has it");
+    assert!(!becomes(Volume { uid: "another".into(), ..newer }));
+    let with = |claim: Claim| is_deleted(&move |index| drop(index.change_claim(WatchChange::Apply(claim.clone()))));
+    assert!(!with(claim("z")), "its claim is back");
+    let elsewhere = Claim { volume_name: Some("other".into()), bind_completed: true, ..claim("z") };
+    assert!(with(elsewhere), "it has another volume");
 }
