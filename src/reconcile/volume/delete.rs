@@ -35,8 +35,8 @@ fn scope(volume: &Volume, node: Option<&str>) -> String {
     node.map_or_else(|| volume.uid.clone(), |node| format!("{}/{node}", volume.uid))
 }
 
-/// Returns the Job of a delete run that has not ended, where an admin keeps what the run deletes: all that an abandoned volume
-/// stands for, or what is on the node of a retained one.
+/// Returns the Job of a delete run that has not ended, where somebody keeps what the run deletes: an admin all that an abandoned
+/// volume stands for, or what is on the node of a retained one, and a claim what it uses again.
 pub(super) fn unwanted_job(
     volume: &Volume,
     claim: ClaimState,
@@ -45,7 +45,7 @@ pub(super) fn unwanted_job(
 ) -> Option<Arc<Job>> {
     let to_clean = match (volume.abandoned, &volume.reclaim_policy) {
         (true, _) => Vec::new(),
-        (false, ReclaimPolicy::Delete) => return None,
+        (false, ReclaimPolicy::Delete) if claim != ClaimState::Alive => return None,
         (false, _) => nodes_to_clean(volume, claim, origin_node),
     };
     let id = volume.volume_id().unwrap_or_default();
@@ -124,6 +124,47 @@ pub(super) async fn start(
             context.metrics.delete_failed(&volume.class);
             let failure = LastFailure::of_delete_run(attempt, context.clock.now(), &cause, last).with_recipe(recipe);
             context.writes.record_volume_failure(volume, &failure).await.map(StepOutcome::from)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flex_core::model::volume::adoption_mark;
+    use flex_core::object::ObjectName;
+
+    use super::*;
+    use crate::state::testing;
+
+    /// After a restore of etcd, a claim is back whose deletion was in progress.
+    #[test]
+    fn the_delete_run_of_a_volume_that_its_claim_uses_again_is_not_wanted() {
+        let made = testing::volume(&testing::claim("team", "a", true), "1Gi");
+        let volume = Volume {
+            provenance: Some("{}".into()),
+            adoption_mark: Some(adoption_mark("{}", &made.uid)),
+            nodes_with_storage: vec!["earlier".into(), "home".into()],
+            reclaim_policy: ReclaimPolicy::Delete,
+            ..made
+        };
+        let retained = Volume { reclaim_policy: ReclaimPolicy::Retain, ..volume.clone() };
+        let abandoned = Volume { abandoned: true, ..volume.clone() };
+        let is_unwanted = |volume: &Volume, claim, node, is_over| {
+            let name = ObjectName::new("own", job_name(volume, Some(node)));
+            let job = Job { name, is_over, ..testing::job("delete", "a") };
+            unwanted_job(volume, claim, Some("home"), &[Arc::new(job)]).is_some()
+        };
+        for (volume, claim, on_earlier, on_home) in [
+            (&volume, ClaimState::NotFound, false, false),
+            (&volume, ClaimState::NotCached, false, false),
+            (&volume, ClaimState::Alive, false, true),
+            (&retained, ClaimState::Alive, false, true),
+            (&retained, ClaimState::NotFound, false, true),
+            (&abandoned, ClaimState::NotFound, true, true),
+        ] {
+            let unwanted = ["earlier", "home"].map(|node| is_unwanted(volume, claim, node, false));
+            assert_eq!(unwanted, [on_earlier, on_home], "{claim:?} {:?}", volume.reclaim_policy);
+            assert!(!is_unwanted(volume, claim, "home", true), "it has ended");
         }
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct Observation {
     delete_run_state: RunState,
     /// The name of the Job of that delete run.
     delete_job_name: String,
-    /// The Job of a delete run that has not ended, where an admin keeps what the run deletes.
+    /// The Job of a delete run that has not ended, where an admin or a claim keeps what the run deletes.
     unwanted_job: Option<Arc<Job>>,
 }
 

@@ -222,6 +222,10 @@ fn what_an_admin_keeps_is_let_go_when_its_delete_run_has_ended() {
     let lost = World { nodes_with_pods: names_of(&["lost"]), ..unseen };
     assert_eq!(with_state("lost", NodeState::Unreachable, lost).step(Rule::Abandoned), ABANDONED);
 
+    let again = World { claim: ClaimState::Alive, ..with(volume("Delete"), Some(job.clone()), RunState::MayBeRunning) };
+    let stopped = again.step(run(RunRule::RunNotWanted));
+    assert_eq!(stopped, Step::RemoveJob { job: job.name.clone() }, "somebody has restored etcd, and the claim is back");
+
     // The run on its own node ends, and what attempts have left on others is deleted afterwards.
     let kept = |claim, unwanted_job, delete_run_state| {
         let wandered = wandered(claim);

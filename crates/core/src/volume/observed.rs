@@ -60,7 +60,7 @@ pub struct Observed<'a> {
     pub delete_run_state: RunState,
     /// The Job of that delete run.
     pub delete_job: Option<&'a Job>,
-    /// The Job of a delete run that has not ended, where an admin keeps what the run deletes.
+    /// The Job of a delete run that has not ended, where an admin or a claim keeps what the run deletes.
     pub unwanted_job: Option<&'a Job>,
     /// The observation about the volume's size.
     pub expand: expand::Observed<'a>,
