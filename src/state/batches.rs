@@ -95,12 +95,14 @@ impl Batches {
 
     /// Removes an item from its batch. Returns its slot, as the label value of the class.
     pub fn leave(&mut self, operation: Operation, id: &str, expectations: &mut Expectations) -> Option<String> {
-        expectations.remove(&self.remove(operation, id)?.member.job_name())
+        let (batch, left) = self.remove(operation, id)?;
+        expectations.leave_batch(&left.member.job_name(), &batch)
     }
 
-    fn remove(&mut self, operation: Operation, id: &str) -> Option<BatchEntry> {
+    fn remove(&mut self, operation: Operation, id: &str) -> Option<(String, BatchEntry)> {
         let is_of = |open: &OpenBatch| open.first().is_some_and(|first| first.request.operation == operation);
-        let removed = self.open.values_mut().filter(|open| is_of(open)).find_map(|open| open.remove(id))?;
+        let removed = |(name, open): (&String, &mut OpenBatch)| Some((name.clone(), open.remove(id)?));
+        let removed = self.open.iter_mut().filter(|(_, open)| is_of(open)).find_map(removed)?;
         self.open.retain(|_, open| !open.is_empty());
         Some(removed)
     }
@@ -171,7 +173,9 @@ impl Batches {
     /// Closes an open batch.
     pub fn close(&mut self, name: &str, facts: &Facts, expectations: &mut Expectations) -> ClosedBatch {
         let entries = self.open.remove(name).into_iter().flat_map(OpenBatch::into_entries);
-        let (entries, gone): (Vec<_>, Vec<_>) = entries.partition(|entry| is_due(entry, &facts.cache));
+        // A run whose slot has expired is due by itself, and may be in another batch by now.
+        let members = entries.filter(|entry| expectations.is_member(&entry.member.job_name(), name));
+        let (entries, gone): (Vec<_>, Vec<_>) = members.partition(|entry| is_due(entry, &facts.cache));
         let slots = gone.iter().filter_map(|entry| expectations.remove(&entry.member.job_name())).collect();
         let left = gone.iter().map(|entry| WorkItem::of_member(&entry.member)).collect();
         if let Some(first) = entries.first() {
@@ -191,7 +195,7 @@ impl Batches {
     /// Records that the Job of a batch is visible. Returns its absent members, which do not expect it any more.
     pub fn on_job(&mut self, job: &Job, expectations: &mut Expectations) -> Vec<WorkItem> {
         for member in job.members.iter() {
-            expectations.remove(&member.job_name());
+            expectations.show(&member.job_name(), &job.name.name);
         }
         self.open.remove(&job.name.name);
         expectations.dissolve(&job.name.name)
@@ -199,8 +203,10 @@ impl Batches {
 
     /// Forgets all open batches, because another replica leads now.
     pub fn forget_open(&mut self, expectations: &mut Expectations) {
-        for entry in std::mem::take(&mut self.open).into_values().flat_map(OpenBatch::into_entries) {
-            expectations.remove(&entry.member.job_name());
+        for (name, open) in std::mem::take(&mut self.open) {
+            for entry in open.into_entries() {
+                expectations.leave_batch(&entry.member.job_name(), &name);
+            }
         }
         self.alone.clear();
     }
@@ -262,9 +268,14 @@ fn is_for_pool(member: &Member, facts: &Facts) -> bool {
     member.claim().is_some_and(|claim| facts.is_pool_request_name(claim))
 }
 
-/// Checks whether a claim or volume is still as it was when its run was due, by the cache.
+/// Checks whether a claim or volume is still as it was when its run was due, and no Job with the run has appeared, by the cache.
 fn is_due(entry: &BatchEntry, cache: &Cache) -> bool {
     let Member { id, attempt, object, .. } = &entry.member;
+    let own = entry.member.job_name();
+    let has_run = |job: &Job| job.name.name == own || job.members.iter().any(|member| member.job_name() == own);
+    if cache.runs.jobs_named(id).any(|job| !job.is_over && has_run(job)) {
+        return false;
+    }
     match object {
         // The cache may be older than the stamp.
         MemberObject::Claim(name) => cache.claims.get(name).filter(|claim| claim.uid == *id).is_none_or(|claim| {

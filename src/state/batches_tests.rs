@@ -9,7 +9,7 @@ use flex_core::run::job::RunTarget;
 use proptest::prelude::*;
 
 use super::*;
-use crate::state::expectations::Expectation;
+use crate::state::expectations::{EXPECTATION_TIMEOUT, Expectation};
 use crate::state::testing::{CLASS, claim, facts, identity, member, recipe};
 
 fn entry(id: &str, recipe: &Arc<Recipe>) -> BatchEntry {
@@ -112,6 +112,22 @@ fn a_refused_or_visible_job_gives_back_the_slots_of_its_members() {
         books.batches.forget_refusal("b");
         assert!(books.join("b").is_some());
     }
+}
+
+/// The process was stopped for long, or a Job has come late.
+#[test]
+fn a_run_without_its_slot_or_with_a_job_is_in_no_further_job() {
+    let mut books = Books::new();
+    let batch = books.join("a").unwrap();
+    books.join("b");
+    books.expectations.drop_expired(EXPECTATION_TIMEOUT);
+    for id in ["b", "c"] {
+        assert_eq!(books.join(id).as_ref(), Some(&batch));
+    }
+    books.facts.cache.runs.apply_job(crate::state::testing::batch_job("late", &["c"]));
+    let ClosedBatch { entries, left, .. } = books.batches.close(&batch, &books.facts, &mut books.expectations);
+    assert_eq!(entries.into_iter().map(|entry| entry.member.id).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(left, [WorkItem::of_member(&member("c"))]);
 }
 
 proptest! {

@@ -79,9 +79,18 @@ impl Expectations {
         self.creating.contains(job)
     }
 
-    /// Removes the expectation for a Job that is visible, or was not created. Returns the label value of its class.
+    /// Removes the expectation for a Job that was not created, or that nobody wants. Returns the label value of its class.
     pub fn remove(&mut self, job: &str) -> Option<String> {
         self.jobs.remove(job).map(|expected| expected.class_label)
+    }
+
+    /// Removes the expectation for the Job of a run, because a Job with the run is visible. If the run is expected in another one,
+    /// this one has come late, and is no end of the wait.
+    pub fn show(&mut self, run: &str, job: &str) {
+        let is_other = |expected: &Expectation| expected.created && expected.batch_name().unwrap_or(run) != job;
+        if !self.jobs.get(run).is_some_and(is_other) {
+            self.jobs.remove(run);
+        }
     }
 
     /// Checks whether a Job was created a moment ago and is not visible yet.
@@ -120,6 +129,17 @@ impl Expectations {
             expected.created = true;
             expected.batch = Some(Membership { batch: batch.to_owned(), member });
         }
+    }
+
+    /// Checks whether a run has its slot for a batch.
+    pub fn is_member(&self, job: &str, batch: &str) -> bool {
+        self.jobs.get(job).is_some_and(|expected| expected.batch_name() == Some(batch))
+    }
+
+    /// Removes the expectation of a run that leaves a batch, unless it is in another one by now. Returns the label value of its
+    /// class.
+    pub fn leave_batch(&mut self, job: &str, batch: &str) -> Option<String> {
+        if self.is_member(job, batch) { self.remove(job) } else { None }
     }
 
     /// Records that a Job is being created. That of a batch is in place of the Jobs of these members.
@@ -192,6 +212,41 @@ mod tests {
         assert!(!expectations.is_expected("delete-c-1", LATER * 3));
         assert_eq!(expectations.dissolve("batch"), [member]);
         assert_eq!(expectations.of_class("c", LATER).count(), 0);
+    }
+
+    #[test]
+    fn a_job_that_comes_late_is_no_end_of_the_wait_for_another_one_with_the_run() {
+        let run = "provision-a-1";
+        for (expected_in, visible, stays) in [
+            (None, run, false),
+            (None, "late", false),
+            (Some(run), run, false),
+            (Some(run), "late", true),
+            (Some("batch"), "batch", false),
+            (Some("batch"), "late", true),
+            (Some("batch"), run, true),
+        ] {
+            let mut expectations = Expectations::default();
+            expectations.add(run, Expectation::default());
+            match expected_in {
+                None => {}
+                Some(own) if own == run => expectations.expect(run, Duration::ZERO),
+                Some(batch) => expectations.join_batch(run, batch, WorkItem::Volume("pv".into())),
+            }
+            expectations.show(run, visible);
+            assert_eq!(expectations.contains(run), stays, "{expected_in:?} {visible}");
+        }
+    }
+
+    #[test]
+    fn a_run_leaves_only_the_batch_in_which_it_is() {
+        let mut expectations = Expectations::default();
+        expectations.add("delete-a-1", Expectation { class_label: "c".into(), ..Expectation::default() });
+        expectations.join_batch("delete-a-1", "batch", WorkItem::Volume("pv".into()));
+        assert_eq!(expectations.leave_batch("delete-a-1", "former"), None);
+        assert!(expectations.is_member("delete-a-1", "batch") && !expectations.is_member("delete-a-1", "former"));
+        assert_eq!(expectations.leave_batch("delete-a-1", "batch").as_deref(), Some("c"));
+        assert!(!expectations.contains("delete-a-1"));
     }
 
     proptest! {

@@ -72,14 +72,15 @@ impl Slots {
         true
     }
 
-    /// Keeps the slots of a Job that is gone, for the runs of its claims and volumes that begin again.
+    /// Keeps the slots of a Job that is gone, for the runs of its claims and volumes that begin again, unless they have begun.
     pub fn keep(&mut self, job: &Job, facts: &Facts) {
         let members = (0..job.members.len()).filter_map(|number| job.as_seen_by(number, &[], false));
         let alone = (job.members.is_empty() && needs_slot(job)).then(|| job.clone());
         for run in members.chain(alone) {
             let volume = run.volume.as_ref().and_then(|name| facts.cache.volumes.get(name));
             let claim = run.claim.as_ref().and_then(|name| facts.cache.claims.get(name));
-            if volume.is_none() && claim.is_none_or(|claim| claim.is_bound()) {
+            let has_begun = self.expectations.is_expected(&run.name.name, facts.now());
+            if has_begun || volume.is_none() && claim.is_none_or(|claim| claim.is_bound()) {
                 continue;
             }
             let of_volume = volume.map(|volume| volume.user_namespace().to_owned());

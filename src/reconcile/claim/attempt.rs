@@ -21,7 +21,7 @@ use flex_core::run::state::{Cause, JobRefusal};
 use super::alike::{are_alike, attempt_node};
 use super::names::{delete_job_name, provision_job_name, scope};
 use super::observe::{Confirmed, Observation};
-use super::outcome::StepOutcome;
+use super::outcome::{RETRY_SOON, StepOutcome};
 use super::served::served_class;
 use super::timeline::failed_attempts;
 use crate::api::writes::WriteError;
@@ -62,6 +62,10 @@ pub(super) async fn stamp(
     let ts = context.timestamp();
     let charged = {
         let mut index = context.cluster.index_mut();
+        // The run of an earlier stamp is about to begin, and the cache shows neither.
+        if index.is_expected(&job) {
+            return Ok(StepOutcome::End(Requeue::After(RETRY_SOON)));
+        }
         // Another worker may have used the quota or the slot since the decision, or armed the record of an earlier claim.
         let has_namesake = claim.own_stamp().is_none() && index.has_namesake(claim);
         if has_namesake || index.quota_refusal(claim, recipe).is_some() {

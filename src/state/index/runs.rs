@@ -21,7 +21,7 @@ impl Index {
             WatchChange::Apply(job) if self.shows_nothing_new(&job) => Vec::new(),
             WatchChange::Apply(job) => {
                 self.facts.cache.runs.remove_copied_job(&job.name);
-                self.slots.expectations_mut().remove(&job.name.name);
+                self.slots.expectations_mut().show(&job.name.name, &job.name.name);
                 let changed = self.facts.cache.runs.apply_job(job);
                 self.on_job(&changed)
             }

@@ -291,6 +291,26 @@ fn a_member_sees_the_job_whose_creation_was_answered_before_one_that_came_late()
     }
 }
 
+/// The creation of the late one had no answer, so that nobody opens it.
+#[test]
+fn a_member_of_a_late_job_waits_for_that_which_is_in_creation() {
+    let (hands, mut index, _, batch) = open_batch();
+    index.change_claim(WatchChange::Apply(stamped("b", 1)));
+    hands.pass(WINDOW);
+    assert_eq!(created(&mut index, &batch), ["b"]);
+    let labels = RunLabels { operation: "provision".into(), id: "b".into(), attempt: 1, class: "c".into() };
+    let alone = Job { claim: Some(claim("b").name), run_labels: labels, ..job(&job_name("b"), &[]) };
+    for late in [job("provision-batch-0123456789abcdef", &["b"]), alone] {
+        index.change_job(WatchChange::Apply(late.clone()));
+        assert!(index.is_expected(&job_name("b")));
+        index.close_job(&late);
+        index.change_job(WatchChange::Delete(late.name));
+        assert!(index.is_expected(&job_name("b")), "it would begin once more");
+    }
+    index.change_job(WatchChange::Apply(job(&batch, &["b"])));
+    assert!(!index.is_expected(&job_name("b")));
+}
+
 #[test]
 fn a_member_that_leaves_waits_for_the_end_of_the_batch_and_the_last_one_ends_it() {
     let (_, mut index) = timed();
