@@ -57,10 +57,10 @@ LAYERS = {
         bundle
     """,
     "src/state": """
-        answers compact id queue record_waits unstarted words watch_change
-        work_item
+        answers compact id missing queue unstarted words watch_change
+        record_waits work_item
         cache configs expectations fair_queue outages slot_request
-        facts kept_scripts members open_batch records removed_jobs revisions unmarked unseen_writes
+        deletions facts kept_scripts members open_batch records removed_jobs revisions unmarked unseen_writes
         batches left quota slots sync_probes
         pools quota_waiters
         index

@@ -48,8 +48,8 @@ pub struct Context {
     /// The state of the search for findings.
     pub sweep: Sweep,
     pub(super) capacity: RateLimit,
-    /// The time when the cache last lacked a delete run of the API. Held while the two are compared.
-    pub(super) comparing_deletions: tokio::sync::Mutex<Option<Duration>>,
+    /// Held while the delete runs of the API are compared with those of the cache.
+    pub(super) comparing_deletions: tokio::sync::Mutex<()>,
     failures: Mutex<HashMap<WorkItem, u32>>,
     faults: Mutex<HashMap<WorkItem, Fault>>,
 }

@@ -13,37 +13,62 @@ use flex_core::run::state::{Cause, RunState};
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, RunObjects};
 
-/// The time until the Jobs of the API are compared with the cache again, when the cache lacked some.
+/// The time until the next look whether the cache has the delete runs of the API, when it lacked some or another worker asked.
 pub(super) const COMPARE_AGAIN: Duration = Duration::from_secs(1);
 
 impl Context {
     /// Checks, before the first delete run for a volume begins, that none is in progress which no watch shows: it may be in a
-    /// batch, whose name does not follow from the volume. Compares the Jobs of the API with the cache once in a term, and
-    /// again for a volume whose first run this process has begun in the term.
-    pub(super) async fn has_no_unseen_deletion(&self, id: &str) -> Result<bool, WriteError> {
-        let is_known = || self.cluster.index().has_all_deletions(id);
-        if is_known() {
-            return Ok(true);
+    /// batch, whose name does not follow from the volume. Compares the Jobs of the API with the cache once in a term, and again
+    /// when this process does not know what has become of the volume's batch. `namespace` is that of the volume's config. If it
+    /// is not certain, the volume is requeued when it is.
+    pub(super) async fn has_no_unseen_deletion(
+        &self,
+        namespace: &str,
+        id: &str,
+        volume: &str,
+    ) -> Result<bool, WriteError> {
+        let is_known = self.cluster.index().has_all_deletions(namespace, id);
+        if !is_known {
+            self.compare_deletions(namespace).await?;
         }
-        // Only one at a time.
-        let mut missed = self.comparing_deletions.lock().await;
-        if is_known() {
-            return Ok(true);
+        let mut index = self.cluster.index_mut();
+        let is_sure = index.has_all_deletions(namespace, id);
+        if !is_sure {
+            index.await_deletions(namespace, volume);
         }
-        // Many wait, and each list reads all Jobs.
-        if missed.is_some_and(|at| self.clock.since(at) < COMPARE_AGAIN) {
-            return Ok(false);
-        }
-        for namespace in self.identity.namespaces() {
-            let there = self.writes.delete_jobs(namespace).await?;
-            let cached = self.cluster.index().job_uids();
-            if !there.iter().all(|uid| cached.contains(uid)) {
-                *missed = Some(self.clock.passed());
-                return Ok(false);
+        Ok(is_sure)
+    }
+
+    /// Compares the delete runs of the API with the cache, unless another worker does, or the cache has just lacked some.
+    async fn compare_deletions(&self, namespace: &str) -> Result<(), WriteError> {
+        // Each list reads all Jobs. One is enough for all that wait, and they hold no worker meanwhile.
+        let Ok(_guard) = self.comparing_deletions.try_lock() else { return Ok(()) };
+        let (unexpected, mut cached) = {
+            let index = self.cluster.index();
+            if index.has_just_missed_deletions(namespace) {
+                return Ok(());
             }
+            (index.unexpected_deletions(namespace), index.job_uids())
+        };
+        let own = self.identity.namespace.as_str();
+        let mut there = self.writes.delete_jobs(own).await?;
+        if namespace != own && self.identity.config_namespaces.iter().any(|served| served == namespace) {
+            there.extend(self.writes.delete_jobs(namespace).await?);
         }
-        self.cluster.index_mut().note_all_deletions(id);
-        Ok(true)
+        self.cluster.update(|index| {
+            // The watch may have shown the end of a Job since.
+            cached.extend(index.job_uids());
+            let missing = there.into_iter().filter(|(uid, _)| !cached.contains(uid)).map(|(_, name)| name);
+            let missing: Vec<String> = missing.collect();
+            if missing.is_empty() {
+                return index.note_all_deletions(namespace, &unexpected);
+            }
+            if let Some(message) = index.note_missing_deletions(namespace, &missing) {
+                tracing::warn!("{message}");
+            }
+            Vec::new()
+        });
+        Ok(())
     }
 
     /// Returns the state of a delete run for an id, by the name of its Job. The run does not count as absent while
@@ -127,7 +152,7 @@ async fn has_unseen_job(
 #[cfg(test)]
 pub(super) mod tests {
     use std::convert::Infallible;
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, Mutex, OnceLock};
 
     use flex_contract::names;
     use flex_core::run::job::ContentRef;
@@ -144,7 +169,7 @@ pub(super) mod tests {
     use crate::clock::Clock;
     use crate::metrics::Metrics;
     use crate::state::ClusterState;
-    use crate::state::index::WatchChange;
+    use crate::state::index::{Index, WatchChange};
     use crate::state::testing::{ManualClock, default_identity, recipe};
 
     /// The requests that an API server has got.
@@ -185,41 +210,71 @@ pub(super) mod tests {
         (Context::new(identity, cluster, writes, events, metrics, String::new(), clock), asked)
     }
 
-    /// A former leader may have put the volume into a batch.
-    #[tokio::test]
-    async fn the_first_deletion_of_a_term_waits_until_the_cache_has_all_delete_runs() {
-        let list = |items: Value| {
-            let metadata = json!({ "resourceVersion": "1" });
-            json!({
-                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": metadata, "items": items,
-            })
-        };
+    /// Returns the answer to a list of Jobs: the Job of a batch that deletes, in the orchestrator's own namespace, and no other.
+    fn one_batch(path: &str) -> (u16, Value) {
         let labels = json!({ names::LABEL_INSTANCE: default_identity().instance, names::LABEL_OPERATION: "delete" });
         let batch = json!({
             "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
             "metadata": { "name": "batch", "namespace": "own", "uid": "b", "labels": labels },
         });
-        let (of_own, of_admin) = (list(json!([batch])), list(json!([])));
-        let answer =
-            move |path: &str| (200_u16, if path.contains("/own/") { of_own.clone() } else { of_admin.clone() });
+        let items = if path.contains("/own/") { json!([batch]) } else { json!([]) };
+        let metadata = json!({ "resourceVersion": "1" });
+        let list = json!({
+            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": metadata, "items": items,
+        });
+        (200, list)
+    }
+
+    fn batch() -> Job {
+        Job { name: ObjectName::new("own", "batch"), uid: "b".into(), ..Job::default() }
+    }
+
+    /// A former leader may have put the volume into a batch.
+    #[tokio::test]
+    async fn the_first_deletion_of_a_term_waits_until_the_cache_has_all_delete_runs() {
         let hands = ManualClock::default();
-        let (context, asked) = context_of(answer, Clock::new(hands.clone()));
-        let is_asked = || !std::mem::take(&mut *asked.lock().unwrap()).is_empty();
-        let is_sure = async |id: &str| context.has_no_unseen_deletion(id).await.unwrap();
-        assert!(!is_sure("a").await && is_asked());
-        let name = ObjectName::new("own", "batch");
-        context
-            .cluster
-            .update(|index| index.change_job(WatchChange::Apply(Job { name, uid: "b".into(), ..Job::default() })));
-        assert!(!is_sure("a").await && !is_asked(), "many wait");
+        let (context, asked) = context_of(one_batch, Clock::new(hands.clone()));
+        let lists = || {
+            let asked = std::mem::take(&mut *asked.lock().unwrap());
+            let namespaces = asked.iter().filter_map(|request| request.split('/').nth(5).map(str::to_owned));
+            namespaces.collect::<Vec<_>>().join(" ")
+        };
+        let is_sure = async |namespace: &str, id: &str| {
+            context.has_no_unseen_deletion(namespace, id, &format!("pvc-{id}")).await.unwrap()
+        };
+        let comparing = context.comparing_deletions.try_lock().unwrap();
+        assert!(!is_sure("admin", "a").await && lists().is_empty(), "another worker asks");
+        drop(comparing);
+        assert!(!is_sure("admin", "a").await);
+        assert_eq!(lists(), "own admin");
+        context.cluster.update(|index| index.change_job(WatchChange::Apply(batch())));
+        assert!(!is_sure("admin", "a").await && lists().is_empty(), "many wait");
         hands.pass(COMPARE_AGAIN);
-        assert!(is_sure("a").await && is_asked());
-        assert!(is_sure("z").await && !is_asked(), "once in a term");
-        context.cluster.index_mut().begin_deletion("a");
-        assert!(is_sure("z").await && !is_asked());
-        assert!(is_sure("a").await && is_asked(), "its run may be in the cache of no watch");
+        assert!(is_sure("admin", "a").await);
+        assert_eq!(lists(), "own admin");
+        assert!(is_sure("admin", "z").await && lists().is_empty(), "once in a term");
+        assert!(is_sure("gone", "z").await);
+        assert_eq!(lists(), "own", "its runs are in no namespace that is not served");
         context.cluster.index_mut().begin_term();
-        assert!(is_sure("z").await && is_asked());
+        assert!(is_sure("admin", "z").await && !lists().is_empty());
+    }
+
+    /// In a burst, some run ends at any time.
+    #[tokio::test]
+    async fn a_delete_run_whose_end_the_watch_shows_during_the_comparison_is_not_missing() {
+        let cluster: Arc<OnceLock<ClusterState>> = Arc::default();
+        let answer = {
+            let cluster = cluster.clone();
+            move |path: &str| {
+                let gone = |index: &mut Index| index.change_job(WatchChange::Delete(batch().name));
+                cluster.get().into_iter().for_each(|cluster| cluster.update(gone));
+                one_batch(path)
+            }
+        };
+        let (context, _) = context_of(answer, Clock::default());
+        context.cluster.update(|index| index.change_job(WatchChange::Apply(batch())));
+        assert!(cluster.set(context.cluster.clone()).is_ok());
+        assert!(context.has_no_unseen_deletion("admin", "a", "pvc-a").await.unwrap());
     }
 
     /// Somebody has created the config's namespace again. The id of a snapshot's Jobs is not that of its source volume.

@@ -1,4 +1,4 @@
-//! Open batches, which collect their members, and what this process knows of the delete runs that may be in batches.
+//! Open batches, which collect their members.
 //!
 //! Nothing is written when a run joins a batch. A crash forgets the list, and all that were on it are due again.
 
@@ -22,12 +22,9 @@ use crate::state::work_item::WorkItem;
 #[derive(Debug, Default)]
 pub struct Batches {
     open: BTreeMap<String, OpenBatch>,
-    /// The ids of claims and volumes whose runs share no batch any more: the API server has refused the Job of theirs.
+    /// The ids of claims and volumes whose runs share no batch any more in this term: the API server has refused the Job of
+    /// theirs, or a delete run has begun alone.
     alone: BTreeSet<String>,
-    /// In this term, the cache has had all delete runs that the API had.
-    has_all_deletions: bool,
-    /// The ids of volumes whose first delete runs have begun in this term, alone or in a batch.
-    deleting: BTreeSet<String>,
 }
 
 /// A kind of run. Runs of one kind can share a batch.
@@ -208,6 +205,10 @@ impl Batches {
                 expectations.leave_batch(&entry.member.job_name(), &name);
             }
         }
+    }
+
+    /// Begins a term.
+    pub fn begin_term(&mut self) {
         self.alone.clear();
     }
 
@@ -220,40 +221,14 @@ impl Batches {
         self.open.iter().filter(move |(_, open)| open.first().is_some_and(of_class)).map(|(name, _)| name)
     }
 
-    /// Forgets that the API server has refused the Job of a claim's batch: the claim has its volume, or is gone.
+    /// Records that the run of a volume begins alone.
+    pub fn run_alone(&mut self, id: &str) {
+        self.alone.insert(id.to_owned());
+    }
+
+    /// Forgets why the runs of a claim or volume share no batch: the claim has its volume, or it is gone.
     pub fn forget_refusal(&mut self, id: &str) {
         self.alone.remove(id);
-    }
-}
-
-/// Delete runs that no watch shows. No name leads from a volume to the batch that deletes it.
-impl Batches {
-    /// Checks whether a first delete run for a volume, alone or in a batch, would certainly be visible.
-    pub fn has_all_deletions(&self, id: &str) -> bool {
-        self.has_all_deletions && !self.deleting.contains(id)
-    }
-
-    /// Records that the cache has all delete runs that the API has.
-    pub fn note_all_deletions(&mut self, id: &str) {
-        self.has_all_deletions = true;
-        self.deleting.remove(id);
-    }
-
-    /// Records that the first delete run for a volume begins.
-    pub fn begin_deletion(&mut self, id: &str) {
-        self.deleting.insert(id.to_owned());
-    }
-
-    /// Forgets the id of a volume that is gone.
-    pub fn forget_deletion(&mut self, id: &str) {
-        self.alone.remove(id);
-        self.deleting.remove(id);
-    }
-
-    /// Begins a term: another leader may have begun delete runs that no watch has shown.
-    pub fn begin_term(&mut self) {
-        self.has_all_deletions = false;
-        self.deleting.clear();
     }
 }
 

@@ -6,11 +6,13 @@
 //!
 //! - `index/objects.rs`, `index/runs.rs`, `index/others.rs`, `index/classes.rs`: the changes that watches report.
 //! - `index/gates.rs`: the scheduling gates of runs. `index/left.rs`: what is left of claims that are gone.
+//! - `index/deletions.rs`: the delete runs that no watch may show yet.
 //! - `index/wake.rs`: the items that each change wakes. `index/related.rs`: the items that are related to an object.
 //! - `index/read.rs`: the data that reconcilers observe. Nothing in it can change the state.
 //! - `index/writes.rs`: the records that reconcilers make of their own steps.
 
 mod classes;
+mod deletions;
 mod gates;
 mod left;
 mod objects;
@@ -36,6 +38,7 @@ use crate::clock::Clock;
 use crate::state::answers::Answers;
 use crate::state::batches::Batches;
 pub use crate::state::batches::{BatchEntry, ClosedBatch};
+use crate::state::deletions::Deletions;
 pub use crate::state::expectations::EXPECTATION_TIMEOUT;
 use crate::state::facts::Facts;
 use crate::state::kept_scripts::KeptScripts;
@@ -69,8 +72,10 @@ pub struct Index {
     kept_scripts: KeptScripts,
     /// The expected Jobs, and the items that wait for a slot.
     slots: Slots,
-    /// The open batches, and what is known of delete runs that may be in batches.
+    /// The open batches.
     batches: Batches,
+    /// The delete runs that no watch may show yet.
+    deletions: Deletions,
     /// The members that have left their batches.
     members: Members,
     /// The usage of quotas.
@@ -108,6 +113,7 @@ impl Index {
             kept_scripts: KeptScripts::default(),
             slots: Slots::default(),
             batches: Batches::default(),
+            deletions: Deletions::default(),
             members: Members::default(),
             quota: QuotaLedger::default(),
             quota_waiters: QuotaWaiters::default(),

@@ -4,32 +4,17 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The shortest time between two lists of the records while the cache lacks some.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// The time after which people are told that the cache lacks records. A watch that is healthy is faster.
-const TELL_AFTER: Duration = Duration::from_secs(10);
-/// The most records that a message names.
-const NAMED: usize = 3;
+use crate::state::missing::Missing;
+
 /// The time from the first claim that needs a record of several no more until this is written. In a burst, many follow, and each
 /// write sends the whole record to all watches.
 const COLLECT: Duration = Duration::from_millis(250);
 
-/// Records that the API has and the cache lacks.
-#[derive(Debug)]
-struct Missing {
-    /// The time of the first list that showed some.
-    since: Duration,
-    /// The time of the last list.
-    looked: Duration,
-    /// The names of some, and the number of the others.
-    names: String,
-    is_told: bool,
-}
-
 /// All waits. Times are those since some moment.
 #[derive(Debug, Default)]
 pub struct RecordWaits {
-    missing: Option<Missing>,
+    /// The records that the API has and the cache lacks.
+    missing: Missing,
     /// The times since when claims need a record no more, by the names of records.
     collecting: HashMap<String, Duration>,
 }
@@ -37,25 +22,18 @@ pub struct RecordWaits {
 impl RecordWaits {
     /// Checks whether the last list showed, a moment ago, that the cache lacks records.
     pub fn has_just_missed(&self, now: Duration) -> bool {
-        self.missing.as_ref().is_some_and(|missing| now.saturating_sub(missing.looked) < LOOK_AGAIN)
+        self.missing.has_just_missed(now)
     }
 
     /// Notes that a list has shown records that the cache lacks. Returns the message about them when it is time to log it, which
     /// is once.
     pub fn note_missing(&mut self, names: &[String], now: Duration) -> Option<String> {
-        let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-        let more = names.len().saturating_sub(NAMED);
-        let names = if more == 0 { named } else { format!("{named} and {more} more") };
-        let (since, is_told) = self.missing.take().map_or((now, false), |before| (before.since, before.is_told));
-        let missing = self.missing.insert(Missing { since, looked: now, names, is_told });
-        let message = message(missing).filter(|_| !missing.is_told);
-        missing.is_told |= message.is_some();
-        message
+        self.missing.note(names, now).map(|names| message(&names))
     }
 
     /// Returns the message about records that the cache lacks, once that lasts.
     pub fn why(&self) -> Option<String> {
-        self.missing.as_ref().and_then(message)
+        self.missing.lasting().map(message)
     }
 
     /// Returns how long a record still waits for more claims that need it no more; `None` if it waits no longer.
@@ -76,19 +54,15 @@ impl RecordWaits {
 
     /// Forgets that the cache lacked records, because it has all.
     pub fn end_missing(&mut self) {
-        self.missing = None;
+        self.missing.end();
     }
 }
 
-/// Returns the message about records that the cache lacks, if that lasts.
-fn message(missing: &Missing) -> Option<String> {
-    let lasts = missing.looked.saturating_sub(missing.since) >= TELL_AFTER;
-    lasts.then(|| {
-        format!(
-            "the provisioner waits until its watch of ControllerRevisions shows the records that Kubernetes has: it lacks {}",
-            missing.names
-        )
-    })
+/// Returns the message about records that the cache lacks.
+fn message(names: &str) -> String {
+    format!(
+        "the provisioner waits until its watch of ControllerRevisions shows the records that Kubernetes has: it lacks {names}"
+    )
 }
 
 #[cfg(test)]

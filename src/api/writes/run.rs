@@ -46,17 +46,17 @@ impl Writes {
     pub async fn runs(&self, operation: Operation, namespace: &str, id: &str) -> Result<Vec<String>> {
         let mut found = self.marked::<Job>(operation, namespace, Some(id)).await?;
         found.extend(self.marked::<Pod>(operation, namespace, Some(id)).await?);
-        Ok(found)
+        Ok(found.into_iter().map(|(uid, _)| uid).collect())
     }
 
-    /// Returns the UIDs of the Jobs of all delete runs. Asks the API, in one namespace.
-    pub async fn delete_jobs(&self, namespace: &str) -> Result<Vec<String>> {
+    /// Returns the UIDs and names of the Jobs of all delete runs. Asks the API, in one namespace.
+    pub async fn delete_jobs(&self, namespace: &str) -> Result<Vec<(String, String)>> {
         self.marked::<Job>(Operation::Delete, namespace, None).await
     }
 
-    /// Returns the UIDs of the objects of an operation's runs, for one id or for all. Reads page by page, and keeps nothing
-    /// else of a page.
-    async fn marked<K>(&self, operation: Operation, namespace: &str, id: Option<&str>) -> Result<Vec<String>>
+    /// Returns the UIDs and names of the objects of an operation's runs, for one id or for all. Reads page by page, and keeps
+    /// nothing else of a page.
+    async fn marked<K>(&self, operation: Operation, namespace: &str, id: Option<&str>) -> Result<Vec<(String, String)>>
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
             + Clone
@@ -75,7 +75,7 @@ impl Writes {
         let mut all = Vec::new();
         let look = |page: Vec<ObjectMeta>| {
             let found = page.into_iter().filter(|meta| meta.labels.as_ref().is_some_and(is));
-            all.extend(found.filter_map(|meta| meta.uid));
+            all.extend(found.filter_map(|meta| Some((meta.uid?, meta.name?))));
             ControlFlow::Continue(())
         };
         match each_page(&api, ListParams::default().labels(&selector), look).await {

@@ -79,7 +79,7 @@ pub(super) async fn start(
 ) -> Result<StepOutcome<Volume>, WriteError> {
     let id = volume.volume_id().unwrap_or_default();
     let is_first = is_origin && attempt == 1;
-    if is_first && !context.has_no_unseen_deletion(id).await? {
+    if is_first && !context.has_no_unseen_deletion(&recipe.config.namespace, id, &volume.name).await? {
         return Ok(StepOutcome::End(Requeue::After(COMPARE_AGAIN)));
     }
     let pinned_node = recipe.required_node(node.as_deref()).filter(|_| !on_any_node).map(str::to_owned);
@@ -94,9 +94,6 @@ pub(super) async fn start(
     let source = if is_origin { source } else { String::new() };
     let request = runs::request_of(context, volume, node.as_deref(), recipe, attempt, source);
     let target = RunTarget { namespace: recipe.config.namespace.clone(), node: pinned_node, ..RunTarget::default() };
-    if is_first {
-        context.cluster.index_mut().begin_deletion(id);
-    }
     // A batch deletes on the volumes' own node, which must be there, with the config's account.
     let is_served = context.identity.config_namespaces.contains(&recipe.config.namespace);
     if is_first && !on_any_node && is_served && recipe.batch_size > 1 {
@@ -107,6 +104,9 @@ pub(super) async fn start(
         if context.join_batch(BatchEntry { member, request, target, recipe, claim: None, volume }) {
             return Ok(StepOutcome::End(Requeue::JobCreated));
         }
+    }
+    if is_first {
+        context.cluster.index_mut().run_alone(id);
     }
     let target = RunTarget { scope, volume: Some(volume.name.clone()), ..target };
     let last = volume.last_failure.as_ref();

@@ -152,7 +152,8 @@ impl Index {
         if changed.now.is_none() {
             self.quota_waiters.remove(&item);
             if let Some(id) = volume.volume_id() {
-                self.batches.forget_deletion(id);
+                self.batches.forget_refusal(id);
+                self.deletions.forget(id);
                 freed.left = self.batches.leave(Operation::Delete, id, self.slots.expectations_mut());
             }
             freed.turn = self.slots.stop_waiting_for_slot(&item);

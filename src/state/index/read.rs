@@ -275,11 +275,6 @@ impl Index {
         self.quota.has_pending_charge(uid, self.facts.now())
     }
 
-    /// Checks whether a first delete run for a volume, alone or in a batch, would certainly be visible.
-    pub fn has_all_deletions(&self, id: &str) -> bool {
-        self.batches.has_all_deletions(id)
-    }
-
     /// Observes an open batch. Returns `None` if it is not open.
     pub fn observe_batch(&self, name: &str) -> Option<batch::decide::Observed> {
         self.batches.observe(name, &self.facts, self.slots.expectations())

@@ -67,6 +67,7 @@ impl Index {
 
     fn on_job(&mut self, changed: &Changed<Job>) -> Vec<WorkItem> {
         let of_batch = changed.now.as_ref().filter(|job| !job.members.is_empty());
+        of_batch.iter().for_each(|job| self.deletions.show(job));
         let dissolved = of_batch.map(|job| self.batches.on_job(job, self.slots.expectations_mut()));
         let quota = self.quota.on_job(changed, &self.facts);
         match &changed.now {

@@ -21,6 +21,7 @@ impl Index {
         self.records.begin_term();
         self.removed_jobs.begin_term();
         self.batches.begin_term();
+        self.deletions.begin_term();
         self.resume_term()
     }
 

@@ -25,6 +25,7 @@
 //! | a class, by any of its objects | the claims, volumes and contents in progress; the configs; capacity; pools |
 //! | a claim that does not get its pooled volume after all | the pool of the class |
 //! | a batch whose Job was refused, or lacks members | these members |
+//! | a look at the API which shows that the cache has all delete runs | the volumes that have waited for it |
 //! | a free slot | the items whose turn is next |
 //! | free quota | the items that have quota now, in the order of their arrival |
 //! | a pooled volume that becomes ready | the claims that wait longest for a slot or for quota and could use it |

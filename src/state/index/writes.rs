@@ -93,6 +93,9 @@ impl Index {
     /// Closes an open batch. Wakes the members that have left, and the work items that can use their slots.
     pub fn close_batch(&mut self, name: &str) -> Woken<Vec<BatchEntry>> {
         let ClosedBatch { entries, slots, left } = self.batches.close(name, &self.facts, self.slots.expectations_mut());
+        for entry in entries.iter().filter(|entry| entry.volume.is_some()) {
+            self.deletions.begin(&entry.member.id, ObjectName::new(&entry.target.namespace, name));
+        }
         let mut items = self.for_slots_of(&slots);
         items.extend(left);
         Woken { value: entries, items }
@@ -100,17 +103,8 @@ impl Index {
 
     /// Records that the API server rejects the Job of a batch. Each member gets a run of its own, and is requeued.
     pub fn refuse_batch(&mut self, name: &str, entries: &[BatchEntry]) -> Vec<WorkItem> {
+        entries.iter().for_each(|entry| self.deletions.forget(&entry.member.id));
         self.batches.refuse(name, entries, self.slots.expectations_mut())
-    }
-
-    /// Records that in a term the cache has had all delete runs that the API had.
-    pub fn note_all_deletions(&mut self, id: &str) {
-        self.batches.note_all_deletions(id);
-    }
-
-    /// Records that the first delete run for a volume begins, alone or in a batch.
-    pub fn begin_deletion(&mut self, id: &str) {
-        self.batches.begin_deletion(id);
     }
 
     /// Records that a claim or volume does not want its batch any more, and sees the Job as terminating. Returns
