@@ -49,8 +49,8 @@ pub struct Records {
     had: HashMap<String, Had>,
     /// The last held claims whose end was seen before their record, the last one first.
     recent_ends: VecDeque<End>,
-    /// The claims of which somebody else has deleted a record that they needed.
-    lost: HashSet<String>,
+    /// The claims of which somebody else has deleted a record that they needed, with the batches that it named.
+    lost: HashMap<String, BTreeSet<ObjectName>>,
     /// The records that this process is about to arm.
     in_creation: BTreeSet<String>,
     /// The claims that need a record no more, by the names of records. This is not written yet.
@@ -148,9 +148,9 @@ impl Records {
         self.gone.contains(uid)
     }
 
-    /// Checks whether somebody else has deleted a record that a claim needed.
-    pub fn has_lost(&self, uid: &str) -> bool {
-        self.lost.contains(uid)
+    /// Returns the batches of the records that a claim needed and somebody else has deleted; `None` without such records.
+    pub fn lost(&self, uid: &str) -> Option<&BTreeSet<ObjectName>> {
+        self.lost.get(uid)
     }
 
     /// Checks whether the API has shown in this term that the records are these.
@@ -307,8 +307,11 @@ impl Records {
             return BTreeSet::new();
         }
         let cached = self.by_name.get(name).cloned();
-        let needed = cached.iter().flat_map(|record| record.unsettled());
-        self.lost.extend(needed.filter(|uid| !self.gone.contains(*uid) && !self.last_seen.contains_key(*uid)).cloned());
+        for (record, uid) in cached.iter().flat_map(|record| record.unsettled().map(move |uid| (record, uid))) {
+            if !self.gone.contains(uid) && !self.last_seen.contains_key(uid) {
+                self.lost.entry(uid.clone()).or_default().extend(record.batch(uid));
+            }
+        }
         self.forget(name)
     }
 

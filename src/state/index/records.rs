@@ -110,12 +110,15 @@ impl Index {
 
     /// Checks whether somebody else has deleted a record that a claim needed.
     pub fn has_lost_record(&self, uid: &str) -> bool {
-        self.records.has_lost(uid)
+        self.records.lost(uid).is_some()
     }
 
-    /// Returns the Jobs of the batches in which attempts for a claim may have run.
+    /// Returns the Jobs of the batches in which attempts for a claim may have run, also by records that somebody has deleted.
     pub fn batches_of(&self, uid: &str) -> BTreeSet<ObjectName> {
-        self.records.unsettled_of(uid).iter().filter_map(|record| record.batch(uid)).collect()
+        let mut batches: BTreeSet<_> =
+            self.records.unsettled_of(uid).iter().filter_map(|record| record.batch(uid)).collect();
+        batches.extend(self.records.lost(uid).into_iter().flatten().cloned());
+        batches
     }
 
     /// Returns what the records that a claim needs say of its attempts.

@@ -141,6 +141,28 @@ fn a_live_claim_knows_that_somebody_has_deleted_its_record() {
     assert!(!index.has_lost_record(&a.uid));
 }
 
+/// No watch may show the batch, which has another name than the claim's own run.
+#[test]
+fn the_batch_of_a_record_is_known_when_somebody_has_deleted_the_record() {
+    let mut index = index();
+    let a = held("a");
+    index.change_claim(WatchChange::Apply(a.clone()));
+    let batch = ObjectName::new("own", "provision-batch-0123456789abcdef");
+    let data = Record::data(std::iter::once(&a));
+    let metadata = json!({
+        "namespace": "own", "name": record_name(&batch.name, &data), "uid": "r", "resourceVersion": "5",
+        "annotations": { names::ARMED: "r" },
+    });
+    let armed = Record::read(&serde_json::from_value(metadata).unwrap(), &data).unwrap();
+    index.apply_record(armed.clone());
+    assert_eq!(index.batches_of(&a.uid), [batch.clone()].into());
+    index.remove_record(&armed.name);
+    assert!(index.has_lost_record(&a.uid));
+    assert_eq!(index.batches_of(&a.uid), [batch].into());
+    index.record_answered(record(std::slice::from_ref(&a), "", 6));
+    assert!(!index.has_lost_record(&a.uid) && index.batches_of(&a.uid).is_empty(), "it was asked for before that");
+}
+
 /// A list shows another claim of the name, and what happened before is unknown; or a user had the volume of the pool request.
 #[test]
 fn a_claim_that_was_replaced_or_a_pool_request_may_have_had_a_user() {
