@@ -302,6 +302,25 @@ async fn a_live_claim_gets_the_record_again_that_somebody_has_deleted() {
     ring.nothing_left().await;
 }
 
+/// The next leader would begin another run.
+#[tokio::test]
+async fn the_record_of_an_abandoned_claim_stays_while_its_run_is_in_progress() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1h..2h")]).await;
+    let id = uid(&ring.claim("a", "c").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    let record = ring.recorded("a").await.name_any();
+    let abandons = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
+    ring.claims().patch("a", &PatchParams::default(), &Patch::Merge(abandons)).await.unwrap();
+    stays("the record is there", WHILE, || async {
+        let records = ring.records_of("a").await?;
+        if records.iter().any(|now| now.name_any() == record) { Ok(()) } else { unexpected(records) }
+    })
+    .await;
+    ring.pod_ends(&job, 75, "busy").await;
+    ring.unrecorded("a").await;
+}
+
 #[tokio::test]
 async fn an_admin_can_abandon_what_a_claim_that_is_gone_has_left() {
     let ring = Ring::start().await;

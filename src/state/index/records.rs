@@ -194,7 +194,7 @@ impl Index {
             let claim = self.facts.cache.claims.by_id(uid).filter(|claim| claim.uid == **uid);
             self.records.is_undone(name, uid)
                 || self.records.is_replaced(&record, uid)
-                || claim.is_some_and(|claim| is_settled(&claim))
+                || claim.is_some_and(|claim| is_settled(&claim, &record))
         });
         let kept: BTreeSet<String> = record.kept().map(|claim| claim.uid.clone()).collect();
         let abandoned = kept.iter().filter(|uid| record.is_abandoned(uid));
@@ -238,9 +238,13 @@ impl Index {
     }
 }
 
-/// Checks whether a claim needs its records no more: it is bound to its volume, or an admin has abandoned it. What an abandoned
-/// claim has left stays also if no process knows of the annotation any more when the claim is deleted.
-fn is_settled(claim: &Claim) -> bool {
-    let is_abandoned = claim.abandoned && !claim.is_stand_in();
+/// Checks whether a claim needs a record no more: it is bound to its volume, or an admin has abandoned it. What an abandoned
+/// claim has left stays also if no process knows of the annotation any more when the claim is deleted. But while the attempt may
+/// be in progress, only the record keeps the next leader from a second run.
+fn is_settled(claim: &Claim, record: &Record) -> bool {
+    let last = claim.last_failure.as_ref().filter(|last| last.operation == Operation::Provision);
+    let attempt = record.recorded(&claim.uid).and_then(Claim::own_stamp).map_or(0, |stamp| stamp.attempt);
+    let has_ended = last.is_some_and(|last| last.attempt >= attempt);
+    let is_abandoned = claim.abandoned && !claim.is_stand_in() && has_ended;
     is_abandoned || !claim.is_held() && claim.is_bound() && claim.volume_name == Some(names::pv_name(&claim.uid))
 }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use flex_contract::exit::Reaction;
 use flex_core::model::claim::{Had, Stamp};
 use flex_core::model::record::{Record, record_name};
+use flex_core::run::failure::LastFailure;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::state::testing::failed_claim;
 
 const JOB: &str = "provision-batch-1";
 
@@ -197,15 +200,22 @@ fn a_record_keeps_the_recipe_of_its_run() {
     assert_eq!(index.unused_revisions(10_000), [hash]);
 }
 
+/// A watch of Jobs may be late, and a batch has another name than the claim's own run.
 #[test]
-fn a_live_claim_that_an_admin_abandons_needs_no_record() {
+fn a_live_claim_that_an_admin_abandons_needs_no_record_once_its_attempt_has_ended() {
     let mut index = index();
     let a = Claim { abandoned: true, ..held("a") };
     let armed = record(std::slice::from_ref(&a), "", 5);
     index.record_answered(armed.clone());
     let settled = |index: &Index| index.observe_record(&armed.name.name).unwrap().1.settled.len();
     assert_eq!(settled(&index), 0, "what runs for its stand-in ends first");
-    assert!(index.change_claim(WatchChange::Apply(a)).contains(&item(&armed)));
+    index.change_claim(WatchChange::Apply(a.clone()));
+    assert_eq!(settled(&index), 0, "its run may be in progress");
+    let last_failure = failed_claim("a", Reaction::Retry, 0).last_failure;
+    let earlier = last_failure.clone().map(|failure| LastFailure { attempt: 0, ..failure });
+    index.change_claim(WatchChange::Apply(Claim { last_failure: earlier, ..a.clone() }));
+    assert_eq!(settled(&index), 0, "an earlier attempt has failed");
+    assert!(index.change_claim(WatchChange::Apply(Claim { last_failure, ..a })).contains(&item(&armed)));
     assert_eq!(settled(&index), 1);
 }
 
