@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use flex_contract::exit::Reaction;
 use flex_contract::operation::Operation;
-use flex_core::claim::admit::refusal;
-use flex_core::claim::data_source::left_to_populator;
-use flex_core::claim::progress::{Progress, progress};
-use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
+use flex_core::claim::progress::Progress;
+use flex_core::claim::standing::Standing;
+use flex_core::config::classes::{ClassLookup, Classes};
 use flex_core::model::claim::{Claim, Stamp};
 use flex_core::model::namespace::Namespaces;
 use flex_core::model::volume::Volume;
-use flex_core::run::backoff::next_try_at;
 use flex_core::run::failure::LastFailure;
 use flex_core::text::line;
 use serde::{Deserialize, Serialize};
@@ -80,7 +78,7 @@ pub struct Row {
     pub failure: Option<LastFailure>,
     /// The seconds until the next attempt after a failed one. `None` if it depends on more than the time.
     pub next_try: Option<i64>,
-    /// Why the claim waits for its first attempt, or is refused, if claim and class say so.
+    /// What keeps the next attempt from beginning, if claim and class show it.
     pub waits_for: Option<String>,
 }
 
@@ -122,12 +120,9 @@ pub struct Failing {
 pub(crate) fn row(table: &Classes, namespaces: &Namespaces, claim: &Claim, now: i64) -> Option<Row> {
     let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
     let stamp = claim.own_stamp();
-    let recipe = class.recipe.as_ref().ok();
-    let refused = || recipe.and_then(|recipe| refusal(claim, recipe, namespaces, claim.for_pool));
-    let needs_attempt = matches!(progress(claim), Some(Progress::Waiting | Progress::Failed));
-    let refused = if needs_attempt { refused() } else { None };
-    let state = match progress(claim) {
-        Some(_) if refused.is_some() => ClaimState::Refused,
+    let standing = Standing::of(claim, class, Some(namespaces), claim.for_pool, now);
+    let state = match standing.progress {
+        Some(_) if standing.is_refused() => ClaimState::Refused,
         Some(progress) => progress.into(),
         None if grows(claim) => ClaimState::Growing,
         None if claim.modify_status.as_ref().is_some_and(|status| status.in_progress()) => ClaimState::Modifying,
@@ -142,30 +137,10 @@ pub(crate) fn row(table: &Classes, namespaces: &Namespaces, claim: &Claim, now: 
         age: now - claim.created,
         created: claim.created,
         running: began.map(|began| now - began.as_second()),
-        next_try: next_try(claim, class, state, now),
+        next_try: standing.next_try.map(|at| (at - now).max(0)),
         failure: claim.last_failure.clone(),
-        waits_for: refused.or_else(|| waits_for(claim, class).filter(|_| state == ClaimState::Waiting)),
+        waits_for: standing.obstacle.map(|obstacle| obstacle.why),
     })
-}
-
-/// Returns why a claim waits for its first attempt, if claim and class alone say so.
-fn waits_for(claim: &Claim, class: &Class) -> Option<String> {
-    if let Some(who) = left_to_populator(claim) {
-        return Some(who);
-    }
-    let unused = class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none();
-    match &class.recipe {
-        Err(why) => Some(why.clone()),
-        Ok(_) => unused.then(|| "waits for a pod that uses it".to_owned()),
-    }
-}
-
-/// Returns the seconds until the next attempt of a failed claim, by the backoff of its class.
-fn next_try(claim: &Claim, class: &Class, state: ClaimState, now: i64) -> Option<i64> {
-    let failure = claim.last_failure.as_ref().filter(|_| state == ClaimState::Failed)?;
-    let recipe = class.recipe.as_ref().ok()?;
-    let due = next_try_at(failure.reaction, failure.at, failure.attempt, recipe, now);
-    Some(if claim.retry { 0 } else { (due - now).max(0) })
 }
 
 /// Checks whether the claim requests more than it has.

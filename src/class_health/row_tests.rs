@@ -69,30 +69,15 @@ fn the_state_of_a_failing_class_has_the_number_of_claims_and_the_last_message() 
     assert!(long.starts_with("failing: 2 claims, last team/") && long.len() < 250, "{long}");
 }
 
-/// Returns the row of a claim of this size, with more in its spec, and with these annotations.
-fn row_of(table: &Classes, size: &str, more: Value, annotations: Value) -> Row {
-    let mut claim = json!({
+/// Returns the row of a claim of this size with these annotations.
+fn row_of(table: &Classes, size: &str, annotations: Value) -> Row {
+    let claim = json!({
         "metadata": { "name": "a", "namespace": "team", "uid": "u", "annotations": annotations },
         "spec": { "storageClassName": "c", "accessModes": ["ReadWriteOnce"],
                   "resources": { "requests": { "storage": size } } },
     });
-    let spec = claim["spec"].as_object_mut().unwrap();
-    spec.extend(more.as_object().unwrap().clone());
     let claim: PersistentVolumeClaim = serde_json::from_value(claim).unwrap();
     row(table, &Namespaces::default(), &Claim::from(&claim), 0).unwrap()
-}
-
-#[test]
-fn a_claim_of_a_populator_says_who_fills_it() {
-    let source = json!({ "dataSourceRef": { "apiGroup": "example.com", "kind": "Hello", "name": "h" } });
-    let waits = |keys: Value| {
-        let row = row_of(&one_class(keys), "2Gi", source.clone(), json!({}));
-        assert_eq!(row.state, ClaimState::Waiting);
-        row.reason()
-    };
-    let fills = "the populator for Hello.example.com h fills this claim and brings its volume";
-    assert_eq!(waits(json!({ "service-account-name": "c", "max-size": "1Gi" })), fills);
-    assert_eq!(waits(json!({ "timeout": "soon" })), fills, "whatever is wrong with the config");
 }
 
 #[test]
@@ -101,16 +86,11 @@ fn a_failed_claim_that_the_class_refuses_now_is_refused() {
         "operation": "provision", "attempt": 2, "at": 9, "kind": "retry", "reason": "ExitCode", "message": "busy",
     });
     let failed = json!({ names::CLAIM_UID: "u", names::ATTEMPT: "2", names::FAILURE: failure.to_string() });
-    let row = |keys: Value, annotations: &Value| row_of(&one_class(keys), "2Gi", json!({}), annotations.clone());
-    let keys = || json!({ "service-account-name": "c" });
-    assert_eq!(row(keys(), &failed).state, ClaimState::Failed);
-    let mut smaller = keys();
-    smaller["max-size"] = json!("1Gi");
-    let refused = row(smaller.clone(), &failed);
+    let row = |keys: Value| row_of(&one_class(keys), "2Gi", failed.clone());
+    assert_eq!(row(json!({ "service-account-name": "c" })).state, ClaimState::Failed);
+    let refused = row(json!({ "service-account-name": "c", "max-size": "1Gi" }));
     assert_eq!((refused.state, refused.next_try), (ClaimState::Refused, None));
     assert!(refused.reason().contains("provides at most 1Gi; ask for less"), "{refused:?}");
-    let running = json!({ names::CLAIM_UID: "u", names::ATTEMPT: "2" });
-    assert_eq!(row(smaller, &running).state, ClaimState::Running, "its attempt may still succeed");
 }
 
 #[test]
@@ -131,11 +111,7 @@ fn the_state_of_a_class_counts_the_claims_that_it_refuses() {
 #[test]
 fn a_claim_that_the_class_refuses_says_so_instead_of_waiting() {
     let table = one_class(json!({ "service-account-name": "c", "max-size": "1Gi" }));
-    let row = |size: &str| row_of(&table, size, json!({}), json!({}));
-    let elsewhere = one_class(json!({ "service-account-name": "c", "namespaces": "other" }));
-    let elsewhere = row_of(&elsewhere, "1Gi", json!({}), json!({}));
-    assert_eq!(elsewhere.state, ClaimState::Refused);
-    assert!(elsewhere.reason().contains("class c does not serve the namespace team"), "{elsewhere:?}");
+    let row = |size: &str| row_of(&table, size, json!({}));
     let (fits, large) = (row("1Gi"), row("2Gi"));
     assert_eq!((fits.state, large.state), (ClaimState::Waiting, ClaimState::Refused));
     assert!(large.reason().contains("asks for 2Gi, and class c provides at most 1Gi; ask for less"), "{large:?}");

@@ -109,7 +109,7 @@ async fn the_page_says_what_is_so() {
     assert!(stages.contains(&&json!("job-created")), "{running}");
     let is_known = running["expectedEnd"].is_i64();
     assert!(is_known || !is_first_term(&ring), "two claims of the class were bound within the hour: {running}");
-    assert_eq!(row(rows, "scratch-0")["waitsFor"], "the first pod that uses it");
+    assert_eq!(row(rows, "scratch-0")["waitsFor"], "waits for a pod that uses it");
 
     let failures = json_of(address, "/failures").await;
     let failed = row(&failures["failures"]["rows"], "home-ben");

@@ -94,7 +94,7 @@ async fn a_pending_claim_is_told_for_whom_it_waits_and_what_to_do() {
     ring.claim("theirs", "strangers").await;
     traced(&ring, "theirs", "class strangers belongs to another provisioner than flex-provisioner.io").await;
     ring.claim("unconfigured", "unconfigured").await;
-    traced(&ring, "unconfigured", "class unconfigured has no config that works").await;
+    traced(&ring, "unconfigured", "has no volume yet: no provisioner config serves the class").await;
 
     // These wait for a person.
     ring.claim("large", "small").await;

@@ -12,6 +12,7 @@ pub mod progress;
 pub mod quota;
 pub mod request;
 pub mod restore;
+pub mod standing;
 pub mod timeline;
 pub mod verify;
 mod verify_secrets;

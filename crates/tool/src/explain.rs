@@ -8,7 +8,8 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use clap_complete::ArgValueCompleter;
 use flex_contract::operation::Operation;
-use flex_core::claim::admit;
+use flex_core::claim::decide::Rule;
+use flex_core::claim::standing::{Obstacle, obstacle};
 use flex_core::config::Recipe;
 use flex_core::config::classes::{Class, ClassLookup, Identity};
 use flex_core::config::explain::{ExplainedValue, Origin, explain};
@@ -123,13 +124,10 @@ fn refusal(claim: &Claim, class: &Class, index: &Index, identity: &Identity) -> 
     if let Some(other) = claim.class.as_ref().filter(|other| **other != class.name) {
         return Some(format!("it asks for class {other}"));
     }
-    let recipe = match &class.recipe {
-        Ok(recipe) => recipe,
-        Err(why) => return Some(why.clone()),
-    };
-    let is_request = claim.is_pool_request(&identity.namespace);
-    let quota = || index.quota_refusal(claim, recipe);
-    admit::refusal(claim, recipe, index.namespaces(), is_request).or_else(quota)
+    match obstacle(claim, class, Some(index.namespaces()), claim.is_pool_request(&identity.namespace)) {
+        Some(Obstacle { rule: Rule::ConfigUnusable | Rule::ClaimRefused, why }) => Some(why),
+        _ => index.quota_refusal(claim, class.recipe.as_deref().ok()?),
+    }
 }
 
 /// Returns the account of the image.

@@ -55,7 +55,7 @@ fn state(row: &ClaimRow) -> Markup {
 fn waits(row: &ClaimRow) -> Markup {
     html! {
         @match (&row.waits_for, &row.next) {
-            (Some(why), _) => { "waits for " bdi { (why) } }
+            (Some(why), _) => { bdi { (why) } }
             (None, Some(NextStage { stage, worker, for_ms })) => {
                 "waits for " b { (stage) } " since " (span(*for_ms)) ": " (worker)
             }

@@ -75,7 +75,7 @@ pub enum NextTry {
 impl NextTry {
     fn after(reaction: Reaction, attempt: u32, at: i64, recipe: Option<&Recipe>, now: i64) -> Self {
         let Some(recipe) = recipe else { return NextTry::WithConfig };
-        let at = next_try_at(reaction, at, attempt, recipe, now);
+        let at = next_try_at(false, reaction, at, attempt, recipe, now);
         if reaction == Reaction::Never { NextTry::AfterChange { at } } else { NextTry::At { at } }
     }
 }

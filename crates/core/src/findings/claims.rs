@@ -5,9 +5,9 @@ use flex_contract::operation::Operation;
 use super::finding::{Finding, MIN_AGE, STUCK_AFTER, correct_or, without_protection};
 use super::kind::FindingKind;
 use super::observation::Lookups;
-use crate::claim::admit::refusal;
-use crate::claim::data_source::left_to_populator;
-use crate::config::classes::{BindingMode, Class, ClassLookup};
+use crate::claim::decide::Rule;
+use crate::claim::standing::{Obstacle, obstacle};
+use crate::config::classes::{Class, ClassLookup};
 use crate::config::effective_config::hash_of;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
@@ -151,26 +151,25 @@ struct StuckClaim {
 /// Returns the reason why a claim gets no volume, and the time since when.
 fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<StuckClaim> {
     let stuck = |why: String, since: i64| Some(StuckClaim { why, since });
-    if w.now - claim.created < STUCK_AFTER || left_to_populator(claim).is_some() {
+    if w.now - claim.created < STUCK_AFTER {
         return None;
     }
-    let recipe = match &class.recipe {
-        Ok(recipe) => recipe,
-        Err(why) => return stuck(why.clone(), claim.created),
-    };
     let is_request = claim.is_pool_request(&w.s.identity.namespace);
-    if let Some(why) = refusal(claim, recipe, &w.s.namespaces, is_request) {
+    let obstacle = obstacle(claim, class, Some(&w.s.namespaces), is_request);
+    if let Some(Obstacle { rule: Rule::ConfigUnusable | Rule::ClaimRefused, why }) = obstacle {
         return stuck(why, claim.created);
     }
     let stamp = claim.own_stamp()?;
     if let Some(failure) = &claim.last_failure {
         return stuck(format!("attempt {} failed: {}", failure.attempt, failure.message), failure.at);
     }
-    if class.binding == BindingMode::WaitForFirstConsumer && claim.selected_node.is_none() {
+    // A populator fills the claim, or a pod must use it first.
+    if obstacle.is_some() {
         return None;
     }
     let began = stamp.began()?.as_second();
-    let limit = i64::try_from(recipe.timeout.as_secs()).unwrap_or(i64::MAX).saturating_add(STUCK_AFTER);
+    let limit =
+        i64::try_from(class.recipe.as_ref().ok()?.timeout.as_secs()).unwrap_or(i64::MAX).saturating_add(STUCK_AFTER);
     if w.now.saturating_sub(began) <= limit {
         return None;
     }

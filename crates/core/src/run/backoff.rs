@@ -62,14 +62,9 @@ pub fn due_after(recorded: i64, delay: i64, now: i64) -> i64 {
     if recorded > now.saturating_add(CLOCK_SKEW) { now } else { recorded.saturating_add(delay) }
 }
 
-/// Returns the time of the next try after a failure at `at`. `failures` is the number of failures so far. All times are
-/// in seconds since 1970.
-pub fn next_try_at(reaction: Reaction, at: i64, failures: u32, recipe: &Recipe, now: i64) -> i64 {
-    next_asked_try_at(false, reaction, at, failures, recipe, now)
-}
-
-/// Returns the same as [`next_try_at`], unless somebody asks for an earlier try.
-pub fn next_asked_try_at(is_asked: bool, reaction: Reaction, at: i64, failures: u32, recipe: &Recipe, now: i64) -> i64 {
+/// Returns the time of the next try after a failure at `at`. `failures` is the number of failures so far, and `is_asked` says
+/// whether somebody asks for an early try. All times are in seconds since 1970.
+pub fn next_try_at(is_asked: bool, reaction: Reaction, at: i64, failures: u32, recipe: &Recipe, now: i64) -> i64 {
     due_after(at, shortened(delay_after(reaction, recipe, failures), is_asked), now)
 }
 

@@ -11,7 +11,7 @@ use crate::model::volume::Volume;
 use crate::object::ObjectName;
 use crate::rules::NewEvent;
 use crate::run;
-use crate::run::backoff::{delay, next_asked_try_at, not_before};
+use crate::run::backoff::{delay, next_try_at, not_before};
 use crate::run::decide::{Goal, Next, Seen, SeenRun, What};
 use crate::run::rule::Rule;
 use crate::run::state::RunState;
@@ -110,7 +110,7 @@ pub(super) fn next_run<'a>(
 ) -> Next<'static> {
     let due = failed.map_or(now, |failed| {
         let FailedRun { reaction, at, failures, .. } = failed.into();
-        next_asked_try_at(volume.retry, reaction, at, failures, recipe, now)
+        next_try_at(volume.retry, reaction, at, failures, recipe, now)
     });
     Next { due, poll: Some(POD_END_POLL), has_slot: true, is_prepared, node: None }
 }

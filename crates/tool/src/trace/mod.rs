@@ -11,18 +11,14 @@ use std::time::Duration;
 use clap::Args;
 use flex_contract::names;
 use flex_contract::operation::Operation;
-use flex_core::claim::admit;
-use flex_core::claim::data_source::left_to_populator;
 use flex_core::claim::failed_attempts::{FailedAttempt, FailedAttempts};
-use flex_core::claim::progress::{Progress, progress};
+use flex_core::claim::standing::Standing;
 use flex_core::claim::timeline::{Basis, Stage, Timeline};
-use flex_core::config::Recipe;
 use flex_core::config::classes::{Class, ClassLookup, Classes, Identity};
 use flex_core::model::claim::Claim;
 use flex_core::model::namespace::Namespaces;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
-use flex_core::run::backoff::next_try_at;
 use flex_core::run::member::Member;
 use flex_core::run::view;
 use flex_provisioner::api::client::Connection;
@@ -87,7 +83,8 @@ async fn work(args: &TraceArgs) -> anyhow::Result<ExitCode> {
         };
         let trace = read(&client, &identity, &object, &mut surroundings, &clock).await;
         // Ages change all the time, and are no news.
-        let news = (trace.timeline.clone(), trace.events.clone(), trace.claim.phase.clone(), trace.idle.clone());
+        let why = (trace.obstacle.clone(), trace.idle.clone());
+        let news = (trace.timeline.clone(), trace.events.clone(), trace.claim.phase.clone(), why);
         if shown.as_ref() != Some(&news) {
             match args.output.document(|| to_json(&trace))? {
                 Some(document) => say!("{document}"),
@@ -133,6 +130,14 @@ impl Surroundings {
         let without_leader = leader.map(|leader| leader.missing.map(|it| format!("{}; {}", it.detail, it.remedy)));
         Surroundings { read: clock.passed(), classes, namespaces, without_leader }
     }
+
+    /// Returns how a claim stands, if its class is known to be the orchestrator's.
+    fn standing(&self, identity: &Identity, claim: &Claim, now: i64) -> Option<Standing> {
+        let table = self.classes.as_ref().ok()?;
+        let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
+        let is_request = claim.is_pool_request(&identity.namespace);
+        Some(Standing::of(claim, class, self.namespaces.as_ref().ok(), is_request, now))
+    }
 }
 
 /// Reads one namespace.
@@ -165,44 +170,20 @@ async fn read(
         Some(timeline) => timeline,
         None => current(client, &claim, &mut seen).await,
     };
-    let (mut refused, mut next_try) = (None, None);
-    let idle = match claim.is_bound() {
-        true => None,
+    let (standing, idle) = match claim.is_bound() {
+        true => (None, None),
         false => {
             if surroundings.as_ref().is_none_or(|known| clock.since(known.read) >= REREAD) {
                 *surroundings = Some(Surroundings::read(client, identity, &claim.name.namespace, clock).await);
             }
-            refused = surroundings.as_ref().and_then(|known| refusal(identity, &claim, known));
-            next_try = surroundings.as_ref().and_then(|known| next_try_of(&claim, known, clock.now()));
-            surroundings.as_ref().and_then(|known| idle(identity, &claim, known, &mut seen))
+            let known = surroundings.as_ref();
+            let standing = known.and_then(|known| known.standing(identity, &claim, clock.now()));
+            (standing, known.and_then(|known| idle(identity, &claim, known, &mut seen)))
         }
     };
+    let (obstacle, next_try) = standing.map_or((None, None), |standing| (standing.obstacle, standing.next_try));
     let failed = FailedAttempts::of_object(&object.metadata, &claim);
-    Trace { claim, timeline, failed, events, refused, next_try, idle, unseen }
-}
-
-/// Returns the recipe of a claim's class, if the class works.
-fn recipe<'a>(claim: &Claim, surroundings: &'a Surroundings) -> Option<&'a Recipe> {
-    let table = surroundings.classes.as_ref().ok()?;
-    let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
-    class.recipe.as_deref().ok()
-}
-
-/// Returns the time of the next attempt of a claim whose last attempt has failed.
-fn next_try_of(claim: &Claim, surroundings: &Surroundings, now: i64) -> Option<i64> {
-    let has_failed = progress(claim) == Some(Progress::Failed);
-    let failure = claim.last_failure.as_ref().filter(|_| has_failed)?;
-    let recipe = recipe(claim, surroundings)?;
-    let due = next_try_at(failure.reaction, failure.at, failure.attempt, recipe, now);
-    Some(if claim.retry { now } else { due })
-}
-
-/// Returns why the class refuses a claim that needs an attempt, if it does.
-fn refusal(identity: &Identity, claim: &Claim, surroundings: &Surroundings) -> Option<String> {
-    let needs_attempt = matches!(progress(claim), Some(Progress::Waiting | Progress::Failed));
-    let recipe = recipe(claim, surroundings).filter(|_| needs_attempt)?;
-    let namespaces = surroundings.namespaces.as_ref().ok()?;
-    admit::refusal(claim, recipe, namespaces, claim.is_pool_request(&identity.namespace))
+    Trace { claim, timeline, failed, events, obstacle, next_try, idle, unseen }
 }
 
 /// Checks whether a timeline is that of the claim's last attempt. A copied claim may have that of its original.
@@ -298,11 +279,7 @@ fn idle(
     match &surroundings.classes {
         Err(error) => unseen("the configs of the provisioner", error),
         Ok(table) => match table.lookup(class) {
-            ClassLookup::Ours(found) => {
-                if let Some(why) = found.recipe.as_ref().err().filter(|_| left_to_populator(claim).is_none()) {
-                    return Some(format!("class {class} has no config that works: {why}"));
-                }
-            }
+            ClassLookup::Ours(_) => {}
             ClassLookup::Foreign => {
                 return Some(format!("class {class} belongs to another provisioner than {}", identity.provisioner));
             }
@@ -325,7 +302,7 @@ fn idle(
 }
 
 fn to_json(trace: &Trace) -> Value {
-    let Trace { claim, timeline, failed, events, refused, next_try, idle, unseen } = trace;
+    let Trace { claim, timeline, failed, events, next_try, idle, unseen, .. } = trace;
     let ObjectName { namespace, name } = &claim.name;
     let attempt = |attempt: &FailedAttempt| {
         let FailedAttempt { timeline, reason, message } = attempt;
@@ -353,7 +330,7 @@ fn to_json(trace: &Trace) -> Value {
         "failedAttempts": failed.kept().iter().map(attempt).collect::<Vec<_>>(),
         "failedAttemptsLeftOut": failed.left_out(),
         "lastFailure": claim.last_failure,
-        "refused": refused,
+        "refused": trace.refused(),
         "nextTry": next_try,
         "idle": idle,
         "events": events,

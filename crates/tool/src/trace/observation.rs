@@ -1,8 +1,9 @@
 //! What the command sees of a claim.
 
-use flex_core::claim::data_source::left_to_populator;
+use flex_core::claim::decide::Rule;
 use flex_core::claim::failed_attempts::{FailedAttempt, FailedAttempts};
 use flex_core::claim::progress::{Progress, progress};
+use flex_core::claim::standing::Obstacle;
 use flex_core::claim::timeline::Timeline;
 use flex_core::model::claim::Claim;
 use flex_core::model::phase::ClaimPhase;
@@ -18,8 +19,8 @@ pub(super) struct Trace {
     pub(super) failed: FailedAttempts,
     /// The events, the newest first.
     pub(super) events: Vec<ClaimEvent>,
-    /// Why the class refuses the claim, if it does.
-    pub(super) refused: Option<String>,
+    /// What keeps the next attempt from beginning, if claim and class show it.
+    pub(super) obstacle: Option<Obstacle>,
     /// The time of the next attempt after a failure, in seconds since 1970, if it depends on the time alone.
     pub(super) next_try: Option<i64>,
     /// Why nobody works on the claim, if that is so.
@@ -44,16 +45,19 @@ impl Trace {
         last.last().or(first.last()).map_or(self.timeline.created, FailedAttempt::ended)
     }
 
-    /// Checks whether nobody works on the claim.
-    pub(super) fn has_no_worker(&self) -> bool {
-        self.idle.is_some() || self.refused.is_some()
+    /// Returns why the class refuses the claim, if it does.
+    pub(super) fn refused(&self) -> Option<&str> {
+        let refusal = self.obstacle.as_ref().filter(|obstacle| obstacle.rule == Rule::ClaimRefused)?;
+        Some(&refusal.why)
     }
 
     /// Returns the orchestrator's last warning about a claim for which no attempt has begun: it says what the claim waits
     /// for.
     pub(super) fn warning(&self) -> Option<&ClaimEvent> {
         let is_waiting = progress(&self.claim) == Some(Progress::Waiting) && self.timeline.stages().is_empty();
-        let is_served = !self.has_no_worker() && left_to_populator(&self.claim).is_none();
+        // The orchestrator may warn of what no pod changes.
+        let unused = |obstacle: &Obstacle| obstacle.rule == Rule::WaitForFirstConsumer;
+        let is_served = self.idle.is_none() && self.obstacle.as_ref().is_none_or(unused);
         let newest = self.events.iter().find(|event| is_waiting && is_served && event.is_ours);
         newest.filter(|event| event.warning)
     }

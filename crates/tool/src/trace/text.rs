@@ -2,9 +2,9 @@
 
 use flex_contract::operation::Operation;
 use flex_contract::reason;
-use flex_core::claim::data_source::left_to_populator;
 use flex_core::claim::failed_attempts::FailedAttempt;
 use flex_core::claim::progress::{Progress, progress};
+use flex_core::claim::standing::Obstacle;
 use flex_core::claim::timeline::{Reached, Stage, Timeline};
 use flex_core::run::failure::LastFailure;
 use flex_provisioner::age::age;
@@ -57,10 +57,12 @@ fn headline(trace: &Trace, now: i64) -> String {
         (Some(volume), true, _) => format!("is bound to volume {}", told(volume)),
         // A user may have named any volume.
         (Some(volume), false, _) => format!("waits for volume {}", told(volume)),
-        (None, ..) => match (&trace.refused, trace.warning()) {
-            (Some(why), _) => format!("is refused: {}", told(why)),
-            (None, Some(warning)) => format!("has no volume yet: {}", told(&warning.message)),
-            (None, None) => "has no volume yet".to_owned(),
+        (None, ..) => match (trace.refused(), trace.warning(), &trace.obstacle) {
+            (Some(why), ..) => format!("is refused: {}", told(why)),
+            (None, Some(ClaimEvent { message: why, .. }), _) | (None, None, Some(Obstacle { why, .. })) => {
+                format!("has no volume yet: {}", told(why))
+            }
+            (None, None, None) => "has no volume yet".to_owned(),
         },
     };
     let failed = failure(trace).map(|failure| {
@@ -85,7 +87,7 @@ fn cause(trace: &Trace, now: i64) -> Vec<String> {
     let (reason, message) = (told(&failure.reason), told(&failure.message));
     let mut lines = vec![format!("Cause: {reason}: {message}")];
     let is_repeated = matches!(progress(&trace.claim), Some(Progress::Failed | Progress::Deleting));
-    if is_repeated && trace.refused.is_none() {
+    if is_repeated && trace.refused().is_none() {
         let now_by = format!("to try again now: {} retry {}", name(), trace.claim.name);
         lines.push(match trace.next_try {
             Some(due) if due > now => format!("Next try: in {}; {now_by}", age(due - now)),
@@ -160,11 +162,9 @@ fn seconds(milliseconds: i64) -> String {
 
 /// Says for whom the claim waits, and since when, unless the headline says it.
 fn waiting(trace: &Trace, now: i64) -> Option<String> {
-    let waits = !trace.is_bound() && !trace.claim.terminating && !trace.has_no_worker() && trace.warning().is_none();
+    let is_told = trace.idle.is_some() || trace.obstacle.is_some() || trace.warning().is_some();
+    let waits = !trace.is_bound() && !trace.claim.terminating && !is_told;
     let next = trace.timeline.next().filter(|_| waits)?;
-    if let Some(who) = left_to_populator(&trace.claim) {
-        return Some(format!("Waits for others: {}.", told(&who)));
-    }
     let since = trace.timeline.stages().last().map_or(0, |last| last.after / 1000) + trace.timeline.created / 1000;
     Some(format!(
         "Waits for {} since {}, the work of {}.",

@@ -1,7 +1,7 @@
 use flex_contract::names;
+use flex_core::claim::decide::Rule;
 use flex_core::claim::failed_attempts::FailedAttempts;
 use flex_core::model::claim::Claim;
-use flex_core::model::data_source::DataSource;
 use flex_core::run::failure::LastFailure;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::{Value, json};
@@ -36,7 +36,20 @@ fn timeline(attempt: u32, reached: &[(Stage, i64)]) -> Timeline {
 
 fn trace(claim: Claim, timeline: Timeline) -> Trace {
     let failed = FailedAttempts::default();
-    Trace { claim, timeline, failed, events: Vec::new(), refused: None, next_try: None, idle: None, unseen: Vec::new() }
+    Trace {
+        claim,
+        timeline,
+        failed,
+        events: Vec::new(),
+        obstacle: None,
+        next_try: None,
+        idle: None,
+        unseen: Vec::new(),
+    }
+}
+
+fn obstacle(rule: Rule, why: &str) -> Option<Obstacle> {
+    Some(Obstacle { rule, why: why.into() })
 }
 
 fn event(reason: &str, message: &str, warning: bool, count: i32) -> ClaimEvent {
@@ -109,12 +122,28 @@ fn a_claim_without_an_attempt_says_first_what_the_orchestrator_warns_of() {
 
 #[test]
 fn a_claim_of_a_populator_waits_for_others() {
-    let source = Some(DataSource::Populated("Hello.example.com h".into()));
-    let mut trace = trace(Claim { data_source: source, ..claim(json!({}), false) }, timeline(0, &[]));
+    let mut trace = trace(claim(json!({}), false), timeline(0, &[]));
+    trace.obstacle = obstacle(Rule::LeftToPopulator, "the populator for Hello.example.com h fills this claim");
     trace.events = vec![event("LimitReached", "of another time", true, 1)];
     let printed = text(&trace, CREATED + 90);
-    assert!(printed.contains("Waits for others: the populator for Hello.example.com h fills this claim"), "{printed}");
-    assert!(printed.contains("has no volume yet."), "{printed}");
+    let first = printed.lines().next().unwrap();
+    assert!(first.ends_with("has no volume yet: the populator for Hello.example.com h fills this claim."), "{printed}");
+    assert!(!printed.contains("Waits for "), "{printed}");
+}
+
+/// A pod changes nothing about what the orchestrator warns of.
+#[test]
+fn a_claim_that_waits_for_a_pod_says_first_what_the_orchestrator_warns_of() {
+    let mut trace = trace(claim(json!({}), false), timeline(0, &[]));
+    trace.obstacle = obstacle(Rule::WaitForFirstConsumer, "waits for a pod that uses it");
+    trace.events = vec![event("WaitForFirstConsumer", "waiting for first consumer", false, 1)];
+    let printed = text(&trace, CREATED + 90);
+    assert!(printed.contains("has no volume yet: waits for a pod that uses it."), "{printed}");
+    assert!(printed.contains("To do: Create a pod") && !printed.contains("Waits for "), "{printed}");
+    let missing = "there is no VolumeAttributesClass gold";
+    trace.events.push(event("ProvisioningFailed", missing, true, 1));
+    let printed = text(&trace, CREATED + 90);
+    assert!(printed.contains(&format!("has no volume yet: {missing}.")), "{printed}");
 }
 
 #[test]
@@ -130,7 +159,7 @@ fn a_failed_claim_that_is_refused_is_not_told_to_try_again() {
     trace.next_try = Some(CREATED + 120);
     assert!(text(&trace, CREATED + 90).contains(&format!("Next try: in 30s; {retry}\n")));
     assert!(text(&trace, CREATED + 120).contains("Next try: now\n"));
-    trace.refused = Some("class gold provides at most 1Gi; ask for less".into());
+    trace.obstacle = obstacle(Rule::ClaimRefused, "class gold provides at most 1Gi; ask for less");
     let printed = text(&trace, CREATED + 90);
     assert!(
         printed.contains("is refused: class gold provides at most 1Gi") && !printed.contains("Next try"),
@@ -183,12 +212,13 @@ fn the_attempt_that_has_just_failed_is_shown_once() {
 #[test]
 fn a_claim_without_a_class_and_with_few_rights_says_so() {
     let mut trace = trace(claim(json!({}), false), timeline(0, &[]));
-    trace.refused = Some("the claim asks for 2Gi, and class gold provides at most 1Gi; ask for less".into());
+    let too_large = "the claim asks for 2Gi, and class gold provides at most 1Gi; ask for less";
+    trace.obstacle = obstacle(Rule::ClaimRefused, too_large);
     let refused = text(&trace, 0);
     let first = refused.lines().next().unwrap();
-    assert!(first.ends_with("is refused: the claim asks for 2Gi, and class gold provides at most 1Gi; ask for less."));
+    assert!(first.ends_with(&format!("is refused: {too_large}.")), "{first}");
     assert!(!refused.contains("Waits for"), "{refused}");
-    trace.refused = None;
+    trace.obstacle = None;
     trace.idle = Some("class gold belongs to another provisioner than flex-provisioner.io".into());
     trace.claim.volume_name = Some("\u{1b}[2J".into());
     trace.unseen = vec!["its volume: persistentvolumes is forbidden\u{1b}[2J".into()];

@@ -9,6 +9,7 @@ use super::preconditions::Attempt;
 use super::worlds::worlds;
 use super::*;
 use crate::claim::admit::admit;
+use crate::claim::standing::obstacle;
 use crate::config::Placement;
 use crate::model::phase::VolumePhase;
 
@@ -388,6 +389,17 @@ proptest! {
                 assert!(is_named, "{}: {unmet:?}", of.condition);
             }
         });
+    }
+
+    /// So that what people read about a claim is what decides.
+    #[test]
+    fn an_obstacle_that_claim_and_class_show_is_the_one_that_decides(world in worlds()) {
+        let world = World { namespace_refusal: None, is_pool_request: false, ..world };
+        let told = obstacle(&world.claim, &world.class, None, false).map(|obstacle| obstacle.rule);
+        let shown = [Rule::LeftToPopulator, Rule::ConfigUnusable, Rule::ClaimRefused, Rule::WaitForFirstConsumer];
+        let decides = world.observed(|o| Attempt::of(Beginning::First, o, &world.class, NOW).unmet());
+        let decides = decides.map(|decision| decision.rule).filter(|rule| shown.contains(rule));
+        prop_assert!(decides.is_none() || decides == told, "{:?} decides, and {:?} is told", decides, told);
     }
 
     /// Each write changes what the decision used, so that a reconcile ends in all worlds.
