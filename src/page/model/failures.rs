@@ -7,8 +7,8 @@ use flex_core::config::Recipe;
 use flex_core::model::claim::Claim;
 use flex_core::model::failed_run::FailedRun;
 use flex_core::model::volume::Volume;
+use flex_core::object::ObjectName;
 use flex_core::run::backoff::next_try_at;
-use flex_core::run::failure::LastFailure;
 use serde::Serialize;
 
 use super::{Rows, message, name};
@@ -73,58 +73,53 @@ pub enum NextTry {
 }
 
 impl NextTry {
-    fn after(reaction: Reaction, attempt: u32, at: i64, recipe: Option<&Recipe>, now: i64) -> Self {
+    fn after(failed: &FailedRun<'_>, is_asked: bool, recipe: Option<&Recipe>, now: i64) -> Self {
+        if failed.is_repeated {
+            return NextTry::Running;
+        }
         let Some(recipe) = recipe else { return NextTry::WithConfig };
-        let at = next_try_at(false, reaction, at, attempt, recipe, now);
-        if reaction == Reaction::Never { NextTry::AfterChange { at } } else { NextTry::At { at } }
+        let at = next_try_at(is_asked, failed.reaction, failed.at, failed.failures, recipe, now);
+        if failed.reaction == Reaction::Never { NextTry::AfterChange { at } } else { NextTry::At { at } }
+    }
+}
+
+impl FailureRow {
+    fn of(object: (&'static str, &ObjectName), class: &str, failed: &FailedRun<'_>, next: NextTry) -> Self {
+        let (kind, object) = object;
+        FailureRow {
+            kind,
+            namespace: name(&object.namespace),
+            name: name(&object.name),
+            class: name(class),
+            operation: failed.operation.as_str(),
+            attempt: failed.attempt,
+            at: failed.at,
+            cause: name(failed.reason),
+            message: message(failed.message),
+            next,
+        }
     }
 }
 
 /// Returns the failure of a claim that is not bound. `recipe` is that of its class, `now` in seconds since 1970.
 pub fn of_claim(claim: &Claim, recipe: Option<&Recipe>, now: i64) -> Option<FailureRow> {
-    let failure = claim.last_failure.as_ref()?;
-    let next = match progress(claim) {
-        None => return None,
-        Some(Progress::Running) => NextTry::Running,
-        Some(_) if failure.operation != Operation::Provision => {
-            NextTry::after(Reaction::Retry, failure.attempt, failure.at, recipe, now)
-        }
-        Some(Progress::Deleting) => NextTry::Never,
-        Some(_) => NextTry::after(failure.reaction, failure.attempt, failure.at, recipe, now),
+    let (failure, progress) = (claim.last_failure.as_ref()?, progress(claim)?);
+    let is_attempt = failure.operation == Operation::Provision;
+    let reaction = if is_attempt { failure.reaction } else { Reaction::Retry };
+    let failed = FailedRun { is_repeated: progress == Progress::Running, reaction, ..failure.into() };
+    let next = match is_attempt && progress == Progress::Deleting {
+        true => NextTry::Never,
+        false => NextTry::after(&failed, claim.retry, recipe, now),
     };
     let class = claim.class.as_deref().unwrap_or_default();
-    let LastFailure { operation, attempt, at, reason, message: text, .. } = failure;
-    Some(FailureRow {
-        kind: "claim",
-        namespace: name(&claim.name.namespace),
-        name: name(&claim.name.name),
-        class: name(class),
-        operation: operation.as_str(),
-        attempt: *attempt,
-        at: *at,
-        cause: name(reason),
-        message: message(text),
-        next,
-    })
+    Some(FailureRow::of(("claim", &claim.name), class, &failed, next))
 }
 
 /// Returns the failures of a volume: those of deletion, expansion and modification.
 pub fn of_volume(volume: &Volume, recipe: Option<&Recipe>, now: i64) -> Vec<FailureRow> {
-    let row = |failed: FailedRun<'_>| FailureRow {
-        kind: "volume",
-        namespace: String::new(),
-        name: name(&volume.name),
-        class: name(&volume.class),
-        operation: failed.operation.as_str(),
-        attempt: failed.attempt,
-        at: failed.at,
-        cause: name(failed.reason),
-        message: message(failed.message),
-        next: match failed.is_repeated {
-            true => NextTry::Running,
-            false => NextTry::after(failed.reaction, failed.failures, failed.at, recipe, now),
-        },
-    };
+    let name = ObjectName::new("", &volume.name);
+    let next = |failed: &FailedRun<'_>| NextTry::after(failed, volume.retry, recipe, now);
+    let row = |failed: FailedRun<'_>| FailureRow::of(("volume", &name), &volume.class, &failed, next(&failed));
     volume.failed_runs().map(row).collect()
 }
 
