@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use flex_contract::names;
+
 /// The namespace and the name of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct ObjectName {
@@ -21,6 +23,12 @@ impl ObjectName {
     /// Returns the name of a namespaced object from its metadata.
     pub fn of(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Self {
         Self::new(metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+    }
+
+    /// Writes the command by which an admin lets go of the object. `value` is that of the annotation.
+    pub fn abandon_command(&self, resource: &str, value: &str) -> String {
+        let namespace = if self.namespace.is_empty() { String::new() } else { format!("-n {} ", self.namespace) };
+        format!("kubectl {namespace}annotate {resource} {} {}={value}", self.name, names::ABANDON)
     }
 }
 

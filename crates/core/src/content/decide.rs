@@ -9,7 +9,6 @@
 mod rule;
 
 use flex_contract::exit::Reaction;
-use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
@@ -104,12 +103,9 @@ fn long_id() -> String {
     format!("its id in the storage is longer than {} bytes, and no run can get it", limits::HANDLE)
 }
 
-fn manual_cleanup(rule: Rule, why: &str) -> Decision {
-    let message = format!(
-        "the snapshot cannot be deleted: {why}; clean up by hand, then annotate its VolumeSnapshotContent with {}={}",
-        names::ABANDON,
-        names::ABANDON_YES
-    );
+fn manual_cleanup(content: &Content, rule: Rule, why: &str) -> Decision {
+    let let_go = content.how_to_abandon();
+    let message = format!("the snapshot cannot be deleted: {why}; clean up by hand, then {let_go}");
     rule.warn(reason::SNAPSHOT_DELETION_FAILED, message)
 }
 
@@ -234,14 +230,14 @@ fn terminating(o: &Observed<'_>, now: i64) -> Decision {
     }
     // A script that gets an empty id could delete the directory of all snapshots.
     if content.id().is_empty() {
-        return manual_cleanup(Rule::ProvenanceUnknown, "nothing names the id of the stored snapshot");
+        return manual_cleanup(content, Rule::ProvenanceUnknown, "nothing names the id of the stored snapshot");
     }
     if content.has_long_id() {
-        return manual_cleanup(Rule::ProvenanceUnknown, &long_id());
+        return manual_cleanup(content, Rule::ProvenanceUnknown, &long_id());
     }
     match &o.recipe {
         Ok(recipe) => deleting(o, recipe, now),
-        Err(why) => manual_cleanup(Rule::ProvenanceUnknown, why),
+        Err(why) => manual_cleanup(content, Rule::ProvenanceUnknown, why),
     }
 }
 
@@ -324,22 +320,22 @@ fn deleting(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
                 .with_warning(reason::SNAPSHOT_DELETION_FAILED, message)
         }
         What::ConfirmNode(node) => rule.step(Step::ConfirmNode { node: node.to_owned() }),
-        What::NodeGone(node) => node_gone(rule, node, o.node_gone),
+        What::NodeGone(node) => node_gone(o, rule, node),
         What::Start { on_any_node } => rule.step(Step::StartDelete { attempt, on_any_node }),
         What::Remove(_) | What::WaitForSlot | What::Prepare => rule.nothing(),
     }
 }
 
 /// Follows the class's `node-gone` about the node of the snapshot, which is gone.
-fn node_gone(rule: Rule, node: &str, policy: NodeGone) -> Decision {
-    if policy == NodeGone::Forget {
+fn node_gone(o: &Observed<'_>, rule: Rule, node: &str) -> Decision {
+    if o.node_gone == NodeGone::Forget {
         let message = format!("node {node} is gone, and with it the snapshot that it stored (node-gone: forget)");
         return rule.step(Step::RemoveFinalizer).with_warning(reason::STORAGE_ABANDONED, message);
     }
     let why = format!(
         "node {node}, which stores the snapshot, is gone; the provisioner deletes the snapshot when the node is back; else set `node-gone` in the provisioner config"
     );
-    manual_cleanup(rule, &why)
+    manual_cleanup(o.content, rule, &why)
 }
 
 /// Decides about a content that is not ready.

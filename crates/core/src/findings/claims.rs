@@ -2,7 +2,7 @@
 
 use flex_contract::operation::Operation;
 
-use super::finding::{Finding, MIN_AGE, STUCK_AFTER, correct_or, without_protection};
+use super::finding::{Finding, MIN_AGE, STUCK_AFTER, correct_or};
 use super::kind::FindingKind;
 use super::observation::Lookups;
 use crate::claim::decide::Rule;
@@ -60,12 +60,8 @@ fn left_by(claim: &Claim) -> String {
     if claim.is_stand_in() { format!("left by the deleted claim {}: ", claim.api_name()) } else { String::new() }
 }
 
-/// Writes how an admin abandons what the attempts have made: on the claim, or on the record of one that is gone.
 fn by_hand(claim: &Claim) -> String {
-    match &claim.record {
-        Some(record) => without_protection("controllerrevision", &record.name.namespace, &record.name.name),
-        None => without_protection("pvc", &claim.name.namespace, &claim.name.name),
-    }
+    format!("clean up by hand, then {}", claim.how_to_abandon())
 }
 
 /// A claim that Kubernetes cannot bind to the volume that it names.

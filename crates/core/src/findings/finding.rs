@@ -1,7 +1,5 @@
 //! A finding, with its remedy.
 
-use flex_contract::names;
-
 use super::kind::{FindingKind, Severity};
 use crate::model::object_ref::ObjectRef;
 use crate::object::ObjectName;
@@ -127,22 +125,7 @@ impl Finding {
     }
 }
 
-/// Writes the command that abandons an object after the admin has cleaned up by hand.
-pub(super) fn without_protection(what: &str, namespace: &str, name: &str) -> String {
-    let_go_at("", what, namespace, name)
-}
-
 /// Writes what to do after a failed run, and what else if that does not help.
 pub(super) fn correct_or(else_by_hand: &str) -> String {
     format!("correct the image, the script or the config: a run is then tried at once; else {else_by_hand}")
-}
-
-/// Writes the command that abandons an object after the admin has cleaned up by hand at a place.
-pub(super) fn let_go_at(location: &str, what: &str, namespace: &str, name: &str) -> String {
-    let namespace = if namespace.is_empty() { String::new() } else { format!("-n {namespace} ") };
-    format!(
-        "clean up by hand{location}, then: kubectl {namespace}annotate {what} {name} {}={}",
-        names::ABANDON,
-        names::ABANDON_YES
-    )
 }

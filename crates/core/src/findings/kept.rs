@@ -28,10 +28,8 @@ pub(super) fn kept(record: &Record) -> Option<Finding> {
         "attempts for deleted claims may have made storage, and class {class} keeps it (reclaim policy Retain); nobody saw whether they had a volume: {named}"
     );
     let remedy = format!(
-        "look on the backend for storage of these ids, and delete by hand what nobody needs: {ids}; then kubectl -n {} annotate controllerrevision {} {}={whom}",
-        record.name.namespace,
-        record.name.name,
-        names::ABANDON
+        "look on the backend for storage of these ids, and delete by hand what nobody needs: {ids}; then {}",
+        record.name.abandon_command("controllerrevision", &whom)
     );
     Some(Finding::new(FindingKind::StorageKept, object, detail, remedy))
 }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 
-use super::finding::{Finding, MIN_AGE, STUCK_AFTER, correct_or, without_protection};
+use super::finding::{Finding, MIN_AGE, STUCK_AFTER, correct_or};
 use super::kind::FindingKind;
 use super::observation::Lookups;
 use crate::model::claim::Claim;
@@ -29,7 +29,7 @@ pub(super) fn content(w: &Lookups<'_>, content: &Content) -> Option<Finding> {
     if content.terminating {
         let failure = failed(Operation::DeleteSnapshot)?;
         let detail = format!("delete-snapshot run {} failed: {}", failure.attempt, failure.message);
-        let by_hand = without_protection(CONTENT, "", &content.name);
+        let by_hand = format!("clean up by hand, then {}", content.how_to_abandon());
         return Some(finding(FindingKind::ContentHeld, detail, correct_or(&by_hand)).since(failure.at));
     }
     let is_its = |snapshot: &&Snapshot| content.snapshot_uid.as_ref() == Some(&snapshot.uid);

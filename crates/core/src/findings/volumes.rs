@@ -6,7 +6,7 @@ use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 
-use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER, correct_or, let_go_at};
+use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER, correct_or};
 use super::kind::FindingKind;
 use super::nodes::{self, NodeProblem};
 use super::observation::Lookups;
@@ -17,6 +17,7 @@ use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
 use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
+use crate::object::ObjectName;
 use crate::run::backoff;
 use crate::volume::restored::may_adopt;
 use crate::volume::vouch::{
@@ -240,7 +241,8 @@ fn by_hand(volume: &Volume) -> String {
     let node = volume.origin_node().or_else(host).map(|node| format!(" on node {node}"));
     let path = volume.path.as_ref().map(|path| format!(" in {path}"));
     let location = [node, path].into_iter().flatten().collect::<String>();
-    let_go_at(&location, "pv", "", &volume.name)
+    let let_go = ObjectName::new("", &volume.name).abandon_command("pv", names::ABANDON_YES);
+    format!("clean up by hand{location}, then run `{let_go}`")
 }
 
 /// Writes what an admin does about a released volume that nothing deletes, and whose data somebody may need.

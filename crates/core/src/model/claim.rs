@@ -252,14 +252,12 @@ impl Claim {
 
     /// Says how an admin abandons what attempts for the claim may have left.
     pub fn how_to_abandon(&self) -> String {
-        let (key, yes) = (names::ABANDON, names::ABANDON_YES);
-        match &self.record {
-            None => format!("annotate the claim with {key}={yes}"),
-            Some(record) => {
-                let ObjectName { namespace, name } = &record.name;
-                format!("run `kubectl -n {namespace} annotate controllerrevision {name} {key}={}`", self.uid)
-            }
-        }
+        let command = match &self.record {
+            None => self.name.abandon_command("pvc", names::ABANDON_YES),
+            // Others may share the record.
+            Some(record) => record.name.abandon_command("controllerrevision", &self.uid),
+        };
+        format!("run `{command}`")
     }
 
     /// Returns the claim that this one clones.

@@ -271,11 +271,16 @@ impl Content {
             id => id,
         };
         format!(
-            "to use the stored snapshot, create a VolumeSnapshotContent with `snapshotHandle: {handle}`; if nobody needs it, delete what is stored by hand; then annotate VolumeSnapshotContent {} with {}={}, and delete it",
-            self.name,
-            names::ABANDON,
-            names::ABANDON_YES
+            "to use the stored snapshot, create a VolumeSnapshotContent with `snapshotHandle: {handle}`; if nobody needs it, delete what is stored by hand; then {}, and delete VolumeSnapshotContent {}",
+            self.how_to_abandon(),
+            self.name
         )
+    }
+
+    /// Says how an admin abandons what runs have stored.
+    pub fn how_to_abandon(&self) -> String {
+        let name = ObjectName::new("", &self.name);
+        format!("run `{}`", name.abandon_command("volumesnapshotcontent", names::ABANDON_YES))
     }
 
     /// Checks whether a run that reads the source may be in progress or follow.

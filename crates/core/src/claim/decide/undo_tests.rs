@@ -256,7 +256,7 @@ fn a_clean_up_that_fails_or_is_refused_keeps_the_counts_of_attempts_and_notes_it
 fn a_cleanup_without_recipe_is_reported() {
     World { no_volume: true, stamped_recipe: None, foreign: true, ..terminating() }.waits(
         Rule::CleanupNeedsRecipe,
-        "annotate the claim with flex-provisioner.io/abandon=i-have-cleaned-up-by-hand",
+        "run `kubectl -n team annotate pvc data flex-provisioner.io/abandon=i-have-cleaned-up-by-hand`",
     );
 }
 

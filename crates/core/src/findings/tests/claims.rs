@@ -65,8 +65,7 @@ fn a_failed_deletion_is_first_tried_again_with_what_is_corrected() {
         } }),
     );
     let found = only(&Cluster::new().claim(deleting), FindingKind::ClaimUndeleted);
-    let first =
-        "correct the image, the script or the config: a run is then tried at once; else clean up by hand, then: ";
+    let first = "correct the image, the script or the config: a run is then tried at once; else clean up by hand, then run `kubectl ";
     assert!(found.remedy.starts_with(first), "{}", found.remedy);
     assert!(found.remedy.contains("annotate pvc"), "{}", found.remedy);
 }

@@ -90,7 +90,7 @@ fn a_volume_that_only_an_admin_can_delete_is_cleaned_up_only_when_unused() {
             (v.affinity, v.path) = (Some(Box::new(selector)), Some("/srv/a".into()));
         }
     };
-    let location = "clean up by hand on node a in /srv/a, then: kubectl annotate pv";
+    let location = "clean up by hand on node a in /srv/a, then run `kubectl annotate pv";
     let bound = only(&Cluster::new().bound().volume(strange("Bound")), FindingKind::VolumeRestored);
     assert!(bound.remedy.starts_with("pods can use the volume as it is, so there is nothing to do"), "{bound:#?}");
     assert!(bound.remedy.contains("only when its claim is gone") && bound.remedy.contains(location), "{bound:#?}");

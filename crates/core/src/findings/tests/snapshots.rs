@@ -106,8 +106,7 @@ fn snapshots_that_cannot_be_made_or_deleted_are_findings() {
     let of = |content: &Value| Cluster::new().content(content.clone());
     of(&with_finalizer).finds(FindingKind::ContentHeld, "delete-snapshot run 3 failed: the array is on fire", false);
     let remedy = only(&of(&with_finalizer), FindingKind::ContentHeld).remedy;
-    let first =
-        "correct the image, the script or the config: a run is then tried at once; else clean up by hand, then: ";
+    let first = "correct the image, the script or the config: a run is then tried at once; else clean up by hand, then run `kubectl ";
     assert!(remedy.starts_with(first) && remedy.contains("annotate volumesnapshotcontent"), "{remedy}");
     merge(&mut with_finalizer, json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } }));
     of(&with_finalizer).clean();
