@@ -237,7 +237,7 @@ async fn orphans_are_reported_and_only_own_ones_are_removed_where_that_is_safe()
     .await;
     ring.event(ADMIN, "running", reason::FINDING_REPORTED, "kubectl -n admin delete pod running").await;
     ring.event("default", "kept", reason::FINDING_REPORTED, "its policy is Retain").await;
-    ring.event("default", "misnamed", reason::FINDING_REPORTED, "the volume with that id").await;
+    ring.event("default", "misnamed", reason::FINDING_REPORTED, "the name of the volume with the id").await;
     ring.event("default", "other", reason::FINDING_REPORTED, "the instance other").await;
     ring.event(USER, "held", reason::FINDING_REPORTED, "does not exist any more").await;
     before.retain(|name, _| !leftovers(name));

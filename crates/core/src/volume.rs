@@ -17,4 +17,5 @@ pub mod restored;
 pub mod rule;
 #[cfg(test)]
 mod test_runs;
+pub mod undeletable;
 pub mod vouch;

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
-use flex_core::config::current_program::with_current_program;
-use flex_core::config::{NodeGone, Recipe, joined};
+use flex_core::config::{NodeGone, Recipe};
 use flex_core::model::claim::Claim;
 use flex_core::model::reach::leads_elsewhere;
-use flex_core::model::volume::{Provenance, Volume};
+use flex_core::model::volume::Volume;
 use flex_core::run::job;
 use flex_core::run::node::NodeStates;
 use flex_core::run::state::RunState;
@@ -18,6 +17,7 @@ use flex_core::volume::decide::next_node;
 use flex_core::volume::in_place_run::InPlaceRun;
 use flex_core::volume::observed::{ClaimState, Observed};
 use flex_core::volume::restored::may_adopt;
+use flex_core::volume::undeletable::{provenance, recipe_of};
 
 use super::confirmed::Confirmed;
 use super::delete::{job_name, unwanted_job};
@@ -78,15 +78,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
     };
     let provenance = provenance(volume);
     let class_recipe = context.class_recipe(&volume.class);
-    let recipe = provenance.as_ref().map_err(String::clone).and_then(|provenance| {
-        let effective_config = with_current_program(
-            &provenance.effective_config,
-            class_recipe.as_ref().map(|recipe| &recipe.effective_config),
-        );
-        effective_config.checked().map_err(|problems| {
-            format!("the volume's record (annotation provenance) cannot be used: {}", joined(&problems))
-        })
-    });
+    let recipe = recipe_of(&provenance, class_recipe.as_deref());
     let origin_node = provenance.ok().and_then(|provenance| provenance.origin_node);
     let nodes_with_pods = nodes_with_pods(&pods);
     let mut node_states = context
@@ -239,15 +231,6 @@ fn claim_state(index: &Index, volume: &Volume) -> ClaimState {
         }
         None => ClaimState::NotCached,
     }
-}
-
-/// Returns the provenance of a volume that was adopted.
-fn provenance(volume: &Volume) -> Result<Provenance, String> {
-    let adopted = volume.provenance.as_ref().filter(|_| volume.is_adopted());
-    let text = adopted.ok_or("how the volume was made is not known: it was never adopted")?;
-    let read = serde_json::from_str(text)
-        .map_err(|error| format!("the volume's record (annotation provenance) cannot be read: {error}"));
-    read.and_then(|provenance| volume.verify_place().map(|()| provenance))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Tests of the rules.
 
+use flex_contract::names;
+
 use super::*;
 use crate::config::effective_config::EffectiveConfig;
 use crate::object::ObjectName;

@@ -9,7 +9,6 @@ use flex_contract::names;
 use super::kind::FindingKind;
 use super::observation::Lookups;
 use crate::config::NodeGone;
-use crate::config::classes::{Class, ClassLookup};
 use crate::limits;
 use crate::model::affinity::{self, only_host};
 use crate::model::claim::Claim;
@@ -17,6 +16,7 @@ use crate::model::reach::{leads_elsewhere, reaching};
 use crate::model::volume::Volume;
 use crate::run::node::Node;
 use crate::text::line;
+use crate::volume::undeletable::{Undeletable, set_labels};
 
 /// A problem of a volume that a claim uses.
 pub(super) struct NodeProblem {
@@ -74,7 +74,7 @@ pub(super) fn problem(w: &Lookups<'_>, volume: &Volume, claim: &Claim) -> Option
             remedy,
         });
     }
-    let set = set_labels(selector, node);
+    let set = set_labels(selector, &node.name);
     let (also, remedy) = match others().as_slice() {
         [] => (String::new(), set),
         [other, ..] => (
@@ -87,14 +87,6 @@ pub(super) fn problem(w: &Lookups<'_>, volume: &Volume, claim: &Claim) -> Option
         line(&affinity::describe(selector), limits::NAME)
     );
     found(FindingKind::NodeLabels, detail, remedy)
-}
-
-/// Writes the command that gives a node the labels of a volume.
-fn set_labels(selector: &k8s_openapi::api::core::v1::NodeSelector, node: &Node) -> String {
-    match affinity::wanted_labels(selector).as_slice() {
-        [] => format!("give node {} labels that fit the node affinity", node.name),
-        labels => format!("set the labels again: kubectl label node {} {} --overwrite", node.name, labels.join(" ")),
-    }
 }
 
 /// Returns detail and remedy if another node has the host name of a volume's node.
@@ -112,29 +104,18 @@ fn twin(w: &Lookups<'_>, volume: &Volume, node: &Node) -> Option<(String, String
     ))
 }
 
-/// Says why the deletion of a volume waits, if its record and its node affinity lead to different nodes.
-pub(super) fn disagree(w: &Lookups<'_>, volume: &Volume) -> Option<(String, String)> {
-    let origin = volume.is_adopted().then(|| volume.origin_node()).flatten()?;
-    let node = w.nodes.get(origin.as_str());
+/// Returns the reason why the node of a released volume keeps its storage from being deleted. `node_gone` says what its class does
+/// about a node that is gone.
+pub(super) fn undeletable(w: &Lookups<'_>, volume: &Volume, node_gone: NodeGone) -> Option<Undeletable> {
+    let origin = volume.origin_node()?;
+    let node = w.nodes.get(origin.as_str()).copied();
     // Where any node may delete the storage of one that is gone, nothing waits.
-    let class = w.s.classes.lookup(&volume.class);
-    let runs_elsewhere = |class: &Class| class.recipe.as_ref().is_ok_and(|it| it.node_gone == NodeGone::RunElsewhere);
-    if node.is_none() && matches!(class, ClassLookup::Ours(class) if runs_elsewhere(class)) {
+    if node.is_none() && node_gone == NodeGone::RunElsewhere {
         return None;
     }
-    let other = leads_elsewhere(volume, node.map(|node| &**node), w.s.nodes.iter().map(Arc::as_ref))?;
-    let detail =
-        format!("its record says that its storage is on node {origin}, but its node affinity leads to node {other}");
-    let carried = format!(
-        "if the storage is on node {other}: flex-provisioner vouch {} --also-released --node {other}",
-        volume.name
-    );
-    let labels =
-        volume.affinity.as_deref().zip(node).map(|(selector, node)| format!("else {}", set_labels(selector, node)));
-    Some((detail, [Some(carried), labels].into_iter().flatten().collect::<Vec<_>>().join("; ")))
-}
-
-/// Returns the name of the node of a volume that is to be deleted, if that node does not exist.
-pub(super) fn gone(w: &Lookups<'_>, volume: &Volume) -> Option<String> {
-    volume.origin_node().filter(|node| !w.nodes.contains_key(node.as_str()))
+    let is_gone = node.is_none();
+    match leads_elsewhere(volume, node, w.s.nodes.iter().map(Arc::as_ref)) {
+        Some(other) => Some(Undeletable::on_other_node(volume, &origin, other, is_gone, false)),
+        None => (is_gone && node_gone == NodeGone::Hold).then(|| Undeletable::on_gone_node(volume, &origin)),
+    }
 }

@@ -10,16 +10,16 @@ use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER, correct_or};
 use super::kind::FindingKind;
 use super::nodes::{self, NodeProblem};
 use super::observation::Lookups;
+use crate::config::Recipe;
 use crate::config::classes::ClassLookup;
-use crate::config::joined;
-use crate::model::affinity::only_host;
 use crate::model::claim::Claim;
 use crate::model::object_ref::ObjectRef;
-use crate::model::volume::Provenance;
 use crate::model::volume::Volume;
-use crate::object::ObjectName;
 use crate::run::backoff;
+use crate::run::view::Job;
 use crate::volume::restored::may_adopt;
+use crate::volume::rule::Rule;
+use crate::volume::undeletable::{Undeletable, by_hand, deletable, keep_or_let_go, provenance, recipe_of};
 use crate::volume::vouch::{
     Answers, ClassConfigs, ReferredClaim, Vouchable, explain_other_cluster, is_deleted_at_once, reserve_command,
     vouchable,
@@ -86,6 +86,9 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
         Owner::None if volume.is_adopted() && of_former_name(w, volume).is_some_and(|it| waits_for(&it, volume)) => {
             None
         }
+        Owner::None if deletes && volume.terminating && volume.has_finalizer() => {
+            undeleted(Undeletable::without_claim_ref(volume), finding)
+        }
         Owner::None if volume.is_adopted() => {
             finding(FindingKind::VolumeRetained, "its claimRef was removed, so it can be bound again".into(), kept())
         }
@@ -107,29 +110,57 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
             ),
             kept(),
         ),
-        Owner::Gone | Owner::BoundToOtherVolume(_) => {
-            let problem = cannot_be_deleted(volume);
-            if let Some((detail, remedy)) = nodes::disagree(w, volume).filter(|_| problem.is_none()) {
-                return finding(FindingKind::VolumeHeld, detail, remedy);
-            }
-            let problem = problem.or_else(|| stuck_deletion(w, volume));
-            let Problem { kind, detail, since } = problem?;
-            let found = finding(kind, detail, remedy_of_deletion(kind, volume))?;
-            Some(Finding { since, ..found })
-        }
+        Owner::Gone | Owner::BoundToOtherVolume(_) => deletion(w, volume, finding),
     }
 }
 
-/// Says what to do about a deletion that makes no progress.
-fn remedy_of_deletion(kind: FindingKind, volume: &Volume) -> String {
-    match kind {
-        FindingKind::VolumeHeld if volume.last_failure.is_some() => correct_or(&by_hand(volume)),
-        FindingKind::VolumeHeld | FindingKind::NodeGone => by_hand(volume),
-        FindingKind::VolumeMisnamed | FindingKind::VolumeNotAdopted => format!(
-            "make sure that nobody uses the storage, by another volume or in another cluster; {}",
-            keep_or_let_go(volume)
-        ),
-        _ => keep_or_let_go(volume),
+/// Returns the finding about a volume whose storage is not deleted until somebody acts.
+fn undeleted(
+    Undeletable { rule, why, remedy }: Undeletable,
+    finding: impl Fn(FindingKind, String, String) -> Option<Finding>,
+) -> Option<Finding> {
+    let kind = match rule {
+        Rule::UnusableVolumeId => FindingKind::VolumeMisnamed,
+        Rule::OriginUnknown => FindingKind::VolumeNotAdopted,
+        Rule::ProvenanceUnreadable => FindingKind::VolumeUnreadable,
+        Rule::Run(..) => FindingKind::NodeGone,
+        _ => FindingKind::VolumeHeld,
+    };
+    finding(kind, why, remedy)
+}
+
+/// Returns the finding about a released volume that is to be deleted.
+fn deletion(
+    w: &Lookups<'_>,
+    volume: &Volume,
+    finding: impl Fn(FindingKind, String, String) -> Option<Finding>,
+) -> Option<Finding> {
+    let served = class_recipe(w, volume);
+    let recipe = match deletable(volume, recipe_of(&provenance(volume), served).as_ref(), false) {
+        Ok(recipe) => recipe.clone(),
+        Err(undeletable) => return undeleted(undeletable, finding),
+    };
+    let node_gone = served.unwrap_or(&recipe).node_gone;
+    if let Some(undeletable) = nodes::undeletable(w, volume, node_gone) {
+        return undeleted(undeletable, finding);
+    }
+    if let Some(failure) = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete) {
+        let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
+        let found = finding(FindingKind::VolumeHeld, detail, correct_or(&by_hand(volume)))?;
+        return Some(found.since(failure.at));
+    }
+    let is_slow =
+        |job: &&&Job| job.volume.as_deref() == Some(&volume.name) && !job.is_over && w.now - job.created > STUCK_AFTER;
+    let slow = w.jobs_by_id.get(volume.volume_id()?)?.iter().find(is_slow)?;
+    let detail = format!("its delete run, Job {}, does not end", slow.name);
+    Some(finding(FindingKind::VolumeHeld, detail, by_hand(volume))?.since(slow.created))
+}
+
+/// Returns the present recipe of a volume's class.
+fn class_recipe<'a>(w: &Lookups<'a>, volume: &Volume) -> Option<&'a Recipe> {
+    match w.s.classes.lookup(&volume.class) {
+        ClassLookup::Ours(class) => class.recipe.as_deref().ok(),
+        ClassLookup::Foreign | ClassLookup::Unknown => None,
     }
 }
 
@@ -234,26 +265,6 @@ fn restored(
     }
 }
 
-/// Writes what an admin does about a volume whose storage only the admin can delete. The place is known for volumes of
-/// one node, and for those with a path there.
-fn by_hand(volume: &Volume) -> String {
-    let host = || volume.affinity.as_deref().and_then(only_host).map(str::to_owned);
-    let node = volume.origin_node().or_else(host).map(|node| format!(" on node {node}"));
-    let path = volume.path.as_ref().map(|path| format!(" in {path}"));
-    let location = [node, path].into_iter().flatten().collect::<String>();
-    let let_go = ObjectName::new("", &volume.name).abandon_command("pv", names::ABANDON_YES);
-    format!("clean up by hand{location}, then run `{let_go}`")
-}
-
-/// Writes what an admin does about a released volume that nothing deletes, and whose data somebody may need.
-fn keep_or_let_go(volume: &Volume) -> String {
-    let keep = match &volume.claim_ref {
-        Some(_) => format!("to keep it for a claim of the same name: {}; ", reserve_command(&volume.name)),
-        None => String::new(),
-    };
-    format!("{keep}to delete it: {}", by_hand(volume))
-}
-
 /// Returns the finding about a pooled volume.
 fn unwanted_pooled_volume(
     w: &Lookups<'_>,
@@ -295,94 +306,17 @@ fn in_use(
     if !bound {
         return None;
     }
-    let later = "nothing to do while its claim lives; once it is gone, clean up by hand and annotate the volume";
+    let later = || format!("nothing to do while its claim lives; once it is gone, {}", by_hand(volume));
     if !volume.is_adopted() {
         let detail = format!(
             "it is bound to claim {}, but has no record that the orchestrator wrote (restored from a backup without its status?)",
             claim.name
         );
-        return finding(
-            FindingKind::VolumeNotAdopted,
-            detail,
-            format!("{later} with {}={}", names::ABANDON, names::ABANDON_YES),
-        );
+        return finding(FindingKind::VolumeNotAdopted, detail, later());
     }
     if let Some(NodeProblem { kind, detail, remedy }) = nodes::problem(w, volume, claim) {
         return finding(kind, detail, remedy);
     }
-    if w.s.deep
-        && let Err(why) = provenance(volume)
-    {
-        return finding(
-            FindingKind::VolumeUnreadable,
-            why,
-            format!("{later} with {}={}", names::ABANDON, names::ABANDON_YES),
-        );
-    }
-    None
-}
-
-/// A problem of a deletion.
-struct Problem {
-    kind: FindingKind,
-    detail: String,
-    /// The time since when, in seconds since 1970, where it is known.
-    since: Option<i64>,
-}
-
-impl Problem {
-    fn new(kind: FindingKind, detail: impl Into<String>) -> Self {
-        Problem { kind, detail: detail.into(), since: None }
-    }
-
-    fn since(kind: FindingKind, detail: String, since: i64) -> Self {
-        Problem { kind, detail, since: Some(since) }
-    }
-}
-
-/// Returns the problem that prevents each delete run.
-fn cannot_be_deleted(volume: &Volume) -> Option<Problem> {
-    match volume.volume_id() {
-        None => return Some(Problem::new(FindingKind::VolumeMisnamed, "it has no volume id")),
-        Some(id) if volume.name != names::pv_name(id) => {
-            let detail = format!("its id is {id}, but the volume with that id is named {}", names::pv_name(id));
-            return Some(Problem::new(FindingKind::VolumeMisnamed, detail));
-        }
-        Some(_) => {}
-    }
-    if volume.is_adopted() {
-        return provenance(volume).err().map(|why| Problem::new(FindingKind::VolumeUnreadable, why));
-    }
-    Some(Problem::new(FindingKind::VolumeNotAdopted, "it was never adopted, and no run is known to have made it"))
-}
-
-/// Returns the problem of a stuck deletion.
-fn stuck_deletion(w: &Lookups<'_>, volume: &Volume) -> Option<Problem> {
-    if let Some(node) = nodes::gone(w, volume) {
-        let detail = format!(
-            "its storage was on node {node}, which does not exist; the config's `node-gone` says what happens next"
-        );
-        return Some(Problem::new(FindingKind::NodeGone, detail));
-    }
-    let failure = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete);
-    if let Some(failure) = failure {
-        let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
-        return Some(Problem::since(FindingKind::VolumeHeld, detail, failure.at));
-    }
-    let jobs = w.jobs_by_id.get(volume.volume_id()?)?;
-    let slow = jobs
-        .iter()
-        .find(|job| job.volume.as_deref() == Some(&volume.name) && !job.is_over && w.now - job.created > STUCK_AFTER)?;
-    let detail = format!("its delete run, Job {}, does not end", slow.name);
-    Some(Problem::since(FindingKind::VolumeHeld, detail, slow.created))
-}
-
-fn provenance(volume: &Volume) -> Result<(), String> {
-    let text = volume.provenance.as_deref().unwrap_or_default();
-    let read: Provenance = serde_json::from_str(text)
-        .map_err(|error| format!("its record (annotation provenance) cannot be read: {error}"))?;
-    let recipe = read.effective_config.recipe();
-    recipe
-        .map(drop)
-        .map_err(|problems| format!("its record (annotation provenance) cannot be used: {}", joined(&problems)))
+    let why = if w.s.deep { recipe_of(&provenance(volume), class_recipe(w, volume)).err() } else { None };
+    finding(FindingKind::VolumeUnreadable, why?, later())
 }

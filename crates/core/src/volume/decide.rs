@@ -5,7 +5,6 @@
 //! that made the volume may have left storage. If the volume is released and its policy is Delete, its own node is
 //! among them.
 
-use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_contract::policy::ReclaimPolicy;
 use flex_contract::reason;
@@ -13,7 +12,7 @@ use flex_contract::reason;
 use crate::config::{NodeGone, Recipe};
 use crate::limits;
 use crate::model::foreign_metadata::PV_PROTECTION;
-use crate::model::volume::{Volume, is_run_id};
+use crate::model::volume::Volume;
 use crate::rules::Rule as _;
 use crate::run;
 use crate::run::backoff::delay;
@@ -26,6 +25,7 @@ use crate::text::line;
 use crate::volume::in_place_run::POD_END_POLL;
 use crate::volume::observed::{ClaimState, Observed};
 use crate::volume::rule::{Decision, Rule, Step, StorageOutcome};
+use crate::volume::undeletable::{Undeletable, deletable};
 use crate::volume::{expand, modify, restored};
 
 /// The time within which the PV controller may still bind a claim to a terminating volume, in seconds: it may have an old
@@ -34,15 +34,6 @@ const BINDING_PATIENCE: i64 = 60;
 
 /// The time that the finalizers of others have before an event names them, in seconds.
 const OTHERS_PATIENCE: i64 = 60;
-
-fn manual_cleanup(rule: Rule, why: &str) -> Decision {
-    let message = format!(
-        "the storage of this volume cannot be deleted: {why}; clean up by hand, then annotate the volume with {}={}",
-        names::ABANDON,
-        names::ABANDON_YES
-    );
-    rule.warn(reason::VOLUME_FAILED_DELETE, message)
-}
 
 /// Decides the next step for a volume. `now` is in seconds since 1970.
 pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
@@ -81,8 +72,7 @@ fn claim_ref_removed(o: &Observed<'_>, has_leftovers_on_other_nodes: bool, now: 
         let decision = Rule::ClaimRefRemovedRetained.step(Step::RemoveFinalizer);
         return decision.with_warning(reason::STORAGE_ABANDONED, message);
     }
-    let why = "the volume was deleted while it had no claimRef, so no claim has released it";
-    manual_cleanup(Rule::ClaimRefRemovedHold, why)
+    Undeletable::without_claim_ref(volume).decision()
 }
 
 /// Decides about a volume whose claim exists. Attempts before the one that made the volume may have left storage on
@@ -261,30 +251,9 @@ pub fn next_node(
 
 /// Deletes storage, on one node after the other.
 fn delete_storage(o: &Observed<'_>, now: i64) -> Decision {
-    let volume = o.volume;
-    // The id may belong to another volume, which is named after it. A delete run would delete that volume's storage,
-    // which may be in use or retained.
-    let unusable = match volume.volume_id() {
-        None => Some("the volume has no id".to_owned()),
-        Some(id) if !is_run_id(id) => Some("the volume's id is not one that a run can have".to_owned()),
-        Some(id) if volume.name != names::pv_name(id) => {
-            let right = names::pv_name(id);
-            Some(format!("the volume's name is not {right}, which is the name of the volume with the id {id}"))
-        }
-        Some(_) => None,
-    };
-    if let Some(why) = unusable {
-        let why = format!("{why}; another volume may have the same storage, so find out first who uses it");
-        return manual_cleanup(Rule::UnusableVolumeId, &why);
-    }
-    // The record of a run stays until its volume is adopted, and gives a claim that is gone a stand-in, which adopts it.
-    if !volume.is_adopted() {
-        let why = "the volume was never adopted, and no run is known to have made it; make sure that nobody uses the storage, here or in another cluster";
-        return manual_cleanup(Rule::OriginUnknown, why);
-    }
-    let recipe = match &o.recipe {
-        Ok(recipe) => *recipe,
-        Err(why) => return manual_cleanup(Rule::ProvenanceUnreadable, why),
+    let recipe = match deletable(o.volume, o.recipe.as_ref().copied(), o.claim_state.is_in_use()) {
+        Ok(recipe) => recipe,
+        Err(undeletable) => return undeletable.decision(),
     };
     // While a claim uses the volume, only storage on other nodes is deleted. A provision pod that may still run is on
     // the volume's own node, because the pods of earlier attempts have ended.
@@ -315,7 +284,8 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         && may_delete_on_wrong_node(o, node.as_deref())
         && !matches!(o.delete_run_state, RunState::MayBeRunning)
     {
-        return on_other_node(o, origin, other);
+        let is_gone = o.node_states.state(origin) == NodeState::NotFound;
+        return Undeletable::on_other_node(volume, origin, other, is_gone, o.claim_state.is_in_use()).decision();
     }
     let node_of_run = |name| NodeOfRun { name, state: o.node_states.state(name), gone: o.node_gone_policy };
     let next = Next {
@@ -383,12 +353,7 @@ fn node_gone(o: &Observed<'_>, rule: Rule, node: &str, now: i64) -> Decision {
         let step = after_node(o, Some(node), StorageOutcome::LeftBehind, now).step;
         return rule.step(step).with_warning(reason::STORAGE_ABANDONED, message);
     }
-    let message = format!(
-        "node {node} is gone, and storage on it must be deleted; the provisioner deletes the storage when the node is back. If the node does not come back, set `node-gone` in the provisioner config, or annotate the volume with {}={}",
-        names::ABANDON,
-        names::ABANDON_YES
-    );
-    rule.warn(reason::VOLUME_FAILED_DELETE, message)
+    Undeletable::on_gone_node(o.volume, node).decision()
 }
 
 /// Checks whether a delete run on a node may be on a wrong one, because record and node affinity of the volume disagree.
@@ -401,21 +366,6 @@ fn may_delete_on_wrong_node(o: &Observed<'_>, node: Option<&str>) -> bool {
 fn is_reached_from_elsewhere(o: &Observed<'_>) -> bool {
     let may_be_gone = |node| matches!(o.node_states.state(node), NodeState::NotCached | NodeState::NotFound);
     o.node_gone_policy == NodeGone::RunElsewhere && o.origin_node.is_some_and(may_be_gone)
-}
-
-/// Waits, because record and node affinity of a volume name different nodes. A delete run on the wrong node would
-/// succeed, and leave the storage behind.
-fn on_other_node(o: &Observed<'_>, node: &str, other: &str) -> Decision {
-    let name = &o.volume.name;
-    let also = if o.claim_state.is_in_use() { "" } else { " --also-released" };
-    let labels = match o.node_states.state(node) {
-        NodeState::NotFound => String::new(),
-        _ => format!("; else give node {node} the labels of the node affinity, and take them off node {other}"),
-    };
-    let message = format!(
-        "the record of this volume says that its storage is on node {node}, but its node affinity leads to node {other}; the provisioner deletes nothing until they agree: if the storage is on node {other}, `flex-provisioner vouch {name}{also} --node {other}`{labels}"
-    );
-    Rule::StorageOnOtherNode.warn(reason::VOLUME_FAILED_DELETE, message)
 }
 
 /// Decides what follows after the storage on a node is gone: marks the node as clean. After the last node, the volume is

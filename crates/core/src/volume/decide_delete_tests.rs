@@ -21,7 +21,7 @@ fn a_volume_without_readable_provenance_is_not_deleted() {
     let lost = World { recipe: Err("the volume's record cannot be read".into()), ..released() };
     lost.waits(
         Rule::ProvenanceUnreadable,
-        "cannot be deleted: the volume's record cannot be read; clean up by hand, then annotate",
+        "nothing is deleted: the volume's record cannot be read; to delete it: clean up by hand, then run `kubectl",
     );
     lost.waits(Rule::ProvenanceUnreadable, "flex-provisioner.io/abandon=i-have-cleaned-up-by-hand");
 }

@@ -10,6 +10,7 @@ use crate::run::state::Cause;
 use crate::run::view::Job;
 use crate::volume::in_place_run::{InPlaceRun, InPlaceRuns};
 use flex_contract::exit::Reaction;
+use flex_contract::names;
 
 const NOW: i64 = 1_000_000;
 const DELETED: Step = Step::DeleteVolume { storage: StorageOutcome::Deleted };
@@ -300,7 +301,10 @@ fn the_storage_of_a_volume_that_was_never_adopted_stays() {
         for volume in [unadopted("Delete"), placeholder, released] {
             for delete_run_state in [RunState::NotCached, RunState::MayBeRunning, RunState::Succeeded] {
                 let world = World { delete_run_state, ..world(volume.clone(), claim) };
-                world.waits(Rule::OriginUnknown, "make sure that nobody uses the storage, here or in another cluster");
+                world.waits(
+                    Rule::OriginUnknown,
+                    "make sure that nobody uses the storage, by another volume or in another cluster",
+                );
             }
             let abandoned = Volume { abandoned: true, ..volume };
             assert_eq!(world(abandoned, claim).step(Rule::Abandoned), ABANDONED, "an admin has decided");

@@ -18,6 +18,8 @@ fn volumes_that_nothing_will_delete_are_findings() {
     );
     Cluster::new().claim(elsewhere).volume(gone).clean();
     Cluster::new().volume(|v| v.claim_ref = None).finds(FindingKind::VolumeRetained, "its claimRef was removed", false);
+    let deleted = |v: &mut Volume| (v.claim_ref, v.terminating) = (None, true);
+    Cluster::new().volume(deleted).finds(FindingKind::VolumeHeld, "deleted while it had no claimRef", false);
     let unadopted = |v: &mut Volume| (v.phase, v.adoption_mark, v.provenance) = ("Released".into(), None, None);
     Cluster::new().volume(unadopted).finds(FindingKind::VolumeNotAdopted, "never adopted", false);
     let unrecorded = |v: &mut Volume| (v.adoption_mark, v.provenance) = (None, None);
@@ -61,7 +63,7 @@ fn volumes_that_nothing_will_delete_are_findings() {
             gone(v);
             v.name = "pvc-x".into()
         })
-        .finds(FindingKind::VolumeMisnamed, "the volume with that id", false);
+        .finds(FindingKind::VolumeMisnamed, "the name of the volume with the id", false);
     Cluster::new()
         .volume(|v| {
             gone(v);
