@@ -56,7 +56,7 @@ impl Health {
         let troubles: Vec<_> = config.into_iter().chain(self.troubles()).collect();
         let state = if troubles.is_empty() { "ok".to_owned() } else { troubles.join("; ") };
         let refused = (self.refused > 0).then(|| format!("{} refused", claims(self.refused)));
-        let warned = (self.warned && troubles.is_empty()).then(|| "see the warnings below".to_owned());
+        let warned = (self.warned && troubles.is_empty()).then(|| "its config has warnings".to_owned());
         [Some(state), refused, warned].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
@@ -158,6 +158,6 @@ mod tests {
             verdict.warnings.push(flex_core::config::Problem::new("service-account-name", "does not exist"));
         });
         let class = table.iter().next().expect("the config names a class");
-        assert_eq!(Health::of("c", &table, &[], &[]).verdict(class), "ok; see the warnings below");
+        assert_eq!(Health::of("c", &table, &[], &[]).verdict(class), "ok; its config has warnings");
     }
 }

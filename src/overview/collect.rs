@@ -75,6 +75,25 @@ pub fn overview_in_parts(
     Overview { kept, ..collector.end(&uses, true) }
 }
 
+/// Returns all classes, as these claims and volumes show them: those in progress, and those that matter for the health of
+/// classes.
+pub fn classes(
+    cluster: &ClusterState,
+    instance: &str,
+    claims: &[Arc<Claim>],
+    volumes: &[Arc<Volume>],
+    now: i64,
+) -> Vec<ClassRow> {
+    let (mut collector, uses, ready) = {
+        let index = cluster.index();
+        (Collector::new(&index, instance, None, Scope::Open(usize::MAX), now), uses(&index), index.pooled_counts())
+    };
+    claims.iter().for_each(|claim| collector.claim(claim));
+    volumes.iter().for_each(|volume| collector.volume(volume));
+    collector.ready = ready.into_iter().collect();
+    collector.end(&uses, true).classes
+}
+
 /// Returns the deleted claims, of one class or of all, whose attempts may have made storage that is kept.
 fn kept(index: &Index, class: Option<&str>) -> Vec<String> {
     let claims = index.kept_records().flat_map(|record| record.kept());

@@ -85,7 +85,7 @@ pub struct ClassRow {
 }
 
 /// The settings of a class that people ask for.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RecipeRow {
     /// `namespace/name@hash` of the config.
     pub version: String,
@@ -164,6 +164,15 @@ impl Overview {
         let mut open: Vec<_> = self.claims.iter().filter(|row| row.state != ClaimState::Bound).collect();
         open.sort_by(|a, b| urgency(a).cmp(&urgency(b)));
         open
+    }
+}
+
+impl ClassRow {
+    /// Forgets the parameters, which not everybody who reads the status page may know.
+    pub(crate) fn forget_parameters(&mut self) {
+        if let Ok(recipe) = &mut self.recipe {
+            recipe.parameters.clear();
+        }
     }
 }
 

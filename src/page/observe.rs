@@ -1,6 +1,6 @@
 //! Reads what the page shows. The lock of the index is held only to copy references, and never while a page is written.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use flex_core::claim::timeline::Timeline;
 use flex_core::config::Recipe;
 use flex_core::config::classes::{Class, ClassLookup, Classes};
 use flex_core::model::claim::Claim;
-use flex_core::model::namespace::Namespaces;
 use flex_core::model::volume::Volume;
 use flex_core::object::ObjectName;
 use flex_core::run::view::Job;
@@ -24,14 +23,13 @@ use super::model::claims::{ClaimFacts, ClaimRow, ClaimsInFlight, Moment, OneClai
 use super::model::configs::Configs;
 use super::model::failures::{self, FailureRow, Failures};
 use super::model::findings::Findings;
-use super::model::overview::{ClaimCounts, ClassFacts, ClassRow, Overview, Policies};
+use super::model::overview::{ClassRow, Overview, Policies};
 use super::model::runs::{RunFacts, RunRow, Runs};
 use super::model::{Counts, Document, Head, MAX_ROWS, Nothing, Rows};
 use super::sources::Sources;
 use crate::api::claim_events;
 use crate::api::says;
-use crate::class_health::health::Health;
-use crate::class_health::row::{Row, row};
+use crate::overview::{self, collect};
 use crate::reconcile::Context;
 use crate::state::index::Index;
 
@@ -41,7 +39,6 @@ const EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 /// The objects in progress, as references into the cache.
 struct InProgress {
     classes: Arc<Classes>,
-    namespaces: Arc<Namespaces>,
     /// The claims of our classes that are not bound.
     claims: Vec<Arc<Claim>>,
     /// Volumes that are not settled.
@@ -61,12 +58,7 @@ impl InProgress {
         let is_failed = |volume: &Arc<Volume>| volume.failed_runs().next().is_some();
         let volumes = index.unsettled_volumes().filter(is_failed).collect();
         let runs = index.jobs().filter(|job| RunFacts::is_shown(job)).count();
-        InProgress { classes, namespaces: index.namespaces().clone(), claims, volumes, runs }
-    }
-
-    /// Returns the claims as the health of classes sees them.
-    fn rows(&self, now: i64) -> Vec<Row> {
-        self.claims.iter().filter_map(|claim| row(&self.classes, &self.namespaces, claim, now)).collect()
+        InProgress { classes, claims, volumes, runs }
     }
 
     /// Returns the volumes that matter for the health of classes: those that could not be deleted, and for a class with
@@ -161,33 +153,17 @@ pub fn nothing(sources: &Sources) -> Document<Nothing> {
 pub fn overview(sources: &Sources) -> Document<Overview> {
     let context = &sources.context;
     page(sources, |seen, _| {
-        let mut claims: HashMap<&str, ClaimCounts> = HashMap::new();
-        for claim in &seen.claims {
-            if let (Some(class), Some(progress)) = (claim.class.as_deref(), progress(claim)) {
-                claims.entry(class).or_default().add(progress);
-            }
-        }
-        let (ready, runs, by_class) = {
-            let index = context.cluster.index();
-            let of = |class: &Class| {
-                let name = &class.name;
-                (index.runs_in_flight(name), index.outages_of(name), index.class_usage(name).all)
-            };
-            let by_class: BTreeMap<_, _> = seen.classes.iter().map(|class| (class.name.as_str(), of(class))).collect();
-            (index.pooled_counts(), index.jobs().filter(|job| !job.is_over).count(), by_class)
-        };
-        let (rows, volumes) = (seen.rows(context.clock.now()), seen.volumes_for_health(context));
+        let (instance, volumes) = (&context.identity.instance, seen.volumes_for_health(context));
+        let classes = collect::classes(&context.cluster, instance, &seen.claims, &volumes, context.clock.now());
         let now = context.clock.passed();
-        let row = |class: &Class| {
-            let (runs, outages, usage) = by_class.get(class.name.as_str()).cloned().unwrap_or_default();
-            let health = Health { outages, ..Health::of(&class.name, &seen.classes, &rows, &volumes) };
-            let (is_failing, troubles) = (health.is_failing(), health.troubles());
-            let claims = claims.get(class.name.as_str()).copied().unwrap_or_default();
-            let hour = context.last_hour.bound(&class.name, now);
-            ClassRow::of(&ClassFacts { class, runs, usage, ready: &ready, claims, hour, is_failing, troubles })
+        let row = |mut row: overview::ClassRow| {
+            row.forget_parameters();
+            let hour = context.last_hour.bound(&row.name, now).into();
+            ClassRow { row, hour }
         };
+        let runs = context.cluster.index().jobs().filter(|job| !job.is_over).count();
         Overview {
-            classes: seen.classes.iter().map(row).collect(),
+            classes: classes.into_iter().map(row).collect(),
             policies: Policies::of(sources.policies.get()),
             queue: context.cluster.queue.depth(),
             runs,

@@ -14,8 +14,8 @@ use flex_core::config::classes::ClassLookup;
 use tokio::sync::Mutex;
 
 use super::sources::Sources;
-use crate::overview::OVERVIEW_PATH;
 use crate::overview::collect::{Scope, overview_in_parts};
+use crate::overview::{ClassRow, OVERVIEW_PATH};
 
 /// The open claims in an answer, at most.
 const CLAIMS: usize = 100;
@@ -97,9 +97,7 @@ fn text(sources: &Sources, class: Option<&str>) -> Bytes {
     let context = &sources.context;
     let names = (context.identity.instance.as_str(), class);
     let mut overview = overview_in_parts(&context.cluster, names, Scope::Open(CLAIMS), context.clock.now());
-    // Whoever reaches the page need not have the right to read configs.
-    let recipes = overview.classes.iter_mut().filter_map(|class| class.recipe.as_mut().ok());
-    recipes.for_each(|recipe| recipe.parameters.clear());
+    overview.classes.iter_mut().for_each(ClassRow::forget_parameters);
     Bytes::from(serde_json::to_vec(&overview).unwrap_or_default())
 }
 

@@ -131,10 +131,11 @@ async fn the_page_says_what_is_so() {
     assert_eq!((&head["counts"]["claims"], &head["counts"]["failures"]), (&json!(3), &json!(1)));
     assert_eq!((&head["counts"]["configs"], &head["counts"]["refused"]), (&json!(4), &json!(1)));
     let fast = row(&overview["classes"], "ceph-fast");
-    assert_eq!(fast["limits"]["runs"], json!(8));
+    assert_eq!(fast["recipe"]["Ok"]["max_in_flight"], json!(8));
     assert!(fast["hour"]["bound"] == 2 || !is_first_term(&ring), "{fast}");
     assert!(fast["hour"]["p95"].as_f64() >= fast["hour"]["p50"].as_f64(), "{fast}");
-    assert_eq!((&fast["volumes"], &fast["limits"]["bytes"]), (&json!(3), &json!("2Ti")), "two, and one in flight");
+    let (used, most) = (&fast["used_volumes"], &fast["recipe"]["Ok"]["max_bytes"]);
+    assert_eq!((used, most), (&json!(3), &json!(2_u64 << 40)), "two, and one in flight");
 
     // Events are written a little after what they tell.
     let told = |json: &Value| {

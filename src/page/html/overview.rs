@@ -1,11 +1,16 @@
 //! The overview as HTML.
 
+use std::collections::BTreeMap;
+
+use flex_contract::quantity::quantity;
 use maud::{Markup, html};
 
 use super::{NBSP, Tab, Tone, badge, cell, layout, nothing, table};
 use crate::age::age;
-use crate::page::model::overview::{ClaimCounts, ClassRow, ClassState, Hour, Limits, Overview, Policies, PoolRow};
-use crate::page::model::{Counts, Document, Head};
+use crate::class_health::row::ClaimState;
+use crate::overview::{self, PoolRow};
+use crate::page::model::overview::{ClassRow, Hour, Overview, Policies};
+use crate::page::model::{Counts, Document, Head, message, name};
 
 /// Returns the overview.
 pub fn overview(document: &Document<Overview>) -> String {
@@ -59,50 +64,52 @@ fn facts(head: &Head, body: &Overview) -> Markup {
 fn class_rows(classes: &[ClassRow]) -> Vec<Markup> {
     classes
         .iter()
-        .map(|class| {
+        .map(|ClassRow { row, hour }| {
             html! {
                 (cell("Class", &html! {
-                    strong { bdi { (class.name) } }
-                    @if let Some(config) = &class.config { small { bdi { (config) } } }
-                    @if class.waits_for_pod { small { "waits for the first pod" } }
+                    strong { bdi { (name(&row.name)) } }
+                    @if let Ok(recipe) = &row.recipe { small { bdi { (name(&recipe.version)) } } }
+                    @if row.waits_for_consumer { small { "waits for the first pod" } }
                 }))
-                (cell("State", &state(class)))
-                (cell("Runs", &runs(class.runs, &class.limits)))
-                (cell("Volumes", &volumes(class)))
-                (cell("Pool", &pools(&class.pools)))
-                (cell("In flight", &in_flight(class.claims)))
-                (cell("Last hour", &html! { (class.hour.bound) (NBSP) "bound" }))
-                (cell("p95", &p95(class.hour)))
+                (cell("State", &state(row)))
+                (cell("Runs", &runs(row)))
+                (cell("Volumes", &volumes(row)))
+                (cell("Pool", &pools(&row.pools)))
+                (cell("In flight", &in_flight(&row.claims)))
+                (cell("Last hour", &html! { (hour.bound) (NBSP) "bound" }))
+                (cell("p95", &p95(*hour)))
             }
         })
         .collect()
 }
 
-fn state(class: &ClassRow) -> Markup {
-    let (tone, text) = match class.state {
-        ClassState::Served => (Tone::Good, "Served"),
-        ClassState::Failing => (Tone::Bad, "Failing"),
-        ClassState::LastGood => (Tone::Warning, "Old version"),
-        ClassState::NotServed => (Tone::Bad, "Not served"),
+fn state(row: &overview::ClassRow) -> Markup {
+    let (tone, text) = match (&row.recipe, row.last_good, row.health.is_failing()) {
+        (Err(_), ..) => (Tone::Bad, "Not served"),
+        (Ok(_), true, _) => (Tone::Warning, "Old version"),
+        (Ok(_), false, true) => (Tone::Bad, "Failing"),
+        (Ok(_), false, false) => (Tone::Good, "Served"),
     };
-    html! { (badge(tone, text)) @if let Some(why) = &class.why { small { bdi { (why) } } } }
+    html! { (badge(tone, text)) @if row.verdict != "ok" { small { bdi { (message(&row.verdict)) } } } }
 }
 
-fn runs(runs: usize, limits: &Limits) -> Markup {
+fn runs(row: &overview::ClassRow) -> Markup {
+    let recipe = row.recipe.as_ref().ok();
     html! {
-        (of(runs, limits.runs))
-        @if let Some(most) = limits.runs_per_namespace { small { (most) (NBSP) "per namespace" } }
-        @if let Some(most) = limits.runs_per_node { small { (most) (NBSP) "per node" } }
+        (of(row.runs.unwrap_or_default(), recipe.map(|recipe| recipe.max_in_flight)))
+        @if let Some(most) = recipe.and_then(|recipe| recipe.max_in_flight_per_namespace) { small { (most) (NBSP) "per namespace" } }
+        @if let Some(most) = recipe.and_then(|recipe| recipe.max_in_flight_per_node) { small { (most) (NBSP) "per node" } }
     }
 }
 
-fn volumes(class: &ClassRow) -> Markup {
-    let limits = &class.limits;
+fn volumes(row: &overview::ClassRow) -> Markup {
+    let recipe = row.recipe.as_ref().ok();
+    let bytes = |bytes: Option<u64>| bytes.map(|bytes| quantity(bytes).0);
     html! {
-        (of(class.volumes, limits.volumes))
-        small { (class.bytes) @if let Some(most) = &limits.bytes { " of " (most) } }
-        @if let Some(most) = limits.namespace_volumes { small { (most) (NBSP) "per namespace" } }
-        @if let Some(most) = &limits.namespace_bytes { small { (most) (NBSP) "per namespace" } }
+        (of(row.used_volumes, recipe.and_then(|recipe| recipe.max_volumes)))
+        small { (size(row.used_bytes)) @if let Some(most) = bytes(recipe.and_then(|recipe| recipe.max_bytes)) { " of " (most) } }
+        @if let Some(most) = recipe.and_then(|recipe| recipe.max_volumes_per_namespace) { small { (most) (NBSP) "per namespace" } }
+        @if let Some(most) = bytes(recipe.and_then(|recipe| recipe.max_bytes_per_namespace)) { small { (most) (NBSP) "per namespace" } }
     }
 }
 
@@ -110,25 +117,38 @@ fn of<N: maud::Render>(number: N, most: Option<N>) -> Markup {
     html! { span class="number-of" { (number) @if let Some(most) = most { span class="dim" { " of " (most) } } } }
 }
 
+/// Returns a size with one digit behind the point, such as `1.5 GiB`.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut unit = 0;
+    let mut value = bytes as f64;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let text = format!("{value:.1}");
+    format!("{} {}", text.strip_suffix(".0").unwrap_or(&text), UNITS[unit])
+}
+
 fn pools(pools: &[PoolRow]) -> Markup {
     html! {
         @if pools.is_empty() { span class="dim" { "none" } }
-        @for PoolRow { size, ready, low, high } in pools {
+        @for PoolRow { size: bytes, ready, low, high } in pools {
             div class="line" {
-                (size) ": " (ready) " ready"
+                (quantity(*bytes).0) ": " (ready) " ready"
                 span class="dim" { ", keeps " (low) @if low != high { "–" (high) } }
             }
         }
     }
 }
 
-fn in_flight(claims: ClaimCounts) -> Markup {
-    let ClaimCounts { waiting, running, failed, deleting } = claims;
-    let parts = [(running, "running"), (waiting, "waiting"), (failed, "failed"), (deleting, "deleting")];
+fn in_flight(claims: &BTreeMap<ClaimState, usize>) -> Markup {
     html! {
-        @if claims.all() == 0 { span class="dim" { "none" } }
-        @for (count, what) in parts.into_iter().filter(|(count, _)| *count > 0) {
-            div class={ "line" @if what == "failed" { " failed" } } { (count) (NBSP) (what) }
+        @if claims.is_empty() { span class="dim" { "none" } }
+        @for (state, count) in claims {
+            div class={ "line" @if matches!(state, ClaimState::Failed | ClaimState::Refused) { " failed" } } {
+                (count) (NBSP) (state.as_str().to_lowercase())
+            }
         }
     }
 }

@@ -1,15 +1,18 @@
 use super::claims::{claim, claims};
 use super::lists::{configs, failures, findings};
-use super::overview::overview;
+use super::overview::{overview as front, size};
 use super::runs::runs;
 use super::*;
+use crate::class_health::health::Health;
+use crate::class_health::row::ClaimState;
+use crate::overview::{self, PoolRow, RecipeRow};
 use crate::page::model::claims::{
     AttemptRow, ClaimRow, ClaimsInFlight, EarlierAttempts, EventRow, NextStage, OneClaim, StageRow,
 };
 use crate::page::model::configs::{ConfigRow, ConfigVerdict, Configs, VerdictLine};
 use crate::page::model::failures::{FailureRow, Failures, NextTry};
 use crate::page::model::findings::{FindingRow, Findings};
-use crate::page::model::overview::{ClassRow, ClassState, Limits, Overview, Policies, PoolRow};
+use crate::page::model::overview::{ClassRow, Hour, Overview, Policies};
 use crate::page::model::runs::{RunRow, Runs};
 use crate::page::model::{Counts, message, name};
 
@@ -100,19 +103,33 @@ fn attempt(text: &str) -> AttemptRow {
 }
 
 fn class(text: &str) -> ClassRow {
-    ClassRow {
-        name: name(text),
-        config: Some(name(text)),
-        state: ClassState::LastGood,
-        why: Some(message(text)),
-        waits_for_pod: true,
-        runs: 2,
-        limits: Limits { runs: Some(10), volumes: Some(9), bytes: Some("10Gi".into()), ..Limits::default() },
-        volumes: 7,
-        bytes: "7 GiB".into(),
-        pools: vec![PoolRow { size: "1Gi".into(), ready: 3, low: 2, high: 5 }],
-        ..ClassRow::default()
-    }
+    let recipe = RecipeRow {
+        version: text.into(),
+        max_in_flight: 10,
+        max_volumes: Some(9),
+        max_bytes: Some(10 << 30),
+        ..RecipeRow::default()
+    };
+    let row = overview::ClassRow {
+        name: text.into(),
+        provisioner: text.into(),
+        has_object: true,
+        waits_for_consumer: true,
+        last_good: true,
+        recipe: Ok(recipe),
+        health: Health::default(),
+        verdict: text.into(),
+        claims: [(ClaimState::Waiting, 3), (ClaimState::Refused, 1)].into(),
+        runs: Some(2),
+        used_volumes: 7,
+        used_bytes: 7 << 30,
+        most_volumes: None,
+        most_bytes: None,
+        last_minute: 0,
+        last_hour: 0,
+        pools: vec![PoolRow { size: 1 << 30, ready: 3, low: 2, high: 5 }],
+    };
+    ClassRow { row, hour: Hour::default() }
 }
 
 /// Returns all pages about objects with a text.
@@ -151,7 +168,7 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
     standby.head.leads = false;
     standby.head.leader = Some(name(text));
     vec![
-        ("overview", overview(&standby)),
+        ("overview", front(&standby)),
         ("claims", claims(&document(ClaimsInFlight { claims: Rows { rows: vec![row(text)], more: 3 } }))),
         ("claim", claim(&document(one))),
         ("runs", runs(&document(Runs { runs: Rows { rows: vec![run(text)], more: 1 } }))),
@@ -213,7 +230,7 @@ fn links_to_claims_are_paths_of_this_server() {
 #[test]
 fn empty_lists_say_so() {
     let none = [
-        overview(&document(Overview::default())),
+        front(&document(Overview::default())),
         claims(&document(ClaimsInFlight::default())),
         failures(&document(Failures::default())),
         findings(&document(Findings { swept_at: Some(NOW), interval: Some(600), ..Findings::default() })),
@@ -230,5 +247,12 @@ fn empty_lists_say_so() {
 fn times_are_short() {
     for (milliseconds, text) in [(-1, "0 ms"), (999, "999 ms"), (1000, "1.0 s"), (59_999, "59.9 s"), (90_000, "90s")] {
         assert_eq!(span(milliseconds), text);
+    }
+}
+
+#[test]
+fn sizes_have_one_digit_behind_the_point() {
+    for (bytes, text) in [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (7 << 30, "7 GiB"), (u64::MAX, "16 EiB")] {
+        assert_eq!(size(bytes), text);
     }
 }
