@@ -76,12 +76,12 @@ pub async fn reconcile(context: &Context) -> Result<Requeue, WriteError> {
 }
 
 fn emit_finding(context: &Context, finding: &Finding) {
-    let Finding { kind, severity, object, detail, remedy, .. } = finding;
+    let Finding { kind, severity, meaning, object, detail, remedy, .. } = finding;
     if kind.is_emitted_by_steps() || object.uid.is_empty() {
         tracing::warn!(%kind, %object, detail, remedy, "found an orphaned or stuck object");
         return;
     }
-    let message = format!("{kind}: {}: {detail}. What to do: {remedy}", kind.meaning());
+    let message = format!("{kind}: {meaning}: {detail}. What to do: {remedy}");
     let event = NewEvent { warning: *severity > Severity::Info, reason: reason::FINDING_REPORTED, message };
     context.emit(finding.object.clone(), event);
 }

@@ -119,8 +119,8 @@ async fn the_page_says_what_is_so() {
 
     let configs = json_of(address, "/configs").await;
     let refused = row(&configs["configs"]["rows"], "archive");
-    let keys: Vec<_> = refused["lines"].as_array().unwrap().iter().map(|line| &line["key"]).collect();
-    assert!(refused["verdict"] == "refused" && keys.contains(&&json!("timeout")), "{refused}");
+    let keys: Vec<_> = refused["problems"].as_array().unwrap().iter().map(|problem| &problem["key"]).collect();
+    assert!(refused["last_good"] == false && keys.contains(&&json!("timeout")), "{refused}");
     assert!(keys.contains(&&json!("max-in-flight")), "{refused}");
     assert_eq!(row(&configs["configs"]["rows"], "nfs-home")["classes"], json!(["nfs-home"]));
 

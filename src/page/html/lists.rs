@@ -1,13 +1,16 @@
 //! Failures, findings and configs as HTML.
 
+use flex_core::config::Problem;
+use flex_core::config::classes::Verdict;
+use flex_core::findings::{Finding, Severity};
 use maud::{Markup, html};
 
 use super::{Tab, Tone, ago, badge, cell, claim_link, layout, more, nothing, object_name, table};
 use crate::age::age;
-use crate::page::model::Document;
-use crate::page::model::configs::{ConfigRow, ConfigVerdict, Configs, VerdictLine};
+use crate::page::model::configs::{ConfigRow, Configs};
 use crate::page::model::failures::{FailureRow, Failures, NextTry};
-use crate::page::model::findings::{FindingRow, Findings};
+use crate::page::model::findings::Findings;
+use crate::page::model::{Document, message, name};
 
 /// Returns the page of the failures.
 pub fn failures(document: &Document<Failures>) -> String {
@@ -84,20 +87,20 @@ pub fn findings(document: &Document<Findings>) -> String {
     layout(document, Tab::Findings, "Findings", &main)
 }
 
-fn finding_row(row: &FindingRow, now: i64) -> Markup {
+fn finding_row(row: &Finding, now: i64) -> Markup {
     let (tone, word) = match row.severity {
-        "error" => (Tone::Bad, "Error"),
-        "warning" => (Tone::Warning, "Warning"),
-        _ => (Tone::Quiet, "Info"),
+        Severity::Error => (Tone::Bad, "Error"),
+        Severity::Warning => (Tone::Warning, "Warning"),
+        Severity::Info => (Tone::Quiet, "Info"),
     };
     html! {
-        (cell("Finding", &html! { (badge(tone, word)) small { (row.kind) } }))
+        (cell("Finding", &html! { (badge(tone, word)) small { (row.kind.as_str()) } }))
         (cell("Object", &html! {
-            bdi { (row.object) }
+            bdi { (name(&row.object.to_string())) }
             @if let Some(since) = row.since { small { "since " (ago(since, now)) } }
         }))
-        (cell("What is wrong", &html! { (row.meaning) small { bdi { (row.detail) } } }))
-        (cell("What to do", &html! { bdi { (row.remedy) } }))
+        (cell("What is wrong", &html! { (row.meaning) small { bdi { (message(&row.detail)) } } }))
+        (cell("What to do", &html! { bdi { (message(&row.remedy)) } }))
     }
 }
 
@@ -117,34 +120,44 @@ pub fn configs(document: &Document<Configs>) -> String {
     layout(document, Tab::Configs, "Configs", &main)
 }
 
-fn config(row: &ConfigRow) -> Markup {
-    let (tone, word) = match row.verdict {
-        ConfigVerdict::Refused => (Tone::Bad, "Refused"),
-        ConfigVerdict::LastGood => (Tone::Bad, "Refused, an old version is in use"),
-        ConfigVerdict::Warnings => (Tone::Warning, "Accepted with warnings"),
-        ConfigVerdict::Accepted => (Tone::Good, "Accepted"),
+fn config(ConfigRow { config, verdict }: &ConfigRow) -> Markup {
+    let Verdict { problems, warnings, classes, last_good } = verdict;
+    let (tone, word) = match (problems.is_empty(), *last_good, warnings.is_empty()) {
+        (false, false, _) => (Tone::Bad, "Refused"),
+        (false, true, _) => (Tone::Bad, "Refused, an old version is in use"),
+        (true, _, false) => (Tone::Warning, "Accepted with warnings"),
+        (true, _, true) => (Tone::Good, "Accepted"),
     };
-    let rows: Vec<_> = row.lines.iter().map(line).collect();
+    let lines = problems.iter().map(|problem| line(Tone::Bad, "Error", problem));
+    let lines: Vec<_> = lines.chain(warnings.iter().map(|problem| line(Tone::Warning, "Warning", problem))).collect();
     html! {
         section class="config" {
-            h2 { (object_name(&row.namespace, &row.name)) " " (badge(tone, word)) }
+            h2 { (object_name(&name(&config.namespace), &name(&config.name))) " " (badge(tone, word)) }
             p class="dim" {
-                @if row.classes.is_empty() { "Serves no class." } @else {
-                    "Serves " @for (n, class) in row.classes.iter().enumerate() { @if n > 0 { ", " } bdi { (class) } } "."
+                @if classes.is_empty() { "Serves no class." } @else {
+                    "Serves " @for (n, class) in classes.iter().enumerate() { @if n > 0 { ", " } bdi { (name(class)) } } "."
                 }
             }
-            @if !rows.is_empty() { (table(&["Key", "Line", "Verdict", "Message"], &rows)) }
+            @if !lines.is_empty() { (table(&["Key", "Line", "Verdict", "Message"], &lines)) }
         }
     }
 }
 
-fn line(line: &VerdictLine) -> Markup {
-    let VerdictLine { is_error, key, line, message } = line;
-    let (tone, word) = if *is_error { (Tone::Bad, "Error") } else { (Tone::Warning, "Warning") };
+fn line(tone: Tone, word: &str, Problem { key, message: text }: &Problem) -> Markup {
     html! {
-        (cell("Key", &html! { @if key.is_empty() { span class="dim" { "the whole config" } } @else { code { bdi { (key) } } } }))
-        (cell("Line", &html! { @match line { Some(line) => (line), None => span class="dim" { "–" } } }))
+        (cell("Key", &html! { @if key.is_empty() { span class="dim" { "the whole config" } } @else { code { bdi { (name(key)) } } } }))
+        (cell("Line", &html! { @match line_number(text) { Some(line) => (line), None => span class="dim" { "–" } } }))
         (cell("Verdict", &badge(tone, word)))
-        (cell("Message", &html! { bdi { (message) } }))
+        (cell("Message", &html! { bdi { (message(text)) } }))
     }
+}
+
+/// Returns the number that a message names as a line of the value of a key.
+pub(super) fn line_number(message: &str) -> Option<u32> {
+    message.match_indices("line ").find_map(|(at, word)| {
+        let is_word = !message[..at].ends_with(|c: char| c.is_alphanumeric());
+        let rest = &message[at + word.len()..];
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..end].parse().ok().filter(|number| is_word && *number > 0)
+    })
 }

@@ -1,5 +1,11 @@
+use flex_core::config::Problem;
+use flex_core::config::classes::Verdict;
+use flex_core::findings::{Finding, FindingKind, Severity};
+use flex_core::model::object_ref::ObjectRef;
+use flex_core::object::ObjectName;
+
 use super::claims::{claim, claims};
-use super::lists::{configs, failures, findings};
+use super::lists::{configs, failures, findings, line_number};
 use super::overview::{overview as front, size};
 use super::runs::runs;
 use super::*;
@@ -9,9 +15,9 @@ use crate::overview::{self, PoolRow, RecipeRow};
 use crate::page::model::claims::{
     AttemptRow, ClaimRow, ClaimsInFlight, EarlierAttempts, EventRow, NextStage, OneClaim, StageRow,
 };
-use crate::page::model::configs::{ConfigRow, ConfigVerdict, Configs, VerdictLine};
+use crate::page::model::configs::{ConfigRow, Configs};
 use crate::page::model::failures::{FailureRow, Failures, NextTry};
-use crate::page::model::findings::{FindingRow, Findings};
+use crate::page::model::findings::Findings;
 use crate::page::model::overview::{ClassRow, Hour, Overview, Policies};
 use crate::page::model::runs::{RunRow, Runs};
 use crate::page::model::{Counts, message, name};
@@ -145,22 +151,20 @@ fn pages(text: &str) -> Vec<(&'static str, String)> {
         events: vec![EventRow { reason: name(text), message: message(text), warning: true, count: 3, at: NOW - 5 }],
         unseen: vec![message(text)],
     };
-    let finding = FindingRow {
-        kind: "account-missing",
-        severity: "error",
-        object: name(text),
-        since: Some(NOW - 500),
+    let finding = Finding {
+        kind: FindingKind::AccountMissing,
+        severity: Severity::Error,
         meaning: "a config names a ServiceAccount that does not exist",
-        detail: message(text),
-        remedy: message(text),
+        object: ObjectRef { kind: "ConfigMap", name: ObjectName::new("", text), uid: String::new() },
+        since: Some(NOW - 500),
+        detail: text.into(),
+        remedy: text.into(),
+        removal: None,
     };
-    let line = VerdictLine { is_error: true, key: name(text), line: Some(2), message: message(text) };
+    let problem = Problem { key: text.into(), message: text.into() };
     let config = ConfigRow {
-        namespace: name(text),
-        name: name(text),
-        verdict: ConfigVerdict::Refused,
-        classes: vec![name(text)],
-        lines: vec![line],
+        config: ObjectName::new(text, text),
+        verdict: Verdict { problems: vec![problem], classes: vec![text.into()], ..Verdict::default() },
     };
     let policies = Policies { unknown: Some(message(text)), ..Policies::default() };
     let found = Findings { swept_at: Some(NOW - 100), interval: Some(600), findings: Rows::cut(vec![finding]) };
@@ -241,6 +245,21 @@ fn empty_lists_say_so() {
     }
     let off = findings(&document(Findings::default()));
     assert!(off.contains("--sweep-interval is off"), "{off}");
+}
+
+#[test]
+fn a_line_is_found_where_the_message_names_one() {
+    for (message, line) in [
+        ("is not YAML: line 3 column 5: expected a mapping", Some(3)),
+        ("at line 12, column 1", Some(12)),
+        ("an online 3 check", None),
+        ("line of text", None),
+        ("line 0", None),
+        ("line 99999999999999999999", None),
+        ("", None),
+    ] {
+        assert_eq!(line_number(message), line, "{message}");
+    }
 }
 
 #[test]

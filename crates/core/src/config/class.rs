@@ -73,7 +73,7 @@ pub enum ConfigState {
 }
 
 /// The verdict on one ConfigMap.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Verdict {
     /// All errors of the config; empty if it is valid.
     pub problems: Vec<Problem>,

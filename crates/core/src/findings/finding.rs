@@ -50,6 +50,8 @@ pub struct Finding {
     pub kind: FindingKind,
     /// The severity of the finding.
     pub severity: Severity,
+    /// The meaning of the kind.
+    pub meaning: &'static str,
     /// The object of the finding.
     pub object: ObjectRef,
     /// The time since when, in seconds since 1970, where it is known.
@@ -70,7 +72,8 @@ impl Finding {
         remedy: impl Into<String>,
     ) -> Self {
         let (detail, remedy) = (detail.into(), remedy.into());
-        Finding { kind, severity: kind.severity(), object, since: None, detail, remedy, removal: None }
+        let (severity, meaning) = (kind.severity(), kind.meaning());
+        Finding { kind, severity, meaning, object, since: None, detail, remedy, removal: None }
     }
 
     /// Makes the finding that no orchestrator holds the Lease; `idle` is the number of seconds since its last renewal.

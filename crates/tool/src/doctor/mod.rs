@@ -230,7 +230,7 @@ fn print(reported: &[ReportedFinding], listings: &[Listing], now: i64) {
 /// Returns the lines about a finding: the object, the problem, and what to do. Each text has names and handles that
 /// others chose, and so no line ends of its own.
 fn described(ReportedFinding { finding, removed }: &ReportedFinding, now: i64) -> String {
-    let Finding { kind, severity, object, since, detail, remedy, removal } = finding;
+    let Finding { kind, severity, meaning, object, since, detail, remedy, removal } = finding;
     let severity = format!("{severity:?}").to_lowercase();
     let since = since.map(|since| format!(", for {} min", (now - since).max(0) / 60)).unwrap_or_default();
     let (object, detail, remedy) = (told(&object.to_string()), told(detail), told(remedy));
@@ -243,7 +243,7 @@ fn described(ReportedFinding { finding, removed }: &ReportedFinding, now: i64) -
         (false, Some(_)) => format!("safe to remove (--fix): {remedy}"),
         (false, None) => format!("what to do: {remedy}"),
     };
-    format!("{severity}: {kind}: {object}{since}\n    {}: {detail}\n    {ending}", kind.meaning())
+    format!("{severity}: {kind}: {object}{since}\n    {meaning}: {detail}\n    {ending}")
 }
 
 fn to_json(reported: &[ReportedFinding], listings: &[Listing]) -> serde_json::Value {
@@ -251,7 +251,6 @@ fn to_json(reported: &[ReportedFinding], listings: &[Listing]) -> serde_json::Va
         .iter()
         .map(|ReportedFinding { finding, removed }| {
             let mut value = json!(finding);
-            value["meaning"] = json!(finding.kind.meaning());
             value["removed"] = json!(removed);
             value
         })
@@ -282,6 +281,7 @@ mod tests {
             let finding = Finding {
                 kind: FindingKind::FinalizerLeft,
                 severity: Severity::Warning,
+                meaning: "",
                 object: ObjectRef { kind: "PersistentVolume", name, uid: String::new() },
                 since: Some(0),
                 detail: forged.into(),
