@@ -28,7 +28,7 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
     if !ours || foreign || claim.belongs_to_other_instance(&w.s.identity.instance) {
         return None;
     }
-    if let Some(LostClaim { detail, remedy }) = lost(w, claim) {
+    if let Some((detail, remedy)) = lost(w, claim) {
         return finding(FindingKind::ClaimLost, detail, remedy);
     }
     let look = || format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
@@ -51,7 +51,7 @@ pub(super) fn claim(w: &Lookups<'_>, claim: &Claim) -> Option<Finding> {
     if claim.is_bound() || claim.terminating || claim.volume_name.is_some() {
         return None;
     }
-    let StuckClaim { why, since } = stuck(w, claim, class)?;
+    let (why, since) = stuck(w, claim, class)?;
     finding(FindingKind::ClaimStuck, why, look()).map(|found| found.since(since))
 }
 
@@ -64,17 +64,9 @@ fn by_hand(claim: &Claim) -> String {
     format!("clean up by hand, then {}", claim.how_to_abandon())
 }
 
-/// A claim that Kubernetes cannot bind to the volume that it names.
-struct LostClaim {
-    /// The reason.
-    detail: String,
-    /// The steps that help.
-    remedy: String,
-}
-
 /// Returns the reason why Kubernetes cannot bind a claim to its volume, and the remedy. The claim is `Lost`, or it is
 /// pending because a backup tool has removed the annotation of the binding.
-fn lost(w: &Lookups<'_>, claim: &Claim) -> Option<LostClaim> {
+fn lost(w: &Lookups<'_>, claim: &Claim) -> Option<(String, String)> {
     let is_old = w.now - claim.created >= MIN_AGE;
     let is_pending = claim.phase == ClaimPhase::Pending && !claim.is_bound() && !claim.terminating && is_old;
     if claim.phase != ClaimPhase::Lost && !(is_pending && claim.volume_name.is_some()) {
@@ -83,7 +75,7 @@ fn lost(w: &Lookups<'_>, claim: &Claim) -> Option<LostClaim> {
     let name = claim.volume_name.as_deref().unwrap_or_default();
     let Some(volume) = w.objects.volume(name) else {
         let remedy = "restore the PersistentVolume from a backup of the API, or delete the claim";
-        return Some(LostClaim { detail: format!("its volume {name} does not exist"), remedy: remedy.to_owned() });
+        return Some((format!("its volume {name} does not exist"), remedy.to_owned()));
     };
     let other_uid = volume.claim_ref_uid().filter(|uid| *uid != claim.uid);
     Some(match volume.claim_ref.as_ref().zip(other_uid) {
@@ -92,19 +84,19 @@ fn lost(w: &Lookups<'_>, claim: &Claim) -> Option<LostClaim> {
                 "its volume {name} exists, but is reserved for another UID of the claim, {uid}, as in a backup"
             );
             let remedy = format!("reserve the volume for the claim of this name: {}", reserve_command(name));
-            LostClaim { detail, remedy }
+            (detail, remedy)
         }
         Some((reference, _)) => {
             let detail = format!("its volume {name} is reserved for another claim, {}", reference.name);
             let remedy = format!("delete the claim, or find out whose volume it is: kubectl describe pv {name}");
-            LostClaim { detail, remedy }
+            (detail, remedy)
         }
         // Kubernetes is about to bind it, or says why not.
         None if is_pending => return None,
         None => {
             let detail = format!("its volume {name} exists, but Kubernetes has not bound the claim again yet");
             let remedy = format!("kubectl -n {} describe pvc {}", claim.name.namespace, claim.name.name);
-            LostClaim { detail, remedy }
+            (detail, remedy)
         }
     })
 }
@@ -136,28 +128,19 @@ fn without_config(w: &Lookups<'_>, claim: &Claim, lookup: ClassLookup<'_>) -> Op
     }
 }
 
-/// A claim that gets no volume.
-struct StuckClaim {
-    /// The reason.
-    why: String,
-    /// The time since when, in seconds since 1970.
-    since: i64,
-}
-
-/// Returns the reason why a claim gets no volume, and the time since when.
-fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<StuckClaim> {
-    let stuck = |why: String, since: i64| Some(StuckClaim { why, since });
+/// Returns the reason why a claim gets no volume, and the time since when, in seconds since 1970.
+fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<(String, i64)> {
     if w.now - claim.created < STUCK_AFTER {
         return None;
     }
     let is_request = claim.is_pool_request(&w.s.identity.namespace);
     let obstacle = obstacle(claim, class, Some(&w.s.namespaces), is_request);
     if let Some(Obstacle { rule: Rule::ConfigUnusable | Rule::ClaimRefused, why }) = obstacle {
-        return stuck(why, claim.created);
+        return Some((why, claim.created));
     }
     let stamp = claim.own_stamp()?;
     if let Some(failure) = &claim.last_failure {
-        return stuck(format!("attempt {} failed: {}", failure.attempt, failure.message), failure.at);
+        return Some((format!("attempt {} failed: {}", failure.attempt, failure.message), failure.at));
     }
     // A populator fills the claim, or a pod must use it first.
     if obstacle.is_some() {
@@ -169,5 +152,5 @@ fn stuck(w: &Lookups<'_>, claim: &Claim, class: &Class) -> Option<StuckClaim> {
     if w.now.saturating_sub(began) <= limit {
         return None;
     }
-    stuck(format!("attempt {} began long ago, and the claim has no volume", stamp.attempt), began)
+    Some((format!("attempt {} began long ago, and the claim has no volume", stamp.attempt), began))
 }

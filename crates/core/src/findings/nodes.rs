@@ -6,33 +6,29 @@ use std::sync::Arc;
 
 use flex_contract::names;
 
+use super::finding::Finding;
 use super::kind::FindingKind;
 use super::observation::Lookups;
 use crate::config::NodeGone;
 use crate::limits;
 use crate::model::affinity::{self, only_host};
 use crate::model::claim::Claim;
+use crate::model::object_ref::ObjectRef;
 use crate::model::reach::{leads_elsewhere, reaching};
 use crate::model::volume::Volume;
 use crate::run::node::Node;
 use crate::text::line;
 use crate::volume::undeletable::{Undeletable, set_labels};
 
-/// A problem of a volume that a claim uses.
-pub(super) struct NodeProblem {
-    pub kind: FindingKind,
-    pub detail: String,
-    pub remedy: String,
-}
-
 /// The instruction for an admin whose node has another name now, or whose disk is in another node.
 const RENAMED: &str =
     "if the node was renamed or replaced, and its storage is on another node now, see docs/how-to/lost-nodes.md";
 
-/// Returns the problem of the node of a volume that a claim uses.
-pub(super) fn problem(w: &Lookups<'_>, volume: &Volume, claim: &Claim) -> Option<NodeProblem> {
+/// Returns the finding about the node of a volume that a claim uses, if any.
+pub(super) fn problem(w: &Lookups<'_>, volume: &Volume, claim: &Claim) -> Option<Finding> {
     let selector = volume.affinity.as_deref()?;
-    let found = |kind, detail, remedy| Some(NodeProblem { kind, detail, remedy });
+    let found =
+        |kind, detail: String, remedy: String| Some(Finding::new(kind, ObjectRef::volume(volume), detail, remedy));
     let namespace = &claim.name.namespace;
     let delete = format!(
         "only if the storage is lost, delete pod and claim: kubectl -n {namespace} delete pvc {}",
@@ -68,11 +64,8 @@ pub(super) fn problem(w: &Lookups<'_>, volume: &Volume, claim: &Claim) -> Option
         return found(FindingKind::NodeGone, detail, format!("bring the node back; {moved}; {delete}"));
     };
     if affinity::matches(selector, &node.labels) {
-        return twin(w, volume, node).map(|(detail, remedy)| NodeProblem {
-            kind: FindingKind::NodeLabels,
-            detail,
-            remedy,
-        });
+        let (detail, remedy) = twin(w, volume, node)?;
+        return found(FindingKind::NodeLabels, detail, remedy);
     }
     let set = set_labels(selector, &node.name);
     let (also, remedy) = match others().as_slice() {

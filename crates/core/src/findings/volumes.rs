@@ -8,7 +8,7 @@ use flex_contract::policy::ReclaimPolicy;
 
 use super::finding::{Finding, MIN_AGE, Removal, STUCK_AFTER, correct_or};
 use super::kind::FindingKind;
-use super::nodes::{self, NodeProblem};
+use super::nodes;
 use super::observation::Lookups;
 use crate::config::Recipe;
 use crate::config::classes::ClassLookup;
@@ -50,10 +50,18 @@ fn owner(w: &Lookups<'_>, volume: &Volume) -> Owner {
     }
 }
 
+/// Makes a finding about a volume.
+fn finding(
+    volume: &Volume,
+    kind: FindingKind,
+    detail: impl Into<String>,
+    remedy: impl Into<String>,
+) -> Option<Finding> {
+    Some(Finding::new(kind, ObjectRef::volume(volume), detail, remedy))
+}
+
 /// Returns the finding about a volume, if any.
 pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
-    let object = ObjectRef::volume(volume);
-    let finding = |kind, detail: String, remedy: String| Some(Finding::new(kind, object.clone(), detail, remedy));
     if !volume.belongs_to(&w.s.identity) {
         let since =
             volume.unneeded_since.filter(|since| volume.has_finalizer() && !is_at_work(volume, *since, w.now))?;
@@ -67,40 +75,42 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
             names::VOLUME_FINALIZER
         );
         let detail = format!("it belongs to {whose}, which does nothing about its deletion");
-        return Some(finding(FindingKind::VolumeForeign, detail, remedy)?.since(since));
+        return Some(finding(volume, FindingKind::VolumeForeign, detail, remedy)?.since(since));
     }
     if w.now - volume.created < MIN_AGE || volume.abandoned {
         return None;
     }
     if let Some(hash) = volume.pool_hash() {
-        return unwanted_pooled_volume(w, volume, hash, finding);
+        return unwanted_pooled_volume(w, volume, hash);
     }
     if volume.is_restored() && !is_being_adopted(w, volume) {
-        return restored(w, volume, finding);
+        return restored(w, volume);
     }
     let deletes = volume.reclaim_policy == ReclaimPolicy::Delete;
     let kept = || remedy_of_kept(w, volume);
     match owner(w, volume) {
-        Owner::Alive(claim) => in_use(w, volume, &claim, finding),
+        Owner::Alive(claim) => in_use(w, volume, &claim),
         // Kubernetes is about to bind it, or says why not.
         Owner::None if volume.is_adopted() && of_former_name(w, volume).is_some_and(|it| waits_for(&it, volume)) => {
             None
         }
         Owner::None if deletes && volume.terminating && volume.has_finalizer() => {
-            undeleted(Undeletable::without_claim_ref(volume), finding)
+            undeleted(volume, Undeletable::without_claim_ref(volume))
         }
         Owner::None if volume.is_adopted() => {
-            finding(FindingKind::VolumeRetained, "its claimRef was removed, so it can be bound again".into(), kept())
+            finding(volume, FindingKind::VolumeRetained, "its claimRef was removed, so it can be bound again", kept())
         }
         Owner::None => finding(
+            volume,
             FindingKind::VolumeNotAdopted,
             format!("it names no claim, neither in claimRef nor in the annotation {}", names::CLAIM_UID),
             kept(),
         ),
         Owner::Gone if !deletes => {
-            finding(FindingKind::VolumeRetained, format!("its policy is {}", volume.reclaim_policy), kept())
+            finding(volume, FindingKind::VolumeRetained, format!("its policy is {}", volume.reclaim_policy), kept())
         }
         Owner::BoundToOtherVolume(claim) if !deletes => finding(
+            volume,
             FindingKind::VolumeElsewhere,
             format!(
                 "claim {} is bound to {}, and the policy is {}",
@@ -110,15 +120,12 @@ pub(super) fn volume(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
             ),
             kept(),
         ),
-        Owner::Gone | Owner::BoundToOtherVolume(_) => deletion(w, volume, finding),
+        Owner::Gone | Owner::BoundToOtherVolume(_) => deletion(w, volume),
     }
 }
 
 /// Returns the finding about a volume whose storage is not deleted until somebody acts.
-fn undeleted(
-    Undeletable { rule, why, remedy }: Undeletable,
-    finding: impl Fn(FindingKind, String, String) -> Option<Finding>,
-) -> Option<Finding> {
+fn undeleted(volume: &Volume, Undeletable { rule, why, remedy }: Undeletable) -> Option<Finding> {
     let kind = match rule {
         Rule::UnusableVolumeId => FindingKind::VolumeMisnamed,
         Rule::OriginUnknown => FindingKind::VolumeNotAdopted,
@@ -126,34 +133,30 @@ fn undeleted(
         Rule::Run(..) => FindingKind::NodeGone,
         _ => FindingKind::VolumeHeld,
     };
-    finding(kind, why, remedy)
+    finding(volume, kind, why, remedy)
 }
 
 /// Returns the finding about a released volume that is to be deleted.
-fn deletion(
-    w: &Lookups<'_>,
-    volume: &Volume,
-    finding: impl Fn(FindingKind, String, String) -> Option<Finding>,
-) -> Option<Finding> {
+fn deletion(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
     let served = class_recipe(w, volume);
     let recipe = match deletable(volume, recipe_of(&provenance(volume), served).as_ref(), false) {
         Ok(recipe) => recipe.clone(),
-        Err(undeletable) => return undeleted(undeletable, finding),
+        Err(undeletable) => return undeleted(volume, undeletable),
     };
     let node_gone = served.unwrap_or(&recipe).node_gone;
     if let Some(undeletable) = nodes::undeletable(w, volume, node_gone) {
-        return undeleted(undeletable, finding);
+        return undeleted(volume, undeletable);
     }
     if let Some(failure) = volume.last_failure.as_ref().filter(|failure| failure.operation == Operation::Delete) {
         let detail = format!("delete run {} failed: {}", failure.attempt, failure.message);
-        let found = finding(FindingKind::VolumeHeld, detail, correct_or(&by_hand(volume)))?;
+        let found = finding(volume, FindingKind::VolumeHeld, detail, correct_or(&by_hand(volume)))?;
         return Some(found.since(failure.at));
     }
     let is_slow =
         |job: &&&Job| job.volume.as_deref() == Some(&volume.name) && !job.is_over && w.now - job.created > STUCK_AFTER;
     let slow = w.jobs_by_id.get(volume.volume_id()?)?.iter().find(is_slow)?;
     let detail = format!("its delete run, Job {}, does not end", slow.name);
-    Some(finding(FindingKind::VolumeHeld, detail, by_hand(volume))?.since(slow.created))
+    Some(finding(volume, FindingKind::VolumeHeld, detail, by_hand(volume))?.since(slow.created))
 }
 
 /// Returns the present recipe of a volume's class.
@@ -204,11 +207,7 @@ fn is_being_adopted(w: &Lookups<'_>, volume: &Volume) -> bool {
 }
 
 /// Returns the finding about a volume with provenance but without adoption mark.
-fn restored(
-    w: &Lookups<'_>,
-    volume: &Volume,
-    finding: impl Fn(FindingKind, String, String) -> Option<Finding>,
-) -> Option<Finding> {
+fn restored(w: &Lookups<'_>, volume: &Volume) -> Option<Finding> {
     let s = w.s;
     let known = ClassConfigs { identity: &s.identity, classes: &s.classes, recipes: &s.recipes, nodes: &s.nodes };
     let command = format!("flex-provisioner vouch {}", volume.name);
@@ -226,10 +225,11 @@ fn restored(
                 "to keep it for a claim of the same name: {}; once it is bound: {command}; to delete its storage: {command} --also-released",
                 reserve_command(&volume.name)
             );
-            finding(FindingKind::VolumeRestored, detail, remedy)
+            finding(volume, FindingKind::VolumeRestored, detail, remedy)
         }
         // Only an admin knows where the storage is.
         Ok(Vouchable { unknown_node: Some(why), .. }) => finding(
+            volume,
             FindingKind::VolumeRestored,
             why,
             format!("look at its record: {command} --dry-run; then: {command} --node NODE"),
@@ -241,17 +241,18 @@ fn restored(
             let remedy = format!(
                 "look at its record: {command} --dry-run; if that cluster does not use the storage any more: {command} --from-cluster {cluster}{trust}"
             );
-            finding(FindingKind::VolumeRestored, format!("{}{also}", explain_other_cluster(&cluster)), remedy)
+            finding(volume, FindingKind::VolumeRestored, format!("{}{also}", explain_other_cluster(&cluster)), remedy)
         }
         Ok(Vouchable { untrusted_difference: None, .. }) => {
-            let found = finding(FindingKind::VolumeRestored, "its record agrees with its class".into(), command)?;
+            let found = finding(volume, FindingKind::VolumeRestored, "its record agrees with its class", command)?;
             Some(found.removed_by(Removal::Vouch))
         }
         Ok(Vouchable { untrusted_difference: Some(why), .. }) => {
             let remedy = format!("look at its record: {command} --dry-run; if it is right: {command} --trust-record");
-            finding(FindingKind::VolumeRestored, why, remedy)
+            finding(volume, FindingKind::VolumeRestored, why, remedy)
         }
         Err(why) => finding(
+            volume,
             FindingKind::VolumeRestored,
             format!("nobody can vouch for it: {why}"),
             match claim == ReferredClaim::Gone {
@@ -266,12 +267,7 @@ fn restored(
 }
 
 /// Returns the finding about a pooled volume.
-fn unwanted_pooled_volume(
-    w: &Lookups<'_>,
-    volume: &Volume,
-    hash: &str,
-    finding: impl Fn(FindingKind, String, String) -> Option<Finding>,
-) -> Option<Finding> {
+fn unwanted_pooled_volume(w: &Lookups<'_>, volume: &Volume, hash: &str) -> Option<Finding> {
     let size = volume.pool_size.unwrap_or_default();
     let why = match w.s.classes.lookup(&volume.class) {
         ClassLookup::Ours(class) => match &class.recipe {
@@ -288,19 +284,19 @@ fn unwanted_pooled_volume(
         "find out from the log of the orchestrator why the volume is not deleted, or: kubectl delete pv {}",
         volume.name
     );
-    finding(FindingKind::VolumeUnasked, format!("it waits in a pool, but {why}"), remedy)
+    finding(volume, FindingKind::VolumeUnasked, format!("it waits in a pool, but {why}"), remedy)
 }
 
 /// Returns the finding about a volume whose claim exists.
-fn in_use(
-    w: &Lookups<'_>,
-    volume: &Volume,
-    claim: &Claim,
-    finding: impl Fn(FindingKind, String, String) -> Option<Finding>,
-) -> Option<Finding> {
+fn in_use(w: &Lookups<'_>, volume: &Volume, claim: &Claim) -> Option<Finding> {
     if let Some(why) = volume.quarantine.as_ref().filter(|_| !volume.is_adopted()) {
         let remedy = format!("correct the image or its config, then: kubectl delete pv {}", volume.name);
-        return finding(FindingKind::VolumeQuarantined, format!("it does not fit claim {}: {why}", claim.name), remedy);
+        return finding(
+            volume,
+            FindingKind::VolumeQuarantined,
+            format!("it does not fit claim {}: {why}", claim.name),
+            remedy,
+        );
     }
     let bound = claim.is_bound() && claim.volume_name.as_deref() == Some(&volume.name) && !claim.is_held();
     if !bound {
@@ -312,11 +308,11 @@ fn in_use(
             "it is bound to claim {}, but has no record that the orchestrator wrote (restored from a backup without its status?)",
             claim.name
         );
-        return finding(FindingKind::VolumeNotAdopted, detail, later());
+        return finding(volume, FindingKind::VolumeNotAdopted, detail, later());
     }
-    if let Some(NodeProblem { kind, detail, remedy }) = nodes::problem(w, volume, claim) {
-        return finding(kind, detail, remedy);
+    if let Some(found) = nodes::problem(w, volume, claim) {
+        return Some(found);
     }
     let why = if w.s.deep { recipe_of(&provenance(volume), class_recipe(w, volume)).err() } else { None };
-    finding(FindingKind::VolumeUnreadable, why?, later())
+    finding(volume, FindingKind::VolumeUnreadable, why?, later())
 }
