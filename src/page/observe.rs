@@ -7,7 +7,7 @@ use std::time::Duration;
 use flex_contract::names;
 use flex_contract::operation::Operation;
 use flex_core::claim::failed_attempts::FailedAttempts;
-use flex_core::claim::progress::progress;
+use flex_core::claim::progress::{Progress, progress};
 use flex_core::claim::timeline::Timeline;
 use flex_core::config::Recipe;
 use flex_core::config::classes::{Class, ClassLookup, Classes};
@@ -171,8 +171,8 @@ pub fn overview(sources: &Sources) -> Document<Overview> {
     })
 }
 
-/// Returns what the page knows of a claim. The lock is held by the caller.
-fn facts(index: &Index, claim: &Arc<Claim>, recipe: Option<&Recipe>) -> ClaimFacts {
+/// Returns what the cache tells of a claim. The lock is held by the caller.
+fn facts(index: &Index, claim: &Arc<Claim>) -> ClaimFacts {
     let id = claim.volume_id();
     ClaimFacts {
         jobs: index.jobs_of(&id),
@@ -181,9 +181,16 @@ fn facts(index: &Index, claim: &Arc<Claim>, recipe: Option<&Recipe>) -> ClaimFac
         written: None,
         failed: FailedAttempts::of(claim),
         namespaces: index.namespaces().clone(),
-        quota: recipe.and_then(|recipe| index.quota_refusal(claim, recipe)),
+        message: None,
         claim: claim.clone(),
     }
+}
+
+/// Adds what the decision about a claim without an attempt says.
+fn decided(context: &Context, facts: ClaimFacts) -> ClaimFacts {
+    let is_waiting = progress(&facts.claim) == Some(Progress::Waiting);
+    let message = if is_waiting { crate::reconcile::claim::message(context, &facts.claim) } else { None };
+    ClaimFacts { message, ..facts }
 }
 
 fn moment<'a>(context: &Context, classes: &'a Classes, claim: &Claim) -> Moment<'a> {
@@ -205,23 +212,24 @@ pub fn claims(sources: &Sources) -> Document<ClaimsInFlight> {
         oldest.truncate(MAX_ROWS);
         let facts: Vec<_> = {
             let index = context.cluster.index();
-            let of = |claim: &Arc<Claim>| recipe(&seen.classes, claim.class.as_deref().unwrap_or_default());
-            oldest.into_iter().map(|claim| facts(&index, claim, of(claim))).collect()
+            oldest.into_iter().map(|claim| facts(&index, claim)).collect()
         };
-        let row = |facts: &ClaimFacts| ClaimRow::of(facts, moment(context, &seen.classes, &facts.claim));
-        ClaimsInFlight { claims: Rows { rows: facts.iter().map(row).collect(), more } }
+        let facts = facts.into_iter().map(|facts| decided(context, facts));
+        let row = |facts: ClaimFacts| ClaimRow::of(&facts, moment(context, &seen.classes, &facts.claim));
+        ClaimsInFlight { claims: Rows { rows: facts.map(row).collect(), more } }
     })
 }
 
 /// Observes one claim, with its events. Returns `None` if the cache has no claim of this name whose class is ours.
 pub async fn claim(sources: &Sources, name: &ObjectName) -> Option<Document<OneClaim>> {
     let context = &sources.context;
-    let (mut facts, classes) = {
+    let (facts, classes) = {
         let index = context.cluster.index();
         let (claim, classes) = (index.claim(name)?, index.classes());
-        let class = class(&classes, claim.class.as_deref()?)?;
-        (facts(&index, &claim, class.recipe.as_ref().ok().map(AsRef::as_ref)), classes.clone())
+        class(&classes, claim.class.as_deref()?)?;
+        (facts(&index, &claim), classes)
     };
+    let mut facts = decided(context, facts);
     // Each look holds pages of events: one after the other.
     static LOOKS: Semaphore = Semaphore::const_new(1);
     let events = async {

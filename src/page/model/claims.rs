@@ -101,8 +101,8 @@ pub struct ClaimFacts {
     pub failed: FailedAttempts,
     /// The namespaces of the cluster.
     pub namespaces: Arc<Namespaces>,
-    /// The reason why no quota allows the claim to begin.
-    pub quota: Option<String>,
+    /// What the decision about a claim without an attempt says.
+    pub message: Option<String>,
 }
 
 impl ClaimFacts {
@@ -154,8 +154,7 @@ impl ClaimRow {
         });
         let began = claim.own_stamp().and_then(Stamp::began).filter(|_| progress == Some(Progress::Running));
         let expected_end = began.zip(p50).map(|(began, p50)| began.as_second().saturating_add_unsigned(p50.as_secs()));
-        let quota = facts.quota.clone().filter(|_| progress == Some(Progress::Waiting));
-        let waits_for = standing.obstacle.map(|obstacle| obstacle.why).or(quota);
+        let waits_for = standing.obstacle.map(|obstacle| obstacle.why).or_else(|| facts.message.clone());
         ClaimRow {
             namespace: name(&claim.name.namespace),
             name: name(&claim.name.name),
@@ -324,7 +323,7 @@ mod tests {
             written: None,
             failed: FailedAttempts::default(),
             namespaces: Arc::default(),
-            quota: None,
+            message: None,
         }
     }
 
@@ -359,7 +358,7 @@ mod tests {
         let delayed = Class { binding: BindingMode::WaitForFirstConsumer, ..gold.clone() };
         let small = testing::class("gold", &[("max-size", "1Mi")]);
         let free = facts(testing::claim(0, json!({})));
-        let full = ClaimFacts { quota: Some("9 of 9 volumes".into()), ..free.clone() };
+        let full = ClaimFacts { message: Some("9 of 9 volumes".into()), ..free.clone() };
         for (facts, class, state, next, expected) in [
             (&free, &gold, "Waiting", Some("stamped"), None),
             (&full, &gold, "Waiting", Some("stamped"), Some("9 of 9 volumes")),

@@ -77,6 +77,11 @@ pub(super) fn replay(context: &Context) -> Vec<ReplayedDecision> {
     ours.map(|claim| decided::<ClaimReconciler>(context, claim)).collect()
 }
 
+/// Returns what the decision about a claim says to its user, as the cache shows the claim.
+pub fn message(context: &Context, claim: &Claim) -> Option<String> {
+    decided::<ClaimReconciler>(context, claim).event.map(|event| event.message)
+}
+
 /// The reconciler of claims.
 struct ClaimReconciler;
 
