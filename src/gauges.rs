@@ -30,9 +30,9 @@ fn measure(context: &Context) {
             outages.extend(index.outages_of(&class.name).into_iter().map(|operation| (class.name.clone(), operation)));
         }
         for claim in index.unsettled_claims() {
-            let Some(progress) = progress(&claim) else { continue };
+            let progress = progress(&claim);
             let Some(class) = claim.class.as_deref() else { continue };
-            if !matches!(classes.lookup(class), ClassLookup::Ours(_)) {
+            if progress.is_bound() || !matches!(classes.lookup(class), ClassLookup::Ours(_)) {
                 continue;
             }
             let waiting = claims.entry((class.to_owned(), progress)).or_default();

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
+use flex_core::claim::progress::Progress;
 use flex_core::config::classes::{Class, Classes};
 use flex_core::model::phase::VolumePhase;
 use flex_core::model::volume::Volume;
 use flex_core::text::line;
 use serde::{Deserialize, Serialize};
 
-use super::row::{ClaimState, Failing, MAX_FAILURE_TEXT, Row, failing};
+use super::row::{Failing, MAX_FAILURE_TEXT, Row, failing};
 
 /// The note on a class that uses an older version of its config.
 const LAST_GOOD: &str = "the config has errors; its last good version is in use";
@@ -38,7 +39,7 @@ pub struct Health {
 impl Health {
     pub(crate) fn of(class: &str, table: &Classes, rows: &[Row], volumes: &[Arc<Volume>]) -> Self {
         let is_slow = |row: &&Row| row.class == class && row.running.is_some_and(|seconds| seconds > LONG);
-        let is_refused = |row: &&Row| row.class == class && row.state == ClaimState::Refused;
+        let is_refused = |row: &&Row| row.class == class && row.state == Progress::Refused;
         let serves = |of: &[String]| of.iter().any(|name| name == class);
         Health {
             failing: failing(class, rows, volumes),
@@ -66,7 +67,7 @@ impl Health {
     }
 
     /// Returns what is wrong with the runs of the class, for people.
-    pub(crate) fn troubles(&self) -> Vec<String> {
+    fn troubles(&self) -> Vec<String> {
         let failing = self.failing.as_ref();
         let failing = failing.map(|failing| format!("failing: {}, last {}", claims(failing.claims), failing.last));
         let undeleted =
@@ -84,7 +85,7 @@ fn claims(number: usize) -> String {
 
 /// Returns the deletions of a class whose last run failed, with the last words of the latest.
 fn undeleted(class: &str, rows: &[Row], volumes: &[Arc<Volume>]) -> Option<Failing> {
-    let rows = rows.iter().filter(|row| row.class == class && row.state == ClaimState::Deleting);
+    let rows = rows.iter().filter(|row| row.class == class && row.state == Progress::Deleting);
     let claims = rows.filter_map(|row| Some((&row.claim, row.failure.as_ref()?)));
     let volumes = volumes
         .iter()
@@ -110,7 +111,7 @@ mod tests {
         let class = table.iter().next().expect("the config names a class");
         let says = |rows: &[Row], volumes: &[Arc<Volume>]| Health::of("c", &table, rows, volumes).verdict(class);
         let attempt = |running| Row {
-            state: ClaimState::Running,
+            state: Progress::Running,
             running,
             failure: None,
             ..failed("a", 1, Reaction::Retry, 9, "x")
@@ -120,7 +121,7 @@ mod tests {
         let other = Row { class: "other".into(), ..attempt(Some(5000)) };
         assert_eq!(says(&[other], &[]), "ok");
         let deletes = |name: &str, at| {
-            let mut row = Row { state: ClaimState::Deleting, ..failed(name, 1, Reaction::Retry, at, "no such pool") };
+            let mut row = Row { state: Progress::Deleting, ..failed(name, 1, Reaction::Retry, at, "no such pool") };
             row.failure.as_mut().unwrap().operation = Operation::Delete;
             row
         };

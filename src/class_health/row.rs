@@ -13,49 +13,9 @@ use flex_core::model::volume::Volume;
 use flex_core::run::failure::LastFailure;
 use flex_core::text::line;
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
 
 /// The length of a failure's message beside its class. The claim has the whole message.
 pub const MAX_FAILURE_TEXT: usize = 200;
-
-/// The state of a claim, in one word. The order is that of lists for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, Serialize, Deserialize)]
-pub enum ClaimState {
-    /// The claim has its volume, and asks for nothing more.
-    Bound,
-    /// The claim is bound, and asks for more space than it has.
-    Growing,
-    /// The claim is bound, and its attributes change.
-    Modifying,
-    /// An attempt is in progress.
-    Running,
-    /// No attempt has begun.
-    Waiting,
-    /// The last attempt failed, and the next has not begun.
-    Failed,
-    /// The class refuses the claim as it is, so that no other attempt begins.
-    Refused,
-    /// The claim is being deleted.
-    Deleting,
-}
-
-impl ClaimState {
-    /// Returns the word.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
-impl From<Progress> for ClaimState {
-    fn from(progress: Progress) -> Self {
-        match progress {
-            Progress::Waiting => ClaimState::Waiting,
-            Progress::Running => ClaimState::Running,
-            Progress::Failed => ClaimState::Failed,
-            Progress::Deleting => ClaimState::Deleting,
-        }
-    }
-}
 
 /// A claim as `status` shows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -65,7 +25,7 @@ pub struct Row {
     /// The name of its class.
     pub class: String,
     /// What happens with it.
-    pub state: ClaimState,
+    pub state: Progress,
     /// The number of its last attempt; 0 before the first.
     pub attempt: u32,
     /// The seconds since its creation.
@@ -91,8 +51,8 @@ impl Row {
     /// Says what the claim waits for, or why its last run failed.
     pub fn reason(&self) -> String {
         match (&self.waits_for, self.state) {
-            (Some(why), ClaimState::Waiting | ClaimState::Running | ClaimState::Refused) => why.clone(),
-            (None, ClaimState::Waiting) => "waits for its turn".to_owned(),
+            (Some(why), Progress::Waiting | Progress::Running | Progress::Refused) => why.clone(),
+            (None, Progress::Waiting) => "waits for its turn".to_owned(),
             _ => self.describe(),
         }
     }
@@ -101,7 +61,7 @@ impl Row {
     /// for its own claim, from the time of the claim's creation.
     pub(crate) fn failed_at(&self) -> Option<i64> {
         let provisions = |failure: &&LastFailure| failure.operation == Operation::Provision;
-        let tries = matches!(self.state, ClaimState::Failed | ClaimState::Running);
+        let tries = matches!(self.state, Progress::Failed | Progress::Running);
         let failure = self.failure.as_ref().filter(provisions).filter(|_| tries)?;
         Some(if failure.reaction == Reaction::Never { self.created } else { failure.at })
     }
@@ -121,14 +81,8 @@ pub(crate) fn row(table: &Classes, namespaces: &Namespaces, claim: &Claim, now: 
     let ClassLookup::Ours(class) = table.lookup(claim.class.as_deref()?) else { return None };
     let stamp = claim.own_stamp();
     let standing = Standing::of(claim, class, Some(namespaces), claim.for_pool, now);
-    let state = match standing.progress {
-        Some(_) if standing.is_refused() => ClaimState::Refused,
-        Some(progress) => progress.into(),
-        None if grows(claim) => ClaimState::Growing,
-        None if claim.modify_status.as_ref().is_some_and(|status| status.in_progress()) => ClaimState::Modifying,
-        None => ClaimState::Bound,
-    };
-    let began = stamp.filter(|_| state == ClaimState::Running).and_then(Stamp::began);
+    let state = standing.progress;
+    let began = stamp.filter(|_| state == Progress::Running).and_then(Stamp::began);
     Some(Row {
         claim: claim.name.to_string(),
         class: class.name.clone(),
@@ -141,12 +95,6 @@ pub(crate) fn row(table: &Classes, namespaces: &Namespaces, claim: &Claim, now: 
         failure: claim.last_failure.clone(),
         waits_for: standing.obstacle.map(|obstacle| obstacle.why),
     })
-}
-
-/// Checks whether the claim requests more than it has.
-fn grows(claim: &Claim) -> bool {
-    let requested = claim.size.as_ref().copied().unwrap_or_default();
-    claim.expand_status.is_some() || claim.capacity.is_some_and(|reported| reported < requested)
 }
 
 /// Checks whether a class fails: the latest result of its attempts is a failure, and not a volume.

@@ -11,7 +11,7 @@ fn bound(name: &str) -> Row {
     Row {
         claim: format!("team/{name}"),
         class: "c".into(),
-        state: ClaimState::Bound,
+        state: Progress::Bound,
         attempt: 1,
         age: 1,
         created: 1,
@@ -31,7 +31,7 @@ fn a_class_fails_if_its_last_known_attempt_failed() {
         row.failure.as_mut().unwrap().operation = Operation::Delete;
         row
     };
-    let deleting = || Row { state: ClaimState::Deleting, ..retry("a", 100, 200) };
+    let deleting = || Row { state: Progress::Deleting, ..retry("a", 100, 200) };
     let unadopted = || Arc::new(Volume { adoption_mark: None, ..Volume::clone(&made("c", 300)) });
     for (what, rows, volumes, expected) in [
         ("nothing is known", vec![], vec![], None),
@@ -87,9 +87,9 @@ fn a_failed_claim_that_the_class_refuses_now_is_refused() {
     });
     let failed = json!({ names::CLAIM_UID: "u", names::ATTEMPT: "2", names::FAILURE: failure.to_string() });
     let row = |keys: Value| row_of(&one_class(keys), "2Gi", failed.clone());
-    assert_eq!(row(json!({ "service-account-name": "c" })).state, ClaimState::Failed);
+    assert_eq!(row(json!({ "service-account-name": "c" })).state, Progress::Failed);
     let refused = row(json!({ "service-account-name": "c", "max-size": "1Gi" }));
-    assert_eq!((refused.state, refused.next_try), (ClaimState::Refused, None));
+    assert_eq!((refused.state, refused.next_try), (Progress::Refused, None));
     assert!(refused.reason().contains("provides at most 1Gi; ask for less"), "{refused:?}");
 }
 
@@ -97,7 +97,7 @@ fn a_failed_claim_that_the_class_refuses_now_is_refused() {
 fn the_state_of_a_class_counts_the_claims_that_it_refuses() {
     let table = one_class(json!({ "service-account-name": "c" }));
     let class = table.iter().next().expect("the config names a class");
-    let refused = |name: &str| Row { state: ClaimState::Refused, ..bound(name) };
+    let refused = |name: &str| Row { state: Progress::Refused, ..bound(name) };
     let says = |rows: &[Row]| Health::of("c", &table, rows, &[]).verdict(class);
     assert_eq!(says(&[bound("a"), refused("b")]), "ok; 1 claim refused");
     assert_eq!(says(&[Row { class: "other".into(), ..refused("a") }]), "ok");
@@ -113,7 +113,7 @@ fn a_claim_that_the_class_refuses_says_so_instead_of_waiting() {
     let table = one_class(json!({ "service-account-name": "c", "max-size": "1Gi" }));
     let row = |size: &str| row_of(&table, size, json!({}));
     let (fits, large) = (row("1Gi"), row("2Gi"));
-    assert_eq!((fits.state, large.state), (ClaimState::Waiting, ClaimState::Refused));
+    assert_eq!((fits.state, large.state), (Progress::Waiting, Progress::Refused));
     assert!(large.reason().contains("asks for 2Gi, and class c provides at most 1Gi; ask for less"), "{large:?}");
     assert_eq!(fits.reason(), "waits for its turn");
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use flex_contract::exit::Reaction;
 use flex_contract::names;
+use flex_core::claim::progress::Progress;
 use flex_core::config::classes::{Classes, Config, Identity, classes};
 use flex_core::model::volume::Volume;
 use flex_core::run::failure::LastFailure;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume};
 use serde_json::{Value, json};
 
-use super::row::{ClaimState, Row};
+use super::row::Row;
 use crate::state::testing::default_identity;
 
 /// Returns the names of an orchestrator.
@@ -35,7 +36,7 @@ pub fn failed(name: &str, created: i64, reaction: Reaction, at: i64, texts: &str
     Row {
         claim: format!("team/{name}"),
         class: "c".into(),
-        state: ClaimState::Failed,
+        state: Progress::Failed,
         attempt: 1,
         age: 1,
         created,

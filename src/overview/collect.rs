@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use flex_contract::operation::Operation;
+use flex_core::claim::progress::Progress;
 use flex_core::claim::quota::{ClassUsage, Usage};
 use flex_core::config::Recipe;
 use flex_core::config::classes::{BindingMode, Class, ClassLookup, Classes};
@@ -15,7 +16,7 @@ use flex_core::text::line;
 
 use super::{ClassRow, ConfigRow, Overview, PoolRow, RecipeRow, VolumeRow, urgency};
 use crate::class_health::health::Health;
-use crate::class_health::row::{ClaimState, MAX_FAILURE_TEXT, Row, row};
+use crate::class_health::row::{MAX_FAILURE_TEXT, Row, row};
 use crate::state::ClusterState;
 use crate::state::index::Index;
 
@@ -123,7 +124,7 @@ struct Collector<'a> {
     rows: Vec<Row>,
     volumes: Vec<VolumeRow>,
     /// The claims in each state, by class.
-    states: HashMap<String, BTreeMap<ClaimState, usize>>,
+    states: HashMap<String, BTreeMap<Progress, usize>>,
     /// The volumes of each class that were made within the last minute, and within the last hour.
     made: HashMap<String, (usize, usize)>,
     /// The pooled volumes that a claim can take, by class and size.
@@ -167,7 +168,7 @@ impl<'a> Collector<'a> {
             failure.message = line(&failure.message, 2 * MAX_FAILURE_TEXT);
         }
         *of(&mut self.states, &row.class).entry(row.state).or_default() += 1;
-        if matches!(self.scope, Scope::Whole) || row.state != ClaimState::Bound {
+        if matches!(self.scope, Scope::Whole) || row.state != Progress::Bound {
             self.rows.push(row);
         }
     }

@@ -12,13 +12,14 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use flex_core::claim::progress::Progress;
 use flex_core::config::Problem;
 use flex_core::model::volume_notes::{FailedExpansion, PendingModification};
 use flex_core::run::failure::LastFailure;
 use serde::{Deserialize, Serialize};
 
 use crate::class_health::health::Health;
-use crate::class_health::row::{ClaimState, Row};
+use crate::class_health::row::Row;
 
 /// The path of the overview on the status page. The name of a class may follow.
 pub const OVERVIEW_PATH: &str = "/overview";
@@ -65,7 +66,7 @@ pub struct ClassRow {
     /// The state of the class, for people.
     pub verdict: String,
     /// The number of claims in each state.
-    pub claims: BTreeMap<ClaimState, usize>,
+    pub claims: BTreeMap<Progress, usize>,
     /// The runs in progress; `None` if the Jobs could not be listed.
     pub runs: Option<usize>,
     /// The volumes that count for the quota.
@@ -161,7 +162,7 @@ pub struct ConfigRow {
 impl Overview {
     /// Returns the claims that are not bound: first those whose attempts fail, then the oldest.
     pub fn open_claims(&self) -> Vec<&Row> {
-        let mut open: Vec<_> = self.claims.iter().filter(|row| row.state != ClaimState::Bound).collect();
+        let mut open: Vec<_> = self.claims.iter().filter(|row| row.state != Progress::Bound).collect();
         open.sort_by(|a, b| urgency(a).cmp(&urgency(b)));
         open
     }

@@ -52,7 +52,7 @@ impl InProgress {
         let classes = index.classes();
         let is_ours = |claim: &Arc<Claim>| {
             let class = claim.class.as_deref().map(|class| classes.lookup(class));
-            matches!(class, Some(ClassLookup::Ours(_))) && progress(claim).is_some()
+            matches!(class, Some(ClassLookup::Ours(_))) && !progress(claim).is_bound()
         };
         let claims = index.unsettled_claims().filter(is_ours).collect();
         let is_failed = |volume: &Arc<Volume>| volume.failed_runs().next().is_some();
@@ -188,7 +188,7 @@ fn facts(index: &Index, claim: &Arc<Claim>) -> ClaimFacts {
 
 /// Adds what the decision about a claim without an attempt says.
 fn decided(context: &Context, facts: ClaimFacts) -> ClaimFacts {
-    let is_waiting = progress(&facts.claim) == Some(Progress::Waiting);
+    let is_waiting = progress(&facts.claim) == Progress::Waiting;
     let message = if is_waiting { crate::reconcile::claim::message(context, &facts.claim) } else { None };
     ClaimFacts { message, ..facts }
 }

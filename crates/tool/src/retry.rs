@@ -174,7 +174,7 @@ fn of_class(index: &Index, class: &str, namespaces: &UserNamespaces, now: i64) -
 
 fn failed_claim(claim: &Claim, now: i64) -> Option<Failed> {
     let failure = claim.last_failure.as_ref()?;
-    let waits = matches!(progress(claim), Some(Progress::Failed | Progress::Deleting));
+    let waits = matches!(progress(claim), Progress::Failed | Progress::Deleting);
     let what = described(failure.operation.as_str(), failure.attempt, now - failure.at, &failure.message);
     let object = match &claim.record {
         Some(record) => Object::Record(record.name.clone()),

@@ -12,12 +12,13 @@ mod text;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use flex_core::claim::progress::Progress;
 use flex_core::config::classes::Identity;
 use flex_core::object::ObjectName;
 use flex_core::text::line;
 use flex_provisioner::api::claim_events;
 use flex_provisioner::api::client::Connection;
-use flex_provisioner::class_health::row::{ClaimState, MAX_FAILURE_TEXT, Row};
+use flex_provisioner::class_health::row::{MAX_FAILURE_TEXT, Row};
 use flex_provisioner::clock::Clock;
 use flex_provisioner::overview::Overview;
 use flex_provisioner::overview::collect::{Scope, overview};
@@ -61,7 +62,7 @@ const MAX_WARNED: usize = 20;
 /// Adds the orchestrator's last warning to claims that do not say themselves what they wait for, such as a write that a
 /// webhook fails. If the events cannot be read, the claims stay without it.
 async fn add_warnings(client: &Client, identity: &Identity, index: &Index, overview: &mut Overview, now: i64) {
-    let waits = |row: &Row| matches!(row.state, ClaimState::Waiting | ClaimState::Running);
+    let waits = |row: &Row| matches!(row.state, Progress::Waiting | Progress::Running);
     let silent = |row: &&mut Row| waits(row) && row.waits_for.is_none() && row.failure.is_none();
     for row in overview.claims.iter_mut().filter(silent).take(MAX_WARNED) {
         let Some(claim) = row.claim.parse().ok().and_then(|name| index.claim(&name)) else { continue };

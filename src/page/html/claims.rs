@@ -44,7 +44,7 @@ fn claim_row(row: &ClaimRow, now: i64) -> Markup {
 
 fn state(row: &ClaimRow) -> Markup {
     let tone = match row.state {
-        "Running" => Tone::Busy,
+        "Running" | "Growing" | "Modifying" => Tone::Busy,
         "Failed" => Tone::Bad,
         "Bound" => Tone::Good,
         _ => Tone::Quiet,

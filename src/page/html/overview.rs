@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use flex_contract::quantity::quantity;
+use flex_core::claim::progress::Progress;
 use maud::{Markup, html};
 
 use super::{NBSP, Tab, Tone, badge, cell, layout, nothing, table};
 use crate::age::age;
-use crate::class_health::row::ClaimState;
 use crate::overview::{self, PoolRow};
 use crate::page::model::overview::{ClassRow, Hour, Overview, Policies};
 use crate::page::model::{Counts, Document, Head, message, name};
@@ -142,11 +142,11 @@ fn pools(pools: &[PoolRow]) -> Markup {
     }
 }
 
-fn in_flight(claims: &BTreeMap<ClaimState, usize>) -> Markup {
+fn in_flight(claims: &BTreeMap<Progress, usize>) -> Markup {
     html! {
         @if claims.is_empty() { span class="dim" { "none" } }
         @for (state, count) in claims {
-            div class={ "line" @if matches!(state, ClaimState::Failed | ClaimState::Refused) { " failed" } } {
+            div class={ "line" @if matches!(state, Progress::Failed | Progress::Refused) { " failed" } } {
                 (count) (NBSP) (state.as_str().to_lowercase())
             }
         }

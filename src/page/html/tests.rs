@@ -1,3 +1,4 @@
+use flex_core::claim::progress::Progress;
 use flex_core::config::Problem;
 use flex_core::config::classes::Verdict;
 use flex_core::findings::{Finding, FindingKind, Severity};
@@ -10,7 +11,6 @@ use super::overview::{overview as front, size};
 use super::runs::runs;
 use super::*;
 use crate::class_health::health::Health;
-use crate::class_health::row::ClaimState;
 use crate::overview::{self, PoolRow, RecipeRow};
 use crate::page::model::claims::{
     AttemptRow, ClaimRow, ClaimsInFlight, EarlierAttempts, EventRow, NextStage, OneClaim, StageRow,
@@ -125,7 +125,7 @@ fn class(text: &str) -> ClassRow {
         recipe: Ok(recipe),
         health: Health::default(),
         verdict: text.into(),
-        claims: [(ClaimState::Waiting, 3), (ClaimState::Refused, 1)].into(),
+        claims: [(Progress::Waiting, 3), (Progress::Refused, 1)].into(),
         runs: Some(2),
         used_volumes: 7,
         used_bytes: 7 << 30,

@@ -16,7 +16,7 @@ use flex_core::run::view::{Job, Pod};
 use serde::Serialize;
 
 use super::failures::FailureRow;
-use super::{Rows, message, name, state_word};
+use super::{Rows, message, name};
 use crate::api::claim_events::ClaimEvent;
 
 /// The largest number of events of a claim.
@@ -113,7 +113,7 @@ impl ClaimFacts {
         }
         let mut timeline = Timeline::of(Basis { claim, jobs, pods, volume: volume.as_deref() });
         let failure = claim.last_failure.as_ref().filter(|failure| failure.attempt == timeline.attempt);
-        if let (Some(failure), Some(Progress::Failed)) = (failure, progress(claim)) {
+        if let (Some(failure), Progress::Failed) = (failure, progress(claim)) {
             timeline.reach(Stage::Failed, failure.at.saturating_mul(1000));
         }
         timeline
@@ -140,26 +140,26 @@ impl ClaimRow {
         let standing = class.map_or_else(unknown, |class| {
             Standing::of(claim, class, Some(&facts.namespaces), claim.for_pool, now_ms.div_euclid(1000))
         });
-        let (progress, is_refused) = (standing.progress, standing.is_refused());
+        let progress = standing.progress;
         let reached = timeline.stages();
         let last = reached.last().map_or(0, |last| last.after);
         // The way of a bound claim is over.
         let now_ms = if claim.is_bound() { timeline.created } else { now_ms };
         let age_ms = now_ms.saturating_sub(timeline.created).max(last).max(0);
-        let is_open = matches!(progress, Some(Progress::Waiting | Progress::Running)) && !is_refused;
+        let is_open = matches!(progress, Progress::Waiting | Progress::Running);
         let next = timeline.next().filter(|_| is_open).map(|stage| NextStage {
             stage: stage.name(),
             worker: timeline.next_worker(),
             for_ms: age_ms - last,
         });
-        let began = claim.own_stamp().and_then(Stamp::began).filter(|_| progress == Some(Progress::Running));
+        let began = claim.own_stamp().and_then(Stamp::began).filter(|_| progress == Progress::Running);
         let expected_end = began.zip(p50).map(|(began, p50)| began.as_second().saturating_add_unsigned(p50.as_secs()));
         let waits_for = standing.obstacle.map(|obstacle| obstacle.why).or_else(|| facts.message.clone());
         ClaimRow {
             namespace: name(&claim.name.namespace),
             name: name(&claim.name.name),
             class: name(claim.class.as_deref().unwrap_or_default()),
-            state: if is_refused { "Refused" } else { state_word(progress) },
+            state: progress.as_str(),
             attempt: timeline.attempt,
             created: claim.created,
             age_ms,

@@ -103,7 +103,8 @@ impl FailureRow {
 
 /// Returns the failure of a claim that is not bound. `recipe` is that of its class, `now` in seconds since 1970.
 pub fn of_claim(claim: &Claim, recipe: Option<&Recipe>, now: i64) -> Option<FailureRow> {
-    let (failure, progress) = (claim.last_failure.as_ref()?, progress(claim)?);
+    let progress = progress(claim);
+    let failure = claim.last_failure.as_ref().filter(|_| !progress.is_bound())?;
     let is_attempt = failure.operation == Operation::Provision;
     let reaction = if is_attempt { failure.reaction } else { Reaction::Retry };
     let failed = FailedRun { is_repeated: progress == Progress::Running, reaction, ..failure.into() };

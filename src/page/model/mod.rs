@@ -9,7 +9,6 @@ pub mod findings;
 pub mod overview;
 pub mod runs;
 
-use flex_core::claim::progress::Progress;
 use flex_core::text::line;
 use serde::Serialize;
 
@@ -111,14 +110,6 @@ impl<T> Rows<T> {
         let more = rows.len().saturating_sub(MAX_ROWS);
         rows.truncate(MAX_ROWS);
         Rows { rows, more }
-    }
-}
-
-/// Returns the word for a state of a claim.
-pub fn state_word(progress: Option<Progress>) -> &'static str {
-    match progress {
-        None => "Bound",
-        Some(progress) => progress.as_str(),
     }
 }
 

@@ -1,18 +1,26 @@
 //! How far a claim is, in one word.
 
-use strum::{EnumIter, IntoStaticStr};
+use strum::IntoStaticStr;
 
 use crate::model::claim::Claim;
 
-/// The state of a claim that is not bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, EnumIter, IntoStaticStr)]
+/// The state of a claim. The order is that of lists for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, serde::Serialize, serde::Deserialize)]
 pub enum Progress {
-    /// No attempt has begun.
-    Waiting,
+    /// The claim has its volume, and asks for nothing more.
+    Bound,
+    /// The claim is bound, and asks for more space than it has.
+    Growing,
+    /// The claim is bound, and its attributes change.
+    Modifying,
     /// An attempt is in progress.
     Running,
+    /// No attempt has begun.
+    Waiting,
     /// The last attempt failed, and the next has not begun.
     Failed,
+    /// The class refuses the claim as it is, so that no other attempt begins.
+    Refused,
     /// The claim is being deleted.
     Deleting,
 }
@@ -22,19 +30,33 @@ impl Progress {
     pub fn as_str(self) -> &'static str {
         self.into()
     }
+
+    /// Checks whether the claim has its volume.
+    pub fn is_bound(self) -> bool {
+        matches!(self, Progress::Bound | Progress::Growing | Progress::Modifying)
+    }
 }
 
-/// Returns the state of a claim; `None` if it is bound.
-pub fn progress(claim: &Claim) -> Option<Progress> {
+/// Returns the state of a claim, as far as the claim alone shows it. Its [standing](super::standing::Standing) also says
+/// whether its class refuses it.
+pub fn progress(claim: &Claim) -> Progress {
     let attempt = claim.own_stamp().map(|stamp| stamp.attempt);
     let failed = claim.last_failure.as_ref().map(|failure| failure.attempt);
     match (claim.is_bound(), claim.terminating, attempt) {
-        (true, ..) => None,
-        (_, true, _) => Some(Progress::Deleting),
-        (.., None) => Some(Progress::Waiting),
-        (..) if failed == attempt => Some(Progress::Failed),
-        (..) => Some(Progress::Running),
+        (true, ..) if grows(claim) => Progress::Growing,
+        (true, ..) if claim.modify_status.as_ref().is_some_and(|status| status.in_progress()) => Progress::Modifying,
+        (true, ..) => Progress::Bound,
+        (_, true, _) => Progress::Deleting,
+        (.., None) => Progress::Waiting,
+        (..) if failed == attempt => Progress::Failed,
+        (..) => Progress::Running,
     }
+}
+
+/// Checks whether the claim requests more than it has.
+fn grows(claim: &Claim) -> bool {
+    let requested = claim.size.as_ref().copied().unwrap_or_default();
+    claim.expand_status.is_some() || claim.capacity.is_some_and(|reported| reported < requested)
 }
 
 #[cfg(test)]
@@ -45,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    fn of(annotations: Value, deleted: bool, bound: bool) -> Option<Progress> {
+    fn of(annotations: Value, deleted: bool, bound: bool) -> Progress {
         let mut object = json!({
             "metadata": { "name": "a", "namespace": "n", "uid": "u", "annotations": annotations }, "spec": {},
         });
@@ -70,15 +92,12 @@ mod tests {
         failed[names::FAILURE] = json!(failure(2));
         let mut again = stamped.clone();
         again[names::FAILURE] = json!(failure(1));
-        assert_eq!(of(json!({}), false, false), Some(Progress::Waiting));
-        assert_eq!(
-            of(json!({ names::CLAIM_UID: "other", names::ATTEMPT: "2" }), false, false),
-            Some(Progress::Waiting)
-        );
-        assert_eq!(of(stamped.clone(), false, false), Some(Progress::Running));
-        assert_eq!(of(failed.clone(), false, false), Some(Progress::Failed));
-        assert_eq!(of(again, false, false), Some(Progress::Running));
-        assert_eq!(of(failed, true, false), Some(Progress::Deleting));
-        assert_eq!(of(stamped, true, true), None);
+        assert_eq!(of(json!({}), false, false), Progress::Waiting);
+        assert_eq!(of(json!({ names::CLAIM_UID: "other", names::ATTEMPT: "2" }), false, false), Progress::Waiting);
+        assert_eq!(of(stamped.clone(), false, false), Progress::Running);
+        assert_eq!(of(failed.clone(), false, false), Progress::Failed);
+        assert_eq!(of(again, false, false), Progress::Running);
+        assert_eq!(of(failed, true, false), Progress::Deleting);
+        assert_eq!(of(stamped, true, true), Progress::Bound);
     }
 }

@@ -43,8 +43,8 @@ pub fn obstacle(claim: &Claim, class: &Class, namespaces: Option<&Namespaces>, i
 /// How a claim stands whose class the orchestrator serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// How far the claim is; `None` if it is bound.
-    pub progress: Option<Progress>,
+    /// How far the claim is.
+    pub progress: Progress,
     /// What keeps the next attempt from beginning, if none is in progress.
     pub obstacle: Option<Obstacle>,
     /// The time of the next attempt after a failed one, in seconds since 1970. `None` if it depends on more than the time.
@@ -54,25 +54,22 @@ pub struct Standing {
 impl Standing {
     /// Finds out how a claim stands at `now`, in seconds since 1970. The other arguments are those of [`obstacle`].
     pub fn of(claim: &Claim, class: &Class, namespaces: Option<&Namespaces>, is_request: bool, now: i64) -> Self {
-        let progress = progress(claim);
-        let obstacle = match progress {
-            Some(Progress::Waiting) => obstacle(claim, class, namespaces, is_request),
+        let own = progress(claim);
+        let obstacle = match own {
+            Progress::Waiting => obstacle(claim, class, namespaces, is_request),
             // The scheduler selects another node for a pod that uses the claim already.
-            Some(Progress::Failed) => obstacle(claim, class, namespaces, is_request)
+            Progress::Failed => obstacle(claim, class, namespaces, is_request)
                 .filter(|obstacle| obstacle.rule != Rule::WaitForFirstConsumer),
             _ => None,
         };
-        let is_repeated = progress == Some(Progress::Failed) && obstacle.is_none();
+        let is_refused = obstacle.as_ref().is_some_and(|obstacle| obstacle.rule == Rule::ClaimRefused);
+        let progress = if is_refused { Progress::Refused } else { own };
+        let is_repeated = own == Progress::Failed && obstacle.is_none();
         let failure = claim.last_failure.as_ref().filter(|_| is_repeated).zip(class.recipe.as_deref().ok());
         let next_try = failure.map(|(failure, recipe)| {
             next_try_at(claim.retry, failure.reaction, failure.at, failure.attempt, recipe, now)
         });
         Standing { progress, obstacle, next_try }
-    }
-
-    /// Checks whether the class refuses the claim as it is.
-    pub fn is_refused(&self) -> bool {
-        self.obstacle.as_ref().is_some_and(|obstacle| obstacle.rule == Rule::ClaimRefused)
     }
 }
 
@@ -160,16 +157,16 @@ mod tests {
         let slow = [("backoff", "100s..1h")];
         assert_eq!(
             standing(&failed, &slow),
-            Standing { progress: Some(Progress::Failed), obstacle: None, next_try: Some(NOW + 195) }
+            Standing { progress: Progress::Failed, obstacle: None, next_try: Some(NOW + 195) }
         );
         let asked = Claim { retry: true, ..failed.clone() };
         assert_eq!(standing(&asked, &slow).next_try, Some(NOW + 5), "its user asks for the next try");
         let refused = standing(&failed, &[("max-size", "1Mi")]);
-        assert_eq!((refused.is_refused(), refused.next_try), (true, None));
+        assert_eq!((refused.progress, refused.next_try), (Progress::Refused, None));
         let broken = Class { recipe: Err("image: is missing".into()), ..class(&[]) };
         let waits = Standing::of(&failed, &broken, None, false, NOW);
         assert_eq!((waits.obstacle.map(|obstacle| obstacle.rule), waits.next_try), (Some(Rule::ConfigUnusable), None));
         let running = standing(&claim(stamped), &[("max-size", "1Mi")]);
-        assert_eq!((running.progress, running.is_refused()), (Some(Progress::Running), false), "it may still succeed");
+        assert_eq!(running.progress, Progress::Running, "it may still succeed");
     }
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use flex_core::capacity::Published;
+use flex_core::claim::progress::Progress;
 use flex_core::config::Problem;
 use flex_core::policies::{self, CheckedPolicy};
 use flex_core::text::printable;
 use flex_provisioner::age::age;
 use flex_provisioner::class_health::health::Health;
-use flex_provisioner::class_health::row::{ClaimState, Row};
+use flex_provisioner::class_health::row::Row;
 use flex_provisioner::overview::{ClassRow, Overview, PoolRow, VolumeRow};
 
 use super::surroundings::{Capacities, Policies, Shown};
@@ -99,10 +100,10 @@ pub(super) fn classes(overview: &Overview, drawing: Drawing) -> String {
 }
 
 /// Returns the number of claims in each state. On a narrow terminal, all that are not bound are open.
-fn counts(claims: &BTreeMap<ClaimState, usize>, drawing: Drawing) -> String {
+fn counts(claims: &BTreeMap<Progress, usize>, drawing: Drawing) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for (state, count) in claims {
-        let word = if drawing.is_narrow() && *state != ClaimState::Bound { "open" } else { state.as_str() };
+        let word = if drawing.is_narrow() && *state != Progress::Bound { "open" } else { state.as_str() };
         match counts.last_mut() {
             Some((last, sum)) if *last == word => *sum += count,
             _ => counts.push((word, *count)),
@@ -186,7 +187,7 @@ pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<Strin
     for row in open.iter().take(shown) {
         let Row { claim, class, state, attempt, next_try, .. } = *row;
         let tone = match *state {
-            ClaimState::Failed | ClaimState::Refused => Tone::Bad,
+            Progress::Failed | Progress::Refused => Tone::Bad,
             _ if row.failure.is_some() => Tone::Warning,
             _ => Tone::Plain,
         };
@@ -206,7 +207,7 @@ pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<Strin
     }
     let rest = open.len().saturating_sub(shown).saturating_add(overview.more_claims);
     let mut more = if rest > 0 { format!("… and {rest} more\n") } else { String::new() };
-    if open.iter().take(shown).any(|row| row.state == ClaimState::Waiting && row.waits_for.is_none()) {
+    if open.iter().take(shown).any(|row| row.state == Progress::Waiting && row.waits_for.is_none()) {
         more += &format!("For whom a claim waits: {} trace CLAIM\n", name());
     }
     (!table.is_empty()).then(|| table.fitted(drawing.coloured, drawing.width) + &more)

@@ -54,7 +54,7 @@ impl Trace {
     /// Returns the orchestrator's last warning about a claim for which no attempt has begun: it says what the claim waits
     /// for.
     pub(super) fn warning(&self) -> Option<&ClaimEvent> {
-        let is_waiting = progress(&self.claim) == Some(Progress::Waiting) && self.timeline.stages().is_empty();
+        let is_waiting = progress(&self.claim) == Progress::Waiting && self.timeline.stages().is_empty();
         // The orchestrator may warn of what no pod changes.
         let unused = |obstacle: &Obstacle| obstacle.rule == Rule::WaitForFirstConsumer;
         let is_served = self.idle.is_none() && self.obstacle.as_ref().is_none_or(unused);

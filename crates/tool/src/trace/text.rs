@@ -77,7 +77,7 @@ fn headline(trace: &Trace, now: i64) -> String {
 
 /// Returns the last failure of a claim, unless the next attempt has begun.
 fn failure(trace: &Trace) -> Option<&LastFailure> {
-    let is_over = !trace.claim.is_bound() && progress(&trace.claim) != Some(Progress::Running);
+    let is_over = !trace.claim.is_bound() && progress(&trace.claim) != Progress::Running;
     trace.claim.last_failure.as_ref().filter(|_| is_over)
 }
 
@@ -86,7 +86,7 @@ fn cause(trace: &Trace, now: i64) -> Vec<String> {
     let Some(failure) = failure(trace) else { return Vec::new() };
     let (reason, message) = (told(&failure.reason), told(&failure.message));
     let mut lines = vec![format!("Cause: {reason}: {message}")];
-    let is_repeated = matches!(progress(&trace.claim), Some(Progress::Failed | Progress::Deleting));
+    let is_repeated = matches!(progress(&trace.claim), Progress::Failed | Progress::Deleting);
     if is_repeated && trace.refused().is_none() {
         let now_by = format!("to try again now: {} retry {}", name(), trace.claim.name);
         lines.push(match trace.next_try {
