@@ -181,9 +181,14 @@ fn check_record(recipe: &Recipe) {
     assert_eq!(effective_config.recipe().as_ref(), Ok(recipe));
     assert_eq!(effective_config.version(), recipe.version());
     assert!(!text.contains("service-token"), "the token is recorded");
-    let provenance =
-        json!(Provenance { effective_config, origin_node: Some("n".repeat(253)), moved_in: None, cluster: None })
-            .to_string();
+    let provenance = json!(Provenance {
+        effective_config,
+        origin_node: Some("n".repeat(253)),
+        moved_in: None,
+        cluster: None,
+        others: Vec::new()
+    })
+    .to_string();
     assert!(provenance.len() <= PROVENANCE, "the provenance has {} bytes", provenance.len());
 }
 

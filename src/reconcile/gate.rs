@@ -35,10 +35,7 @@ pub(super) async fn reconcile(context: &Context, name: &ObjectName) -> Result<Re
         }
         Step::Close => {
             if let Some(job) = &view.job {
-                let why = match job.is_unopened {
-                    true => "the run did not start before its time was over, because no orchestrator led",
-                    false => "it was not created in this term, and not started",
-                };
+                let why = "this leader has not created it, or could not start its pod in time";
                 tracing::info!(job = %job.name, why, "the provisioner deletes a Job; its owner starts the run again");
                 context.cluster.index_mut().close_job(job);
                 context.writes.remove_job(&job.name, &job.uid).await?;

@@ -35,14 +35,9 @@ pub(super) async fn reconcile(context: &Context, name: &str) -> Result<Requeue, 
 }
 
 impl Context {
-    /// Records that a claim needs its records no more: its volume says all, or nothing is left. Logs what stays for good.
-    /// Returns whether that is written.
+    /// Records that a claim needs its records no more: its volume says all, or nothing is left. Returns whether that is written.
     pub(super) async fn settle(&self, claim: &Claim) -> Result<bool, WriteError> {
         let records = self.cluster.index().unsettled_records_of(&claim.uid);
-        for recipe in other_recipes(claim, &records) {
-            let (claim, id) = (claim.api_name(), claim.volume_id());
-            tracing::warn!(%claim, %id, recipe, "what an attempt by another version of the config may have left stays");
-        }
         self.settle_these(claim, &records).await
     }
 
@@ -96,16 +91,6 @@ impl Context {
     }
 }
 
-/// Returns the recipes of attempts, the newest last, that may have left what nobody deletes: others than that of the last
-/// attempt, by which the volume is deleted. An admin has cleaned up after a claim that is abandoned.
-fn other_recipes<'r>(claim: &Claim, records: &'r [Arc<Record>]) -> Vec<&'r str> {
-    let Some((last, earlier)) = records.split_last().filter(|_| !claim.abandoned) else { return Vec::new() };
-    let unstarted = claim.last_failure.as_ref().map_or(0, |failure| failure.unstarted_attempts);
-    let others = earlier.iter().filter(|record| is_of_other_recipe(record, last, &claim.uid));
-    let stamps = others.filter_map(|record| record.recorded(&claim.uid)?.own_stamp());
-    stamps.filter(|stamp| stamp.attempt > unstarted).map(|stamp| stamp.recipe_version.as_str()).collect()
-}
-
 /// Checks whether the run of a record had another recipe than that of another one.
 fn is_of_other_recipe(record: &Record, other: &Record, uid: &str) -> bool {
     fn stamp<'r>(record: &'r Record, uid: &str) -> Option<&'r Stamp> {
@@ -117,10 +102,8 @@ fn is_of_other_recipe(record: &Record, other: &Record, uid: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use flex_contract::exit::Reaction;
     use flex_contract::names;
     use flex_core::model::record::record_name;
-    use flex_core::run::failure::LastFailure;
     use serde_json::json;
 
     use super::*;
@@ -172,21 +155,6 @@ mod tests {
         assert_eq!(stand_in().own_stamp().unwrap().recipe_version, "own/c@a");
         assert!(context.settle_undone(&stand_in()).await.unwrap());
         assert_eq!(asked.lock().unwrap().last(), Some(&deleted(&all[0])));
-    }
-
-    /// The volume is deleted by the recipe of the last attempt alone.
-    #[test]
-    fn what_attempts_by_other_recipes_may_have_left_is_named() {
-        let of =
-            |(attempt, recipe): (u32, &str)| stamped(|stamp| Stamp { attempt, recipe_version: recipe.into(), ..stamp });
-        let all = [(1, "own/c@a"), (2, "own/c@b"), (3, "own/c@c"), (4, "own/c@c")].map(of);
-        let (records, claim) = (all.each_ref().map(|claim| Arc::new(testing::record(claim))), all[3].clone());
-        assert_eq!(other_recipes(&claim, &records), ["own/c@a", "own/c@b"]);
-        assert_eq!(other_recipes(&claim, &records[2..]), [""; 0]);
-        assert_eq!(other_recipes(&Claim { abandoned: true, ..claim.clone() }, &records), [""; 0]);
-        let failure = testing::failed_claim("a", Reaction::Retry, 0).last_failure;
-        let last_failure = failure.map(|failure| LastFailure { unstarted_attempts: 1, ..failure });
-        assert_eq!(other_recipes(&Claim { last_failure, ..claim }, &records), ["own/c@b"], "the first never started");
     }
 
     /// A finding names the records that are left.

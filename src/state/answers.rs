@@ -86,6 +86,7 @@ impl Answers {
 
     /// Records that a Job is about to be deleted because it will never be opened.
     pub fn close(&mut self, job_uid: &str, job: &ObjectName) {
+        self.answered.remove(job_uid);
         if let Entry::Vacant(deletion) = self.deleted.entry(job_uid.to_owned()) {
             deletion.insert(true);
             *self.closes.entry(job.clone()).or_default() += 1;

@@ -321,6 +321,26 @@ async fn the_record_of_an_abandoned_claim_stays_while_its_run_is_in_progress() {
     ring.unrecorded("a").await;
 }
 
+/// Nobody can have cleaned up after a later attempt.
+#[tokio::test]
+async fn what_an_abandoned_claim_leaves_afterwards_is_deleted() {
+    let ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s..2s")]).await;
+    let id = uid(&ring.claim("a", "c").await);
+    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    let abandons = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
+    ring.claims().patch("a", &PatchParams::default(), &Patch::Merge(abandons)).await.unwrap();
+    ring.pod_ends(&job, 75, "busy").await;
+    ring.job(ADMIN, "provision", &id, 2).await;
+    assert_eq!(annotation(&ring.get_claim("a").await, names::ABANDON), None);
+    deleted_at_once(&ring, "a").await;
+    let delete = ring.job(ADMIN, "delete", &id, 1).await;
+    ring.pod_ends(&delete, 0, "").await;
+    ring.unrecorded("a").await;
+    ring.forget_failed_jobs().await;
+    ring.nothing_left().await;
+}
+
 #[tokio::test]
 async fn an_admin_can_abandon_what_a_claim_that_is_gone_has_left() {
     let ring = Ring::start().await;

@@ -17,7 +17,7 @@ pub const KEYS: usize = 300;
 pub const VALUE: usize = 64 * 1024;
 /// The parameters of a VolumeAttributesClass, as JSON. They are stored beside the recipe.
 pub const ATTRIBUTES: usize = 16 * 1024;
-/// A config with its StorageClass, as JSON. It is stored on each volume for the deletion.
+/// A config with its StorageClass, as JSON. It is stored on each volume for the deletion, with those of other attempts that fit.
 pub const RECIPE: usize = 160 * 1024;
 /// The words of a claim's user that an image gets: metadata, creator, access modes.
 pub const CLAIM: usize = 32 * 1024;

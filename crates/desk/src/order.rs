@@ -299,6 +299,7 @@ impl Setting {
             origin_node: self.recipe.required_node(self.node()).map(str::to_owned),
             moved_in: None,
             cluster: None,
+            others: Vec::new(),
         };
         let record = serde_json::json!(provenance).to_string();
         let status = PersistentVolumeStatus {

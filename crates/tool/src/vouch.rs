@@ -9,7 +9,7 @@ use flex_core::config::effective_config::EffectiveConfig;
 use flex_core::config::keys;
 use flex_core::config::script::kept_prefix;
 use flex_core::model::moved_in::MovedIn;
-use flex_core::model::volume::{Provenance, Volume};
+use flex_core::model::volume::{OtherAttempt, Provenance, Volume};
 use flex_core::text::line;
 use flex_core::volume::place::{Places, verify_alone};
 use flex_core::volume::vouch::{
@@ -213,10 +213,8 @@ fn show(name: &str, lines: &[String]) {
 }
 
 /// Returns the lines of a record, with each text that a run would get. The record has no Secret's value.
-fn lines_of(Provenance { effective_config, origin_node, moved_in, cluster }: &Provenance) -> Vec<String> {
-    let EffectiveConfig { config, class, service_token, data, script, replaces, parameters } = effective_config;
-    let whole = |text: &str| line(text, usize::MAX);
-    let mut lines = vec![format!("class {}, config {}", whole(class), whole(&config.to_string()))];
+fn lines_of(Provenance { effective_config, origin_node, moved_in, cluster, others }: &Provenance) -> Vec<String> {
+    let mut lines = vec![class_of(effective_config)];
     lines.extend(cluster.as_ref().map(|cluster| format!("adopted in the cluster: {}", whole(cluster))));
     lines.extend(origin_node.as_ref().map(|node| format!("on node: {}", whole(node))));
     if let Some(MovedIn { path, from, size, finalizers }) = moved_in {
@@ -225,6 +223,28 @@ fn lines_of(Provenance { effective_config, origin_node, moved_in, cluster }: &Pr
         lines.extend(from.as_ref().map(|from| format!("storage was made by: {}", whole(from))));
         lines.extend(finalizers.iter().map(|finalizer| format!("finalizer before it moved in: {}", whole(finalizer))));
     }
+    lines.extend(settings_of(effective_config));
+    for OtherAttempt { effective_config, nodes } in others {
+        lines.push(format!("deleted with it, what may be left of {}", class_of(effective_config)));
+        lines.extend(nodes.iter().map(|node| format!("on node: {}", whole(node))));
+        lines.extend(settings_of(effective_config));
+    }
+    lines
+}
+
+/// Returns a whole text, so that it does nothing to a terminal.
+fn whole(text: &str) -> String {
+    line(text, usize::MAX)
+}
+
+fn class_of(EffectiveConfig { class, config, .. }: &EffectiveConfig) -> String {
+    format!("class {}, config {}", whole(class), whole(&config.to_string()))
+}
+
+/// Returns the lines of a config, without its name and its class.
+fn settings_of(effective_config: &EffectiveConfig) -> Vec<String> {
+    let EffectiveConfig { config: _, class: _, service_token, data, script, replaces, parameters } = effective_config;
+    let mut lines = Vec::new();
     if !replaces.is_empty() {
         lines.push(format!("provisioner of the class: {}", whole(replaces)));
     }
@@ -275,6 +295,10 @@ mod tests {
             "parameters": { "csi.storage.k8s.io/provisioner-secret-name": "the-other-secret", "image": "no-image" },
             "node": "the-node", "cluster": "the-cluster",
             "moved-in": { "path": "/the/path", "from": "the-maker", "size": 7, "finalizers": ["the-finalizer"] },
+            "others": [{
+                "config": { "namespace": "another-namespace", "name": "another-config" }, "class": "another-class",
+                "data": { "zone": "another-zone" }, "nodes": ["another-node"],
+            }],
         });
         let provenance: Provenance = serde_json::from_value(record.clone()).unwrap();
         assert_eq!(json!(provenance), record, "the test has each field of a record");

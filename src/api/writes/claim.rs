@@ -123,6 +123,10 @@ impl Writes {
                 json!({ names::FAILURE: null, names::TIMELINE: null, names::FAILED_ATTEMPTS: null }),
             );
         }
+        // Nobody has cleaned up after an attempt that begins.
+        if claim.abandoned {
+            annotations[names::ABANDON] = Value::Null;
+        }
         if let Some(provisioner) = storage_provisioner {
             annotations[names::STORAGE_PROVISIONER] = json!(provisioner);
             annotations[names::STORAGE_PROVISIONER_BETA] = json!(provisioner);

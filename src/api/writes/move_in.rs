@@ -182,6 +182,7 @@ mod tests {
                 origin_node: Some("n".into()),
                 moved_in: Some(MovedIn::default()),
                 cluster: None,
+                others: Vec::new(),
             },
             finalizers: vec![names::VOLUME_FINALIZER.into()],
         };

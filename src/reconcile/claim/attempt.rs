@@ -58,6 +58,10 @@ pub(super) async fn stamp(
 ) -> Result<StepOutcome, WriteError> {
     let ServedClass::Ours(class) = served_class(claim, &observation.classes) else { return Ok(StepOutcome::Wait) };
     let Ok(recipe) = &class.recipe else { return Ok(StepOutcome::Wait) };
+    // The stamp ends the annotation by which the claim is abandoned, so what earlier attempts left is given up before.
+    if claim.abandoned && claim.own_stamp().is_some() && !context.settle(claim).await? {
+        return Ok(StepOutcome::Postponed);
+    }
     let job = job::name(Operation::Provision, &claim.uid, attempt, "");
     let ts = context.timestamp();
     let charged = {

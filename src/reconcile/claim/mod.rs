@@ -6,6 +6,7 @@ mod execute;
 pub(super) mod gone;
 mod names;
 mod observe;
+mod others;
 mod outcome;
 mod pooled;
 mod quota;

@@ -24,6 +24,7 @@ use flex_core::run::node::{Node, NodeLabels, NodeStates};
 use flex_core::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
 
 use super::names::{delete_job_name, provision_job_name};
+use super::others::others;
 use super::served::{is_selected_node_forbidden, served_class};
 use super::unstarted::has_never_started;
 use crate::reconcile::context::{Context, RunObjects};
@@ -244,8 +245,10 @@ struct ObservationBuilder<'a> {
 impl ObservationBuilder<'_> {
     fn recorded(&self) -> RecordedAttempts {
         let (claim, index) = (self.claim, self.index);
+        let records = index.unsettled_records_of(&claim.uid);
         let mut recorded = index.recorded_attempts(&claim.uid);
-        recorded.is_missing = index.unsettled_records_of(&claim.uid).is_empty()
+        recorded.others = self.recipes.of_attempt().map(|own| others(claim, &records, own, index)).unwrap_or_default();
+        recorded.is_missing = records.is_empty()
             && claim.is_held()
             && claim.own_stamp().is_some()
             && (index.has_lost_record(&claim.uid) || may_have_run(claim, self.run.jobs, self.run.pods));

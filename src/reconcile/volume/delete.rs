@@ -23,16 +23,17 @@ use crate::reconcile::delete_run::{COMPARE_AGAIN, start_delete_job};
 use crate::reconcile::drive::StepOutcome;
 use crate::state::index::{BatchEntry, SlotRequest};
 
-/// Returns the name of the Job of the delete run that is due on a node.
-pub(super) fn job_name(volume: &Volume, node: Option<&str>) -> String {
+/// Returns the name of the Job of a delete run on a node. `other` is the version of another recipe, if the run deletes what
+/// attempts with that may have left.
+pub(super) fn job_name(volume: &Volume, attempt: u32, node: Option<&str>, other: Option<&str>) -> String {
     let id = volume.volume_id().unwrap_or_default();
-    job::name(Operation::Delete, id, volume.delete_attempt(), &scope(volume, node))
+    job::name(Operation::Delete, id, attempt, &scope(volume, node, other))
 }
 
-/// Returns the part of a Job's name that tells apart runs on different nodes, and those for a volume that was restored: the
-/// record of a volume may get another node while a run on the former one is in progress.
-fn scope(volume: &Volume, node: Option<&str>) -> String {
-    node.map_or_else(|| volume.uid.clone(), |node| format!("{}/{node}", volume.uid))
+/// Returns the part of a Job's name that tells apart runs on different nodes, with different recipes, and those for a volume that
+/// was restored: the record of a volume may get another node while a run on the former one is in progress.
+fn scope(volume: &Volume, node: Option<&str>, other: Option<&str>) -> String {
+    [Some(volume.uid.as_str()), node, other].into_iter().flatten().collect::<Vec<_>>().join("/")
 }
 
 /// Returns the Job of a delete run that has not ended, where somebody keeps what the run deletes: an admin all that an abandoned
@@ -48,10 +49,7 @@ pub(super) fn unwanted_job(
         (false, ReclaimPolicy::Delete) if claim != ClaimState::Alive => return None,
         (false, _) => nodes_to_clean(volume, claim, origin_node),
     };
-    let id = volume.volume_id().unwrap_or_default();
-    let is_of = |job: &Job, node: &str| {
-        job.name.name == job::name(Operation::Delete, id, job.run_labels.attempt, &scope(volume, Some(node)))
-    };
+    let is_of = |job: &Job, node: &str| job.name.name == job_name(volume, job.run_labels.attempt, Some(node), None);
     let deletes = |job: &&Arc<Job>| job.run_labels.operation == Operation::Delete && !job.is_over;
     let unwanted = jobs.iter().filter(deletes).filter(|job| !to_clean.iter().any(|node| is_of(job, node)));
     unwanted.min_by_key(|job| job.terminating).cloned()
@@ -63,7 +61,9 @@ pub(super) struct DeleteRun {
     pub attempt: u32,
     /// The node whose storage the run deletes; `None` for no particular node.
     pub node: Option<String>,
-    /// This is the node where the volume was made, or no particular node.
+    /// The version of another recipe, if the run deletes what attempts with that may have left.
+    pub other: Option<String>,
+    /// The run deletes the storage of the volume: this is the node where the volume was made, or no particular node.
     pub is_origin: bool,
     /// The run need not be on that node, because the node is gone.
     pub on_any_node: bool,
@@ -75,15 +75,16 @@ pub(super) async fn start(
     context: &Context,
     volume: &Volume,
     recipe: &Arc<Recipe>,
-    DeleteRun { attempt, node, is_origin, on_any_node }: DeleteRun,
+    DeleteRun { attempt, node, other, is_origin, on_any_node }: DeleteRun,
 ) -> Result<StepOutcome<Volume>, WriteError> {
     let id = volume.volume_id().unwrap_or_default();
     let is_first = is_origin && attempt == 1;
-    if is_first && !context.has_no_unseen_deletion(&recipe.config.namespace, id, &volume.name).await? {
+    let must_be_alone = is_first || other.is_some();
+    if must_be_alone && !context.has_no_unseen_deletion(&recipe.config.namespace, id, &volume.name).await? {
         return Ok(StepOutcome::End(Requeue::After(COMPARE_AGAIN)));
     }
     let pinned_node = recipe.required_node(node.as_deref()).filter(|_| !on_any_node).map(str::to_owned);
-    let scope = scope(volume, node.as_deref());
+    let scope = scope(volume, node.as_deref(), other.as_deref());
     let job = job::name(Operation::Delete, id, attempt, &scope);
     let slot_request = SlotRequest::volume(volume, Operation::Delete).on(pinned_node.as_deref());
     if !context.acquire_slot(&job, &slot_request, recipe) {
@@ -150,7 +151,7 @@ mod tests {
         let retained = Volume { reclaim_policy: ReclaimPolicy::Retain, ..volume.clone() };
         let abandoned = Volume { abandoned: true, ..volume.clone() };
         let is_unwanted = |volume: &Volume, claim, node, is_over| {
-            let name = ObjectName::new("own", job_name(volume, Some(node)));
+            let name = ObjectName::new("own", job_name(volume, 1, Some(node), None));
             let job = Job { name, is_over, ..testing::job("delete", "a") };
             unwanted_job(volume, claim, Some("home"), &[Arc::new(job)]).is_some()
         };

@@ -59,10 +59,16 @@ pub(super) async fn execute(
             writes.set_volume_nodes(volume, &nodes_left).await?.into()
         }
         Step::StartDelete { attempt, node, on_any_node } => {
-            let Ok(recipe) = &observation.recipe else { return Ok(StepOutcome::Wait) };
+            let left = observation.left_by_other.as_ref();
+            let recipe = match (left, &observation.recipe) {
+                (Some(left), _) => &left.recipe,
+                (None, Ok(recipe)) => recipe,
+                (None, Err(_)) => return Ok(StepOutcome::Wait),
+            };
             confirmed.pinned_claim_state = Some(observation.claim_state);
-            let is_origin = node == observation.origin_node;
-            let run = DeleteRun { attempt, on_any_node, is_origin, node };
+            let other = left.map(|left| left.version.clone());
+            let is_origin = other.is_none() && node == observation.origin_node;
+            let run = DeleteRun { attempt, on_any_node, other, is_origin, node };
             delete::start(context, volume, recipe, run).await?
         }
         Step::RemoveJob { job } => {

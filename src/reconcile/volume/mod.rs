@@ -6,6 +6,7 @@ mod execute;
 mod expand;
 mod modify;
 mod observe;
+mod others;
 mod runs;
 
 use flex_contract::operation::Operation;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
+use flex_contract::policy::ReclaimPolicy;
 use flex_core::config::{NodeGone, Recipe};
 use flex_core::model::claim::Claim;
 use flex_core::model::reach::leads_elsewhere;
@@ -21,6 +22,7 @@ use flex_core::volume::undeletable::{provenance, recipe_of};
 
 use super::confirmed::Confirmed;
 use super::delete::{job_name, unwanted_job};
+use super::others::{LeftByOther, next_left};
 use super::runs::RunBasis;
 use super::{expand, modify};
 use crate::reconcile::context::{Context, RunObjects};
@@ -52,7 +54,9 @@ pub(super) struct Observation {
     other_node: Option<String>,
     /// The class's present treatment of nodes that are gone.
     node_gone_policy: NodeGone,
-    /// The state of the delete run on the next node.
+    /// What is deleted next of attempts with other configs.
+    pub left_by_other: Option<LeftByOther>,
+    /// The state of the delete run for that, or else on the next node.
     delete_run_state: RunState,
     /// The name of the Job of that delete run.
     delete_job_name: String,
@@ -81,20 +85,32 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
     let recipe = recipe_of(&provenance, class_recipe.as_deref());
     let origin_node = provenance.ok().and_then(|provenance| provenance.origin_node);
     let nodes_with_pods = nodes_with_pods(&pods);
-    let mut node_states = context
-        .cluster
-        .index()
-        .node_states(volume.nodes_with_storage.iter().chain(&nodes_with_pods).chain(&origin_node));
-    node_states.0.extend(confirmed.nodes.0.clone());
     let is_unneeded = matches!(claim_state, ClaimState::NotFound | ClaimState::BoundToOtherVolume);
+    // Somebody may keep what the volume, or its claim, stands for.
+    let ends = is_unneeded && volume.reclaim_policy == ReclaimPolicy::Delete && !volume.abandoned;
+    let others = if ends { volume.others() } else { Vec::new() };
+    let nodes = volume.nodes_with_storage.iter().chain(&nodes_with_pods).chain(&origin_node);
+    let nodes = nodes.chain(others.iter().flat_map(|other| &other.nodes));
+    let mut node_states = context.cluster.index().node_states(nodes);
+    node_states.0.extend(confirmed.nodes.0.clone());
     let deletes = is_unneeded || volume.nodes_with_storage.len() > 1;
     let other_node = origin_node.as_deref().filter(|_| deletes && volume.is_adopted()).and_then(|origin| {
         let index = context.cluster.index();
         leads_elsewhere(volume, index.node(origin).as_deref(), index.nodes().map(Arc::as_ref)).map(str::to_owned)
     });
-    let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
-    let delete_job_name = job_name(volume, node.as_deref());
+    // The present class decides; if it is gone, the recipe does.
+    let node_gone_policy =
+        class_recipe.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default();
     let objects = RunObjects { jobs: &jobs, pods: &pods };
+    let own = recipe.as_deref().ok();
+    let (left_by_other, recipe) =
+        match next_left(context, volume, &others, own, objects, &node_states, node_gone_policy) {
+            Ok(left) => (left, recipe),
+            Err(why) => (None, Err(why)),
+        };
+    let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
+    let own_job = job_name(volume, volume.delete_attempt(), node.as_deref(), None);
+    let delete_job_name = left_by_other.as_ref().map_or(own_job, |left| left.job_name.clone());
     let basis = RunBasis { recipe: &recipe, origin_node: origin_node.as_deref() };
     let expand = expand::observe(context, volume, basis, objects, &confirmed.expand);
     let claim_of_expand = expand.claim.clone();
@@ -104,12 +120,8 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         has_running_provision_pods: has_running_pods(&pods, Operation::Provision)
             || is_pod_unseen(&jobs, &pods)
             || context.cluster.index().has_expectation(&job::prefix(Operation::Provision, id)),
-        // The present class decides; if it is gone, the recipe does.
-        node_gone_policy: class_recipe
-            .as_ref()
-            .or(recipe.as_ref().ok())
-            .map(|recipe| recipe.node_gone)
-            .unwrap_or_default(),
+        node_gone_policy,
+        left_by_other,
         delete_run_state: context.delete_state(Operation::Delete, id, objects, &delete_job_name),
         modify: modify::observe(context, volume, claim_of_expand, basis, objects, &confirmed.modify),
         expand,
@@ -152,6 +164,7 @@ impl Observation {
             other_node: self.other_node.as_deref(),
             origin_node: self.origin_node.as_deref(),
             node_gone_policy: self.node_gone_policy,
+            left_by_other: self.left_by_other.as_ref().map(LeftByOther::observed),
             delete_run_state: self.delete_run_state.clone(),
             delete_job: self.jobs.iter().map(Arc::as_ref).find(|job| job.name.name == self.delete_job_name),
             unwanted_job: self.unwanted_job.as_deref(),

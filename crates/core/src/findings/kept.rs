@@ -25,7 +25,7 @@ pub(super) fn kept(record: &Record) -> Option<Finding> {
     let whom = if record.unsettled().next().is_none() { names::ABANDON_YES.to_owned() } else { uids.join(",") };
     let object = ObjectRef { kind: ObjectRef::RECORD, name: record.name.clone(), uid: record.uid.clone() };
     let detail = format!(
-        "attempts for deleted claims may have made storage, and class {class} keeps it (reclaim policy Retain); nobody saw whether they had a volume: {named}"
+        "attempts for deleted claims may have made storage that somebody keeps: nobody saw whether they had a volume, and class {class} kept storage when they began (reclaim policy Retain), or their config is not known any more: {named}"
     );
     let remedy = format!(
         "look on the backend for storage of these ids, and delete by hand what nobody needs: {ids}; then {}",

@@ -147,7 +147,8 @@ impl Cluster {
             effective_config: recipe().effective_config,
             origin_node: None,
             moved_in: None,
-            cluster: None
+            cluster: None,
+            others: Vec::new()
         })
         .to_string();
         let uid = format!("v{}", self.1.volumes.len());

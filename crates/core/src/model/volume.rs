@@ -37,9 +37,35 @@ pub struct Provenance {
     /// The writes set it, so that no decision depends on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
+    /// The attempts with other configs. What they may have left is deleted with the volume.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OtherAttempt>,
+}
+
+/// The attempts for a volume with another config than that of the volume. They may have left storage of the same id.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct OtherAttempt {
+    /// The effective config, from which the recipe follows.
+    #[serde(flatten)]
+    pub effective_config: EffectiveConfig,
+    /// The nodes where they may have left storage, if it is on nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
 }
 
 impl Provenance {
+    /// Adds attempts with other configs, as far as the volume has room for them.
+    #[must_use]
+    pub fn with_others(mut self, others: impl Iterator<Item = OtherAttempt>) -> Self {
+        for other in others {
+            self.others.push(other);
+            if serde_json::to_string(&self).is_ok_and(|text| text.len() > limits::RECIPE) {
+                self.others.pop();
+            }
+        }
+        self
+    }
+
     /// Returns the provenance of a volume that the cluster of an orchestrator adopts.
     #[must_use]
     pub fn of_cluster(&self, identity: &Identity) -> Self {
@@ -192,6 +218,13 @@ impl Volume {
         }
         let record = self.provenance.as_deref().filter(|_| self.is_adopted())?;
         serde_json::from_str::<Record>(record).ok()?.node
+    }
+
+    /// Returns the attempts with other configs, by the provenance of an adopted volume. Few volumes have any.
+    pub fn others(&self) -> Vec<OtherAttempt> {
+        let record = self.provenance.as_deref().filter(|text| text.contains("\"others\"") && self.is_adopted());
+        let provenance = record.and_then(|text| serde_json::from_str::<Provenance>(text).ok());
+        provenance.map(|provenance| provenance.others).unwrap_or_default()
     }
 
     /// Returns the path of storage that has moved in; empty for storage that the image made.

@@ -69,8 +69,8 @@ pub enum Rule {
     /// A pod of the Job was opened and may be running, or there is none that waits. Does nothing.
     NoPodWaits,
     /// A pod waits, and the creation of its Job was not answered to this leader: it is a copy, or a former leader requested it.
-    /// Or the time of the Job was over before anybody opened its pod. Deletes the Job, when the API has said so; at once for
-    /// the first time. Its owner, if it has one, starts the run again.
+    /// Or much of the time of the Job was over before anybody opened its pod. Deletes the Job, when the API has said so; at once
+    /// for the first time. Its owner, if it has one, starts the run again.
     NotAnswered,
     /// A pod waits, and another one was opened and is gone without an end. Deletes the waiting one, so that the Job fails: both
     /// could run at one time.
@@ -92,6 +92,16 @@ fn pause(closes: u32) -> i64 {
         0 => 0,
         closes => LONGEST.min(1 << closes.min(5)),
     }
+}
+
+/// The time that a pod may wait for its leader, in seconds. A leader whose Lease is not renewed pauses after as long.
+const PATIENCE: i64 = 10;
+
+/// Checks whether a pod has waited for its leader so long that its run would lack time: Kubernetes counts that of the Job also while
+/// the pod has the gate. After each close a pod may wait longer, so that a slow leader opens one at last.
+fn has_waited_long(job: &Job, pod: &Pod, closes: u32, now: i64) -> bool {
+    let Some((requested, deadline)) = job.requested.zip(job.deadline) else { return false };
+    now.saturating_sub(requested.max(pod.created)) > PATIENCE.max(deadline / 10) << closes.min(5)
 }
 
 /// Decides the next step. `now` is in seconds since 1970.
@@ -131,6 +141,7 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
             Rule::PodLost.step(Step::RemovePod(pod.uid.clone()))
         }
         Some(_) if again.is_none() && !has_ended => Rule::NoPodWaits.nothing(),
+        _ if has_waited_long(job, again.unwrap_or(pod), o.closes, now) => confirmed(Rule::NotAnswered, Step::Close),
         _ => Rule::PodReady.step(Step::Open(again.unwrap_or(pod).uid.clone())),
     }
 }

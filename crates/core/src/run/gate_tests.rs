@@ -72,6 +72,30 @@ fn a_job_whose_time_was_over_before_its_pod_was_opened_is_made_again() {
     }
 }
 
+/// A pause ends no term, and a request may hang.
+#[test]
+fn a_run_has_its_time_though_its_leader_was_away() {
+    let (requested, answer, asked) = (Some(NOW - 540), Answer::default(), opened("a"));
+    let of = |deadline, created, answer, change: fn(&mut Observed<'_>)| {
+        let (job, pod) = (Job { requested, deadline, ..job() }, Pod { created, ..pod("a", Some(0)) });
+        let pods = [&pod];
+        let mut observed = observed(&job, Some(answer), &pods);
+        change(&mut observed);
+        let Decision { rule, step, .. } = decide(&observed, NOW);
+        (rule, step)
+    };
+    let (begins_again, opens) = ((Rule::NotAnswered, Step::Close), (Rule::PodReady, Step::Open("a".into())));
+    for answer in [&answer, &asked] {
+        assert_eq!(of(Some(600), NOW - 61, answer, |_| {}), begins_again);
+    }
+    assert_eq!(of(Some(600), NOW - 61, &answer, |o| o.is_confirmed = false).1, Step::Confirm);
+    assert_eq!(of(Some(600), NOW - 61, &answer, |o| o.closes = 1), opens, "it is always slow");
+    assert_eq!(of(Some(600), NOW - 60, &answer, |_| {}), opens, "Kubernetes has made the pod late");
+    assert_eq!(of(Some(20), NOW - 11, &answer, |_| {}), begins_again);
+    assert_eq!(of(Some(20), NOW - 10, &answer, |_| {}), opens);
+    assert_eq!(of(None, NOW - 540, &answer, |_| {}), opens);
+}
+
 /// The pod of a node that was cut off was deleted by force, so its Job made another.
 #[test]
 fn a_second_pod_is_opened_only_after_the_end_of_the_first() {

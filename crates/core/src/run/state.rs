@@ -165,6 +165,9 @@ pub fn state(job: Option<&Job>, pods: &[&Pod], warning_events: &[&WarningEvent])
 fn evicted(pod: &Pod) -> Option<Cause> {
     let of_pod = || StatusReason::new(&pod.reason, &pod.message);
     let StatusReason { reason, message } = pod.disruption.clone().or_else(|| (!pod.reason.is_empty()).then(of_pod))?;
+    if reason == DEADLINE_EXCEEDED {
+        return Some(Cause::new(reason, "the image did not end within the `activeDeadlineSeconds` of its pod"));
+    }
     let why = if message.is_empty() { reason.clone() } else { format!("{reason}: {}", termination_message(&message)) };
     Some(Cause::new(reason, format!("the pod was evicted ({why})")))
 }

@@ -283,6 +283,23 @@ fn a_pod_that_kubernetes_takes_away_is_no_lack_of_memory() {
     assert!(failed(state(Some(&job()), &[&spoken], &[])).0.ends_with("(X: why): half done"));
 }
 
+/// It may be shorter than `timeout`, and the Job fails by the end of its pod.
+#[test]
+fn a_deadline_that_pod_template_sets_is_no_eviction() {
+    let told = "DeadlineExceeded: the image did not end within the `activeDeadlineSeconds` of its pod";
+    for (terminated, expected) in [
+        (None, told.to_owned()),
+        (Some(ended(143, "")), told.to_owned()),
+        (Some(ended(137, "half done")), format!("{told}: half done")),
+        (Some(ended(75, "busy")), "ExitCode: exit code 75: try again later: busy".to_owned()),
+    ] {
+        let late = Pod { reason: DEADLINE_EXCEEDED.into(), terminated, ..pod("Failed") };
+        let end = JobEnd { reason: "BackoffLimitExceeded".into(), message: String::new(), at: 130 };
+        let (message, reaction, _) = failed(state(Some(&Job { failed: Some(end), ..job() }), &[&late], &[]));
+        assert_eq!((message, reaction), (expected, Reaction::Retry));
+    }
+}
+
 #[test]
 fn the_name_of_a_pod_that_was_never_created_is_not_in_the_message() {
     let job = Job { name: ObjectName::new("admin", "provision-1"), ..job() };

@@ -23,7 +23,7 @@ use crate::run::rule::Target;
 use crate::run::state::RunState;
 use crate::text::line;
 use crate::volume::in_place_run::POD_END_POLL;
-use crate::volume::observed::{ClaimState, Observed};
+use crate::volume::observed::{ClaimState, LeftByOther, Observed};
 use crate::volume::rule::{Decision, Rule, Step, StorageOutcome};
 use crate::volume::undeletable::{Undeletable, deletable};
 use crate::volume::{expand, modify, restored};
@@ -260,7 +260,13 @@ fn delete_storage(o: &Observed<'_>, now: i64) -> Decision {
     if o.has_running_provision_pods && !o.claim_state.is_in_use() {
         return waiting(Rule::ProvisionPodRunning, not_reachable(o)).requeue_at(now + POD_END_POLL);
     }
-    delete_run(o, recipe, now)
+    match o.left_by_other {
+        Some(LeftByOther { recipe, node }) => delete_run(o, recipe, node, now),
+        None => {
+            let node = next_node(volume, o.claim_state, o.origin_node, o.node_states);
+            delete_run(o, recipe, node.as_deref(), now)
+        }
+    }
 }
 
 /// Returns the node of a pod, if it does not answer.
@@ -276,12 +282,11 @@ fn waiting(rule: Rule, unreachable: Option<&str>) -> Decision {
     }
 }
 
-/// Decides about the delete run on the next node.
-fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
+/// Decides about the delete run on a node.
+fn delete_run(o: &Observed<'_>, recipe: &Recipe, node: Option<&str>, now: i64) -> Decision {
     let volume = o.volume;
-    let node = next_node(volume, o.claim_state, o.origin_node, o.node_states);
     if let Some((origin, other)) = o.origin_node.zip(o.other_node)
-        && may_delete_on_wrong_node(o, node.as_deref())
+        && may_delete_on_wrong_node(o, node)
         && !matches!(o.delete_run_state, RunState::MayBeRunning)
     {
         let is_gone = o.node_states.state(origin) == NodeState::NotFound;
@@ -293,12 +298,12 @@ fn delete_run(o: &Observed<'_>, recipe: &Recipe, now: i64) -> Decision {
         poll: None,
         has_slot: true,
         is_prepared: preparation(volume).is_none(),
-        node: node.as_deref().map(node_of_run),
+        node: node.map(node_of_run),
     };
     let is_outdated = o.delete_job.is_some_and(|job| job.batch.is_none() && job.recipe_version != recipe.version());
     let runs = [SeenRun { is_outdated, ..SeenRun::of_deletion(o.delete_job, &o.delete_run_state) }];
     let seen = Seen::of(&runs, not_reachable(o));
-    of_run(o, recipe, node.as_deref(), decide_next(&next, &seen, now), now)
+    of_run(o, recipe, node, decide_next(&next, &seen, now), now)
 }
 
 /// Returns the failure of the last delete run.
@@ -326,7 +331,7 @@ fn of_run(o: &Observed<'_>, recipe: &Recipe, node: Option<&str>, outcome: Outcom
             of_run.warn(reason::VOLUME_FAILED_DELETE, format!("delete run: {why}"))
         }
         What::Remove(job) => of_run.step(Step::RemoveJob { job: job.name.clone() }),
-        What::Succeeded(_) => after_node(o, node, StorageOutcome::Deleted, now),
+        What::Succeeded(_) if o.left_by_other.is_none() => after_node(o, node, StorageOutcome::Deleted, now),
         What::Failed { cause, at, .. } => {
             let failure = LastFailure::of_delete_run(attempt, at, cause, last_failure(o.volume)).with_recipe(recipe);
             let message =
@@ -341,7 +346,7 @@ fn of_run(o: &Observed<'_>, recipe: &Recipe, node: Option<&str>, outcome: Outcom
         What::Start { on_any_node } => {
             of_run.step(Step::StartDelete { attempt, node: node.map(str::to_owned), on_any_node })
         }
-        What::Wait { .. } | What::WaitForSlot => of_run.nothing(),
+        What::Succeeded(_) | What::Wait { .. } | What::WaitForSlot => of_run.nothing(),
     };
     Decision { requeue_at: decision.requeue_at.or(outcome.requeue_at), ..decision }
 }

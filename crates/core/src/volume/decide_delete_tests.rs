@@ -58,6 +58,25 @@ fn the_storage_is_deleted() {
 }
 
 #[test]
+fn what_attempts_with_another_config_left_is_deleted_before_the_volume() {
+    let data = [("image", "x"), ("zone", "a")].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let other = EffectiveConfig { data, ..EffectiveConfig::default() }.recipe().unwrap();
+    for node in [None, Some("a")] {
+        let world = World { left_by_other: Some((other.clone(), node)), ..released() };
+        assert_eq!(world.step(run(RunRule::RunDue)), begin(1, node));
+        let ended = World { delete_run_state: failed(NOW, true), ..world.clone() };
+        let Step::RecordFailure(failure) = ended.step(run(RunRule::RunFailed)) else { panic!("{ended:?}") };
+        assert_eq!(failure.recipe_version, other.version());
+        let job = Job { recipe_version: recipe().version(), ..Job::default() };
+        let stuck = RunState::Stuck { cause: Cause::new("R", "words"), since: 0 };
+        let outdated = World { delete_run_state: stuck, delete_job: Some(job), ..world.clone() };
+        assert!(matches!(outdated.step(run(RunRule::RunOutdated)), Step::RemoveJob { .. }));
+        let done = World { delete_run_state: RunState::Succeeded, ..world };
+        assert_eq!(done.decide(NOW).step, Step::Nothing, "its own storage is left");
+    }
+}
+
+#[test]
 fn a_terminating_volume_is_not_deleted_again() {
     let removed = |terminating, volume: Volume| {
         let done = Volume { terminating, ..volume };

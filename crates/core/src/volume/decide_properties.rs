@@ -57,7 +57,7 @@ prop_compose! {
         volume.last_failure = last.map(|operation| failure(operation, attempt, at));
         volume.nodes_with_storage = nodes;
         let recipe = if known { Ok(recipe()) } else { Err("lost".into()) };
-        World { claim_was_bound: false, delete_job: None, unwanted_job: None, size_claim: None, volume, claim, recipe, has_running_provision_pods: pods_alive, nodes_with_pods: vec![], node_states: NodeStates(places), origin_node, other_node: None, node_gone, delete_run_state, expanding, modifying }
+        World { claim_was_bound: false, delete_job: None, unwanted_job: None, size_claim: None, volume, claim, recipe, has_running_provision_pods: pods_alive, nodes_with_pods: vec![], node_states: NodeStates(places), origin_node, other_node: None, node_gone, left_by_other: None, delete_run_state, expanding, modifying }
     }
 }
 

@@ -52,6 +52,8 @@ struct World {
     origin_node: Option<&'static str>,
     other_node: Option<&'static str>,
     node_gone: NodeGone,
+    /// The recipe of another attempt, and the node where it may have left something.
+    left_by_other: Option<(Recipe, Option<&'static str>)>,
     delete_run_state: RunState,
     delete_job: Option<Job>,
     unwanted_job: Option<Job>,
@@ -78,6 +80,7 @@ impl World {
     fn decide(&self, now: i64) -> Decision {
         let recipe = self.recipe.as_ref().map_err(String::clone);
         let nodes = self.volume.nodes_with_storage.iter().cloned().chain(self.origin_node.map(str::to_owned));
+        let nodes = nodes.chain(self.left_by_other.iter().filter_map(|(_, node)| node.map(str::to_owned)));
         let mut node_states = NodeStates(nodes.map(|node| (node, NodeState::Reachable)).collect());
         node_states.0.extend(self.node_states.0.clone());
         let working = |all| runs_of(all, self.has_running_provision_pods);
@@ -106,6 +109,7 @@ impl World {
             other_node: self.other_node,
             origin_node: self.origin_node,
             node_gone_policy: self.node_gone,
+            left_by_other: self.left_by_other.as_ref().map(|(recipe, node)| LeftByOther { recipe, node: *node }),
             delete_run_state: self.delete_run_state.clone(),
             delete_job: self.delete_job.as_ref(),
             unwanted_job: self.unwanted_job.as_ref(),
@@ -149,6 +153,7 @@ fn world(volume: Volume, claim: ClaimState) -> World {
         origin_node: None,
         other_node: None,
         node_gone: NodeGone::Hold,
+        left_by_other: None,
         delete_run_state: RunState::NotCached,
         delete_job: None,
         unwanted_job: None,

@@ -101,6 +101,7 @@ pub fn import(of: &Import<'_>, recipe: &Recipe, identity: &Identity) -> Result<I
         origin_node,
         moved_in: Some(moved_in),
         cluster: None,
+        others: Vec::new(),
     };
     let provenance = provenance.of_cluster(identity);
     let storage = StorageSpec { source, affinity };

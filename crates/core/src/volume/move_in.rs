@@ -160,6 +160,7 @@ pub fn map(of: &Candidate<'_>, former: &FormerProvisioner<'_>, identity: &Identi
             origin_node: node,
             moved_in,
             cluster: None,
+            others: Vec::new(),
         },
         finalizers: volume.finalizers.iter().filter(kept).cloned().chain(added).collect(),
     })

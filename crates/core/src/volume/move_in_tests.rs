@@ -134,6 +134,7 @@ fn a_volume_of_local_path_is_served_on_its_node() {
                 origin_node: Some("node-1".into()),
                 moved_in: moved(&format!("/opt/local-path-provisioner/pvc-{ID}_team_data"), LOCAL.1),
                 cluster: None,
+                others: Vec::new(),
             }
         );
         assert_eq!(mapping.finalizers, ["kubernetes.io/pv-protection", names::VOLUME_FINALIZER]);
@@ -155,6 +156,7 @@ fn a_volume_of_nfs_subdir_is_served_from_any_node() {
             origin_node: None,
             moved_in: moved(&format!("/exports/team-data-pvc-{ID}"), NFS.1),
             cluster: None,
+            others: Vec::new(),
         }
     );
     let mut retained = nfs_subdir();

@@ -200,8 +200,13 @@ fn moving_out(
     let node = origin_node(volume, recipe, of.nodes).map_err(|refusal| refusal.to_string())?;
     let finalizers = moved_in.finalizers.into_iter().filter(|finalizer| finalizer == FORMER_FINALIZER).collect();
     let moved_in = Some(MovedIn { path: moved_in.path, from: moved_in.from, size: moved_in.size, finalizers });
-    let provenance =
-        Provenance { effective_config: recipe.effective_config.clone(), origin_node: node, moved_in, cluster: None };
+    let provenance = Provenance {
+        effective_config: recipe.effective_config.clone(),
+        origin_node: node,
+        moved_in,
+        cluster: None,
+        others: Vec::new(),
+    };
     Ok(MovingOut { id, provenance, is_confirmed: false })
 }
 

@@ -31,7 +31,8 @@ fn volume(from: &str) -> Value {
         effective_config: effective_config(),
         origin_node: None,
         moved_in: Some(moved_in),
-        cluster: None
+        cluster: None,
+        others: Vec::new()
     })
     .to_string();
     json!({

@@ -32,6 +32,15 @@ impl ClaimState {
     }
 }
 
+/// What attempts with another config may have left. It is deleted before the storage of a released volume.
+#[derive(Clone, Copy, Debug)]
+pub struct LeftByOther<'a> {
+    /// The recipe of the delete run.
+    pub recipe: &'a Recipe,
+    /// The node where the run must be; `None` for no particular node.
+    pub node: Option<&'a str>,
+}
+
 /// The observation on which the decision rests.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
@@ -56,7 +65,9 @@ pub struct Observed<'a> {
     pub origin_node: Option<&'a str>,
     /// The class's present treatment of nodes that are gone.
     pub node_gone_policy: NodeGone,
-    /// The delete run on the node of [`next_node`](super::decide::next_node).
+    /// What is deleted next of attempts with other configs; `None` if nothing is left of them, or the volume stays.
+    pub left_by_other: Option<LeftByOther<'a>>,
+    /// The delete run for that, or else on the node of [`next_node`](super::decide::next_node).
     pub delete_run_state: RunState,
     /// The Job of that delete run.
     pub delete_job: Option<&'a Job>,

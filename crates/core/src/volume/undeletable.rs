@@ -7,6 +7,7 @@ use flex_contract::reason;
 use k8s_openapi::api::core::v1::NodeSelector;
 
 use crate::config::current_program::with_current_program;
+use crate::config::effective_config::EffectiveConfig;
 use crate::config::{Recipe, joined};
 use crate::model::affinity::{only_host, wanted_labels};
 use crate::model::volume::{Provenance, Volume, is_run_id};
@@ -123,8 +124,15 @@ pub fn provenance(volume: &Volume) -> Result<Provenance, String> {
 /// # Errors
 /// If there is none. The text is for the admin.
 pub fn recipe_of(provenance: &Result<Provenance, String>, served: Option<&Recipe>) -> Result<Arc<Recipe>, String> {
-    let made_by = &provenance.as_ref().map_err(String::clone)?.effective_config;
-    let checked = with_current_program(made_by, served.map(|recipe| &recipe.effective_config)).checked();
+    recipe_with_program(&provenance.as_ref().map_err(String::clone)?.effective_config, served)
+}
+
+/// Returns the recipe of a config in a volume's provenance, with the program of another one.
+///
+/// # Errors
+/// If the config cannot be used. The text is for the admin.
+pub fn recipe_with_program(made_by: &EffectiveConfig, program: Option<&Recipe>) -> Result<Arc<Recipe>, String> {
+    let checked = with_current_program(made_by, program.map(|recipe| &recipe.effective_config)).checked();
     checked.map_err(|problems| {
         format!("the volume's record (annotation provenance) cannot be used: {}", joined(&problems))
     })

@@ -129,7 +129,7 @@ pub fn vouchable(
     let effective_config = &provenance.effective_config;
     let recipe =
         effective_config.recipe().map_err(|problems| format!("its record cannot be used: {}", joined(&problems)))?;
-    verify_names(volume, effective_config, configs.identity)?;
+    configs_of(&provenance).try_for_each(|config| verify_names(volume, config, configs.identity))?;
     if !volume.is_adopted() {
         verify_source(volume, &recipe, provenance.moved_in.as_ref()).or_else(|why| {
             // The config may say by now what its images may make.
@@ -153,7 +153,8 @@ pub fn vouchable(
             "its label says that it was in a pool, but a claim may have got it after the backup; once confirmed, it is in no pool: reserve it for its claim by its claimRef, or delete it if nobody has used it".to_owned()
         })
     };
-    let untrusted_difference = place.or_else(pool).or_else(|| untrusted_difference(effective_config, configs));
+    let new = || configs_of(&provenance).find_map(|config| untrusted_difference(config, configs));
+    let untrusted_difference = place.or_else(pool).or_else(new);
     // The record of a volume with the mark is trusted; only its node changes.
     let untrusted_difference = untrusted_difference.filter(|_| !volume.is_adopted());
     let unknown_node = match node_of_record(volume, provenance.origin_node.as_deref(), configs.nodes, answers.node) {
@@ -170,6 +171,12 @@ pub fn vouchable(
         untrusted_difference,
         provenance,
     })
+}
+
+/// Returns the configs of a record: that of the volume, and those of other attempts.
+fn configs_of(provenance: &Provenance) -> impl Iterator<Item = &EffectiveConfig> {
+    let others = provenance.others.iter().map(|other| &other.effective_config);
+    std::iter::once(&provenance.effective_config).chain(others)
 }
 
 /// Checks that a record and its volume name each other, and that the record names a config of this orchestrator.

@@ -30,8 +30,13 @@ fn effective_config(more: &[(&str, &str)]) -> EffectiveConfig {
 
 /// Returns a volume as a backup tool restores it, with this provenance.
 fn restored(effective_config: &EffectiveConfig, change: impl FnOnce(&mut Value)) -> Volume {
-    let provenance =
-        Provenance { effective_config: effective_config.clone(), origin_node: None, moved_in: None, cluster: None };
+    let provenance = Provenance {
+        effective_config: effective_config.clone(),
+        origin_node: None,
+        moved_in: None,
+        cluster: None,
+        others: Vec::new(),
+    };
     let mut object = json!({
         "metadata": {
             "name": format!("pvc-{ID}"),
@@ -77,6 +82,26 @@ fn a_record_that_agrees_with_the_class_is_confirmed_in_spite_of_other_parameters
     let volume = restored(&effective_config(&[]), |_| {});
     assert_eq!(said(&volume, Some(&[]), &[]), Ok(None));
     assert_eq!(said(&volume, Some(&[("base-path", "/others")]), &[]), Ok(None), "a parameter of the image");
+}
+
+#[test]
+fn the_configs_of_other_attempts_are_compared_too() {
+    let of = |other: &EffectiveConfig| {
+        restored(&effective_config(&[]), |object| {
+            let text = object["metadata"]["annotations"][names::PROVENANCE].as_str().unwrap().to_owned();
+            let mut record: Value = serde_json::from_str(&text).unwrap();
+            record["others"] = json!([other]);
+            object["metadata"]["annotations"][names::PROVENANCE] = json!(record.to_string());
+        })
+    };
+    let (same, other) = (effective_config(&[("base-path", "/b")]), effective_config(&[("image", "another/image")]));
+    assert_eq!(said(&of(&same), Some(&[]), &[]), Ok(None));
+    let differs = said(&of(&other), Some(&[]), &[]).unwrap().expect("an admin must check it");
+    assert!(differs.contains("image"), "{differs}");
+    assert_eq!(said(&of(&other), Some(&[]), &[other.hash()]), Ok(None), "it is stored");
+    let foreign = EffectiveConfig { config: ObjectName::new("tenant", "c"), ..same };
+    let refused = said(&of(&foreign), Some(&[]), &[]).unwrap_err();
+    assert!(refused.contains("not a config namespace"), "{refused}");
 }
 
 /// A tool may restore the UID of the former claim. The PV controller sets the phase of a new volume some time later.

@@ -76,6 +76,23 @@ fn a_run_that_nobody_opened_in_time_waits_until_its_job_is_made_again() {
     }
 }
 
+/// Kubernetes has counted the time of its Job meanwhile.
+#[test]
+fn a_run_that_waited_during_a_pause_of_its_leader_begins_again() {
+    let (mut index, asked) = (index(), 1_000);
+    let job = Job { requested: Some(asked), deadline: Some(600), ..gated() };
+    let waiting = Pod { created: asked, ..pod(Some(0)) };
+    see(&mut index, [Seen::Job(job.clone()), Seen::Pod(waiting)]);
+    index.record_answer(job.uid.clone());
+    index.resume_term();
+    let step = |index: &Index, now| index.observe_gate(&job.name).decide(true, now).step;
+    assert_eq!(step(&index, asked + 12), Step::Open("pod".into()));
+    assert_eq!(step(&index, asked + 540), Step::Close);
+    index.close_job(&job);
+    assert!(!index.begin_opening(&job.uid, "pod"), "even if the request to delete it fails");
+    assert_eq!(step(&index, asked + 541), Step::Close);
+}
+
 #[test]
 fn a_run_that_may_have_been_opened_has_failed_at_the_end_of_its_time() {
     let ending = Pod { terminating: true, ..pod(Some(0)) };

@@ -93,7 +93,8 @@ fn a_script_is_named_by_configs_their_versions_and_storage() {
         effective_config,
         origin_node: None,
         moved_in: None,
-        cluster: None
+        cluster: None,
+        others: Vec::new()
     })
     .to_string();
     let annotations = serde_json::json!({ names::PROVENANCE: provenance });

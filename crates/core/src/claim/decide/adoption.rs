@@ -10,8 +10,7 @@ use super::step::Step;
 use crate::config::{Placement, Recipe};
 use crate::model::affinity;
 use crate::model::claim::{Binding, Claim};
-use crate::model::volume::Provenance;
-use crate::model::volume::Volume;
+use crate::model::volume::{OtherAttempt, Provenance, Volume};
 use crate::rules::Rule as _;
 use crate::run::node::without;
 
@@ -53,7 +52,9 @@ pub(super) fn adopt_unless_done(o: &Observed<'_>, volume: &Volume, rule: Rule) -
     let known = || known_nodes(o.claim).next().is_some();
     let same = |kept: &Provenance| {
         let same_node = kept.origin_node == provenance.origin_node || provenance.origin_node.is_none();
-        kept.effective_config == provenance.effective_config && (same_node || !(kept.origin_node.is_none() || known()))
+        kept.effective_config == provenance.effective_config
+            && kept.others == provenance.others
+            && (same_node || !(kept.origin_node.is_none() || known()))
     };
     let is_its = || match o.pool.is_request {
         true => {
@@ -111,9 +112,22 @@ fn origin(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> Origin {
         origin_node: node,
         moved_in: volume.moved_in(),
         cluster: None,
+        others: Vec::new(),
     };
+    let provenance = provenance.with_others(others(o, recipe, volume));
     let nodes = leftover_nodes(o, volume, &provenance);
     Origin { provenance, nodes }
+}
+
+/// Returns the attempts with other recipes that a volume names: those of records, and what it named before these were settled.
+fn others(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> impl Iterator<Item = OtherAttempt> {
+    let recorded = o.runs.recorded.others.clone();
+    let mut named = volume.others();
+    named.retain(|named| {
+        let is_same = |other: &OtherAttempt| other.effective_config == named.effective_config;
+        named.effective_config != recipe.effective_config && !recorded.iter().any(is_same)
+    });
+    recorded.into_iter().chain(named)
 }
 
 /// Returns the node of a volume, where the class makes volumes on nodes. Any of several attempts may have made the

@@ -112,7 +112,8 @@ fn a_source_that_leads_elsewhere_than_its_record_is_not_copied() {
             effective_config,
             origin_node: None,
             moved_in,
-            cluster: None
+            cluster: None,
+            others: Vec::new()
         })
         .to_string();
         let volume = source(&mut world).volume.as_mut().unwrap();

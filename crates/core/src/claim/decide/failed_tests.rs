@@ -138,6 +138,10 @@ fn the_next_attempt_begins_after_its_delay() {
         Step::Stamp { attempt: 2, nodes: nodes() },
         "last is where it is to run"
     );
+    let mut abandoned = world.clone();
+    abandoned.claim.abandoned = true;
+    let step = abandoned.decide_by(run(RunRule::AttemptDue), NOW + 2).step;
+    assert_eq!(step, Step::Stamp { attempt: 2, nodes: vec!["a".into()] }, "an admin has cleaned up on the others");
     let mut of_future = world.clone();
     of_future.claim.last_failure.as_mut().unwrap().at = NOW + 86_400;
     begins_again(&of_future, NOW, "no clock has shown that time");

@@ -10,7 +10,7 @@ use crate::config::modify::Attributes;
 use crate::model::claim::{Binding, Claim};
 use crate::model::data_source::SourceUser;
 use crate::model::phase::VolumePhase;
-use crate::model::volume::Volume;
+use crate::model::volume::{OtherAttempt, Volume};
 use crate::run::node::NodeStates;
 use crate::run::slot_wait::NoSlot;
 use crate::run::state::RunState;
@@ -107,6 +107,8 @@ pub struct RecordedAttempts {
     pub last: u32,
     /// The nodes where they may have left storage.
     pub nodes: Vec<String>,
+    /// Those that may have left what no run with the recipe of the last one deletes.
+    pub others: Vec<OtherAttempt>,
 }
 
 impl Runs {

@@ -20,7 +20,8 @@ use crate::run::node::{NodeState, NodeStates};
 /// # Errors
 /// If no node takes the run. The text is for the claim's event.
 pub(super) fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Result<Vec<String>, String> {
-    let mut nodes = match o.claim.own_stamp() {
+    // What earlier attempts of an abandoned claim left is given up.
+    let mut nodes = match o.claim.own_stamp().filter(|_| !o.claim.abandoned) {
         Some(_) => o.claim.nodes_with_storage.clone(),
         None => Vec::new(),
     };

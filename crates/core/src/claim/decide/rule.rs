@@ -85,8 +85,8 @@ pub enum Rule {
     /// The claim is gone and has no volume, and a watch has shown the end of a retained volume of it. Emits an event, and forgets
     /// the claim.
     LeftStorageRetained,
-    /// The claim is gone and has no volume, its class keeps storage, and no watch has shown that nobody had a volume. Emits an
-    /// event, and marks the record, which a finding names until an admin abandons it.
+    /// The claim is gone and has no volume, the recipe of its attempts keeps storage or is not known any more, and no watch has
+    /// shown that nobody had a volume. Emits an event, and marks the record, which a finding names until an admin abandons it.
     LeftStorageUnknown,
     /// An attempt may have left storage, and its recipe is not known any more. Emits an event.
     CleanupNeedsRecipe,

@@ -49,12 +49,47 @@ fn a_forged_provenance_is_replaced() {
         origin_node: None,
         moved_in: None,
         cluster: None,
+        others: Vec::new(),
     };
     let forged = Volume { provenance: serde_json::to_string(&provenance).ok(), ..adopted_volume() };
     assert_eq!(
         adopts(Rule::AdoptVolume, &with_volume(stamped(1), forged, &[])).effective_config,
         recipe_with(&[]).effective_config
     );
+}
+
+/// Then the records of these attempts are settled.
+#[test]
+fn an_adopted_volume_names_the_attempts_with_other_configs() {
+    let other = |zone: &str| OtherAttempt {
+        effective_config: recipe_with(&[("zone", zone)]).effective_config,
+        nodes: vec!["a".into()],
+    };
+    let recorded = RecordedAttempts { others: vec![other("a")], ..RecordedAttempts::default() };
+    let found = World { recorded: recorded.clone(), ..with_volume(stamped(2), volume(), &[]) };
+    let provenance = adopts(Rule::AdoptVolume, &found);
+    assert_eq!(provenance.others, [other("a")]);
+
+    let adopted = |provenance: &Provenance| {
+        let text = serde_json::to_string(provenance).unwrap();
+        let adoption_mark = Some(crate::model::volume::adoption_mark(&text, ""));
+        Volume { provenance: Some(text), adoption_mark, ..known_volume() }
+    };
+    for recorded in [recorded.clone(), RecordedAttempts::default()] {
+        let world = World { recorded, ..with_volume(stamped(2), adopted(&provenance), &[]) };
+        assert_eq!(world.step(Rule::BindVolume), Step::Bind { volume: names::pv_name(UID) });
+    }
+    let changed = Volume { instance: None, ..adopted(&provenance) };
+    assert_eq!(adopts(Rule::AdoptVolume, &with_volume(stamped(2), changed, &[])).others, [other("a")]);
+    let newer = Provenance { others: vec![other("b")], ..provenance.clone() };
+    let late = World { recorded, ..with_volume(stamped(2), adopted(&newer), &[]) };
+    assert_eq!(adopts(Rule::AdoptVolume, &late).others, [other("a"), other("b")], "a record came late");
+    let forged = Volume { adoption_mark: None, ..adopted(&newer) };
+    assert!(adopts(Rule::AdoptVolume, &with_volume(stamped(2), forged, &[])).others.is_empty());
+
+    let large = OtherAttempt { nodes: vec!["n".repeat(crate::limits::RECIPE)], ..other("c") };
+    let bounded = provenance.clone().with_others([large, other("b")].into_iter());
+    assert_eq!(bounded.others, [other("a"), other("b")], "it has no room");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::config::modify::Attributes;
 use crate::config::{NodeGone, Recipe};
 use crate::model::claim::{Binding, Claim, Had, RecordRef, Stamp};
 use crate::model::data_source::{DataSource, SourceUser};
-use crate::model::volume::{Provenance, Reference, Volume};
+use crate::model::volume::{OtherAttempt, Provenance, Reference, Volume};
 use crate::object::ObjectName;
 use crate::rules::Rule as _;
 use crate::run::backoff::delay;
@@ -387,6 +387,7 @@ fn adopted_volume() -> Volume {
         origin_node: Some("home".into()),
         moved_in: None,
         cluster: None,
+        others: Vec::new(),
     };
     Volume {
         finalizers: vec![names::VOLUME_FINALIZER.into()],

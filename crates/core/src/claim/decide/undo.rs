@@ -74,10 +74,14 @@ pub(super) fn undo(o: &Observed<'_>, now: i64) -> Decision {
             let why = "its volume had the reclaim policy Retain, and somebody has deleted the volume";
             return stays(Rule::LeftStorageRetained, Step::EndHold, why);
         }
-        Some(Had::Unknown) if o.recipe_of_attempt().is_some_and(is_kept) => {
+        // The class may have another policy by now.
+        Some(Had::Unknown) if o.runs.recipe.as_deref().is_none_or(is_kept) => {
             let class = claim.class.as_deref().unwrap_or_default();
-            let why = format!("class {class} keeps storage (reclaim policy Retain); {}", how_to_look(claim));
-            return stays(Rule::LeftStorageUnknown, Step::Keep, &why);
+            let why = match &o.runs.recipe {
+                Some(_) => format!("class {class} keeps storage (reclaim policy Retain)"),
+                None => format!("their config is not known any more, and class {class} may have kept storage"),
+            };
+            return stays(Rule::LeftStorageUnknown, Step::Keep, &format!("{why}; {}", how_to_look(claim)));
         }
         _ => {}
     }

@@ -302,6 +302,12 @@ fn what_a_claim_that_is_gone_left_stays_if_its_class_keeps_storage() {
     kept.claim = terminating().claim.stand_in(RecordRef { had: Had::Kept, ..record.clone() }, "7");
     assert_eq!(kept.step(Rule::LeftStorageRetained), Step::EndHold);
     assert_eq!(gone("Delete").step(leftover(RunRule::RunDue)), begin(1, "home"));
+    let mut changed = gone("Retain");
+    changed.class.recipe = Ok(Arc::new(recipe_with(&[("reclaim-policy", "Delete")])));
+    assert_eq!(changed.step(Rule::LeftStorageUnknown), Step::Keep, "the class has changed since");
+    changed.stamped_recipe = None;
+    let unknown = changed.decide_by(Rule::LeftStorageUnknown, NOW);
+    assert!(unknown.step == Step::Keep && unknown.event.unwrap().message.contains("not known any more"));
     let mut unused = gone("Retain");
     unused.claim = terminating().claim.stand_in(RecordRef { had: Had::Nobody, ..record.clone() }, "7");
     assert_eq!(unused.step(leftover(RunRule::RunDue)), begin(1, "home"), "nobody had the volume");

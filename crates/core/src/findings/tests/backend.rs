@@ -36,6 +36,7 @@ fn made_by(volume: &mut Volume, data: &[(&str, &str)], node: Option<&str>) {
         origin_node: node.map(str::to_owned),
         moved_in: None,
         cluster: None,
+        others: Vec::new(),
     })
     .to_string();
     (volume.adoption_mark, volume.provenance) = (Some(adoption_mark(&provenance, &volume.uid)), Some(provenance));
@@ -94,8 +95,14 @@ fn storage_that_moved_in_is_missed_only_if_the_list_could_name_it() {
         let cluster = Cluster::with(&[("placement", "any")]).bound().volume(|volume| {
             let moved_in = Some(MovedIn { path: format!("/srv/{name}"), from: Some("x".into()), ..MovedIn::default() });
             let data = effective_config(&[("placement", "any")]);
-            let provenance =
-                json!(Provenance { effective_config: data, origin_node: None, moved_in, cluster: None }).to_string();
+            let provenance = json!(Provenance {
+                effective_config: data,
+                origin_node: None,
+                moved_in,
+                cluster: None,
+                others: Vec::new()
+            })
+            .to_string();
             (volume.adoption_mark, volume.provenance) =
                 (Some(adoption_mark(&provenance, &volume.uid)), Some(provenance));
             volume.source_kind = Some(kind);

@@ -10,6 +10,7 @@ fn on_node(node: &'static str, host: &'static str) -> impl FnOnce(&mut Volume) {
             origin_node: Some(node.into()),
             moved_in: None,
             cluster: None,
+            others: Vec::new(),
         };
         let provenance = json!(provenance).to_string();
         volume.adoption_mark = Some(adoption_mark(&provenance, &volume.uid));
