@@ -3,7 +3,7 @@
 
 - `files/presets/*.yaml` follow from `configmaps/` and `examples/`, by the table PRESETS in chart_presets.py.
 - `files/policies.yaml`, `files/alerts.yaml` and `files/dashboard.json` are copies.
-- `values.schema.json` and the list of values in `README.md` follow from the comments of `values.yaml`.
+- `values.schema.json` follows from the comments of `values.yaml`.
 - `Chart.yaml` names the version of the workspace. It is only compared.
 
 Only the standard library is used, so the reader of YAML below knows no more than `values.yaml` needs.
@@ -26,8 +26,6 @@ COPIES = {
     "files/alerts.yaml": "deploy/dashboards/alerts.yaml",
     "files/dashboard.json": "deploy/dashboards/flex-provisioner.json",
 }
-BEGIN = "<!-- printed from values.yaml: begin -->"
-END = "<!-- printed from values.yaml: end -->"
 TYPES = {str: "string", bool: "boolean", int: "integer", list: "array", dict: "object"}
 
 
@@ -40,15 +38,6 @@ class Value:
     doc: list[str]
     schema: dict
     children: list["Value"] = field(default_factory=list)
-
-
-@dataclass
-class Section:
-    """The values between two headings of `values.yaml`."""
-
-    title: str
-    intro: list[str] = field(default_factory=list)
-    values: list[Value] = field(default_factory=list)
 
 
 class Refused(Exception):
@@ -128,18 +117,14 @@ def value(path, rest, block, doc, indent):
     return Value(path, scalar(rest) if rest else tree(bare), doc, schema, children)
 
 
-def sections(text):
-    """Splits `values.yaml` at its headings."""
-    parts = re.split(r"^## (.*)\n", text, flags=re.M)
+def values(text):
+    """Returns all values of `values.yaml`, whose headings divide them."""
     found = []
-    for title, body in zip(parts[1::2], parts[2::2]):
-        section = Section(title, values=entries(body.strip("\n").split("\n"), 0, ""))
-        intro = re.match(r"\n*((?:# .*\n)+)\n", body)
-        section.intro = [line[2:] for line in intro[1].splitlines()] if intro else []
-        for one in section.values:
-            if not one.doc:
-                raise Refused(f"values.yaml: {one.path} has no comment; write what it does above it")
-        found.append(section)
+    for body in re.split(r"^## .*\n", text, flags=re.M)[1:]:
+        found += entries(body.strip("\n").split("\n"), 0, "")
+    for one in found:
+        if not one.doc:
+            raise Refused(f"values.yaml: {one.path} has no comment; write what it does above it")
     return found
 
 
@@ -161,7 +146,7 @@ def schema_of(one, named):
 
 def schema(found):
     """Makes the schema of all values."""
-    named = {one.path: one for section in found for one in section.values}
+    named = {one.path: one for one in found}
     whole = {
         "$schema": "https://json-schema.org/draft-07/schema#",
         "type": "object",
@@ -169,28 +154,6 @@ def schema(found):
         "properties": {path: schema_of(one, named) for path, one in named.items()},
     }
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
-
-
-def listed(one):
-    """Prints a value and those in it as items of a list in Markdown."""
-    default = json.dumps(one.default, ensure_ascii=False)
-    is_empty = one.children or one.default in ("", [], {})
-    head = f"- **`{one.path}`**" + ("" if is_empty else f", default `{default}`") + ":"
-    yield "\n  ".join([f"{head} {one.doc[0]}", *one.doc[1:]])
-    for child in one.children:
-        yield from listed(child)
-
-
-def readme(text, found):
-    """Prints the list of values between its markers."""
-    if BEGIN not in text or END not in text:
-        raise Refused(f"README.md of the chart lacks the lines `{BEGIN}` and `{END}`; write them around the list")
-    lines = []
-    for section in found:
-        lines += ["", f"### {section.title}", "", *section.intro, *([""] if section.intro else [])]
-        lines += [line for one in section.values for line in listed(one)]
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    return before + BEGIN + "\n".join(["", *lines, "", ""]) + END + after
 
 
 def version_problems():
@@ -209,9 +172,7 @@ def version_problems():
 
 def outputs():
     """Returns each file that is written, with its text."""
-    found = sections((CHART / "values.yaml").read_text())
-    files = {CHART / "values.schema.json": schema(found)}
-    files[CHART / "README.md"] = readme((CHART / "README.md").read_text(), found)
+    files = {CHART / "values.schema.json": schema(values((CHART / "values.yaml").read_text()))}
     files |= {CHART / copy: (ROOT / source).read_text() for copy, source in COPIES.items()}
     files |= {CHART / f"files/presets/{name}.yaml": text for name, text in presets(ROOT)}
     return files

@@ -26,9 +26,7 @@ digest_of() { # IMAGE
 name_registry() { # CHART
     sed -i -e "s#^  registry: localhost\$#  registry: $host#" \
         -e "s#^  repository: flex-provisioner/flex-provisioner\$#  repository: $repository#" "$1/values.yaml"
-    sed -i -e "s#deploy/helm/flex-provisioner --#oci://$registry/charts/flex-provisioner --version $version --#" \
-        -e "s#default \`\"localhost\"\`#default \`\"$host\"\`#" \
-        -e "s#default \`\"flex-provisioner/flex-provisioner\"\`#default \`\"$repository\"\`#" "$1/README.md"
+    sed -i "s#deploy/helm/flex-provisioner --#oci://$registry/charts/flex-provisioner --version $version --#" "$1/README.md"
     sed -i -e "s#localhost/flex-provisioner/#$registry/#" "$1/Chart.yaml"
     if grep -rn "localhost/\|registry: localhost\$" "$1" >&2 || ! grep -q "^  registry: $host\$" "$1/values.yaml"; then
         fail "the chart still names an image that only this machine has" "chart.sh no longer knows how its files name images"

@@ -32,22 +32,19 @@ pub fn parts() -> Vec<Part> {
     ]
 }
 
-/// Prints the table of a group, and after it the text of each key.
+/// Prints the table of a group, and after it the text of each key. The errors say by themselves what to do.
 fn group(group: Group) -> String {
     let keys: Vec<&KeySpec> = keys::ALL.iter().copied().filter(|key| key.group == group).collect();
-    let rows = keys
-        .iter()
-        .map(|key| vec![code(key.name), key.value.to_owned(), key.default.to_owned(), code(key.example), errors(key)]);
+    let rows = keys.iter().map(|key| vec![name(key), key.value.to_owned(), key.default.to_owned(), code(key.example)]);
     let docs: String = keys.iter().map(|key| definition(key.name, key.doc)).collect();
-    format!("\n{}\n{docs}\n", table(&["key", "value", "default", "example", "error"], rows))
+    format!("\n{}\n{docs}\n", table(&["key", "value", "default", "example"], rows))
 }
 
-fn errors(key: &KeySpec) -> String {
-    let texts = key.errors.iter().map(|(_, texts)| code(texts)).collect::<Vec<_>>().join(", ");
-    match (texts.as_str(), key.section) {
-        (_, "") => texts,
-        ("", section) => format!("[see below](#{section})"),
-        (_, section) => format!("{texts}, [more](#{section})"),
+/// Prints the name of a key, as a link to the section that says more.
+fn name(key: &KeySpec) -> String {
+    match key.section {
+        "" => code(key.name),
+        section => format!("[{}](#{section})", code(key.name)),
     }
 }
 

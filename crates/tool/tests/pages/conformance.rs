@@ -2,7 +2,7 @@
 
 use flex_desk::conformance::{Case, Possible};
 
-use crate::{Part, code, table};
+use crate::{Part, code};
 
 const SOURCE: &str = "crates/desk/src/conformance/case.rs";
 
@@ -10,29 +10,38 @@ pub fn parts() -> Vec<Part> {
     vec![Part { file: "docs/reference/conformance.md", source: SOURCE, name: "", print: |_, _| cases() }]
 }
 
-/// Prints a table of all cases, and a section for each.
+/// Prints where some cases are not possible, and a section for each case.
 fn cases() -> String {
-    let link = |case: &Case| format!("[{}](#{})", code(case.id()), case.id());
-    let word = |possible: Possible| match possible {
-        Possible::Yes => "yes".to_owned(),
-        Possible::ByList => format!("with {}", code("list")),
-        Possible::No(_) => "no".to_owned(),
+    let sections: String = Case::ALL.iter().map(|case| section(*case)).collect();
+    format!(
+        "\n{}{}{sections}\n",
+        limits("On a cluster", Case::on_cluster),
+        limits("With external storage", Case::with_external_storage)
+    )
+}
+
+/// Prints the cases that are not possible in a place, or need a list run there.
+fn limits(place: &str, part: fn(Case) -> Possible) -> String {
+    let those = |wanted: fn(Possible) -> bool| {
+        let ids = Case::ALL.iter().filter(|case| wanted(part(**case))).map(|case| code(case.id()));
+        ids.collect::<Vec<_>>().join(", ")
     };
-    let rows = Case::ALL.iter().map(|case| {
-        let needs = case.needs().map(code).unwrap_or_default();
-        vec![link(case), needs, word(case.on_cluster()), word(case.with_external_storage())]
-    });
-    let section = |case: &Case| {
-        let what: Vec<&str> = case.what().iter().map(|line| line.trim()).chain([case.expected()]).collect();
-        let sentences = |text: &str| text.replace(". ", ".\n");
-        format!(
-            "\n## {}\n\n{}\n\n- **Why**: {}\n- **To mend a program**: {}\n",
-            case.id(),
-            sentences(&what.join(" ")),
-            sentences(case.why()).replace('\n', "\n  "),
-            sentences(case.mend()).replace('\n', "\n  ")
-        )
-    };
-    let sections: String = Case::ALL.iter().map(section).collect();
-    format!("\n{}{sections}\n", table(&["case", "needs the capability", "on a cluster", "with external storage"], rows))
+    format!(
+        "- {place} not: {}; only with the capability `list`: {}.\n",
+        those(|part| matches!(part, Possible::No(_))),
+        those(|part| part == Possible::ByList)
+    )
+}
+
+fn section(case: Case) -> String {
+    let what: Vec<&str> = case.what().iter().map(|line| line.trim()).chain([case.expected()]).collect();
+    let sentences = |text: &str| text.replace(". ", ".\n");
+    let needs = case.needs().map(|needs| format!("Needs the capability {}.\n", code(needs))).unwrap_or_default();
+    format!(
+        "\n## {}\n\n{needs}{}\n\n- **Why**: {}\n- **Mend**: {}\n",
+        case.id(),
+        sentences(&what.join(" ")),
+        sentences(case.why()).replace('\n', "\n  "),
+        sentences(case.mend()).replace('\n', "\n  ")
+    )
 }
