@@ -263,7 +263,7 @@ fn delete_storage(o: &Observed<'_>, now: i64) -> Decision {
     match o.left_by_other {
         Some(LeftByOther { recipe, node }) => delete_run(o, recipe, node, now),
         None => {
-            let node = next_node(volume, o.claim_state, o.origin_node, o.node_states);
+            let node = next_node(o.volume, o.claim_state, o.origin_node, o.node_states);
             delete_run(o, recipe, node.as_deref(), now)
         }
     }
