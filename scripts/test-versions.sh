@@ -28,8 +28,7 @@ smoke() {
 1.33 api snapshots::a_snapshot_outlives_its_source_and_becomes_a_larger_claim A snapshot becomes a larger claim
 1.33 e2e shipped::pods_write_and_read_volumes_of_hostpath_and_its_examples Pods write to volumes and read them
 1.33 e2e shipped::a_volume_is_expanded_with_its_data_and_a_too_large_request_is_withdrawn A volume in use grows
-1.33 e2e shipped::volumes_outlive_their_config_and_class A volume is deleted after its config
-1.33 e2e kinds::a_stateful_set_of_20_replicas_has_20_volumes A StatefulSet of 20 replicas gets 20 volumes
+1.33 e2e kinds::a_stateful_set_has_a_volume_for_each_replica A StatefulSet gets a volume for each replica
 1.33 e2e script::a_config_map_alone_provisions_and_its_volume_is_deleted_without_it A ConfigMap with a script is a provisioner
 1.33 e2e pools::a_pod_uses_a_pooled_volume A pod uses a pooled volume
 1.34 api modify::a_volume_is_made_modified_and_deleted_with_the_attributes_of_its_claim A VolumeAttributesClass changes a volume
