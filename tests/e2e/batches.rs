@@ -14,7 +14,7 @@ use orchestrator::deployed::{
 use orchestrator::ring::{Ring, phase, uid};
 
 /// The number of claims at one time.
-const CLAIMS: usize = 30;
+const CLAIMS: usize = 15;
 /// The claim that fails.
 const REFUSED: &str = "c12";
 

@@ -50,29 +50,3 @@ async fn the_page_of_the_leader_comes_through_the_api_server() {
         assert!(path != "/" || answer.contains(">Leads<"), "it is the page of the leader: {answer}");
     }
 }
-
-#[tokio::test]
-async fn a_person_who_watches_asks_the_leader() {
-    let ring = users("status-watch").await;
-    // The command watches by itself, and says so, if a busy machine answers late.
-    until("it shows the classes, and needs no watches", || async {
-        let (mut watching, mut lines) = started(&ring, &["status", "--watch"]);
-        let has_classes = async {
-            while let Some(line) = lines.next_line().await.unwrap() {
-                if line.starts_with("CLASS ") {
-                    return true;
-                }
-            }
-            false
-        };
-        let has_classes = timeout(GUARD, has_classes).await;
-        watching.kill().await.unwrap();
-        let mut said = String::new();
-        watching.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
-        match (has_classes, said.as_str()) {
-            (Ok(true), "") => Ok(()),
-            other => unexpected(other),
-        }
-    })
-    .await;
-}
