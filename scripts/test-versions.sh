@@ -20,7 +20,7 @@ read -ra versions <<<"${VERSIONS:-${known[0]} ${known[-1]}}"
 smoke() {
     cat <<'LIST'
 1.33 api binding::a_volume_is_bound_as_soon_as_it_appears A volume is made and bound to its claim
-1.33 api lifecycle::an_orchestrator_killed_at_any_time_continues_its_work An orchestrator that is killed continues its work
+1.33 api gate::a_run_that_a_former_leader_has_opened_goes_on An orchestrator that is killed continues its work
 1.33 api lifecycle::a_standby_takes_over_at_once_after_a_graceful_stop A second replica takes over
 1.33 api failures::exit_codes_and_termination_messages_reach_the_claim_and_decide_the_next_attempt A failure reaches the claim's events
 1.33 api deletion::a_released_volume_is_deleted_by_its_record A released volume is deleted

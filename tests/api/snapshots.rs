@@ -184,39 +184,6 @@ async fn impossible_snapshots_and_restores_are_reported_and_can_be_fixed() {
 }
 
 #[tokio::test]
-async fn a_snapshot_deleted_half_way_leaves_nothing_also_after_a_crash() {
-    let mut ring = Ring::with_snapshots().await;
-    ring.config(
-        "c",
-        "c",
-        &[("capabilities", "snapshot"), ("placement", "any"), ("backoff", "1s"), ("reclaim-policy", "Delete")],
-    )
-    .await;
-    ring.claim("source", "c").await;
-    ring.provision("source").await;
-    let id = ring.snapshot("monday", "source").await;
-    let job = ring.job(ADMIN, "snapshot", &id, 1).await;
-    ring.pod_of(&job).await;
-    ring.kill().await;
-    ring.delete_snapshot("monday").await;
-    ring.delete_claim("source").await;
-    ring.run().await;
-    // The pod ends before anything is deleted; the source waits for that.
-    let delete = ring.job(ADMIN, "delete-snapshot", &id, 1).await;
-    assert!(ring.jobs(ADMIN, "snapshot", &id).await.is_empty());
-    ring.source_protected_for("source", &[&id]).await;
-    ring.pod_ends(&delete, exit::TEMPFAIL, "busy").await;
-    ring.event(&ring.user, "monday", reason::SNAPSHOT_DELETION_FAILED, "delete-snapshot run 1 failed").await;
-    let delete = ring.job(ADMIN, "delete-snapshot", &id, 2).await;
-    ring.kill().await;
-    ring.pod_ends(&delete, 0, "").await;
-    ring.run().await;
-    ring.content_gone(&names::content_name(&id)).await;
-    ring.snapshot_gone("monday").await;
-    ring.claim_gone("source").await;
-}
-
-#[tokio::test]
 async fn an_existing_snapshot_is_bound_restored_and_deleted_by_its_class() {
     let ring = Ring::with_snapshots().await;
     ring.snapshot_class("known", "Delete", json!({ "parameters": { "storage-class": "c" } })).await;
