@@ -100,16 +100,6 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
 }
 
 #[tokio::test]
-async fn a_restore_in_a_cluster_without_snapshots_says_so_before_a_pod_uses_the_claim() {
-    let ring = Ring::start().await;
-    ring.config("c", "late", &[("capabilities", "snapshot"), ("placement", "any")]).await;
-    ring.class("late", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
-    ring.claim_with("restored", "late", from("monday", "1Gi")).await;
-    let said = ring.event(&ring.user, "restored", reason::WAITING_FOR_PROVISIONER, NOT_SERVED).await;
-    assert!(said.contains("VolumeSnapshot team/monday") && said.contains("ask an admin to install"), "{said}");
-}
-
-#[tokio::test]
 async fn impossible_snapshots_and_restores_are_reported_and_can_be_fixed() {
     let ring = Ring::with_snapshots().await;
     ring.config("cannot", "cannot", &[("placement", "any")]).await;
