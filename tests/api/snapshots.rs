@@ -269,7 +269,6 @@ async fn orchestrator_and_snapshot_controller_together_come_to_rest() {
     let job = ring.job(ADMIN, "snapshot", &id, 2).await;
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("monday").await;
-    at_rest(&ring, "monday").await;
     // Both at once, and a default class.
     let annotations = json!({ "metadata": { "annotations": { names::DEFAULT_SNAPSHOT_CLASS: "true" } } });
     ring.snapshot_class("default", "Delete", annotations).await;
@@ -278,24 +277,29 @@ async fn orchestrator_and_snapshot_controller_together_come_to_rest() {
     let job = ring.job(ADMIN, "snapshot", &nameless, 1).await;
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("tuesday").await;
-    at_rest(&ring, "tuesday").await;
     // For an impossible snapshot the two do not overwrite each other for ever.
     ring.config("cannot", "cannot", &[("placement", "any")]).await;
     ring.claim("plain", "cannot").await;
     ring.provision("plain").await;
     ring.snapshot("refused", "plain").await;
     ring.snapshot_says("refused", "does not declare that its image can make snapshots").await;
-    at_rest(&ring, "refused").await;
     ring.snapshot("early", "nothing").await;
     ring.event(&ring.user, "early", reason::SNAPSHOT_CREATION_FAILED, "does not exist; the provisioner waits for it")
         .await;
-    at_rest(&ring, "early").await;
+    at_rest(&ring, &["monday", "tuesday", "refused", "early"]).await;
     // The snapshot is restored while it is deleted; both controllers keep it until then.
     ring.claim_with("restored", "c", from("monday", "1Gi")).await;
     let restored = uid(&ring.stamped("restored").await);
     let job = ring.job(ADMIN, "provision", &restored, 1).await;
     ring.delete_snapshot("monday").await;
-    ring.deleted_with_volume_later(&job, "restored").await;
+    stays("the snapshot stays", WHILE, || async {
+        let jobs = ring.jobs(ADMIN, "delete-snapshot", &id).await;
+        if jobs.is_empty() { Ok(()) } else { unexpected(jobs) }
+    })
+    .await;
+    ring.create_volume(&nfs_volume(&job)).await;
+    ring.bound("restored").await;
+    ring.pod_ends(&job, 0, "").await;
     ring.snapshot_deleted(&id).await;
     ring.snapshot_gone("monday").await;
     ring.content_gone(&names::content_name(&id)).await;
@@ -336,7 +340,7 @@ async fn for_csi_volumes_the_snapshot_controller_does_all_but_the_runs() {
     assert_eq!(content.spec.source.volume_handle, Some(format!("vol/{source}")));
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("monday").await;
-    at_rest(&ring, "monday").await;
+    at_rest(&ring, &["monday"]).await;
     ring.source_protected_for("source", &[]).await;
     ring.claim_with("restored", "c", from("monday", "1Gi")).await;
     ring.made("restored").await;
