@@ -3,7 +3,8 @@
 use flex_contract::names;
 use flex_contract::reason;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use orchestrator::kubelet::nfs_volume;
@@ -14,6 +15,30 @@ fn changed(volume: &PersistentVolume, change: Value) -> PersistentVolume {
     let mut value = serde_json::to_value(volume).unwrap();
     merge(&mut value, change);
     serde_json::from_value(value).unwrap()
+}
+
+/// Makes the PV controller reconcile all claims, as it does by itself every 15 s. It takes one claim after the other, and has
+/// taken all when the last one is bound.
+pub async fn all_reconciled(ring: &Ring) {
+    let last = json!({
+        "metadata": { "name": "last" },
+        "spec": {
+            "storageClassName": "", "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain", "nfs": { "server": "s", "path": "/x" },
+        },
+    });
+    ring.create_volume(&serde_json::from_value(last).unwrap()).await;
+    ring.available("last").await;
+    let change = Patch::Merge(json!({ "metadata": { "annotations": { "example.com/look": "again" } } }));
+    for claim in ring.claims().list(&ListParams::default()).await.unwrap() {
+        ring.claims().patch(&claim.name_any(), &PatchParams::default(), &change).await.unwrap();
+    }
+    ring.claim_with("last", "", json!({ "spec": { "volumeName": "last" } })).await;
+    ring.bound("last").await;
+    ring.delete_claim("last").await;
+    ring.claim_vanished("last").await;
+    ring.volumes().delete("last", &DeleteParams::default()).await.unwrap();
+    ring.volume_gone("last").await;
 }
 
 #[tokio::test]

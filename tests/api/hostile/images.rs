@@ -1,7 +1,5 @@
 //! Tests of what an image can do to claims and volumes that are not its own.
 
-use std::time::Duration;
-
 use flex_contract::names;
 use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
@@ -11,6 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::people::*;
+use crate::binding::all_reconciled;
 use orchestrator::kubelet::nfs_volume;
 use orchestrator::ring::{ADMIN, USER, WHILE, merge, phase, uid};
 use orchestrator::wait::{stays, unexpected, until};
@@ -30,15 +29,10 @@ async fn the_volume_of_a_plain_script_is_reserved_for_its_own_of_two_identical_c
     assert_eq!(reference, placeholder(&job), "the placeholder of flex-pv");
     let by_name = json!({ "spec": { "volumeName": names::pv_name(&uid(&claim)) } });
     ring.claim_with("thief", "c", by_name).await;
-    // The PV controller reconciles waiting claims every 15 s.
-    stays("no claim takes the volume", Duration::from_secs(20), || async {
-        let claims = ring.claims().list(&ListParams::default()).await.unwrap();
-        match claims.iter().find(|claim| phase(claim) != "Pending") {
-            None => Ok(()),
-            Some(claim) => unexpected((&claim.metadata.name, phase(claim))),
-        }
-    })
-    .await;
+    all_reconciled(&ring).await;
+    for claim in ring.claims().list(&ListParams::default()).await.unwrap() {
+        assert_eq!(phase(&claim), "Pending", "{:?} takes no volume of another", claim.metadata.name);
+    }
     ring.run().await;
     let bound = ring.bound("a").await;
     assert_eq!(bound.spec.unwrap().volume_name.unwrap(), names::pv_name(&uid(&claim)));
@@ -360,7 +354,7 @@ async fn without_policies_a_mismatched_volume_is_quarantined_and_forged_provenan
     assert_eq!(made.status.and_then(|status| status.reason), None, "no image can write the adoption mark");
     ring.event("default", &names::pv_name(unknown), reason::VOLUME_RESTORED, "neither deletes nor changes").await;
     // The Job of the first volume may be deleted by now, because its run has failed.
-    stays("no run for the forged volume", Duration::from_secs(3), || async {
+    stays("no run for the forged volume", WHILE, || async {
         let jobs = ring.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap().items;
         let others: Vec<_> = jobs.iter().filter(|other| other.metadata.name != job.metadata.name).collect();
         if others.is_empty() { Ok(()) } else { unexpected(others) }
