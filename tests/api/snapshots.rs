@@ -132,7 +132,7 @@ async fn impossible_snapshots_and_restores_are_reported_and_can_be_fixed() {
     .await;
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("early").await;
-    ring.made("waits").await;
+    ring.provision("waits").await;
     // The config learns to snapshot; a default class is created.
     ring.config("cannot", "cannot", &[("capabilities", "snapshot"), ("placement", "any")]).await;
     let annotations = json!({ "metadata": { "annotations": { names::DEFAULT_SNAPSHOT_CLASS: "true" } } });
@@ -192,7 +192,7 @@ async fn an_existing_snapshot_is_bound_restored_and_deleted_by_its_class() {
         ring.snapshot_ready(name).await;
     }
     ring.claim_with("restored", "c", from("known", "1Gi")).await;
-    let job = ring.made("restored").await;
+    let (job, _) = ring.provision("restored").await;
     assert_eq!(request(&job).snapshot.unwrap().id, "by-hand/known");
     ring.delete_snapshot("known").await;
     let run = ring.contents().get("known").await.unwrap().metadata.uid.unwrap();
@@ -343,7 +343,7 @@ async fn for_csi_volumes_the_snapshot_controller_does_all_but_the_runs() {
     at_rest(&ring, &["monday"]).await;
     ring.source_protected_for("source", &[]).await;
     ring.claim_with("restored", "c", from("monday", "1Gi")).await;
-    ring.made("restored").await;
+    ring.provision("restored").await;
     ring.delete_snapshot("monday").await;
     ring.snapshot_deleted(&id).await;
     ring.snapshot_gone("monday").await;
