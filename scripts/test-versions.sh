@@ -20,7 +20,7 @@ read -ra versions <<<"${VERSIONS:-${known[0]} ${known[-1]}}"
 smoke() {
     cat <<'LIST'
 1.33 api binding::a_volume_is_bound_as_soon_as_it_appears A volume is made and bound to its claim
-1.33 api lifecycle::an_orchestrator_killed_at_any_time_continues_its_work An orchestrator that is killed continues its work
+1.33 api gate::a_run_that_a_former_leader_has_opened_goes_on An orchestrator that is killed continues its work
 1.33 api lifecycle::a_standby_takes_over_at_once_after_a_graceful_stop A second replica takes over
 1.33 api failures::exit_codes_and_termination_messages_reach_the_claim_and_decide_the_next_attempt A failure reaches the claim's events
 1.33 api deletion::a_released_volume_is_deleted_by_its_record A released volume is deleted
@@ -28,8 +28,7 @@ smoke() {
 1.33 api snapshots::a_snapshot_outlives_its_source_and_becomes_a_larger_claim A snapshot becomes a larger claim
 1.33 e2e shipped::pods_write_and_read_volumes_of_hostpath_and_its_examples Pods write to volumes and read them
 1.33 e2e shipped::a_volume_is_expanded_with_its_data_and_a_too_large_request_is_withdrawn A volume in use grows
-1.33 e2e shipped::volumes_outlive_their_config_and_class A volume is deleted after its config
-1.33 e2e kinds::a_stateful_set_of_20_replicas_has_20_volumes A StatefulSet of 20 replicas gets 20 volumes
+1.33 e2e kinds::a_stateful_set_has_a_volume_for_each_replica A StatefulSet gets a volume for each replica
 1.33 e2e script::a_config_map_alone_provisions_and_its_volume_is_deleted_without_it A ConfigMap with a script is a provisioner
 1.33 e2e pools::a_pod_uses_a_pooled_volume A pod uses a pooled volume
 1.34 api modify::a_volume_is_made_modified_and_deleted_with_the_attributes_of_its_claim A VolumeAttributesClass changes a volume

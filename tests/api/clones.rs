@@ -114,11 +114,11 @@ async fn several_clones_at_once_and_clones_of_clones_are_made() {
         protected_uids.len() == 2 && protected_uids.contains(&one) && protected_uids.contains(&two)
     };
     ring.claim_when("source", "is protected for both", both).await;
-    ring.made("one").await;
+    ring.provision("one").await;
     protected_for(&ring, &[&two]).await;
-    let job = ring.made("three").await;
+    let (job, _) = ring.provision("three").await;
     assert_eq!(request(&job).clone_of.map(|source_request| source_request.id), Some(one));
-    ring.made("two").await;
+    ring.provision("two").await;
     protected_for(&ring, &[]).await;
 }
 

@@ -1,13 +1,9 @@
-//! Tests of the image `csi` with the whole orchestrator, as a process in place of a pod: with a scripted driver, and
-//! with a driver that makes real volumes.
+//! Tests of the image `csi` with the whole orchestrator, as a process in place of a pod, and with a scripted driver.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cluster::Snapshotter;
 use flex_contract::names;
 use flex_contract::reason;
-use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
@@ -15,10 +11,8 @@ use scripted_csi::{Act, Code, Driver, Options};
 use serde_json::json;
 
 use orchestrator::batches::all_bound;
-use orchestrator::csi_driver::RealDriver;
 use orchestrator::processes::Kubelet;
-use orchestrator::ring::{Ring, USER, uid};
-use orchestrator::snapshots::{from, snapshotter_deletes, snapshotter_reports};
+use orchestrator::ring::{Ring, uid};
 use orchestrator::wait::{GUARD, unexpected, until, within};
 
 /// The image's program.
@@ -114,37 +108,6 @@ async fn claims_are_provisioned_and_deleted_within_the_limit_of_the_config() {
     scene.end().await;
 }
 
-/// One run serves many claims over one connection. The members that fail get the next run for themselves.
-#[tokio::test]
-async fn few_connections_provision_and_delete_many_claims() {
-    const CLAIMS: usize = 40;
-    const THREADS: usize = 8;
-    let scene = Scene::start(Options::default()).await;
-    let fails = [Act::Fail(Code::Internal), Act::Fail(Code::NotFound), Act::Lose(Code::DataLoss)];
-    let slow = vec![Act::Slow(Duration::from_millis(100)); CLAIMS - fails.len()];
-    scene.driver.acts("CreateVolume", slow.into_iter().chain(fails));
-    let threads = THREADS.to_string();
-    scene.config(&[("batch-size", "100"), ("batch-window", "5s"), ("csi-worker-threads", &threads)]).await;
-    let ring = &scene.ring;
-    let before = scene.driver.connections();
-    // All at one time: on a busy machine they would otherwise be too late for the same batch.
-    join_all((0..CLAIMS).map(async |n| ring.claim(&format!("c{n}"), "csi").await)).await;
-    let jobs = all_bound(ring, "csi", CLAIMS).await;
-    let (connections, most) = (scene.driver.connections() - before, scene.driver.most_at_once());
-    println!("{connections} connections, {most} at one time");
-    let runs = scene.kubelet.runs();
-    assert!(runs < CLAIMS, "{runs} runs: {jobs:?}");
-    // One connection checks whether the driver listens, the next one is used.
-    assert!(connections <= 2 * runs, "{connections} connections of {runs} runs");
-    // The first claim may have a run of its own, and those may whose Jobs the test did not see.
-    let alone = CLAIMS - jobs.values().flatten().collect::<BTreeSet<_>>().len();
-    let limit = alone + jobs.values().map(|claims| claims.len().min(THREADS)).sum::<usize>();
-    assert!((2..=limit).contains(&most), "{most} of {limit}: {jobs:?}");
-    assert_eq!(scene.driver.volumes().len(), CLAIMS, "one volume for each claim");
-    scene.delete_all().await;
-    scene.end().await;
-}
-
 /// The second StorageClass of the external provisioner's first README; the provisioner's name is this project's.
 #[tokio::test]
 async fn the_class_of_the_first_readme_makes_volumes_with_its_secrets() {
@@ -196,41 +159,6 @@ async fn the_class_of_the_first_readme_makes_volumes_with_its_secrets() {
     scene.end().await;
 }
 
-#[tokio::test]
-async fn a_snapshot_of_the_csi_snapshotter_is_restored() {
-    let scene = Scene::start(Options::default()).await;
-    let ring = &scene.ring;
-    scene
-        .config(&[("capabilities", "snapshot"), ("replaces-provisioner", "csi.test"), ("csi-driver", "csi.test")])
-        .await;
-    ring.claim("source", "csi").await;
-    let source = names::pv_name(&uid(&ring.bound("source").await));
-    let volume = scene.driver.volumes()[&source].volume.volume_id.clone();
-    let handle = scene.driver.snapshot("snapshot-of-the-sidecar", &volume);
-    Snapshotter::ensure().unwrap().install(ring.cluster()).unwrap();
-    ring.snapshot_class("of-driver", "Delete", json!({ "driver": "csi.test" })).await;
-    let of = json!({ "persistentVolumeClaimName": "source" });
-    ring.snapshot_from("monday", json!("of-driver"), of).await;
-    snapshotter_reports(ring, "monday", "csi.test", (&volume, &handle, 1 << 30)).await;
-    ring.claim_with("small", "csi", from("monday", "1Mi")).await;
-    ring.event(USER, "small", reason::WAITING_FOR_PROVISIONER, "is of a volume of 1Gi").await;
-    ring.claim_with("restored", "csi", from("monday", "2Gi")).await;
-    let restored = names::pv_name(&uid(&ring.bound("restored").await));
-    let asked = scene.driver.volumes()[&restored].request.volume_content_source.clone();
-    assert!(format!("{asked:?}").contains(&format!("{handle:?}")), "{asked:?}");
-    // No finalizer of this project keeps it from being deleted.
-    ring.delete_claim("small").await;
-    snapshotter_deletes(ring, "monday").await;
-    assert_eq!(scene.driver.snapshots().len(), 1, "the sidecar deletes it");
-    for name in ["restored", "source"] {
-        ring.delete_claim(name).await;
-    }
-    ring.volume_gone(&restored).await;
-    ring.volume_gone(&source).await;
-    scene.no_volumes().await;
-    scene.end().await;
-}
-
 /// The driver makes the volumes without answering; then the claims are deleted. Only CreateVolume shows what is to be
 /// deleted, and for a clone only with the same request.
 #[tokio::test]
@@ -266,59 +194,4 @@ async fn a_claim_deleted_while_its_volume_is_made_leaves_no_volume() {
     })
     .await;
     scene.end().await;
-}
-
-#[tokio::test]
-async fn volumes_of_the_real_driver_are_expanded_cloned_and_deleted() {
-    let directory = tempfile::tempdir().unwrap();
-    let location = directory.path().to_owned();
-    let driver = tokio::task::spawn_blocking(move || RealDriver::start(&location)).await.unwrap();
-    let ring = Ring::start().await;
-    let _kubelet = Kubelet::start(&ring, PROGRAM);
-    ring.class("csi", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
-    let endpoint = format!("unix://{}/csi.sock", directory.path().display());
-    let data = [
-        ("volume-sources", "csi"),
-        ("csi-endpoint", endpoint.as_str()),
-        ("csi-driver", "csi.test.flex-provisioner.io"),
-        ("capabilities", "capacity, clone, expand"),
-        ("capacity-interval", "1s..2s"),
-        ("backoff", "1s..2s"),
-        ("tier", "gold"),
-    ];
-    ring.config("csi", "csi", &data).await;
-    let delayed = json!({ "volumeBindingMode": "WaitForFirstConsumer" });
-    ring.class("delayed", names::DEFAULT_PROVISIONER, delayed).await;
-    ring.config("delayed", "delayed", &data).await;
-    let room = |bytes: u64| format!("{bytes}/{bytes}");
-    ring.publishes(&[("delayed@", &room(20 << 30))]).await;
-
-    ring.claim("data", "csi").await;
-    let data = uid(&ring.bound("data").await);
-    let volumes = driver.volumes();
-    assert_eq!(volumes.len(), 1);
-    assert_eq!(
-        (&volumes[0]["name"], &volumes[0]["parameters"]),
-        (&json!(names::pv_name(&data)), &json!({ "tier": "gold" }))
-    );
-    ring.ask("data", "3Gi").await.unwrap();
-    until("the volume is expanded", || async {
-        let volumes = driver.volumes();
-        if volumes[0]["bytes"] == 3_u64 << 30 { Ok(()) } else { unexpected(volumes) }
-    })
-    .await;
-    let copy = json!({ "spec": {
-        "dataSource": { "kind": "PersistentVolumeClaim", "name": "data" }, "resources": { "requests": { "storage": "4Gi" } },
-    } });
-    ring.claim_with("copy", "csi", copy).await;
-    let copy = uid(&ring.bound("copy").await);
-    let of_copy = driver.volumes().into_iter().find(|it| it["name"] == names::pv_name(&copy)).unwrap();
-    assert_eq!(of_copy["source"], format!("volume/{}", volumes[0]["id"].as_str().unwrap()));
-    ring.publishes(&[("delayed@", &room(13 << 30))]).await;
-    ring.claims().delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
-    for id in [&data, &copy] {
-        ring.volume_gone(&names::pv_name(id)).await;
-    }
-    assert_eq!(driver.list()["volumes"], json!([]));
-    assert_eq!(driver.list()["leftovers"], json!([]));
 }

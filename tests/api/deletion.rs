@@ -45,19 +45,6 @@ async fn is_stored(ring: &Ring, zone: &str) {
     .await;
 }
 
-/// Deletes the namespace of the configs, and waits until it is gone.
-async fn without_namespace(ring: &Ring) {
-    let namespaces = Api::<Namespace>::all(ring.client.clone());
-    namespaces.delete(ADMIN, &DeleteParams::default()).await.unwrap();
-    until("the namespace is gone", || async {
-        match namespaces.get_opt(ADMIN).await.unwrap() {
-            None => Ok(()),
-            Some(namespace) => unexpected(namespace.status),
-        }
-    })
-    .await;
-}
-
 /// A driver may have a backend for each zone: the delete run asks for the volume where the attempts did. A pod that could
 /// run only there would wait for a node that does not matter for the storage.
 #[tokio::test]
@@ -107,7 +94,7 @@ async fn a_released_volume_is_deleted_by_its_record() {
     let ring = Ring::start().await;
     ring.account("foo").await;
     let data =
-        [("zone", "west"), ("service-account-name", "foo"), ("secret-env", "s"), ("timeout", "20s"), ("backoff", "1s")];
+        [("zone", "west"), ("service-account-name", "foo"), ("secret-env", "s"), ("timeout", "10s"), ("backoff", "1s")];
     ring.config("c", "c", &data).await;
     ring.class("c", names::DEFAULT_PROVISIONER, json!({ "parameters": { "tier": "1" } })).await;
     ring.claim("a", "c").await;
@@ -187,47 +174,46 @@ async fn a_volume_is_deleted_once_whatever_happens_to_it_during_the_delete_run()
     assert_eq!(deletions, 1, "the volume is deleted once");
 }
 
+/// The namespace waits for nobody, and its Role is deleted with it, so that requests there are forbidden. The orchestrator
+/// deletes from its own namespace.
 #[tokio::test]
-async fn a_volume_is_deleted_after_the_namespace_of_its_config() {
-    let mut ring = Ring::without_orchestrator(&[]).await;
-    ring.with_shipped_rights();
-    ring.run().await;
-    ring.config("c", "c", &[]).await;
-    ring.claim("a", "c").await;
-    let (_, volume) = ring.provision("a").await;
-    let id = uid(&ring.get_claim("a").await);
-    // The Role is deleted with the namespace, so that requests there are forbidden.
-    without_namespace(&ring).await;
-    ring.restart().await;
-    ring.delete_claim("a").await;
-    let job = ring.job(OWN, "delete", &id, 1).await;
-    assert_eq!(job.spec.as_ref().unwrap().template.spec.as_ref().unwrap().service_account_name, None);
-    ring.pod_ends(&job, 0, "").await;
-    ring.volume_gone(volume.metadata.name.as_deref().unwrap()).await;
-}
-
-/// The namespace waits for nobody, and what an attempt may have left is deleted from the orchestrator's own.
-#[tokio::test]
-async fn what_a_claim_left_is_deleted_after_the_namespace_of_its_config() {
+async fn a_volume_and_what_a_claim_left_are_deleted_after_the_namespace_of_their_config() {
     let mut ring = Ring::without_orchestrator(&[]).await;
     ring.with_shipped_rights();
     ring.run().await;
     ring.config("c", "c", &[("zone", "west"), ("backoff", "1h..2h")]).await;
-    let id = uid(&ring.claim("a", "c").await);
-    let job = ring.job(ADMIN, "provision", &id, 1).await;
+    ring.claim("bound", "c").await;
+    let (_, volume) = ring.provision("bound").await;
+    let bound = uid(&ring.get_claim("bound").await);
+    let failed = uid(&ring.claim("failed", "c").await);
+    let job = ring.job(ADMIN, "provision", &failed, 1).await;
     ring.pod_ends(&job, 75, "busy").await;
-    ring.claim_when("a", "has failed", |claim| annotation(claim, names::FAILURE).is_some()).await;
-    ring.recorded("a").await;
+    ring.claim_when("failed", "has failed", |claim| annotation(claim, names::FAILURE).is_some()).await;
+    ring.recorded("failed").await;
     ring.kill().await;
-    without_namespace(&ring).await;
-    ring.delete_claim("a").await;
-    ring.claim_vanished("a").await;
+    let namespaces = Api::<Namespace>::all(ring.client.clone());
+    namespaces.delete(ADMIN, &DeleteParams::default()).await.unwrap();
+    until("the namespace is gone", || async {
+        match namespaces.get_opt(ADMIN).await.unwrap() {
+            None => Ok(()),
+            Some(namespace) => unexpected(namespace.status),
+        }
+    })
+    .await;
+    ring.delete_claim("failed").await;
+    ring.claim_vanished("failed").await;
     ring.run().await;
-    let job = ring.job(OWN, "delete", &id, 1).await;
-    let env = job.spec.clone().unwrap().template.spec.unwrap().containers[0].env.clone().unwrap();
-    let zone = env.iter().find(|variable| variable.name == "ZONE").and_then(|variable| variable.value.as_deref());
-    assert_eq!(zone, Some("west"), "the record keeps the recipe of its run");
-    ring.pod_ends(&job, 0, "").await;
+    ring.delete_claim("bound").await;
+    for id in [&bound, &failed] {
+        let job = ring.job(OWN, "delete", id, 1).await;
+        let pod = job.spec.clone().unwrap().template.spec.unwrap();
+        assert_eq!(pod.service_account_name, None);
+        let zone = pod.containers[0].env.iter().flatten().find(|variable| variable.name == "ZONE").cloned();
+        let zone = zone.and_then(|zone| zone.value);
+        assert_eq!(zone.as_deref(), Some("west"), "volume and record keep the recipe of their run");
+        ring.pod_ends(&job, 0, "").await;
+    }
+    ring.volume_gone(volume.metadata.name.as_deref().unwrap()).await;
     ring.no_records().await;
     ring.nothing_left().await;
 }
@@ -266,71 +252,6 @@ async fn what_other_configs_left_is_deleted_with_the_volume_and_not_before() {
 }
 
 #[tokio::test]
-async fn retain_counts_also_when_it_is_set_later() {
-    let ring = Ring::start().await;
-    ring.config("keep", "keep", &[("reclaim-policy", "Retain")]).await;
-    ring.config("delete", "delete", &[]).await;
-    for class in ["keep", "delete"] {
-        ring.claim(class, class).await;
-        let (_, volume) = ring.provision(class).await;
-        let name = volume.metadata.name.unwrap();
-        let id = uid(&ring.get_claim(class).await);
-        if class == "delete" {
-            until("the volume is adopted and has its policy", || async {
-                let volume = ring.volumes().get(&name).await.unwrap();
-                let status = volume.status.unwrap_or_default();
-                if status.reason.is_some() { Ok(()) } else { unexpected(volume.metadata) }
-            })
-            .await;
-            let retain = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
-            ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(retain)).await.unwrap();
-        }
-        until("a retained volume has no finalizer of the orchestrator", || async {
-            let finalizers = ring.volumes().get(&name).await.unwrap().metadata.finalizers.unwrap_or_default();
-            if finalizers.contains(&names::VOLUME_FINALIZER.to_owned()) { unexpected(finalizers) } else { Ok(()) }
-        })
-        .await;
-        ring.delete_claim(class).await;
-        ring.claim_gone(class).await;
-        stays("a retained volume has no delete run", WHILE, || async {
-            ring.volumes().get(&name).await.map_err(|error| error.to_string())?;
-            if ring.jobs(ADMIN, "delete", &id).await.is_empty() { Ok(()) } else { Err("a delete Job".into()) }
-        })
-        .await;
-    }
-}
-
-#[tokio::test]
-async fn a_claim_deleted_while_its_pod_runs_leaves_nothing() {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[]).await;
-
-    // Before the image made anything visible: a delete run removes what may exist.
-    ring.claim("early", "c").await;
-    let id = uid(&ring.stamped("early").await);
-    ring.job(ADMIN, "provision", &id, 1).await;
-    ring.delete_claim("early").await;
-    let job = ring.job(ADMIN, "delete", &id, 1).await;
-    assert!(ring.jobs(ADMIN, "provision", &id).await.is_empty(), "no provision pod runs beside a delete run");
-    ring.pod_ends(&job, 0, "").await;
-    ring.claim_gone("early").await;
-    ring.nothing_left().await;
-
-    // After the image created the volume, and before the claim is bound.
-    ring.claim("late", "c").await;
-    let id = uid(&ring.stamped("late").await);
-    let job = ring.job(ADMIN, "provision", &id, 1).await;
-    let volume = nfs_volume(&job);
-    ring.delete_claim("late").await;
-    ring.create_volume(&volume).await;
-    // The orchestrator may see the volume before or during the claim's own delete run: then the volume has a delete run of
-    // its own.
-    with_deletions(&ring, &id, 0, "", ring.claim_gone("late")).await;
-    with_deletions(&ring, &id, 0, "", ring.volume_gone(&names::pv_name(&id))).await;
-    ring.nothing_left().await;
-}
-
-#[tokio::test]
 async fn a_volume_deleted_by_hand_is_deleted_with_its_storage_once_its_claim_is_gone() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[]).await;
@@ -348,29 +269,4 @@ async fn a_volume_deleted_by_hand_is_deleted_with_its_storage_once_its_claim_is_
     ring.pod_ends(&job, 0, "").await;
     ring.volume_gone(&name).await;
     ring.nothing_left().await;
-}
-
-#[tokio::test]
-async fn an_admin_can_abandon_a_volume_that_cannot_be_deleted() {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[]).await;
-    ring.claim("a", "c").await;
-    let (_, volume) = ring.provision("a").await;
-    let name = volume.metadata.name.unwrap();
-    let id = uid(&ring.get_claim("a").await);
-    until("the Job, which records how the volume was made, is gone", || async {
-        let remaining = ring.jobs(ADMIN, "provision", &id).await.len();
-        if remaining == 0 { Ok(()) } else { unexpected(remaining) }
-    })
-    .await;
-    let broken = json!({ "metadata": { "annotations": { names::PROVENANCE: "not json" } } });
-    ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
-    // The class does not help either, as it would for a volume of its own.
-    ring.api::<ConfigMap>(ADMIN).delete("c", &DeleteParams::default()).await.unwrap();
-    ring.delete_claim("a").await;
-    let message = ring.event("default", &name, reason::VOLUME_RESTORED, "neither deletes nor changes").await;
-    assert!(message.contains(names::ABANDON_YES), "{message}");
-    let let_go = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
-    ring.volumes().patch(&name, &PatchParams::default(), &Patch::Merge(let_go)).await.unwrap();
-    ring.volume_gone(&name).await;
 }

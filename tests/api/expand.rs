@@ -4,7 +4,6 @@ use flex_contract::names;
 use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use orchestrator::conditions::conditions;
@@ -66,11 +65,6 @@ async fn a_larger_request_expands_the_volume_twice_in_a_row() {
     ring.event(&ring.user, "a", reason::RESIZING, "expand run 1 to 3Gi: image example/image").await;
     // The second request arrives during the first run.
     ring.ask("a", "5Gi").await.unwrap();
-    stays("one run at a time", WHILE, || async {
-        let jobs = ring.jobs(ADMIN, "expand", &id).await.len();
-        if jobs == 1 { Ok(()) } else { unexpected(jobs) }
-    })
-    .await;
     ring.pod_ends(&job, 0, "").await;
     let job = until("the run for the second request", || async {
         let jobs = ring.jobs(ADMIN, "expand", &id).await;
@@ -202,37 +196,6 @@ async fn a_claim_deleted_during_an_expansion_leaves_nothing() {
     ring.pod_ends(&job, 0, "").await;
     ring.volume_gone(&volume).await;
     ring.nothing_left().await;
-}
-
-#[tokio::test]
-async fn an_orchestrator_killed_at_any_time_continues() {
-    let mut ring = Ring::start().await;
-    growing_class(&ring, "c", &[("capabilities", "expand"), ("backoff", "1s")]).await;
-    let (id, volume) = grown_from(&ring, "a", "c").await;
-    // The request arrives while no orchestrator runs.
-    ring.kill().await;
-    ring.ask("a", "3Gi").await.unwrap();
-    ring.run().await;
-    let job = ring.job(ADMIN, "expand", &id, 1).await;
-    // The run fails while no orchestrator runs.
-    ring.kill().await;
-    ring.pod_ends(&job, 75, "later").await;
-    ring.run().await;
-    let job = ring.job(ADMIN, "expand", &id, 2).await;
-    // The run succeeds while no orchestrator runs.
-    ring.kill().await;
-    ring.pod_ends(&job, 0, "").await;
-    ring.run().await;
-    ring.has_size("a", &volume, "3Gi").await;
-    no_expand_jobs(&ring, &id).await;
-    // Killed after the volume has its new size and before the claim has it.
-    ring.kill().await;
-    let larger = json!({ "spec": { "capacity": { "storage": "5Gi" } } });
-    ring.volumes().patch(&volume, &PatchParams::default(), &Patch::Merge(larger)).await.unwrap();
-    ring.ask("a", "5Gi").await.unwrap();
-    ring.run().await;
-    ring.has_size("a", &volume, "5Gi").await;
-    assert!(ring.jobs(ADMIN, "expand", &id).await.is_empty(), "nothing is left to do");
 }
 
 #[tokio::test]

@@ -19,7 +19,6 @@ use scripted_csi::{Act, Options};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::configs::verdict;
 use crate::csi::Scene;
 use crate::failures::refuses;
 use crate::scripts::identity;
@@ -244,11 +243,7 @@ async fn a_job_that_a_former_leader_has_not_opened_is_made_again() {
         if pods.is_empty() { unexpected(pods) } else { Ok(()) }
     })
     .await;
-    stays("nobody opens it", WHILE, || async {
-        let gates = gates_of(&ring, &former).await?;
-        if gates == [names::START_GATE] { Ok(()) } else { unexpected(gates) }
-    })
-    .await;
+    assert_eq!(gates_of(&ring, &former).await.unwrap(), [names::START_GATE], "nobody opens it");
 
     let watch = Watch::start(&ring);
     ring.run().await;
@@ -357,22 +352,13 @@ async fn released(ring: &Ring, claim: &str, job: &Job, pod: &str) {
     ring.bound(claim).await;
 }
 
+/// The request of a leader that has died may arrive at any time. A queue may hold the pod, or its run goes on.
 #[tokio::test]
-async fn a_foreign_gate_is_named_and_the_run_begins_without_it() {
+async fn a_foreign_gate_is_named_and_a_late_opening_changes_no_pod_that_is_open() {
     let ring = Ring::start().await;
     let (job, pod) = held_by_others(&ring, "a").await;
     let told = ring.event(USER, "a", reason::PROVISIONING_FAILED, FOREIGN).await;
     assert!(!told.contains(names::START_GATE), "{told}");
-    released(&ring, "a", &job, &pod).await;
-    ring.pod_ends(&job, 0, "").await;
-    no_runs(&ring).await;
-}
-
-/// The request of a leader that has died may arrive at any time. A queue may hold the pod, or its run goes on.
-#[tokio::test]
-async fn a_late_opening_changes_no_pod_that_is_open() {
-    let ring = Ring::start().await;
-    let (job, pod) = held_by_others(&ring, "a").await;
     let writes = Writes::new(ring.client.clone(), identity(), Binding::Direct);
     let opened = ring.pods_of(&job).await.unwrap().remove(0);
     let (name, id) = (ObjectName::new(ADMIN, &pod), opened.uid().unwrap());
@@ -388,13 +374,4 @@ async fn a_late_opening_changes_no_pod_that_is_open() {
     is_refused().await;
     ring.pod_ends(&job, 0, "").await;
     no_runs(&ring).await;
-}
-
-#[tokio::test]
-async fn a_pod_template_cannot_have_the_gate_of_the_orchestrator() {
-    let ring = Ring::start().await;
-    let template = format!("spec: {{schedulingGates: [{{name: {}}}]}}", names::START_GATE);
-    ring.config("c", "c", &[("pod-template", &template)]).await;
-    let refused = verdict(&ring, "c", "refused").await;
-    assert!(refused.contains("pod-template") && refused.contains(names::START_GATE), "{refused}");
 }

@@ -1,55 +1,15 @@
-//! Tests of restarts, replicas, and many claims at once.
+//! Tests of replicas, and of Jobs that somebody deletes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use flex_contract::names;
 use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::ListParams;
 
 use orchestrator::kubelet::nfs_volume;
-use orchestrator::ring::{ADMIN, OWN, Ring, USER, annotation, uid};
+use orchestrator::page::{SERVED, WITH_PAGE, asked, json_of, served_at};
+use orchestrator::ring::{ADMIN, OWN, Ring, USER, uid};
 use orchestrator::wait::{unexpected, until};
-
-#[tokio::test]
-async fn an_orchestrator_killed_at_any_time_continues_its_work() {
-    let mut ring = Ring::start().await;
-    ring.config("c", "c", &[]).await;
-
-    // Killed after the Job was created; the volume appears while no orchestrator runs.
-    ring.claim("a", "c").await;
-    let id = uid(&ring.stamped("a").await);
-    let job = ring.job(ADMIN, "provision", &id, 1).await;
-    ring.kill().await;
-    ring.create_volume(&nfs_volume(&job)).await;
-    ring.pod_ends(&job, 0, "").await;
-    ring.run().await;
-    ring.bound("a").await;
-
-    // The claim is deleted while no orchestrator runs.
-    ring.kill().await;
-    ring.delete_claim("a").await;
-    ring.run().await;
-    let job = ring.job(ADMIN, "delete", &id, 1).await;
-    // Killed during the delete run, which ends meanwhile.
-    ring.kill().await;
-    ring.pod_ends(&job, 0, "").await;
-    ring.run().await;
-    ring.volume_gone(&names::pv_name(&id)).await;
-
-    // The claim is deleted during its attempt, while no orchestrator runs.
-    ring.claim("b", "c").await;
-    let id = uid(&ring.stamped("b").await);
-    ring.job(ADMIN, "provision", &id, 1).await;
-    ring.kill().await;
-    ring.delete_claim("b").await;
-    ring.run().await;
-    let job = ring.job(ADMIN, "delete", &id, 1).await;
-    ring.pod_ends(&job, 0, "").await;
-    ring.claim_gone("b").await;
-    ring.nothing_left().await;
-}
 
 #[tokio::test]
 async fn a_job_deleted_by_hand_is_created_again() {
@@ -84,12 +44,24 @@ async fn a_job_deleted_by_hand_is_created_again() {
 
 #[tokio::test]
 async fn a_standby_takes_over_at_once_after_a_graceful_stop() {
-    let mut ring = Ring::start().await;
+    let mut ring = Ring::start_with(&WITH_PAGE).await;
     ring.config("c", "c", &[]).await;
     ring.claim("a", "c").await;
     ring.stamped("a").await;
     let standby = ring.spawn("two").await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    let page = until("the standby serves its page", || async {
+        let log = ring.log_of_replica("two");
+        log.lines().find(|line| line.contains(SERVED)).map(served_at).ok_or(log)
+    })
+    .await;
+    until("the page of the standby names the leader", || async {
+        let (json, html) = (json_of(page, "/").await, asked(page, "GET", "/", "localhost").await);
+        let head = &json["head"];
+        let knows = head["leads"] == false && head["leader"] == "one" && head["replica"] == "two";
+        let shows = html.contains("The Lease names <bdi>one</bdi>") && html.contains("This replica does not lead");
+        if knows && shows { Ok(()) } else { unexpected((json, html)) }
+    })
+    .await;
     let holder = || async {
         let lease = ring.api::<Lease>(OWN).get("flex-provisioner-default").await.unwrap();
         lease.spec.unwrap().holder_identity.unwrap_or_default()
@@ -107,42 +79,4 @@ async fn a_standby_takes_over_at_once_after_a_graceful_stop() {
     ring.claim("b", "c").await;
     ring.stamped("b").await;
     drop(standby);
-}
-
-#[tokio::test]
-async fn runs_in_flight_are_limited_and_all_claims_are_provisioned() {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[("max-in-flight", "3"), ("placement", "any")]).await;
-    for n in 0..12 {
-        ring.claim(&format!("c{n}"), "c").await;
-    }
-    let began = Instant::now();
-    loop {
-        let jobs = ring.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap().items;
-        let open: Vec<_> = jobs
-            .iter()
-            .filter(|job| {
-                job.status.as_ref().is_none_or(|s| s.completion_time.is_none())
-                    && job.metadata.deletion_timestamp.is_none()
-            })
-            .collect();
-        assert!(open.len() <= 3, "{} runs at once", open.len());
-        for job in &open {
-            let volume = nfs_volume(job);
-            if ring.volumes().get_opt(volume.metadata.name.as_deref().unwrap()).await.unwrap().is_none() {
-                ring.begins(job).await;
-                ring.create_volume(&volume).await;
-                ring.pod_ends(job, 0, "").await;
-            }
-        }
-        let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
-        if claims.iter().all(|claim| orchestrator::ring::phase(claim) == "Bound") {
-            break;
-        }
-        assert!(began.elapsed() < orchestrator::wait::GUARD, "not all are bound");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    println!("12 claims, 3 at once: {:?}", began.elapsed());
-    let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
-    assert!(claims.iter().all(|claim| annotation(claim, names::ATTEMPT).as_deref() == Some("1")));
 }

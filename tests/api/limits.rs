@@ -3,7 +3,7 @@
 use flex_contract::exit;
 use flex_contract::names;
 use flex_contract::reason;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, ResourceQuota};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
@@ -273,43 +273,4 @@ async fn a_namespace_that_asks_for_little_does_not_wait_behind_one_that_asks_for
     // Its run fails, and in the pause until its next attempt the first namespace gets the slot.
     ring.pod_ends(&job, 1, "no").await;
     ring.provision("three").await;
-}
-
-#[tokio::test]
-async fn a_quota_of_kubernetes_refuses_claims_without_harm() {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[ANYWHERE]).await;
-    let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": {
-        "c.storageclass.storage.k8s.io/persistentvolumeclaims": "1", "requests.storage": "2Gi",
-    } } });
-    let quotas = ring.api::<ResourceQuota>(USER);
-    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
-    let used = |count: &'static str| {
-        let quotas = quotas.clone();
-        async move {
-            until(format!("the quota has {count} of 1"), || async {
-                let status = quotas.get("q").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-                let used = status.used.unwrap_or_default();
-                let claims = used.get("c.storageclass.storage.k8s.io/persistentvolumeclaims");
-                if claims.is_some_and(|claims| claims.0 == count) { Ok(()) } else { unexpected(used) }
-            })
-            .await;
-        }
-    };
-    used("0").await;
-    ring.claim("one", "c").await;
-    ring.provision("one").await;
-    used("1").await;
-    let second = claim_of("c", "two", json!({}));
-    let refused = ring.claims().create(&PostParams::default(), &second).await.expect_err("the claim exceeds the quota");
-    assert!(refused.to_string().contains("exceeded quota"), "{refused}");
-    delete_with_storage(&ring, "one").await;
-    used("0").await;
-    // The API server may know the former use for a moment longer.
-    until("the quota has room", || async {
-        let created = ring.claims().create(&PostParams::default(), &second).await;
-        created.map(drop).map_err(|error| error.to_string())
-    })
-    .await;
-    ring.provision("two").await;
 }

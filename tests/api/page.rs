@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use flex_contract::names;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::coordination::v1::Lease;
 use orchestrator::browser::{Browser, Screen};
 use orchestrator::deployed::root;
 use orchestrator::kubelet::nfs_volume;
-use orchestrator::page::{SERVED, WITH_PAGE, asked, json_of, json_when, served_at};
-use orchestrator::ring::{ADMIN, OWN, Ring, USER, uid};
-use orchestrator::wait::{unexpected, until};
+use orchestrator::page::{WITH_PAGE, asked, json_of, json_when};
+use orchestrator::ring::{ADMIN, Ring, USER, uid};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -153,47 +151,8 @@ async fn the_page_says_what_is_so() {
     assert!(foreign.starts_with("HTTP/1.1 421") && !foreign.contains(USER), "{foreign}");
     let written = asked(address, "POST", "/", "localhost").await;
     assert!(written.starts_with("HTTP/1.1 405"), "{written}");
-}
 
-#[tokio::test]
-async fn a_replica_that_stands_by_names_the_leader() {
-    let (ring, address) = start().await;
-    json_when(address, "/", "a leader", |json| json["head"]["leads"] == true).await;
-    let _second = ring.spawn("two").await;
-    let other = until("the second replica serves its page", || async {
-        let log = ring.log_of_replica("two");
-        log.lines().find(|line| line.contains(SERVED)).map(served_at).ok_or(log)
-    })
-    .await;
-    let leases = ring.api::<Lease>(OWN);
-    until("the replica that stands by names the leader", || async {
-        // On a busy machine the second may take the Lease.
-        let lease = leases.get("flex-provisioner-default").await.map_err(|error| error.to_string())?;
-        let leader = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
-        let (standby, own) = if leader == "one" { (other, "two") } else { (address, "one") };
-        let json = json_of(standby, "/").await;
-        let html = asked(standby, "GET", "/", "localhost").await;
-        let head = &json["head"];
-        let says = head["leads"] == false && head["leader"] == leader && head["replica"] == own;
-        let named = html.contains(&format!("The Lease names <bdi>{leader}</bdi>"));
-        let shows = named && html.contains("This replica does not lead");
-        if says && shows { Ok(()) } else { unexpected((json, html)) }
-    })
-    .await;
-}
-
-/// Returns the resident memory of a process, in KiB.
-fn resident(pid: u32) -> i64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
-#[tokio::test]
-async fn readers_cost_little_memory() {
-    let (ring, address) = start().await;
-    at_work(&ring, Duration::ZERO).await;
-    json_when(address, "/failures", "a failure", |json| json["head"]["counts"]["failures"] == 1).await;
+    // Readers cost little memory.
     let read = async || {
         for (name, path) in PAGES {
             let html = asked(address, "GET", path, "localhost").await;
@@ -210,6 +169,13 @@ async fn readers_cost_little_memory() {
     let more = resident(ring.pid()) - before;
     eprintln!("500 pages: {more} KiB more of {before} KiB");
     assert!(more <= 1024, "{more} KiB more of {before} KiB");
+}
+
+/// Returns the resident memory of a process, in KiB.
+fn resident(pid: u32) -> i64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// Returns what makes a page hard to read: overflow, text without contrast, and small text.
@@ -254,7 +220,9 @@ async fn is_legible(browser: &mut Browser, page: &str, width: u32) {
 #[tokio::test]
 async fn a_browser_shows_the_page_to_a_person() {
     let (ring, address) = start().await;
-    at_work(&ring, Duration::from_secs(3)).await;
+    let is_for_manual = std::env::var_os("UPDATE_PAGES").is_some();
+    // In the pictures of the manual, each step has taken some time.
+    at_work(&ring, Duration::from_secs(if is_for_manual { 3 } else { 0 })).await;
     json_when(address, "/failures", "a failure", |json| json["head"]["counts"]["failures"] == 1).await;
     let mut browser = Browser::start().await;
     let screen = Screen { width: 1100, scheme: "light", scripts: true };
@@ -262,7 +230,7 @@ async fn a_browser_shows_the_page_to_a_person() {
         browser.open(&format!("http://{address}{path}"), screen).await;
         let png = browser.screenshot(false).await;
         assert!(png.len() < MAX_PICTURE, "{name} has {} bytes", png.len());
-        if std::env::var_os("UPDATE_PAGES").is_some() {
+        if is_for_manual {
             std::fs::write(root().join(format!("docs/how-to/status-page-{name}.png")), png).unwrap();
         }
     }

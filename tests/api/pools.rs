@@ -6,7 +6,7 @@ mod quota;
 mod replaced;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use flex_contract::names;
 use flex_contract::operation::Operation;
@@ -19,12 +19,13 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use self::image::*;
+use crate::binding::all_reconciled;
 use crate::failures::refuses;
 use crate::namespaces::label_namespace;
 use orchestrator::backup::{Backup, flex, saved};
 use orchestrator::kubelet::{nfs_volume, request};
 use orchestrator::ring::{ADMIN, OWN, Ring, USER, annotation, merge, phase, uid};
-use orchestrator::wait::{stays, unexpected, until};
+use orchestrator::wait::{unexpected, until};
 
 /// The image can make volumes before a claim exists.
 const CAN: (&str, &str) = ("capabilities", "pool");
@@ -33,7 +34,7 @@ const ONE: [(&str, &str); 2] = [CAN, ("pool", "1Gi=1")];
 const TWO: [(&str, &str); 2] = [CAN, ("pool", "1Gi=2")];
 
 #[tokio::test]
-async fn a_claim_gets_a_pooled_volume_without_a_run() {
+async fn a_claim_gets_a_pooled_volume_without_a_run_and_others_replace_it() {
     let mut ring = Ring::start().await;
     let mut image = Image::default();
     ring.config("c", "c", &TWO).await;
@@ -56,6 +57,12 @@ async fn a_claim_gets_a_pooled_volume_without_a_run() {
     assert!(ready.contains(&name), "{name} of {ready:?}");
     assert_eq!(claim.finalizers(), [names::CLAIM_PROTECTION]);
     ring.event(USER, "a", reason::PROVISIONING_SUCCEEDED, &format!("the claim gets the pooled volume {name}")).await;
+    // The PV controller may have bound it before the stamp is written.
+    let stamped = ring.stamped("a").await;
+    let stamp = [names::CLAIM_UID, names::ATTEMPT, names::LABEL_INSTANCE].map(|key| annotation(&stamped, key));
+    assert_eq!(stamp.map(Option::unwrap), [uid(&claim), "1".into(), names::DEFAULT_INSTANCE.into()]);
+    assert!(annotation(&stamped, names::PROVISION_TS).is_some_and(|ts| !ts.is_empty()));
+    assert!(annotation(&stamped, names::RECIPE_VERSION).is_some_and(|config| config.starts_with("admin/c@")));
 
     let spec = volume.spec.clone().unwrap();
     let of = spec.claim_ref.unwrap();
@@ -80,6 +87,20 @@ async fn a_claim_gets_a_pooled_volume_without_a_run() {
     ring.volume_gone(&name).await;
     ring.claim_gone("a").await;
     assert_eq!(image.filled(&ring, 2).await, again);
+
+    // An admin deletes a pooled volume: it is deleted with its storage, and replaced.
+    let name = again.first().unwrap();
+    ring.volumes().delete(name, &DeleteParams::default()).await.unwrap();
+    let gone =
+        image.until(&ring, "the volume is deleted", async || match ring.volumes().get_opt(name).await.unwrap() {
+            None => Ok(()),
+            Some(volume) => unexpected((volume.metadata, volume.status)),
+        });
+    gone.await;
+    assert_eq!(image.asked_for(&id_of(name)), [Operation::Provision, Operation::Delete]);
+    let others = image.filled(&ring, 2).await;
+    assert!(!others.contains(name), "{others:?}");
+    assert_eq!(image.stored.len(), 2);
     image.ends_empty(&ring).await;
 }
 
@@ -127,25 +148,6 @@ async fn a_pooled_volume_goes_to_no_claim_of_a_namespace_that_its_class_does_not
     assert_eq!(ring.ready("c").await, ready, "nobody has taken it");
     label_namespace(&ring, USER, json!({ "tier": "gold" })).await;
     ring.bound("a").await;
-    is_without_run(&ring, "a").await;
-    image.filled(&ring, 1).await;
-    image.ends_empty(&ring).await;
-}
-
-#[tokio::test]
-async fn a_claim_with_a_pooled_volume_has_a_stamp_whoever_binds_it() {
-    let ring = Ring::start().await;
-    let mut image = Image::default();
-    ring.config("c", "c", &ONE).await;
-    image.filled(&ring, 1).await;
-    ring.claim("a", "c").await;
-    ring.bound("a").await;
-    // The PV controller may have bound it before the stamp is written.
-    let claim = ring.stamped("a").await;
-    let stamp = [names::CLAIM_UID, names::ATTEMPT, names::LABEL_INSTANCE].map(|key| annotation(&claim, key));
-    assert_eq!(stamp.map(Option::unwrap), [uid(&claim), "1".into(), names::DEFAULT_INSTANCE.into()]);
-    assert!(annotation(&claim, names::PROVISION_TS).is_some_and(|ts| !ts.is_empty()));
-    assert!(annotation(&claim, names::RECIPE_VERSION).is_some_and(|config| config.starts_with("admin/c@")));
     is_without_run(&ring, "a").await;
     image.filled(&ring, 1).await;
     image.ends_empty(&ring).await;
@@ -275,15 +277,11 @@ async fn nothing_that_users_write_on_claims_reaches_a_pooled_volume() {
     let reserved = volume.spec.clone().unwrap().claim_ref.unwrap();
     assert_eq!(reserved.namespace.as_deref(), Some(OWN), "users create nothing in this namespace");
     ring.claim_with(&reserved.name.unwrap(), "c", json!({ "spec": { "volumeName": name } })).await;
-    // The PV controller reconciles waiting claims every 15 s.
-    stays("no claim gets the volume", Duration::from_secs(20), || async {
-        let claims = ring.claims().list(&ListParams::default()).await.unwrap().items;
-        let bound: Vec<_> =
-            claims.iter().filter(|claim| phase(claim) != "Pending").map(|claim| claim.name_any()).collect();
-        let now = ring.ready("c").await;
-        if bound.is_empty() && now == ready { Ok(()) } else { unexpected((bound, now)) }
-    })
-    .await;
+    all_reconciled(&ring).await;
+    for claim in ring.claims().list(&ListParams::default()).await.unwrap() {
+        assert_eq!(phase(&claim), "Pending", "{} gets no volume", claim.name_any());
+    }
+    assert_eq!(ring.ready("c").await, ready);
     assert_eq!(ring.volumes().get(name).await.unwrap().metadata.resource_version, volume.metadata.resource_version);
     for claim in ring.claims().list(&ListParams::default()).await.unwrap().items {
         ring.claims().delete(&claim.name_any(), &DeleteParams::default()).await.unwrap();
@@ -416,27 +414,6 @@ async fn a_pool_request_deleted_half_way_is_cleaned_up_and_created_again() {
     assert!(ready == [stays].into() || image.asked_for(&uid(&second)) == [Operation::Delete], "{ready:?}");
     image.matches_volumes(&ring).await;
     assert_eq!(image.stored.len(), 2);
-    image.ends_empty(&ring).await;
-}
-
-#[tokio::test]
-async fn a_pooled_volume_that_an_admin_deletes_is_deleted_with_its_storage_and_replaced() {
-    let ring = Ring::start().await;
-    let mut image = Image::default();
-    ring.config("c", "c", &ONE).await;
-    let ready = image.filled(&ring, 1).await;
-    let name = ready.first().unwrap();
-    ring.volumes().delete(name, &DeleteParams::default()).await.unwrap();
-    let gone =
-        image.until(&ring, "the volume is deleted", async || match ring.volumes().get_opt(name).await.unwrap() {
-            None => Ok(()),
-            Some(volume) => unexpected((volume.metadata, volume.status)),
-        });
-    gone.await;
-    assert_eq!(image.asked_for(&id_of(name)), [Operation::Provision, Operation::Delete]);
-    let other = image.filled(&ring, 1).await;
-    assert_ne!(other, ready);
-    assert_eq!(image.stored.len(), 1);
     image.ends_empty(&ring).await;
 }
 

@@ -1,18 +1,16 @@
 //! Tests of the command that begins the next attempt now.
 
-use std::time::Duration;
-
 use flex_contract::names;
 use kube::ResourceExt;
 use orchestrator::kubelet::nfs_volume;
-use orchestrator::ring::{ADMIN, Ring, USER, annotation, uid};
+use orchestrator::ring::{ADMIN, Ring, USER, WHILE, annotation, uid};
 use orchestrator::wait::stays;
 
-/// Longer than each of these tests.
+/// Longer than the test.
 const BACKOFF: (&str, &str) = ("backoff", "1h..2h");
 
 #[tokio::test]
-async fn a_failed_attempt_is_repeated_at_once_when_its_user_asks_and_only_once() {
+async fn a_failed_run_is_repeated_at_once_when_somebody_asks_and_only_once() {
     let ring = Ring::start().await;
     ring.config("c", "c", &[BACKOFF]).await;
     ring.claim("a", "c").await;
@@ -33,7 +31,7 @@ async fn a_failed_attempt_is_repeated_at_once_when_its_user_asks_and_only_once()
     let has_failed = |claim: &_| annotation(claim, names::FAILURE).is_some_and(|text| text.contains("\"attempt\":2"));
     let failed = ring.claim_when("a", "has failed again", has_failed).await;
     assert_eq!(annotation(&failed, names::RETRY), None, "the request is for one attempt");
-    stays("no third attempt begins", Duration::from_secs(3), || async {
+    stays("no third attempt begins", WHILE, || async {
         let jobs = ring.jobs(ADMIN, "provision", &claim).await;
         let third = jobs.iter().any(|job| job.labels().get(names::LABEL_ATTEMPT).is_some_and(|number| number == "3"));
         if third { Err("a third attempt has begun".to_owned()) } else { Ok(()) }
@@ -47,17 +45,9 @@ async fn a_failed_attempt_is_repeated_at_once_when_its_user_asks_and_only_once()
     ring.create_volume(&nfs_volume(&job)).await;
     ring.bound("a").await;
     ring.claim_when("a", "has no request any more", |claim: &_| annotation(claim, names::RETRY).is_none()).await;
-}
+    ring.pod_ends(&job, 0, "").await;
 
-#[tokio::test]
-async fn a_failed_delete_run_is_repeated_at_once_when_an_admin_asks() {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[BACKOFF]).await;
-    ring.claim("a", "c").await;
-    let claim = uid(&ring.stamped("a").await);
-    let job = ring.job(ADMIN, "provision", &claim, 1).await;
-    ring.create_volume(&nfs_volume(&job)).await;
-    ring.bound("a").await;
+    // The delete run fails, and an admin asks for it.
     ring.delete_claim("a").await;
     let job = ring.job(ADMIN, "delete", &claim, 1).await;
     ring.pod_ends(&job, 75, "busy").await;

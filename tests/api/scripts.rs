@@ -89,24 +89,6 @@ async fn an_attempt_keeps_its_script_and_a_deletion_takes_that_of_the_class() {
 }
 
 #[tokio::test]
-async fn a_volume_is_deleted_by_the_script_that_made_it_when_its_config_is_gone() {
-    let mut ring = Ring::start_with(&SHELL).await;
-    serve(&ring, FIRST, &[("image", "example/tools")]).await;
-    ring.claim("a", "c").await;
-    let (job, volume) = ring.provision("a").await;
-    assert_eq!(program(&job), ("example/tools".to_owned(), FIRST.to_owned()));
-    let id = uid(&ring.get_claim("a").await);
-    delete_config(&ring).await;
-    ring.restart().await;
-    ring.delete_claim("a").await;
-    let job = ring.job(ADMIN, "delete", &id, 1).await;
-    assert_eq!(program(&job), ("example/tools".to_owned(), FIRST.to_owned()));
-    ring.pod_ends(&job, 0, "").await;
-    ring.volume_gone(&volume.name_any()).await;
-    ring.nothing_left().await;
-}
-
-#[tokio::test]
 async fn a_deletion_whose_script_is_lost_waits_until_the_config_serves_the_class_again() {
     let mut ring = Ring::start_with(&SHELL).await;
     serve(&ring, FIRST, &[]).await;
@@ -143,29 +125,18 @@ async fn a_deletion_whose_script_is_lost_waits_until_the_config_serves_the_class
 }
 
 #[tokio::test]
-async fn a_config_without_an_image_is_refused_where_no_shell_image_is_known() {
-    let ring = Ring::start().await;
-    serve(&ring, FIRST, &[]).await;
-    ring.event(ADMIN, "c", reason::CONFIG_REFUSED, "--shell-image").await;
-    serve(&ring, FIRST, &[("image", "example/tools")]).await;
-    ring.claim("a", "c").await;
-    let (job, _) = ring.provision("a").await;
-    assert_eq!(program(&job), ("example/tools".to_owned(), FIRST.to_owned()));
-}
-
-#[tokio::test]
 async fn an_object_of_the_same_name_with_another_text_is_reported() {
     let mut ring = Ring::without_orchestrator(&SHELL).await;
     let name = kept_prefix(&hash(FIRST));
     let foreign = json!({ "metadata": { "name": name }, "revision": 1, "data": kept_data(SECOND) });
     kept(&ring).create(&PostParams::default(), &serde_json::from_value(foreign).unwrap()).await.unwrap();
     ring.run().await;
-    serve(&ring, FIRST, &[]).await;
+    serve(&ring, FIRST, &[("image", "example/tools")]).await;
     ring.event(ADMIN, "c", reason::CONFIG_REFUSED, "belongs to somebody else").await;
     ring.claim("a", "c").await;
     kept(&ring).delete(&name, &DeleteParams::default()).await.unwrap();
     let job = ring.job(ADMIN, "provision", &uid(&ring.stamped("a").await), 1).await;
-    assert_eq!(program(&job).1, FIRST);
+    assert_eq!(program(&job), ("example/tools".to_owned(), FIRST.to_owned()), "its own image, too");
 }
 
 /// Returns the names of the orchestrator in these tests.

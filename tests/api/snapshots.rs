@@ -100,16 +100,6 @@ async fn a_snapshot_outlives_its_source_and_becomes_a_larger_claim() {
 }
 
 #[tokio::test]
-async fn a_restore_in_a_cluster_without_snapshots_says_so_before_a_pod_uses_the_claim() {
-    let ring = Ring::start().await;
-    ring.config("c", "late", &[("capabilities", "snapshot"), ("placement", "any")]).await;
-    ring.class("late", names::DEFAULT_PROVISIONER, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await;
-    ring.claim_with("restored", "late", from("monday", "1Gi")).await;
-    let said = ring.event(&ring.user, "restored", reason::WAITING_FOR_PROVISIONER, NOT_SERVED).await;
-    assert!(said.contains("VolumeSnapshot team/monday") && said.contains("ask an admin to install"), "{said}");
-}
-
-#[tokio::test]
 async fn impossible_snapshots_and_restores_are_reported_and_can_be_fixed() {
     let ring = Ring::with_snapshots().await;
     ring.config("cannot", "cannot", &[("placement", "any")]).await;
@@ -142,7 +132,7 @@ async fn impossible_snapshots_and_restores_are_reported_and_can_be_fixed() {
     .await;
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("early").await;
-    ring.made("waits").await;
+    ring.provision("waits").await;
     // The config learns to snapshot; a default class is created.
     ring.config("cannot", "cannot", &[("capabilities", "snapshot"), ("placement", "any")]).await;
     let annotations = json!({ "metadata": { "annotations": { names::DEFAULT_SNAPSHOT_CLASS: "true" } } });
@@ -184,39 +174,6 @@ async fn impossible_snapshots_and_restores_are_reported_and_can_be_fixed() {
 }
 
 #[tokio::test]
-async fn a_snapshot_deleted_half_way_leaves_nothing_also_after_a_crash() {
-    let mut ring = Ring::with_snapshots().await;
-    ring.config(
-        "c",
-        "c",
-        &[("capabilities", "snapshot"), ("placement", "any"), ("backoff", "1s"), ("reclaim-policy", "Delete")],
-    )
-    .await;
-    ring.claim("source", "c").await;
-    ring.provision("source").await;
-    let id = ring.snapshot("monday", "source").await;
-    let job = ring.job(ADMIN, "snapshot", &id, 1).await;
-    ring.pod_of(&job).await;
-    ring.kill().await;
-    ring.delete_snapshot("monday").await;
-    ring.delete_claim("source").await;
-    ring.run().await;
-    // The pod ends before anything is deleted; the source waits for that.
-    let delete = ring.job(ADMIN, "delete-snapshot", &id, 1).await;
-    assert!(ring.jobs(ADMIN, "snapshot", &id).await.is_empty());
-    ring.source_protected_for("source", &[&id]).await;
-    ring.pod_ends(&delete, exit::TEMPFAIL, "busy").await;
-    ring.event(&ring.user, "monday", reason::SNAPSHOT_DELETION_FAILED, "delete-snapshot run 1 failed").await;
-    let delete = ring.job(ADMIN, "delete-snapshot", &id, 2).await;
-    ring.kill().await;
-    ring.pod_ends(&delete, 0, "").await;
-    ring.run().await;
-    ring.content_gone(&names::content_name(&id)).await;
-    ring.snapshot_gone("monday").await;
-    ring.claim_gone("source").await;
-}
-
-#[tokio::test]
 async fn an_existing_snapshot_is_bound_restored_and_deleted_by_its_class() {
     let ring = Ring::with_snapshots().await;
     ring.snapshot_class("known", "Delete", json!({ "parameters": { "storage-class": "c" } })).await;
@@ -235,7 +192,7 @@ async fn an_existing_snapshot_is_bound_restored_and_deleted_by_its_class() {
         ring.snapshot_ready(name).await;
     }
     ring.claim_with("restored", "c", from("known", "1Gi")).await;
-    let job = ring.made("restored").await;
+    let (job, _) = ring.provision("restored").await;
     assert_eq!(request(&job).snapshot.unwrap().id, "by-hand/known");
     ring.delete_snapshot("known").await;
     let run = ring.contents().get("known").await.unwrap().metadata.uid.unwrap();
@@ -312,7 +269,6 @@ async fn orchestrator_and_snapshot_controller_together_come_to_rest() {
     let job = ring.job(ADMIN, "snapshot", &id, 2).await;
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("monday").await;
-    at_rest(&ring, "monday").await;
     // Both at once, and a default class.
     let annotations = json!({ "metadata": { "annotations": { names::DEFAULT_SNAPSHOT_CLASS: "true" } } });
     ring.snapshot_class("default", "Delete", annotations).await;
@@ -321,24 +277,29 @@ async fn orchestrator_and_snapshot_controller_together_come_to_rest() {
     let job = ring.job(ADMIN, "snapshot", &nameless, 1).await;
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("tuesday").await;
-    at_rest(&ring, "tuesday").await;
     // For an impossible snapshot the two do not overwrite each other for ever.
     ring.config("cannot", "cannot", &[("placement", "any")]).await;
     ring.claim("plain", "cannot").await;
     ring.provision("plain").await;
     ring.snapshot("refused", "plain").await;
     ring.snapshot_says("refused", "does not declare that its image can make snapshots").await;
-    at_rest(&ring, "refused").await;
     ring.snapshot("early", "nothing").await;
     ring.event(&ring.user, "early", reason::SNAPSHOT_CREATION_FAILED, "does not exist; the provisioner waits for it")
         .await;
-    at_rest(&ring, "early").await;
+    at_rest(&ring, &["monday", "tuesday", "refused", "early"]).await;
     // The snapshot is restored while it is deleted; both controllers keep it until then.
     ring.claim_with("restored", "c", from("monday", "1Gi")).await;
     let restored = uid(&ring.stamped("restored").await);
     let job = ring.job(ADMIN, "provision", &restored, 1).await;
     ring.delete_snapshot("monday").await;
-    ring.deleted_with_volume_later(&job, "restored").await;
+    stays("the snapshot stays", WHILE, || async {
+        let jobs = ring.jobs(ADMIN, "delete-snapshot", &id).await;
+        if jobs.is_empty() { Ok(()) } else { unexpected(jobs) }
+    })
+    .await;
+    ring.create_volume(&nfs_volume(&job)).await;
+    ring.bound("restored").await;
+    ring.pod_ends(&job, 0, "").await;
     ring.snapshot_deleted(&id).await;
     ring.snapshot_gone("monday").await;
     ring.content_gone(&names::content_name(&id)).await;
@@ -379,10 +340,10 @@ async fn for_csi_volumes_the_snapshot_controller_does_all_but_the_runs() {
     assert_eq!(content.spec.source.volume_handle, Some(format!("vol/{source}")));
     ring.pod_ends(&job, 0, "").await;
     ring.snapshot_ready("monday").await;
-    at_rest(&ring, "monday").await;
+    at_rest(&ring, &["monday"]).await;
     ring.source_protected_for("source", &[]).await;
     ring.claim_with("restored", "c", from("monday", "1Gi")).await;
-    ring.made("restored").await;
+    ring.provision("restored").await;
     ring.delete_snapshot("monday").await;
     ring.snapshot_deleted(&id).await;
     ring.snapshot_gone("monday").await;

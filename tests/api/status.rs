@@ -66,40 +66,6 @@ impl Drop for Watching {
     }
 }
 
-#[tokio::test]
-async fn the_watched_state_follows_a_claim_to_its_volume() {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[("backoff", "1h..2h"), ("max-in-flight", "2")]).await;
-    let mut watching = Watching::start(&ring, &["status", "--watch"]);
-    watching.prints(&["c ", "0/2", "ok"]).await;
-    ring.claim("a", "c").await;
-    watching.prints(&["team/a", "Running"]).await;
-    let claim = uid(&ring.stamped("a").await);
-    let job = ring.job(ADMIN, "provision", &claim, 1).await;
-    watching.prints(&["c ", "Running 1", "█████░░░░░ 1/2"]).await;
-    ring.pod_ends(&job, 75, "busy").await;
-    watching.prints(&["c ", "failing: 1 claim, last team/a: ExitCode: exit code 75"]).await;
-    watching.prints(&["team/a", "Failed", "busy"]).await;
-    ring.command(&["retry", "-n", USER, "a"]).await;
-    let job = ring.job(ADMIN, "provision", &claim, 2).await;
-    ring.create_volume(&nfs_volume(&job)).await;
-    ring.bound("a").await;
-    watching.prints(&["c ", "Bound 1", "ok"]).await;
-}
-
-/// Starts an orchestrator that leads, with a way to its page, and a command that watches.
-async fn watched(arguments: &[&str]) -> (Ring, PortForward, Watching) {
-    let ring = Ring::start_with(&WITH_PAGE).await;
-    ring.config("c", "c", &[("backoff", "1h..2h"), ("zone", "west")]).await;
-    json_when(ring.page().await, "/", "the class", |json| {
-        json["head"]["leads"] == true && json["head"]["counts"]["configs"] == 1
-    })
-    .await;
-    let forward = ring.forward_page().await;
-    let watching = Watching::start(&ring, &[&["status", "--watch"], arguments].concat());
-    (ring, forward, watching)
-}
-
 /// Waits until one connection has served several pictures. An answer that takes longer than five seconds costs another
 /// one.
 async fn one_connection(forward: &PortForward, watching: &mut Watching) {
@@ -112,36 +78,43 @@ async fn one_connection(forward: &PortForward, watching: &mut Watching) {
 }
 
 #[tokio::test]
-async fn a_person_who_watches_asks_the_leader_over_one_connection() {
-    let (ring, forward, mut watching) = watched(&[]).await;
-    watching.prints(&["one leads"]).await;
-    watching.prints(&["c ", "0/", "ok"]).await;
-    ring.claim("a", "c").await;
-    watching.prints(&["team/a", "Running"]).await;
-    let job = ring.job(ADMIN, "provision", &uid(&ring.stamped("a").await), 1).await;
-    ring.pod_ends(&job, 75, "busy").await;
-    watching.prints(&["c ", "failing: 1 claim, last team/a: ExitCode: exit code 75"]).await;
-    one_connection(&forward, &mut watching).await;
-}
-
-#[tokio::test]
-async fn the_parameters_of_a_watched_class_come_from_its_config() {
-    let (ring, forward, mut watching) = watched(&["c"]).await;
+async fn a_person_who_watches_asks_the_leader_over_one_connection_and_goes_on_without_it() {
+    let mut ring = Ring::start_with(&WITH_PAGE).await;
+    ring.config("c", "c", &[("backoff", "1h..2h"), ("max-in-flight", "2"), ("zone", "west")]).await;
+    json_when(ring.page().await, "/", "the class", |json| {
+        json["head"]["leads"] == true && json["head"]["counts"]["configs"] == 1
+    })
+    .await;
+    let forward = ring.forward_page().await;
     // The age of a claim makes another picture each second.
     ring.claim("a", "c").await;
-    one_connection(&forward, &mut watching).await;
-    watching.prints(&["parameter zone", "west"]).await;
-}
+    let mut of_class = Watching::start(&ring, &["status", "--watch", "c"]);
+    one_connection(&forward, &mut of_class).await;
+    of_class.prints(&["parameter zone", "west"]).await;
+    drop(of_class);
 
-#[tokio::test]
-async fn people_go_on_to_watch_when_nobody_answers_any_more() {
-    let (mut ring, forward, mut watching) = watched(&[]).await;
-    watching.prints(&["c ", "0/", "ok"]).await;
+    let mut watching = Watching::start(&ring, &["status", "--watch"]);
+    watching.prints(&["one leads"]).await;
+    watching.prints(&["team/a", "Running"]).await;
+    let claim = uid(&ring.stamped("a").await);
+    let job = ring.job(ADMIN, "provision", &claim, 1).await;
+    ring.pod_ends(&job, 75, "busy").await;
+    watching.prints(&["c ", "failing: 1 claim, last team/a: ExitCode: exit code 75"]).await;
+    watching.prints(&["team/a", "Failed", "busy"]).await;
+    one_connection(&forward, &mut watching).await;
+
+    // Nobody answers any more, and the command follows the claim by watches of its own.
     drop(forward);
+    ring.command(&["retry", "-n", USER, "a"]).await;
+    let job = ring.job(ADMIN, "provision", &claim, 2).await;
+    watching.prints(&["c ", "Running 1", "█████░░░░░ 1/2"]).await;
+    ring.create_volume(&nfs_volume(&job)).await;
+    ring.bound("a").await;
+    watching.prints(&["c ", "Bound 1", "ok"]).await;
+    // Nobody serves the next claim, and the watches show it.
     ring.kill().await;
-    ring.claim("a", "c").await;
-    // Nobody serves the claim, and the watches show it.
-    watching.prints(&["team/a", "Waiting"]).await;
+    ring.claim("b", "c").await;
+    watching.prints(&["team/b", "Waiting"]).await;
 }
 
 #[tokio::test]

@@ -258,30 +258,3 @@ async fn each_attempt_ends_with_the_version_that_it_began_with() {
     let ring = Ring::start().await;
     join_all(Change::ALL.map(|change| undergoes(&ring, change).boxed())).await;
 }
-
-#[tokio::test]
-async fn each_attempt_ends_with_its_version_when_the_orchestrator_dies_during_the_change() {
-    let mut ring = Ring::start().await;
-    let changes = [Change::Edited, Change::Deleted, Change::Exchanged];
-    let mut jobs = Vec::new();
-    for change in changes {
-        change.prepare(&ring).await;
-        for what in ["made", "half-way"] {
-            ring.claim(&change.claim(what), &change.class()).await;
-            let id = uid(&ring.stamped(&change.claim(what)).await);
-            jobs.push(ring.job(ADMIN, "provision", &id, 1).await);
-        }
-    }
-    // The orchestrator misses the change itself.
-    ring.kill().await;
-    for change in changes {
-        change.happen(&ring).await;
-    }
-    ring.run().await;
-    let mut jobs = jobs.iter();
-    for change in changes {
-        has_observed(&ring, change).await;
-        made_after(&ring, change, jobs.next().unwrap()).await;
-        deleted_half_way(&ring, change, jobs.next().unwrap()).await;
-    }
-}

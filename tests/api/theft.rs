@@ -67,7 +67,6 @@ async fn nothing_else_runs(ring: &Ring, taken: &Taken) {
 async fn a_claim_whose_volume_was_taken_is_held_and_its_storage_is_deleted_after_the_other_claim() {
     let mut ring = Ring::start().await;
     let taken = theft(&ring).await;
-    nothing_else_runs(&ring, &taken).await;
     ring.restart().await;
     nothing_else_runs(&ring, &taken).await;
     assert_eq!(phase(&ring.get_claim("robbed").await), "Pending");
@@ -110,42 +109,43 @@ async fn a_volume_that_was_taken_and_is_retained_keeps_its_storage() {
     ring.nothing_left().await;
 }
 
-/// Deletes a claim half-way until nothing of it is left. Returns its ring, its id and its former Job.
-async fn all_gone() -> (Ring, String, Job) {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[("backoff", "1s..2s")]).await;
-    let id = uid(&ring.claim("a", "c").await);
+/// Deletes a claim half-way until nothing of it is left. Returns its id and its former Job.
+async fn gone(ring: &Ring, claim: &str) -> (String, Job) {
+    let id = uid(&ring.claim(claim, "c").await);
     let job = ring.job(ADMIN, "provision", &id, 1).await;
     ring.pod_of(&job).await;
-    ring.delete_claim("a").await;
+    ring.delete_claim(claim).await;
     let delete = ring.job(ADMIN, "delete", &id, 1).await;
     ring.pod_ends(&delete, 0, "").await;
-    ring.claim_gone("a").await;
-    ring.nothing_left().await;
-    (ring, id, job)
+    ring.claim_gone(claim).await;
+    (id, job)
 }
 
-/// Expects that the orchestrator deletes no storage for a volume, and only says so, until an admin lets go of the volume.
-async fn stays_until_let_go(ring: &Ring, volume: &str, id: &str) {
+/// Waits until a Job is removed.
+async fn removed(ring: &Ring, job: &Job) {
+    let (jobs, name) = (ring.api::<Job>(ADMIN), job.name_any());
+    until(format!("{name} is removed, because no record says that it may have begun"), || async {
+        let there = jobs.get_opt(&name).await.unwrap().filter(|job| job.metadata.deletion_timestamp.is_none());
+        if there.is_none() { Ok(()) } else { Err("it is there".to_owned()) }
+    })
+    .await;
+}
+
+/// Expects that the orchestrator deletes no storage of these ids, and only speaks of a volume, until an admin lets go of it.
+async fn stays_until_let_go(ring: &Ring, volume: &str, ids: &[String]) {
     ring.event("default", volume, reason::VOLUME_FAILED_DELETE, "no run is known to have made it").await;
     stays("no delete run begins", WHILE, || async {
-        let deletes = ring.jobs(ADMIN, "delete", id).await;
+        let mut deletes = Vec::new();
+        for id in ids {
+            deletes.extend(ring.jobs(ADMIN, "delete", id).await);
+        }
         let there = ring.volumes().get_opt(volume).await.map_err(|error| error.to_string())?.is_some();
-        if deletes.is_empty() && there { Ok(()) } else { Err(format!("{} delete runs", deletes.len())) }
+        if deletes.is_empty() && there { Ok(()) } else { unexpected(deletes) }
     })
     .await;
     let abandon = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
     ring.volumes().patch(volume, &PatchParams::default(), &Patch::Merge(abandon)).await.unwrap();
     ring.volume_gone(volume).await;
-}
-
-#[tokio::test]
-async fn a_volume_that_appears_after_the_record_of_its_run_is_gone_deletes_nothing() {
-    let (ring, id, job) = all_gone().await;
-    let late = nfs_volume(&job);
-    ring.create_volume(&late).await;
-    stays_until_let_go(&ring, late.metadata.name.as_deref().unwrap(), &id).await;
-    ring.nothing_left().await;
 }
 
 /// Runs a Job that somebody creates again until it has made its volume, while no orchestrator runs. Returns the name of
@@ -161,61 +161,47 @@ async fn makes_its_volume_unobserved(ring: &mut Ring, again: &Job) -> String {
     volume.metadata.name.unwrap()
 }
 
-/// A backup tool copies Jobs, too. The id of such a Job may be that of storage that somebody keeps. Kubernetes runs the Job if
-/// it has no gate.
+/// Nothing names these runs any more, and somebody may keep storage of their ids.
 #[tokio::test]
-async fn a_restored_run_deletes_nothing() {
-    let (mut ring, id, job) = all_gone().await;
-    let volume = makes_its_volume_unobserved(&mut ring, &without_gate(created_again(&job))).await;
-    stays_until_let_go(&ring, &volume, &id).await;
+async fn runs_and_volumes_that_come_late_or_are_copied_delete_nothing() {
+    let mut ring = Ring::start().await;
+    ring.config("c", "c", &[("backoff", "1s..2s")]).await;
+    let (mut ids, mut jobs) = (Vec::new(), Vec::new());
+    for claim in ["late-run", "late-volume", "restored", "copied"] {
+        let (id, job) = gone(&ring, claim).await;
+        ids.push(id);
+        jobs.push(job);
+    }
+    ring.nothing_left().await;
+    let [late_run, late_volume, restored, copied]: [Job; 4] = jobs.try_into().unwrap();
+
+    // The request of a process that was killed reaches the API server late.
+    let late = ring.api::<Job>(ADMIN).create(&own_request(), &created_again(&late_run)).await.unwrap();
+    removed(&ring, &late).await;
+    ring.nothing_left().await;
+
+    // A volume appears after the record of its run is gone.
+    let late = nfs_volume(&late_volume);
+    ring.create_volume(&late).await;
+    stays_until_let_go(&ring, late.metadata.name.as_deref().unwrap(), &ids).await;
+    ring.nothing_left().await;
+
+    // A backup tool copies Jobs, too, and Kubernetes runs a Job that has no gate.
+    let volume = makes_its_volume_unobserved(&mut ring, &without_gate(created_again(&restored))).await;
+    stays_until_let_go(&ring, &volume, &ids).await;
     // No record names the run, so its Job goes.
     ring.nothing_left().await;
-}
 
-/// The objects of another cluster, with their records and runs, are copied into this one. The runs have no gate.
-#[tokio::test]
-async fn a_copied_run_of_another_cluster_counts_for_nothing() {
-    let (mut ring, id, job) = all_gone().await;
-    let mut copy = without_gate(created_again(&job));
+    // The objects of another cluster, with their records and runs, are copied into this one.
+    let mut copy = without_gate(created_again(&copied));
     let annotations = copy.metadata.annotations.as_mut().unwrap();
-    assert!(
-        annotations.insert(names::CLUSTER.into(), "another-cluster".into()).is_some(),
-        "each Job names its cluster"
-    );
-    let name = copy.metadata.name.clone().unwrap();
-    let jobs = ring.api::<Job>(ADMIN);
+    let own = annotations.insert(names::CLUSTER.into(), "another-cluster".into());
+    assert!(own.is_some(), "each Job names its cluster");
     let volume = makes_its_volume_unobserved(&mut ring, &copy).await;
     let (_, message) = doctor(&ring, ADMIN, &["--fix"]);
     let text = message.to_string();
     assert!(text.contains("job-copied") && text.contains("another-cluster"), "{message}");
-    until("the copy is removed", || async {
-        let there = jobs.get_opt(&name).await.unwrap().filter(|job| job.metadata.deletion_timestamp.is_none());
-        if there.is_none() { Ok(()) } else { Err("it is there".to_owned()) }
-    })
-    .await;
-    stays_until_let_go(&ring, &volume, &id).await;
-    ring.nothing_left().await;
-}
-
-/// The request of a process that was killed reaches the API server late.
-#[tokio::test]
-async fn a_late_run_leaves_nothing() {
-    let (ring, id, job) = all_gone().await;
-    let jobs = ring.api::<Job>(ADMIN);
-    let late = jobs.create(&own_request(), &created_again(&job)).await.unwrap();
-    let name = late.metadata.name.unwrap();
-    until("the late Job is removed, because no record says that it may have begun", || async {
-        let there = jobs.get_opt(&name).await.unwrap().filter(|job| job.metadata.deletion_timestamp.is_none());
-        match there {
-            None => Ok(()),
-            Some(_) => Err("it is there".to_owned()),
-        }
-    })
-    .await;
-    stays("no delete run begins", WHILE, || async {
-        let deletes = ring.jobs(ADMIN, "delete", &id).await;
-        if deletes.is_empty() { Ok(()) } else { Err(format!("{} delete runs", deletes.len())) }
-    })
-    .await;
+    removed(&ring, &copy).await;
+    stays_until_let_go(&ring, &volume, &ids).await;
     ring.nothing_left().await;
 }

@@ -74,10 +74,13 @@ async fn a_bound_claim_keeps_the_timeline_of_its_attempt() {
 
 #[tokio::test]
 async fn a_pending_claim_is_told_for_whom_it_waits_and_what_to_do() {
-    let ring = Ring::start().await;
+    let mut ring = Ring::without_orchestrator(&[]).await;
     ring.node("node-1").await;
     let quick = ("backoff", "1s");
     ring.config("c", "c", &[quick]).await;
+    ring.claim("early", "c").await;
+    traced(&ring, "early", "Nobody works on it: ").await;
+    ring.run().await;
     ring.config("small", "small", &[("max-size", "1Mi")]).await;
     ring.config("busy", "busy", &[("max-in-flight", "1")]).await;
     ring.config("full", "full", &[("max-volumes", "0")]).await;
@@ -125,12 +128,4 @@ async fn a_pending_claim_is_told_for_whom_it_waits_and_what_to_do() {
     ring.pod_ends(&job, 65, "no such zone").await;
     let broken = traced(&ring, "broken", "attempt 1 failed").await;
     assert!(broken.contains("no such zone") && broken.contains("failed  "), "{broken}");
-}
-
-#[tokio::test]
-async fn a_claim_without_an_orchestrator_is_told_that_none_leads() {
-    let ring = Ring::without_orchestrator(&[]).await;
-    ring.config("c", "c", &[]).await;
-    ring.claim("a", "c").await;
-    traced(&ring, "a", "Nobody works on it: ").await;
 }

@@ -122,6 +122,7 @@ async fn is_told_to_reserve(ring: &Ring, case: &Case, volume: &str) {
 async fn what_velero_restores_keeps_the_storage_of_each_policy() {
     let ring = Ring::start().await;
     ring.namespace("mapped", &[]).await;
+    let mut ids = Vec::new();
     for case in &CASES {
         let class = case.policy.to_lowercase();
         ring.config(&class, &class, &[("reclaim-policy", case.policy)]).await;
@@ -154,11 +155,14 @@ async fn what_velero_restores_keeps_the_storage_of_each_policy() {
                 assert_eq!(bound(&ring, case).await, name, "case {}", case.name);
             }
         }
-        let id = name.strip_prefix(names::PV_PREFIX).unwrap().to_owned();
-        stays("the storage of before stays", WHILE, || async {
-            let deletes = ring.jobs(ADMIN, "delete", &id).await;
-            if deletes.is_empty() { Ok(()) } else { unexpected(deletes) }
-        })
-        .await;
+        ids.push(name.strip_prefix(names::PV_PREFIX).unwrap().to_owned());
     }
+    stays("the storage of before stays", WHILE, || async {
+        let mut deletes = Vec::new();
+        for id in &ids {
+            deletes.extend(ring.jobs(ADMIN, "delete", id).await);
+        }
+        if deletes.is_empty() { Ok(()) } else { unexpected(deletes) }
+    })
+    .await;
 }

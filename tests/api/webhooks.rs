@@ -68,9 +68,11 @@ async fn jobs_refused(ring: &Ring) -> Api<ValidatingWebhookConfiguration> {
 }
 
 #[tokio::test]
-async fn a_webhook_that_is_down_is_told_on_the_claim_and_on_the_volume() {
-    let ring = Ring::start().await;
-    ring.config("c", "c", &[("reclaim-policy", "Delete")]).await;
+async fn a_webhook_that_is_down_is_told_on_each_object_whose_run_it_refuses() {
+    let ring = Ring::with_snapshots().await;
+    ring.class("c", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
+    let keys = [("capabilities", "expand, snapshot"), ("placement", "any"), ("reclaim-policy", "Delete")];
+    ring.config("c", "c", &keys).await;
     let webhooks = jobs_refused(&ring).await;
     ring.claim("a", "c").await;
     let message = ring.event(USER, "a", reason::PROVISIONING_FAILED, DOWN).await;
@@ -82,13 +84,33 @@ async fn a_webhook_that_is_down_is_told_on_the_claim_and_on_the_volume() {
     assert!(status.contains("Kubernetes fails a write"), "{status}");
     webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
     let (_, volume) = ring.provision("a").await;
+    let volume = volume.metadata.name.unwrap();
+    let id = volume.strip_prefix(names::PV_PREFIX).unwrap();
+    let snapshot = ring.snapshot("monday", "a").await;
+    let job = ring.job(ADMIN, "snapshot", &snapshot, 1).await;
+    ring.pod_ends(&job, 0, "").await;
+    ring.snapshot_ready("monday").await;
+
+    // The claim grows, and the snapshot is deleted.
+    let webhooks = jobs_refused(&ring).await;
+    ring.ask("a", "3Gi").await.unwrap();
+    ring.event(USER, "a", reason::VOLUME_RESIZE_FAILED, DOWN).await;
+    ring.delete_snapshot("monday").await;
+    ring.event(USER, "monday", reason::SNAPSHOT_DELETION_FAILED, DOWN).await;
+    webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
+    ring.snapshot_deleted(&snapshot).await;
+    ring.content_gone(&names::content_name(&snapshot)).await;
+    let expand = until("the expand run", || async {
+        ring.jobs(ADMIN, "expand", id).await.pop().ok_or_else(|| "none".to_owned())
+    });
+    let expand = ring.explained(expand).await;
+    ring.pod_ends(&expand, 0, "").await;
+    ring.has_size("a", &volume, "3Gi").await;
 
     let webhooks = jobs_refused(&ring).await;
     ring.delete_claim("a").await;
-    let volume = volume.metadata.name.unwrap();
     ring.event("default", &volume, reason::VOLUME_FAILED_DELETE, DOWN).await;
     webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
-    let id = volume.strip_prefix(names::PV_PREFIX).unwrap();
     let delete = ring.job(ADMIN, "delete", id, 1).await;
     ring.pod_ends(&delete, 0, "").await;
     ring.volume_gone(&volume).await;
@@ -129,30 +151,6 @@ async fn a_webhook_that_is_down_is_told_on_the_claims_of_a_batch() {
         if names.iter().any(|name| name.contains("-batch-")) { Ok(()) } else { unexpected(names) }
     });
     ring.explained(begun).await;
-}
-
-/// Nobody deletes the volume, and its user waits.
-#[tokio::test]
-async fn a_webhook_that_is_down_is_told_on_a_claim_that_grows_and_on_a_deleted_snapshot() {
-    let ring = Ring::with_snapshots().await;
-    ring.class("c", names::DEFAULT_PROVISIONER, json!({ "allowVolumeExpansion": true })).await;
-    let keys = [("capabilities", "expand, snapshot"), ("placement", "any"), ("reclaim-policy", "Delete")];
-    ring.config("c", "c", &keys).await;
-    ring.claim("a", "c").await;
-    ring.provision("a").await;
-    let snapshot = ring.snapshot("monday", "a").await;
-    let job = ring.job(ADMIN, "snapshot", &snapshot, 1).await;
-    ring.pod_ends(&job, 0, "").await;
-    ring.snapshot_ready("monday").await;
-
-    let webhooks = jobs_refused(&ring).await;
-    ring.ask("a", "3Gi").await.unwrap();
-    ring.event(&ring.user, "a", reason::VOLUME_RESIZE_FAILED, DOWN).await;
-    ring.delete_snapshot("monday").await;
-    ring.event(&ring.user, "monday", reason::SNAPSHOT_DELETION_FAILED, DOWN).await;
-    webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
-    ring.snapshot_deleted(&snapshot).await;
-    ring.content_gone(&names::content_name(&snapshot)).await;
 }
 
 /// Each write to a claim of one tenant waits for ten seconds, and there are more of these claims than workers.

@@ -21,7 +21,7 @@ use orchestrator::wait::{unexpected, until};
 
 const CLASS: &str = "rooms";
 const NODES: usize = 4;
-const PODS: usize = 20;
+const PODS: usize = 8;
 /// Keeps the pods of other tests off nodes that run nothing.
 const TAINT: &str = "flex-test/rooms";
 

@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use cluster::Snapshotter;
 use flex_contract::names;
+use flex_contract::reason;
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::Api;
@@ -16,10 +18,10 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::batches::burst;
 use crate::conformance::{COPIES, conformance};
 use crate::kinds::{delete_pod, is_running, mounted, pod_with};
 use orchestrator::backup::Backup;
+use orchestrator::batches::all_bound;
 use orchestrator::csi_driver::RealDriver;
 use orchestrator::deployed::{RESTORED, clean, ends_well, kubectl, log_of, root, users};
 use orchestrator::processes::program;
@@ -261,6 +263,33 @@ async fn pods_use_what_the_shipped_config_and_examples_make() {
     tokio::task::spawn_blocking(move || drop(driver)).await.unwrap();
 }
 
+/// The number of claims at one time.
+const CLAIMS: usize = 15;
+/// The claim that fails.
+const REFUSED: &str = "c12";
+
+/// Creates many claims, one of which is to fail. Waits until all others are bound by few runs and an event gives
+/// the reason of the failure. Returns another claim of the failed one's run, or of any shared run.
+async fn burst(ring: &Ring, class: &str, refused: Value, says: &str) -> String {
+    let create = |n: usize| {
+        let name = format!("c{n}");
+        let more = if name == REFUSED { refused.clone() } else { json!({}) };
+        async move { ring.claim_with(&name, class, more).await }
+    };
+    join_all((0..CLAIMS).map(create)).await;
+    let jobs = all_bound(ring, class, CLAIMS - 1).await;
+    println!("claims of each Job: {:?}", jobs.values().map(BTreeSet::len).collect::<Vec<_>>());
+    assert!(jobs.len() < CLAIMS * 3 / 4, "{jobs:?}");
+    // On a busy machine the failing claim may have been stamped too late for its batch, and has a run of its own. What
+    // happens then is shown by `batches::failed_members_delay_no_other_and_share_their_next_run`.
+    let shared = jobs.iter().filter(|(name, claims)| name.starts_with("provision-batch-") && claims.len() > 1);
+    let (batch, claims) = shared.max_by_key(|(_, claims)| claims.contains(REFUSED)).expect("some claims share a run");
+    println!("{batch}: {claims:?}");
+    ring.event(&ring.user, REFUSED, reason::PROVISIONING_FAILED, says).await;
+    assert_ne!(phase(&ring.get_claim(REFUSED).await), "Bound");
+    claims.iter().find(|claim| *claim != REFUSED).unwrap().clone()
+}
+
 /// One connection of one run serves many claims; a refusal by the driver concerns one claim alone.
 #[tokio::test]
 async fn a_burst_of_claims_is_provisioned_by_few_runs() {
@@ -310,8 +339,8 @@ async fn the_cases_of_copies_pass_with_a_driver_and_nothing_is_left() {
     });
     let block = ring.file("block.json", &block.to_string()).display().to_string();
     let config = format!("{}/csi", orchestrator::ring::OWN);
-    for more in [Vec::new(), vec!["--claim", block.as_str()]] {
-        let ended = conformance(&ring, &[&["--cluster-config", &config], COPIES.as_slice(), &more].concat()).await;
+    for cases in [&COPIES[..], &["--claim", block.as_str(), "--only", "clone-content"]] {
+        let ended = conformance(&ring, &[&["--cluster-config", config.as_str()], cases].concat()).await;
         assert_eq!(ended.code, 0, "{}", ended.text);
         assert_eq!(ended.outcomes["clone-content"].0, "passed", "{}", ended.text);
     }

@@ -12,7 +12,6 @@ use flex_contract::reason;
 use flex_core::model::snapshot::api::{VolumeSnapshot, VolumeSnapshotClass};
 use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, Pod, Secret};
-use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use orchestrator::deployed::{
@@ -68,10 +67,6 @@ fn home(id: &str) -> String {
     format!("{HOSTPATH}/{id}")
 }
 
-fn classes(ring: &Ring) -> Api<StorageClass> {
-    Api::all(ring.client.clone())
-}
-
 #[tokio::test]
 async fn an_ephemeral_volume_is_deleted_with_its_pod() {
     let ring = users("ephemeral").await;
@@ -91,12 +86,12 @@ async fn an_ephemeral_volume_is_deleted_with_its_pod() {
 }
 
 #[tokio::test]
-async fn a_stateful_set_of_20_replicas_has_20_volumes() {
+async fn a_stateful_set_has_a_volume_for_each_replica() {
     let ring = users("replicas").await;
     let on_node = directory("replicas");
     let before = volumes_in(&on_node);
     local_class(&ring, "replicas", &[]).await;
-    let (labels, count) = (json!({ "app": "set" }), 20);
+    let (labels, count) = (json!({ "app": "set" }), 6);
     let container = json!({
         "name": "main", "image": IMAGE, "command": ["sh", "-c", "hostname > /data/name; exec sleep 1000"],
         "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
@@ -302,22 +297,6 @@ async fn a_secret_that_a_shell_traces_reaches_no_event() {
 }
 
 #[tokio::test]
-async fn mount_options_reach_the_mount() {
-    let ring = users("options").await;
-    local_class(&ring, "options", &[("reclaim-policy", "-")]).await;
-    let more = json!({ "mountOptions": ["noexec"], "volumeBindingMode": "WaitForFirstConsumer" });
-    ring.class("options", names::DEFAULT_PROVISIONER, more).await;
-    ring.claim("c", "options").await;
-    pod(&ring, "p", "c", "grep ' /data ' /proc/mounts").await;
-    let mount = log_of(&ring, "p").await;
-    assert!(mount.contains("noexec"), "{mount}");
-    let volume = ring.volumes().get(&names::pv_name(&uid(&ring.bound("c").await))).await.unwrap();
-    assert_eq!(volume.spec.unwrap().mount_options, Some(vec!["noexec".to_owned()]));
-    clean(&ring).await;
-    classes(&ring).delete("options", &DeleteParams::default()).await.unwrap();
-}
-
-#[tokio::test]
 async fn a_reclaim_policy_changed_on_the_volume_counts() {
     let ring = users("policy").await;
     local_class(&ring, "policy", &[]).await;
@@ -399,24 +378,6 @@ async fn a_volume_that_the_user_names_is_bound_and_never_deleted() {
     ring.volumes().delete(&name, &DeleteParams::default()).await.unwrap();
     assert!(fs::exists(format!("{path}/text")).unwrap());
     fs::remove_dir_all(&path).unwrap();
-}
-
-#[tokio::test]
-async fn a_claim_without_a_class_gets_the_default_one() {
-    let ring = users("default-class").await;
-    local_class(&ring, "default-class", &[("reclaim-policy", "-")]).await;
-    let metadata = json!({ "name": "default-class", "annotations": { names::DEFAULT_CLASS: "true" } });
-    let more = json!({ "metadata": metadata });
-    ring.class("default-class", names::DEFAULT_PROVISIONER, more).await;
-    let claim = json!({
-        "metadata": { "name": "c" },
-        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
-    });
-    ring.claims().create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
-    let claim = ring.bound("c").await;
-    assert_eq!(claim.spec.as_ref().unwrap().storage_class_name.as_deref(), Some("default-class"));
-    clean(&ring).await;
-    classes(&ring).delete("default-class", &DeleteParams::default()).await.unwrap();
 }
 
 #[tokio::test]

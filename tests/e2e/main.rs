@@ -7,7 +7,6 @@
 #![allow(clippy::too_many_lines, reason = "a test of a whole story is read from top to bottom")]
 
 mod backup;
-mod batches;
 mod capacity;
 mod check;
 mod cinder;

@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams};
 
-use orchestrator::deployed::{PROCESS, clean, kubectl, log_of, users};
+use orchestrator::deployed::{clean, kubectl, log_of, users};
 use orchestrator::ring::{OWN, uid};
 use orchestrator::wait::{unexpected, until};
 
@@ -17,7 +17,6 @@ const BASE: &str = "/var/lib/flex-script";
 #[tokio::test]
 async fn a_config_map_alone_provisions_and_its_volume_is_deleted_without_it() {
     let ring = users("script").await;
-    let _lives = PROCESS.read().await;
     kubectl(ring.cluster(), &["apply", "-f", "configmaps/script.yaml"]);
     kubectl(ring.cluster(), &["-n", &ring.user, "apply", "-f", "examples/script/claim.yaml"]);
     assert_eq!(log_of(&ring, "script-writer").await.trim(), "hello");

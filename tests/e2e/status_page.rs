@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use orchestrator::deployed::{PROCESS, users};
+use orchestrator::deployed::users;
 use orchestrator::programs::tool;
 use orchestrator::ring::{OWN, Ring};
 use orchestrator::wait::{GUARD, unexpected, until};
@@ -29,7 +29,6 @@ fn started(ring: &Ring, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdo
 #[tokio::test]
 async fn the_page_of_the_leader_comes_through_the_api_server() {
     let ring = users("status-page").await;
-    let _lives = PROCESS.read().await;
     // The command ends if a busy machine answers late.
     let (_ui, line) = until("ui prints an address", || async {
         let (ui, mut lines) = started(&ring, &["ui", "--no-browser"]);
@@ -50,31 +49,4 @@ async fn the_page_of_the_leader_comes_through_the_api_server() {
         assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
         assert!(path != "/" || answer.contains(">Leads<"), "it is the page of the leader: {answer}");
     }
-}
-
-#[tokio::test]
-async fn a_person_who_watches_asks_the_leader() {
-    let ring = users("status-watch").await;
-    let _lives = PROCESS.read().await;
-    // The command watches by itself, and says so, if a busy machine answers late.
-    until("it shows the classes, and needs no watches", || async {
-        let (mut watching, mut lines) = started(&ring, &["status", "--watch"]);
-        let has_classes = async {
-            while let Some(line) = lines.next_line().await.unwrap() {
-                if line.starts_with("CLASS ") {
-                    return true;
-                }
-            }
-            false
-        };
-        let has_classes = timeout(GUARD, has_classes).await;
-        watching.kill().await.unwrap();
-        let mut said = String::new();
-        watching.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
-        match (has_classes, said.as_str()) {
-            (Ok(true), "") => Ok(()),
-            other => unexpected(other),
-        }
-    })
-    .await;
 }

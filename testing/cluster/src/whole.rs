@@ -58,12 +58,6 @@ impl Whole {
         self
     }
 
-    /// Leaves out containerd, kubelet and kube-proxy: pods are never run.
-    pub fn without_nodes(mut self) -> Self {
-        self.nodes = 0;
-        self
-    }
-
     /// Sets the number of nodes, of which each has a containerd, a kubelet and a kube-proxy of its own.
     pub fn nodes(mut self, nodes: u8) -> Self {
         self.nodes = nodes;

@@ -47,11 +47,6 @@ impl RealDriver {
         assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
         serde_json::from_slice(&listed.stdout).unwrap()
     }
-
-    /// Returns the volumes of the driver.
-    pub fn volumes(&self) -> Vec<Value> {
-        self.list()["volumes"].as_array().cloned().unwrap_or_default()
-    }
 }
 
 /// Returns the path of its program, built if it is missing.

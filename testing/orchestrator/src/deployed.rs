@@ -87,9 +87,6 @@ pub fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
 /// The lock of a test that adds nodes to the whole cluster, and of tests that more nodes would disturb.
 pub static NODES: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// The lock of a test that kills the orchestrator of the whole cluster, and of tests that speak with its process.
-pub static PROCESS: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
-
 /// The lock of a test that vouches for the restored volumes of all tests, and of tests that have restored volumes.
 pub static RESTORED: tokio::sync::RwLock<()> = tokio::sync::RwLock::const_new(());
 

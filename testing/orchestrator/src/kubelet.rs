@@ -95,16 +95,6 @@ fn ended(code: i32, texts: &str) -> Value {
 }
 
 impl Ring {
-    /// Waits for the first run of a claim, and creates its volume as the image does.
-    pub async fn made(&self, claim: &str) -> Job {
-        let id = uid(&self.stamped(claim).await);
-        let job = self.job(ADMIN, "provision", &id, 1).await;
-        self.create_volume(&nfs_volume(&job)).await;
-        self.bound(claim).await;
-        self.pod_ends(&job, 0, "").await;
-        job
-    }
-
     /// Creates a volume, as the image does.
     pub async fn create_volume(&self, volume: &PersistentVolume) {
         self.volumes().create(&PostParams::default(), volume).await.unwrap();
@@ -158,7 +148,7 @@ impl Ring {
     /// Provisions a claim: the image creates its volume and succeeds. Returns Job and volume.
     pub async fn provision(&self, claim: &str) -> (Job, PersistentVolume) {
         let stamped = self.stamped(claim).await;
-        let job = self.job(crate::ring::ADMIN, "provision", &crate::ring::uid(&stamped), 1).await;
+        let job = self.job(ADMIN, "provision", &uid(&stamped), 1).await;
         let volume = nfs_volume(&job);
         self.create_volume(&volume).await;
         self.bound(claim).await;

@@ -12,7 +12,7 @@ use tokio::process::Child;
 
 use crate::kubelet::{nfs_volume, request};
 use crate::ring::{ADMIN, Ring, WHILE, uid};
-use crate::wait::{stays, unexpected, until};
+use crate::wait::{unexpected, until};
 
 pub const CLASS: &str = "snaps";
 
@@ -163,30 +163,20 @@ pub fn from(snapshot: &str, size: &str) -> Value {
     json!({ "spec": { "dataSource": source, "resources": { "requests": { "storage": size } } } })
 }
 
-impl Ring {
-    /// Fills a claim from a terminating snapshot, which is then deleted.
-    pub async fn deleted_with_volume_later(&self, job: &Job, claim: &str) {
-        stays("the snapshot stays", WHILE, || async {
-            let id = request(job).snapshot.unwrap().id;
-            match self.jobs(ADMIN, "delete-snapshot", &id).await.as_slice() {
-                [] => Ok(()),
-                jobs => unexpected(jobs),
-            }
-        })
-        .await;
-        self.create_volume(&nfs_volume(job)).await;
-        self.bound(claim).await;
-        self.pod_ends(job, 0, "").await;
-    }
-}
-
-/// Waits until nothing writes on a VolumeSnapshot any more.
-pub async fn at_rest(ring: &Ring, name: &str) {
-    let version = || async { ring.snapshots().get(name).await.unwrap().metadata.resource_version };
-    until(format!("VolumeSnapshot {name} is at rest"), || async {
-        let before = version().await;
+/// Waits until nothing writes on VolumeSnapshots any more.
+pub async fn at_rest(ring: &Ring, names: &[&str]) {
+    let versions = || async {
+        let mut versions = Vec::new();
+        for name in names {
+            versions.push(ring.snapshots().get(name).await.unwrap().metadata.resource_version);
+        }
+        versions
+    };
+    until(format!("VolumeSnapshots {names:?} are at rest"), || async {
+        let before = versions().await;
         tokio::time::sleep(WHILE).await;
-        if version().await == before { Ok(()) } else { unexpected(version().await) }
+        let now = versions().await;
+        if now == before { Ok(()) } else { unexpected(now) }
     })
     .await;
 }

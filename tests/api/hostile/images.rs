@@ -1,7 +1,5 @@
 //! Tests of what an image can do to claims and volumes that are not its own.
 
-use std::time::Duration;
-
 use flex_contract::names;
 use flex_contract::reason;
 use k8s_openapi::api::batch::v1::Job;
@@ -11,6 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::people::*;
+use crate::binding::all_reconciled;
 use orchestrator::kubelet::nfs_volume;
 use orchestrator::ring::{ADMIN, USER, WHILE, merge, phase, uid};
 use orchestrator::wait::{stays, unexpected, until};
@@ -30,15 +29,10 @@ async fn the_volume_of_a_plain_script_is_reserved_for_its_own_of_two_identical_c
     assert_eq!(reference, placeholder(&job), "the placeholder of flex-pv");
     let by_name = json!({ "spec": { "volumeName": names::pv_name(&uid(&claim)) } });
     ring.claim_with("thief", "c", by_name).await;
-    // The PV controller reconciles waiting claims every 15 s.
-    stays("no claim takes the volume", Duration::from_secs(20), || async {
-        let claims = ring.claims().list(&ListParams::default()).await.unwrap();
-        match claims.iter().find(|claim| phase(claim) != "Pending") {
-            None => Ok(()),
-            Some(claim) => unexpected((&claim.metadata.name, phase(claim))),
-        }
-    })
-    .await;
+    all_reconciled(&ring).await;
+    for claim in ring.claims().list(&ListParams::default()).await.unwrap() {
+        assert_eq!(phase(&claim), "Pending", "{:?} takes no volume of another", claim.metadata.name);
+    }
     ring.run().await;
     let bound = ring.bound("a").await;
     assert_eq!(bound.spec.unwrap().volume_name.unwrap(), names::pv_name(&uid(&claim)));
@@ -148,6 +142,24 @@ async fn a_run_creates_the_volume_of_its_own_claim_and_no_other() {
     says(&message, &["only the provisioner writes flex-provisioner.io/claim", "leave it out"]);
     assert_eq!(ring.volumes().list(&ListParams::default()).await.unwrap().items.len(), 0, "no volume was created");
 
+    // The policy lets a usual volume pass without a look at the rest: what is not usual is looked at, however much there is.
+    let many: serde_json::Map<String, Value> = (0..20).map(|n| (format!("e.io/a{n}"), json!("x"))).collect();
+    let with_many = async |metadata: Value| {
+        let mut volume = with(json!({ "metadata": { "annotations": many, "labels": many } }));
+        merge(&mut volume, json!({ "metadata": metadata }));
+        image.create(&dry(), &object(volume)).await
+    };
+    for (metadata, name) in [
+        (json!({ "annotations": { names::PROVENANCE: "{}" } }), names::PROVENANCE),
+        (json!({ "labels": { names::LABEL_POOL: names::POOL_REQUEST } }), names::LABEL_POOL),
+    ] {
+        says(&refusal(with_many(metadata).await), &[&format!("only the provisioner writes {name}"), "leave it out"]);
+    }
+    with_many(json!({})).await.unwrap();
+    // Without the mark of a claim it is no volume of this run, whatever else there is.
+    let said = refusal(with_many(json!({ "annotations": null })).await);
+    says(&said, &["creates volumes for claims only"]);
+
     // Its own volume is accepted. After that the image cannot change it: its role has no such right, and the policy
     // holds for an account that has all rights.
     create(&image, script_volume(&job)).await.unwrap();
@@ -210,59 +222,25 @@ async fn an_account_of_images_without_a_run_needs_a_grant_for_each_class() {
         Some(unknown),
         "the claimRef is as the image wrote it"
     );
-}
 
-#[tokio::test]
-async fn an_account_of_images_without_a_run_changes_and_deletes_no_volume() {
-    let ring = ring(true).await;
-    let image = format!("system:serviceaccount:{ADMIN}:{IMAGE}");
+    // With all rights on volumes, the account changes and deletes none, whosever it is.
     grant(&ring, "volumes-operator", account(ADMIN, IMAGE), None).await;
-    let image: Api<PersistentVolume> = Api::all(as_user(&ring, &image).await);
-    let mut foreign = volume_of("foreign", "");
-    foreign["metadata"] = json!({ "name": "foreign" });
-    ring.create_volume(&object(foreign)).await;
+    let mut plain = volume_of("plain", "");
+    plain["metadata"] = json!({ "name": "plain" });
+    ring.create_volume(&object(plain)).await;
     let change = json!({ "spec": { "persistentVolumeReclaimPolicy": "Retain" } });
     until("the rights are known", || async {
-        match image.patch("foreign", &dry_patch(), &Patch::Merge(&change)).await {
+        match image.patch("plain", &dry_patch(), &Patch::Merge(&change)).await {
             Err(kube::Error::Api(status)) if status.message.contains("and never changes one") => Ok(()),
             other => unexpected(other.map(drop)),
         }
     })
     .await;
     let status = json!({ "status": { "message": "x" } });
-    let said = refusal(image.patch_status("foreign", &dry_patch(), &Patch::Merge(status)).await);
-    says(&said, &["volume foreign", "and never changes one"]);
-    let said = refusal(image.delete("foreign", &DeleteParams::default()).await);
-    says(&said, &["volume foreign", "and never deletes one"]);
-    ring.volumes().delete("foreign", &DeleteParams::default()).await.unwrap();
-    ring.volume_gone("foreign").await;
-}
-
-/// The policy lets a usual volume pass without a look at the rest: what is not usual is looked at, however much there is.
-#[tokio::test]
-async fn much_on_a_new_volume_hides_nothing() {
-    let ring = ring(true).await;
-    class_of_images(&ring, "c", &[]).await;
-    ring.claim("a", "c").await;
-    let (_, job) = attempt(&ring, "a").await;
-    let image = image(&ring, &job).await;
-    let many: serde_json::Map<String, Value> = (0..20).map(|n| (format!("e.io/a{n}"), json!("x"))).collect();
-    let with = async |metadata: Value| {
-        let mut volume = script_volume(&job);
-        merge(&mut volume, json!({ "metadata": { "annotations": many, "labels": many } }));
-        merge(&mut volume, json!({ "metadata": metadata }));
-        image.create(&dry(), &object(volume)).await
-    };
-    for (metadata, name) in [
-        (json!({ "annotations": { names::PROVENANCE: "{}" } }), names::PROVENANCE),
-        (json!({ "labels": { names::LABEL_POOL: names::POOL_REQUEST } }), names::LABEL_POOL),
-    ] {
-        says(&refusal(with(metadata).await), &[&format!("only the provisioner writes {name}"), "leave it out"]);
-    }
-    with(json!({})).await.unwrap();
-    // Without the mark of a claim it is no volume of this run, whatever else there is.
-    let said = refusal(with(json!({ "annotations": null })).await);
-    says(&said, &["creates volumes for claims only"]);
+    let said = refusal(image.patch_status("plain", &dry_patch(), &Patch::Merge(status)).await);
+    says(&said, &["volume plain", "and never changes one"]);
+    let said = refusal(image.delete("plain", &DeleteParams::default()).await);
+    says(&said, &["volume plain", "and never deletes one"]);
 }
 
 #[tokio::test]
@@ -326,11 +304,8 @@ async fn a_claim_ref_with_a_uid_is_refused_so_that_the_volume_is_checked_first()
     let made = create(&image, volume).await.unwrap();
     assert_eq!(made.spec.unwrap().claim_ref.unwrap(), placeholder(&job));
     ring.event(USER, "a", reason::VOLUME_REFUSED, "its size is 1Mi, the claim asks for 1Gi").await;
-    stays("a mismatched volume is not bound", WHILE, || async {
-        let phase = phase(&ring.get_claim("a").await);
-        if phase == "Pending" { Ok(()) } else { Err(phase) }
-    })
-    .await;
+    all_reconciled(&ring).await;
+    assert_eq!(phase(&ring.get_claim("a").await), "Pending", "a mismatched volume is not bound");
 }
 
 #[tokio::test]
@@ -360,7 +335,7 @@ async fn without_policies_a_mismatched_volume_is_quarantined_and_forged_provenan
     assert_eq!(made.status.and_then(|status| status.reason), None, "no image can write the adoption mark");
     ring.event("default", &names::pv_name(unknown), reason::VOLUME_RESTORED, "neither deletes nor changes").await;
     // The Job of the first volume may be deleted by now, because its run has failed.
-    stays("no run for the forged volume", Duration::from_secs(3), || async {
+    stays("no run for the forged volume", WHILE, || async {
         let jobs = ring.api::<Job>(ADMIN).list(&ListParams::default()).await.unwrap().items;
         let others: Vec<_> = jobs.iter().filter(|other| other.metadata.name != job.metadata.name).collect();
         if others.is_empty() { Ok(()) } else { unexpected(others) }

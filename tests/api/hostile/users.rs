@@ -48,6 +48,30 @@ async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
     let abandon = json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } });
     let message = refusal(patch(abandon.clone()).await);
     says(&message, &[names::ABANDON, "verb abandon on claims.flex-provisioner.io", "ask the admin of the storage"]);
+
+    // Nor does the owner of the namespace, with all rights in it.
+    role(&ring, "everything", json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }])).await;
+    grant(&ring, "everything", user("owner"), Some(USER)).await;
+    let of_owner: Api<PersistentVolumeClaim> = Api::namespaced(as_user(&ring, "owner").await, USER);
+    let owns = async |change: Value| of_owner.patch("a", &PatchParams::default(), &Patch::Merge(change)).await;
+    until("the rights are known", || async {
+        owns(json!({ "metadata": { "labels": { "team": "blue" } } })).await.map_err(|error| error.to_string())
+    })
+    .await;
+    for (key, value) in [(names::CLAIM_UID, Value::Null), (names::ATTEMPT, json!("9")), (names::CREATED_BY, json!("x"))]
+    {
+        let message = refusal(owns(json!({ "metadata": { "annotations": { key: value } } })).await);
+        says(&message, &["only the provisioner writes the annotation", key]);
+    }
+    let protects = names::clone_finalizer(&uid(&claim));
+    let message = refusal(owns(json!({ "metadata": { "finalizers": [protects] } })).await);
+    says(&message, &["only the provisioner sets and removes its finalizers"]);
+    let message = refusal(owns(abandon.clone()).await);
+    says(&message, &["verb abandon on claims.flex-provisioner.io in the whole cluster"]);
+    let forged = json!({ "metadata": { "annotations": { names::CREATED_BY: "root" } } });
+    let made = of_owner.create(&PostParams::default(), &claim_of("c", "b", forged)).await.unwrap();
+    assert_eq!(annotation(&made, names::CREATED_BY).as_deref(), Some("owner"));
+
     let now = ring.get_claim("a").await;
     assert_eq!(
         (now.metadata.annotations, now.metadata.finalizers),
@@ -63,81 +87,6 @@ async fn users_cannot_touch_what_the_orchestrator_wrote_on_their_claims() {
         .await;
     claims.delete("a", &DeleteParams::default()).await.unwrap();
     ring.claim_vanished("a").await;
-}
-
-#[tokio::test]
-async fn the_owner_of_a_namespace_is_no_admin_of_the_storage() {
-    let ring = ring(true).await;
-    class_of_images(&ring, "c", &[]).await;
-    // All rights, in one namespace.
-    let all = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }]);
-    role(&ring, "everything", all).await;
-    grant(&ring, "everything", user("owner"), Some(USER)).await;
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(as_user(&ring, "owner").await, USER);
-    ring.claim("a", "c").await;
-    let (claim, _) = attempt(&ring, "a").await;
-    let patch = async |change: Value| claims.patch("a", &PatchParams::default(), &Patch::Merge(change)).await;
-    until("the rights are known", || async {
-        patch(json!({ "metadata": { "labels": { "team": "green" } } })).await.map_err(|error| error.to_string())
-    })
-    .await;
-    for (key, value) in [(names::CLAIM_UID, Value::Null), (names::ATTEMPT, json!("9")), (names::CREATED_BY, json!("x"))]
-    {
-        let message = refusal(patch(json!({ "metadata": { "annotations": { key: value } } })).await);
-        says(&message, &["only the provisioner writes the annotation", key]);
-    }
-    let protects = names::clone_finalizer(&uid(&claim));
-    let message = refusal(patch(json!({ "metadata": { "finalizers": [protects] } })).await);
-    says(&message, &["only the provisioner sets and removes its finalizers"]);
-    let message =
-        refusal(patch(json!({ "metadata": { "annotations": { names::ABANDON: names::ABANDON_YES } } })).await);
-    says(&message, &["verb abandon on claims.flex-provisioner.io in the whole cluster"]);
-    let forged = json!({ "metadata": { "annotations": { names::CREATED_BY: "root" } } });
-    let made = claims.create(&PostParams::default(), &claim_of("c", "b", forged)).await.unwrap();
-    assert_eq!(annotation(&made, names::CREATED_BY).as_deref(), Some("owner"));
-    let now = ring.get_claim("a").await;
-    assert_eq!(now.metadata.annotations, claim.metadata.annotations);
-}
-
-/// The policies take the usual name of the orchestrator's account for a hint, and for nothing else.
-#[tokio::test]
-async fn an_account_with_the_name_of_the_orchestrator_s_is_like_any_other() {
-    let ring = ring(true).await;
-    class_of_images(&ring, "c", &[]).await;
-    ring.claim("a", "c").await;
-    let (claim, job) = attempt(&ring, "a").await;
-    create(&image(&ring, &job).await, script_volume(&job)).await.unwrap();
-    ring.bound("a").await;
-    let name = names::pv_name(&uid(&claim));
-    grant(&ring, "edit", account(USER, "flex-provisioner"), Some(USER)).await;
-    grant(&ring, "volumes-operator", account(USER, "flex-provisioner"), None).await;
-    let forger = as_user(&ring, &format!("system:serviceaccount:{USER}:flex-provisioner")).await;
-    let (claims, volumes): (Api<PersistentVolumeClaim>, Api<PersistentVolume>) =
-        (Api::namespaced(forger.clone(), USER), Api::all(forger));
-    let forged = json!({ "metadata": { "annotations": { names::ATTEMPT: "9" } } });
-    until("the rights are known", || async {
-        let of_claim = claims.patch("a", &dry_patch(), &Patch::Merge(&forged)).await.map(drop);
-        let of_volume = volumes.patch(&name, &dry_patch(), &Patch::Merge(&forged)).await.map(drop);
-        let by_policy = |answer: &kube::Result<()>| match answer {
-            Err(kube::Error::Api(status)) => status.message.contains("only the provisioner writes"),
-            _ => false,
-        };
-        if by_policy(&of_claim) && by_policy(&of_volume) { Ok(()) } else { unexpected((of_claim, of_volume)) }
-    })
-    .await;
-    let said = refusal(volumes.patch(&name, &dry_patch(), &Patch::Merge(&forged)).await);
-    says(&said, &["only the provisioner writes the annotation flex-provisioner.io/attempt"]);
-    let unheld = json!({ "metadata": { "finalizers": null } });
-    let said = refusal(volumes.patch(&name, &dry_patch(), &Patch::Merge(&unheld)).await);
-    says(&said, &["finalizer flex-provisioner.io/volume"]);
-    let mark = json!({ "status": { "reason": "Adopted-forged" } });
-    let said = refusal(volumes.patch_status(&name, &dry_patch(), &Patch::Merge(mark)).await);
-    says(&said, &["only the provisioner marks a volume as adopted"]);
-    let said = refusal(volumes.create(&dry(), &object(script_volume(&job))).await);
-    says(&said, &["is not the account of an image"]);
-    // A user may write what belongs to nobody, as for any other operator.
-    let free = json!({ "metadata": { "labels": { "team": "green" } } });
-    volumes.patch(&name, &dry_patch(), &Patch::Merge(&free)).await.unwrap();
 }
 
 /// A user may make a claim as large as the API allows. The policies still find what they look for, and at once: an
@@ -203,6 +152,34 @@ async fn only_the_orchestrator_changes_what_it_wrote_on_volumes() {
     let after = ring.volumes().get(&name).await.unwrap();
     assert_eq!(after.metadata.annotations, before.metadata.annotations);
     assert_eq!(after.metadata.finalizers, before.metadata.finalizers);
+    // The policies take the usual name of the orchestrator's account for a hint, and for nothing else.
+    grant(&ring, "edit", account(USER, "flex-provisioner"), Some(USER)).await;
+    grant(&ring, "volumes-operator", account(USER, "flex-provisioner"), None).await;
+    let forger = as_user(&ring, &format!("system:serviceaccount:{USER}:flex-provisioner")).await;
+    let (claims, volumes): (Api<PersistentVolumeClaim>, Api<PersistentVolume>) =
+        (Api::namespaced(forger.clone(), USER), Api::all(forger));
+    let forged = json!({ "metadata": { "annotations": { names::ATTEMPT: "9" } } });
+    until("the rights are known", || async {
+        let of_claim = claims.patch("a", &dry_patch(), &Patch::Merge(&forged)).await.map(drop);
+        let of_volume = volumes.patch(&name, &dry_patch(), &Patch::Merge(&forged)).await.map(drop);
+        let by_policy = |answer: &kube::Result<()>| match answer {
+            Err(kube::Error::Api(status)) => status.message.contains("only the provisioner writes"),
+            _ => false,
+        };
+        if by_policy(&of_claim) && by_policy(&of_volume) { Ok(()) } else { unexpected((of_claim, of_volume)) }
+    })
+    .await;
+    let unheld = json!({ "metadata": { "finalizers": null } });
+    let said = refusal(volumes.patch(&name, &dry_patch(), &Patch::Merge(&unheld)).await);
+    says(&said, &["finalizer flex-provisioner.io/volume"]);
+    let mark = json!({ "status": { "reason": "Adopted-forged" } });
+    let said = refusal(volumes.patch_status(&name, &dry_patch(), &Patch::Merge(mark)).await);
+    says(&said, &["only the provisioner marks a volume as adopted"]);
+    let said = refusal(volumes.create(&dry(), &object(script_volume(&job))).await);
+    says(&said, &["is not the account of an image"]);
+    let free = json!({ "metadata": { "labels": { "team": "green" } } });
+    volumes.patch(&name, &dry_patch(), &Patch::Merge(&free)).await.unwrap();
+
     // Others may write everything else on volumes, and the volume is deleted as usual.
     patch(json!({ "metadata": { "labels": { "team": "green" } } })).await.unwrap();
     ring.delete_claim("a").await;
@@ -234,34 +211,10 @@ async fn a_source_that_the_api_server_drops_is_noticed_whichever_client_creates_
     attempt(&ring, "empty").await;
 }
 
-/// Whoever exports a claim and creates it elsewhere may be the creator of both, so that nothing else is to be overwritten.
-#[tokio::test]
-async fn a_copied_manifest_says_nothing_about_the_source_of_its_copy() {
-    let ring = ring(true).await;
-    class_of_images(&ring, "c", &[("capabilities", "clone")]).await;
-    let source = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } });
-    let original = ring.claim_with("original", "nobody", json!({ "spec": source })).await;
-    assert_eq!(annotation(&original, names::SOURCE_NAMESPACE).as_deref(), Some(USER));
-    let mut annotations = original.metadata.annotations.unwrap();
-    annotations.insert(names::SOURCE_NAMESPACE.into(), "elsewhere".into());
-    let exported = json!({ "metadata": { "annotations": annotations } });
-    let of_another = json!({ "metadata": { "annotations": { names::SOURCE_NAMESPACE: "elsewhere" } } });
-    for (what, metadata) in [("own", exported), ("others", of_another)] {
-        let mut with_source = metadata.clone();
-        merge(&mut with_source, json!({ "spec": source }));
-        let copy = ring.claim_with(&format!("{what}-clone"), "nobody", with_source).await;
-        assert_eq!(annotation(&copy, names::SOURCE_NAMESPACE).as_deref(), Some(USER), "the clone of {what}");
-        let empty = ring.claim_with(&format!("{what}-empty"), "c", metadata).await;
-        assert_eq!(annotation(&empty, names::SOURCE_NAMESPACE), None, "the empty copy of {what}");
-        assert_eq!(annotation(&empty, names::CREATED_BY), annotation(&copy, names::CREATED_BY), "{what}");
-        attempt(&ring, &format!("{what}-empty")).await;
-    }
-}
-
 #[tokio::test]
 async fn a_copied_claim_is_created_without_the_stamp() {
     let ring = ring(true).await;
-    class_of_images(&ring, "c", &[]).await;
+    class_of_images(&ring, "c", &[("capabilities", "clone")]).await;
     ring.claim("original", "c").await;
     let (original, _) = attempt(&ring, "original").await;
     let mut annotations = original.metadata.annotations.clone().unwrap();
@@ -286,6 +239,25 @@ async fn a_copied_claim_is_created_without_the_stamp() {
     create(&image(&ring, &job).await, script_volume(&job)).await.unwrap();
     assert_eq!(ring.bound("twin").await.spec.unwrap().volume_name.unwrap(), names::pv_name(&uid(&twin)));
     assert_eq!(phase(&ring.get_claim("original").await), "Pending", "the original claim is unchanged");
+
+    // Whoever exports a claim and creates it elsewhere may be the creator of both, so that nothing else is to be overwritten.
+    let source = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "source" } });
+    let cloned = ring.claim_with("cloned", "nobody", json!({ "spec": source })).await;
+    assert_eq!(annotation(&cloned, names::SOURCE_NAMESPACE).as_deref(), Some(USER));
+    let mut annotations = cloned.metadata.annotations.unwrap();
+    annotations.insert(names::SOURCE_NAMESPACE.into(), "elsewhere".into());
+    let exported = json!({ "metadata": { "annotations": annotations } });
+    let of_another = json!({ "metadata": { "annotations": { names::SOURCE_NAMESPACE: "elsewhere" } } });
+    for (what, metadata) in [("own", exported), ("others", of_another)] {
+        let mut with_source = metadata.clone();
+        merge(&mut with_source, json!({ "spec": source }));
+        let copy = ring.claim_with(&format!("{what}-clone"), "nobody", with_source).await;
+        assert_eq!(annotation(&copy, names::SOURCE_NAMESPACE).as_deref(), Some(USER), "the clone of {what}");
+        let empty = ring.claim_with(&format!("{what}-empty"), "c", metadata).await;
+        assert_eq!(annotation(&empty, names::SOURCE_NAMESPACE), None, "the empty copy of {what}");
+        assert_eq!(annotation(&empty, names::CREATED_BY), annotation(&copy, names::CREATED_BY), "{what}");
+        attempt(&ring, &format!("{what}-empty")).await;
+    }
 }
 
 #[tokio::test]
