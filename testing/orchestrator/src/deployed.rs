@@ -196,6 +196,8 @@ pub async fn clean(ring: &Ring) {
         ring.claim_gone(claim.metadata.name.as_deref().unwrap()).await;
         ring.volume_gone(&names::pv_name(&uid(&claim))).await;
     }
+    // What a claim left that was gone before this call is undone under its record.
+    ring.all_settled().await;
     let mine = ring.user.clone();
     until("no Job of the test is left", || async {
         let jobs = ring.api::<Job>(OWN).list(&ListParams::default()).await.unwrap().items;

@@ -55,8 +55,20 @@ impl Ring {
 
     /// Waits until no record is left.
     pub async fn no_records(&self) {
-        let gone = until("no record is left", || async {
-            let names: Vec<_> = self.records_now().await?.iter().map(ResourceExt::name_any).collect();
+        self.none_recorded("no record is left", |_| true).await;
+    }
+
+    /// Waits until no claim of the test needs a record, also none that is gone.
+    pub async fn all_settled(&self) {
+        let is_own =
+            |record: &ControllerRevision| needed_by(record).iter().any(|(namespace, _)| *namespace == self.user);
+        self.none_recorded("no claim of the test needs a record", is_own).await;
+    }
+
+    async fn none_recorded(&self, what: &str, counts: impl Fn(&ControllerRevision) -> bool) {
+        let gone = until(what, || async {
+            let records = self.records_now().await?;
+            let names: Vec<_> = records.iter().filter(|record| counts(record)).map(ResourceExt::name_any).collect();
             if names.is_empty() { Ok(()) } else { unexpected(names) }
         });
         self.explained(gone).await;
