@@ -44,18 +44,21 @@ budget=60 stage 'fuzzers' scripts/fuzz.sh --build
 stage 'Kubernetes and servers, the rest' joined 'Kubernetes and servers'
 # `make test-faults` runs 100,000, and then also asks whether they have reached every rule.
 export HISTORIES=${HISTORIES:-3000}
-# What takes longest runs by a third, another one for each commit: the cut points, and conformance of the recipes. SHARE=0/1
-# runs all.
+# What takes longest runs by a third, another one for each commit: the cut points, and the programs that conformance judges
+# by all its cases. SHARE=0/1 runs all.
 SHARE=${SHARE:-$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))/3}
 export FLEX_CUTS_SHARE=$SHARE
-mapfile -t left_out < <(grep -rho '[a-z0-9_]*_passes_conformance' provisioner-images/kit/tests/recipes | sort -u |
+all_cases='passes_conformance|is_found_by_its_case|passes_every_case|passes_all_cases[a-z_]*|passes_behind_a_front'
+all_cases+='|pass(es)?_and_the_page_says_so|of_another_kind_pass|cases_pass_[a-z_]*|for_[a-z]+_keeps_the_contract'
+mapfile -t left_out < <(grep -rhoE "\\b[a-z0-9_]+_($all_cases)\\b" provisioner-images/kit/tests/recipes crates/tool/tests/desk \
+    tests/e2e/conformance.rs | sort -u |
     awk -v share="${SHARE%/*}" -v shares="${SHARE#*/}" '(NR - 1) % shares != share { print "--skip\n" $0 }')
 # The computation must not begin sooner: beside a compiler it would slow the compiler by twice the time that it gains.
 begin_computing
 # So many tests run at a time. Most of them wait for a cluster or its pods: two at a time leave three quarters of two
 # processors idle.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-2}
-beside 'with pods' cargo test --workspace --no-fail-fast --test e2e
+beside 'with pods' cargo test --workspace --no-fail-fast --test e2e -- "${left_out[@]}"
 export RUST_TEST_THREADS=$((2 * RUST_TEST_THREADS))
 budget=2000 stage 'tests' in_memory cargo test --workspace --no-fail-fast -- "${left_out[@]}"
 budget=100 stage 'with pods, the rest' joined 'with pods'
@@ -63,7 +66,7 @@ unset RUST_TEST_THREADS
 # The demonstration waits for its pods.
 # Programs of clouds and drivers with a front before their server take minutes: `make test-cinder` runs them.
 beside 'conformance of slow images' in_memory cargo test --workspace --test desk -- --ignored shipped:: \
-    --skip fronted::the_shipped_c --skip fronted::the_shipped_s
+    --skip fronted::the_shipped_c --skip fronted::the_shipped_s "${left_out[@]}"
 budget=160 stage 'the demonstration' demonstrate
 budget=150 stage 'conformance of slow images, its rest' joined 'conformance of slow images'
 budget=30 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh

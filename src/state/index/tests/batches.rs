@@ -372,6 +372,7 @@ fn the_members_of_a_closed_batch_keep_their_slots_and_are_batched_again() {
     }
     assert_eq!(batches[0], batches[1]);
     assert_eq!(created(&mut index, &batches[0]), ["a", "b"]);
+    let of_batch = job(&batches[0], &["a", "b"]);
     index.change_job(WatchChange::Apply(of_batch.clone()));
     index.delete_job(&of_batch.uid);
     assert!(
