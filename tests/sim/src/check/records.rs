@@ -1,12 +1,13 @@
 //! The properties of the records of runs, which stand for claims that are gone.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use flex_contract::names;
 use flex_core::object::ObjectName;
 use serde_json::Value;
 
-use super::{Guarantee, is_bound, is_with_other};
+use super::{Guarantee, is_bound, is_with_other, pools};
 use crate::actors::KEPT;
 use crate::records::{self, is_held};
 use crate::store::{Change, Kind, Store, annotation, document, is_deleting, text, uid};
@@ -89,13 +90,14 @@ pub fn note_missed(store: &Store, world: &mut World, from: usize) {
     world.missed.extend(recorded.map(str::to_owned));
 }
 
-/// Returns the storage that stays on purpose: the class of its claim keeps storage, and a process has not seen the claim to its end.
-/// So somebody may have had the volume, and a record must say so.
+/// Returns the storage that stays on purpose: the class of its claim keeps storage, and a process has not seen the claim to its end,
+/// or it was the request of a pool, whose volume another claim may get. So somebody may have had the volume, and a record must say so.
 pub fn kept<'s>(store: &'s Store, world: &'s World) -> impl Iterator<Item = StorageKey> + use<'s> {
     let claims = store.log(Kind::Claim).iter().map(|change| &change.object);
-    let retained = claims.filter(|claim| text(claim, "/spec/storageClassName") == KEPT).map(|claim| uid(claim));
+    let may_be_had = |claim: &&Rc<Value>| pools::is_pool_request(claim) || world.missed.contains(uid(claim));
+    let retained = claims.filter(|claim| text(claim, "/spec/storageClassName") == KEPT).filter(may_be_had);
     let told: BTreeSet<&str> = records::all(store).flat_map(|(_, record)| records::kept(record)).map(uid).collect();
-    let ids: BTreeSet<&str> = retained.filter(|of| world.missed.contains(*of) && told.contains(of)).collect();
+    let ids: BTreeSet<&str> = retained.map(|claim| uid(claim)).filter(|of| told.contains(of)).collect();
     world.backend.iter().filter(move |(id, _)| ids.iter().any(|of| id.starts_with(of))).cloned()
 }
 
