@@ -95,14 +95,18 @@ fn each_object_is_in_the_namespace_and_each_image_in_the_registry() {
 fn what_was_pushed_is_named_by_its_digest_and_nothing_else_is() {
     let folder = tempfile::tempdir().unwrap();
     let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
-    let pushed = format!("{REGISTRY}/hostpath:{VERSION}@{digest}");
-    fs::write(folder.path().join("images.txt"), format!("{REGISTRY}/nfs:other@{digest}\n{pushed}\n")).unwrap();
+    let [pushed, own] = ["hostpath", "flex-provisioner"].map(|name| format!("{REGISTRY}/{name}:{VERSION}@{digest}"));
+    fs::write(folder.path().join("images.txt"), format!("{REGISTRY}/nfs:other@{digest}\n{pushed}\n{own}\n")).unwrap();
     write(&folder, &[]);
     for file in ["quickstart.yaml", "configmaps/hostpath.yaml", "examples/hostpath/writer.yaml"] {
         assert!(images(&read(&folder, file)).contains(pushed.as_str()), "{file}");
     }
     let of_nfs = format!("{REGISTRY}/nfs:{VERSION}");
     assert_eq!(images(&read(&folder, "configmaps/nfs.yaml")), [of_nfs.as_str()].into());
+    let values = format!(
+        "image:\n  registry: registry.example:5000\n  repository: team/flex-provisioner\n  tag: \"{VERSION}\"\n  digest: {digest}\nshellImage:\n  tag: \"{VERSION}\"\n"
+    );
+    assert!(read(&folder, "values.yaml").ends_with(&values), "{}", read(&folder, "values.yaml"));
     // The schema that the line for editors names is not among the files.
     assert!(!read(&folder, "configmaps/nfs.yaml").contains("yaml-language-server"));
     write(&folder, &["--version", "next"]);
@@ -144,6 +148,7 @@ fn a_pull_secret_reaches_every_pod() {
             _ => (),
         }
     }
+    assert!(read(&folder, "values.yaml").ends_with("imagePullSecrets: [registry-login]\n"));
     assert!(!read(&written(&[]), "quickstart.yaml").contains("registry-login"));
 }
 
