@@ -136,6 +136,23 @@ fn the_orchestrator_accepts_the_class_of_quickstart() {
 }
 
 #[test]
+fn the_config_for_local_path_follows_that_of_hostpath() {
+    let shipped = |file: &str| {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configmaps").join(file);
+        let text = fs::read_to_string(file).unwrap();
+        text[text.find("apiVersion").unwrap()..].to_owned()
+    };
+    let own = ["  replaces-provisioner: ", "  ignored-parameters: "];
+    let moving_in = shipped("moving-in/local-path.yaml");
+    let kept = moving_in.lines().filter(|line| !own.iter().any(|key| line.starts_with(key)));
+    let same = kept.map(|line| format!("{line}\n")).collect::<String>();
+    let same = same.replace(", hostPath:/opt/local-path-provisioner", "");
+    let same = same.replace("/opt/local-path-provisioner", "/var/lib/flex-hostpath");
+    let same = same.replace("local-path-image", "hostpath-provisioner").replace("local-path", "hostpath");
+    assert_eq!(same, shipped("hostpath.yaml"));
+}
+
+#[test]
 fn a_pull_secret_reaches_every_pod() {
     let folder = written(&["--pull-secret", "registry-login"]);
     for object in objects(&read(&folder, "quickstart.yaml")) {

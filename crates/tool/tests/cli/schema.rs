@@ -27,8 +27,8 @@ fn documents(text: &str) -> Vec<Value> {
 
 /// Returns the files of `configmaps/` with a config.
 fn shipped() -> Vec<(PathBuf, String)> {
-    let folders =
-        ["configmaps", "configmaps/recipes"].map(|folder| fs::read_dir(Path::new(ROOT).join(folder)).unwrap());
+    let folders = ["configmaps", "configmaps/moving-in", "configmaps/recipes"]
+        .map(|folder| fs::read_dir(Path::new(ROOT).join(folder)).unwrap());
     let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
     let files = files.map(|path| (path.clone(), fs::read_to_string(path).unwrap()));
     files.filter(|(_, text)| text.contains("\nkind: ConfigMap")).collect()
