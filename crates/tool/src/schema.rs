@@ -58,6 +58,11 @@ fn metadata() -> Value {
         "pattern": format!("^{NAME}$"),
         "description": "The class that the config serves. Without this label, StorageClasses name the config.",
     });
+    let alike = json!({
+        "type": "string",
+        "pattern": format!("^{NAME}$"),
+        "description": "The class that the config serves, as storage-class.",
+    });
     let mark = json!({ "const": names::LABEL_TYPE_CONFIG, "description": "Marks the ConfigMap as a config." });
     json!({
         "type": "object",
@@ -68,7 +73,11 @@ fn metadata() -> Value {
             "labels": {
                 "type": "object",
                 "required": [names::LABEL_TYPE],
-                "properties": { (names::LABEL_TYPE): mark, (names::LABEL_STORAGE_CLASS): class },
+                "properties": {
+                    (names::LABEL_TYPE): mark,
+                    (names::LABEL_STORAGE_CLASS): class,
+                    (names::LABEL_CLASS): alike,
+                },
                 "additionalProperties": { "type": "string" },
             },
         },
