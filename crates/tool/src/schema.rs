@@ -1,5 +1,7 @@
 //! `schema`: the JSON schema of a provisioner ConfigMap, by which editors complete and check it.
 
+mod images;
+
 use std::process::ExitCode;
 
 use flex_contract::names;
@@ -95,6 +97,7 @@ fn data() -> Value {
         "properties": properties,
         "propertyNames": { "pattern": "^[A-Za-z][A-Za-z0-9._-]*$", "maxLength": 253 },
         "additionalProperties": { "type": "string", "description": "A parameter of the image." },
+        "allOf": images::hints(),
         "maxProperties": limits::KEYS,
     })
 }
