@@ -65,6 +65,14 @@ need() { # PROGRAM PACKAGE
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$2" >&2 </dev/null
 }
 
+# Runs a program, and prints what it says only if it fails.
+quietly() { # COMMAND...
+    local said status=0
+    said=$("$@" 2>&1 </dev/null) || status=$?
+    if ((status != 0)); then say "$said"; fi
+    return "$status"
+}
+
 # A program that needs a shared library would not start in an image FROM scratch.
 assert_static() {
     if [[ $(readelf --program-headers "$1") == *INTERP* ]]; then
@@ -78,7 +86,7 @@ packages_of_debian() { # DIRECTORY COMMAND PACKAGE...
     local directory=$1 empty get status=0
     shift
     empty=$(mktemp)
-    get=(apt-get --quiet --yes --no-install-recommends -o Dir::State::status="$empty" -o APT::Sandbox::User=root
+    get=(apt-get --quiet=2 --no-install-recommends -o Dir::State::status="$empty" -o APT::Sandbox::User=root
         -o Dir::Cache::archives="$directory")
     if [[ -n $foreign ]]; then
         mkdir -p "$cache/lists/partial"
@@ -243,10 +251,10 @@ build() { # NAME
         # buildah gets storage folders of its own, so that it does not touch the machine's other images.
         local buildah=(buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs) labels
         mapfile -t labels < <(labels "$name")
-        "${buildah[@]}" bud --quiet --isolation chroot --timestamp 0 --format oci --arch "$architecture" "${labels[@]}" \
-            --tag "$prefix/$name:$version" --file "$(dockerfile "$name")" "$work/context" >/dev/null
+        quietly "${buildah[@]}" bud --quiet --isolation chroot --timestamp 0 --format oci --arch "$architecture" "${labels[@]}" \
+            --tag "$prefix/$name:$version" --file "$(dockerfile "$name")" "$work/context"
         rm -f "$tar" "$tar.inputs"
-        "${buildah[@]}" push --quiet "$prefix/$name:$version" "oci-archive:$tar:$prefix/$name:$version" >/dev/null
+        quietly "${buildah[@]}" push --quiet "$prefix/$name:$version" "oci-archive:$tar:$prefix/$name:$version"
         echo "$hash" >"$tar.inputs"
     fi
     echo "$tar"

@@ -444,6 +444,7 @@ check "rights and digests of workflows" scripts/workflows.py
 check "planted mistakes in workflows" scripts/workflows.py --self-test
 check "workflows" workflows
 check "versions of the manual" scripts/pages_test.sh
+check "the look at a registry" scripts/push_test.sh
 check "the action for vendors" action_for_vendors
 check "the scripts of a release" scripts/release/release_test.sh
 check "links" scripts/links.py

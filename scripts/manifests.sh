@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Writes the files that install the orchestrator from a registry: install.yaml, quickstart.yaml with a first class,
-# claim.yaml with a claim of this class, and the configs and examples with the names of their images in the registry.
+# claim.yaml with a claim of this class, the configs and examples with the names of their images in the registry, and
+# values.yaml for the Helm chart.
 # Needs no kubectl, no compiler and no network.
 #
 #   manifests.sh --registry HOST/PATH [--version TAG] [--out DIR] [--kubernetes VERSION] [--pull-secret NAME]
@@ -87,6 +88,23 @@ first_claim() {
     objects '' "$work/claim.yaml" "$work/writer.yaml"
 }
 
+# Prints the digest of an image as a value of the chart, if the image was pushed.
+digest_value() { # NAME
+    local named
+    named=$(reference "$1")
+    [[ $named != *@* ]] || echo "  digest: ${named#*@}"
+}
+
+chart_values() {
+    local path=${registry#"${registry%%/*}"}/flex-provisioner
+    echo "# The images of the Helm chart in $registry: helm install … --values values.yaml"
+    printf 'image:\n  registry: %s\n  repository: %s\n  tag: "%s"\n' "${registry%%/*}" "${path#/}" "$version"
+    digest_value flex-provisioner
+    printf 'shellImage:\n  tag: "%s"\n' "$version"
+    digest_value shell
+    [[ -z $pull_secret ]] || printf 'imagePullSecrets: [%s]\n' "$pull_secret"
+}
+
 head_of() { # FILE CONTENTS...
     local file=$1 line
     shift
@@ -132,6 +150,7 @@ if [[ $mutating == yes ]]; then policies='the admission policies'; fi
     echo '# A claim of the class flex-local, and a pod that writes into its volume.'
     first_claim
 } >"$work/files/claim.yaml"
+chart_values >"$work/files/values.yaml"
 files_of configmaps
 files_of examples
 if left=$(grep -rn 'localhost/flex-provisioner' "$work/files"); then
@@ -139,5 +158,5 @@ if left=$(grep -rn 'localhost/flex-provisioner' "$work/files"); then
         "if their version is not $ours: run scripts/version.sh --write"
 fi
 cp -R "$work/files/." "$out/"
-say "wrote install.yaml, quickstart.yaml, claim.yaml, configmaps/ and examples/ into $out"
+say "wrote install.yaml, quickstart.yaml, claim.yaml, values.yaml, configmaps/ and examples/ into $out"
 say "the orchestrator and a first class, flex-local: kubectl apply -f $out/quickstart.yaml"

@@ -44,8 +44,10 @@ pub struct Connection {
     pub client: Client,
     /// The address of the API server.
     pub address: String,
-    /// The namespace of the context.
+    /// The namespace of the context, or that of the pod.
     pub namespace: String,
+    /// A kubeconfig has chosen the namespace, so that it is a person's.
+    pub has_context: bool,
     /// The time in the cluster.
     pub clock: Clock,
 }
@@ -89,10 +91,11 @@ async fn connection(access: &Access, metrics: Option<&Metrics>) -> anyhow::Resul
         config.auth_info.impersonate = Some(user.clone());
         config.auth_info.impersonate_groups = Some(access.groups.clone()).filter(|groups| !groups.is_empty());
     }
+    let has_context = kubeconfig.is_some();
     let named = kubeconfig.and_then(|kubeconfig| proxy_of(&kubeconfig, access.context.as_deref()));
     let namespace = config.default_namespace.clone();
     let (client, address) = through(config, named, metrics, |name| std::env::var(name).ok())?;
-    Ok(Connection { client, address, namespace, clock: Clock::default() })
+    Ok(Connection { client, address, namespace, has_context, clock: Clock::default() })
 }
 
 /// A server that is no API server of Kubernetes.
@@ -399,6 +402,7 @@ contexts:
         ] {
             let connection = connect_as(&of(context, &file)).await.unwrap();
             assert_eq!((connection.address.as_str(), connection.namespace.as_str()), (address, namespace));
+            assert!(connection.has_context);
         }
         let kubeconfig = Kubeconfig::read_from(&file).unwrap();
         assert_eq!(proxy_of(&kubeconfig, None), None);

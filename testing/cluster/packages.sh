@@ -20,10 +20,10 @@ install_packages() ( # PACKAGE...
     fi
     {
         # A source that is not reachable matters only if a package is from there. The installation then fails.
-        apt update -q || say "apt-get update had errors; going on with the lists that are there"
+        apt update -qq || say "apt-get update had errors; going on with the lists that are there"
         # Apt names the installed version of a package that it replaces, so these are the new packages alone.
         mapfile -t new < <(apt install -s --no-install-recommends "$@" | sed -nE 's/^Inst ([^ ]+) \(.*/\1/p')
-        apt install -y -q --no-install-recommends "$@"
+        apt install -qq --no-install-recommends "$@" >/dev/null
     } </dev/null >&2
     status=$?
     ((${#new[@]} == 0 || status != 0)) || disable_services "${new[@]}" >&2

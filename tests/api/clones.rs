@@ -210,7 +210,7 @@ async fn impossible_clones_are_refused_and_claims_for_populators_are_left_alone(
         ring.event(&ring.user, name, reason, says).await;
         assert_eq!(annotation(&ring.get_claim(name).await, names::ATTEMPT), None, "{name} has no attempt");
     }
-    let (_, status) = ring.command(&["status"]).await;
+    let (_, status) = ring.command(&["status", "-A"]).await;
     let fills = "the populator for Hello.example.com h fills this claim";
     for says in ["ok; 1 claim refused", fills, "has 1Gi, this claim"] {
         assert!(status.contains(says), "{says}: {status}");

@@ -34,7 +34,7 @@ async fn each_attempt_is_sent_once_when_it_has_ended() {
     let ring = Ring::start().await;
     let (address, spans) = collector().await;
     ring.config("c", "c", &[("backoff", "1s")]).await;
-    let mut watching = Watching::start(&ring, &["export-traces", "--watch", "--otlp", &address]);
+    let mut watching = Watching::start(&ring, &["export-traces", "-A", "--watch", "--otlp", &address]);
     ring.claim("a", "c").await;
     let claim = ring.stamped("a").await;
     let job = ring.job(ADMIN, "provision", &uid(&claim), 1).await;

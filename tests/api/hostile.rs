@@ -286,7 +286,8 @@ async fn whoever_applies_a_config_with_a_slip_gets_a_warning() {
         assert_eq!(message, "");
     }
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = ["configmaps", "configmaps/recipes"].map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
+    let folders = ["configmaps", "configmaps/moving-in", "configmaps/recipes"]
+        .map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
     let shipped = folders.into_iter().flatten().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
     let mut applied = 0;
     for file in shipped.map(|file| std::fs::read_to_string(file).unwrap()) {
@@ -303,7 +304,7 @@ async fn whoever_applies_a_config_with_a_slip_gets_a_warning() {
 #[test]
 fn no_shipped_role_leads_to_the_account_of_the_orchestrator() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let files = ["configmaps", "configmaps/recipes", "deploy/kustomize"]
+    let files = ["configmaps", "configmaps/moving-in", "configmaps/recipes", "deploy/kustomize"]
         .map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
     let mut roles = 0;
     for file in files.into_iter().flatten().map(|file| file.unwrap().path()).filter(|file| file.is_file()) {

@@ -39,7 +39,7 @@ async fn a_failed_run_is_repeated_at_once_when_somebody_asks_and_only_once() {
     .await;
 
     // An admin asks for all that has failed in the class.
-    let (code, printed) = ring.command(&["retry", "--class", "c"]).await;
+    let (code, printed) = ring.command(&["retry", "--class", "c", "-A"]).await;
     assert!(code == 0 && printed.contains("claim team/a: the next attempt begins now"), "{printed}");
     let job = ring.job(ADMIN, "provision", &claim, 3).await;
     ring.create_volume(&nfs_volume(&job)).await;
@@ -68,6 +68,8 @@ async fn a_failed_run_is_repeated_at_once_when_somebody_asks_and_only_once() {
     let (code, printed) = ring.command(&["retry", "--class", "c", "-n", "elsewhere"]).await;
     assert!(code == 2 && printed.contains("nothing to retry"), "{printed}");
     let (code, printed) = ring.command(&["retry", "--class", "c"]).await;
+    assert!(code == 2 && printed.contains("nothing to retry in namespace default (-A: in all)"), "{printed}");
+    let (code, printed) = ring.command(&["retry", "--class", "c", "-A"]).await;
     assert!(code == 0 && printed.contains(&format!("volume {volume}: the next attempt begins now")), "{printed}");
     let job = ring.job(ADMIN, "delete", &claim, 2).await;
     ring.pod_ends(&job, 0, "").await;

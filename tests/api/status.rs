@@ -88,12 +88,12 @@ async fn a_person_who_watches_asks_the_leader_over_one_connection_and_goes_on_wi
     let forward = ring.forward_page().await;
     // The age of a claim makes another picture each second.
     ring.claim("a", "c").await;
-    let mut of_class = Watching::start(&ring, &["status", "--watch", "c"]);
+    let mut of_class = Watching::start(&ring, &["status", "-A", "--watch", "c"]);
     one_connection(&forward, &mut of_class).await;
     of_class.prints(&["parameter zone", "west"]).await;
     drop(of_class);
 
-    let mut watching = Watching::start(&ring, &["status", "--watch"]);
+    let mut watching = Watching::start(&ring, &["status", "-A", "--watch"]);
     watching.prints(&["one leads"]).await;
     watching.prints(&["team/a", "Running"]).await;
     let claim = uid(&ring.stamped("a").await);
@@ -125,14 +125,17 @@ async fn the_state_has_a_form_for_each_reader() {
     ring.class("c", names::DEFAULT_PROVISIONER, json!({})).await;
     ring.claim("a", "c").await;
     ring.job(ADMIN, "provision", &uid(&ring.stamped("a").await), 1).await;
-    let (code, of_class) = ring.command(&["status", "c"]).await;
+    let (code, of_class) = ring.command(&["status", "c", "-n", USER]).await;
     for text in ["capabilities", "expand", "parameter zone", "west", "max-volumes", "██░░░░░░░░ 1", "team/a"]
     {
         assert!(code == 0 && of_class.contains(text), "{text}: {of_class}");
     }
     let (_, wide) = ring.command(&["status", "-o", "wide"]).await;
     assert!(wide.contains("OBJECT") && wide.contains(&format!("{ADMIN}/c@")), "{wide}");
+    assert!(!wide.contains("team/a") && wide.contains("Claims of other namespaces that are not bound: 1 ("), "{wide}");
     let (_, listed) = ring.command(&["status", "-o", "name"]).await;
+    assert_eq!(listed.trim(), "storageclass.storage.k8s.io/c", "the context is of another namespace");
+    let (_, listed) = ring.command(&["status", "-A", "-o", "name"]).await;
     assert_eq!(listed.trim(), "storageclass.storage.k8s.io/c\npersistentvolumeclaim/team/a");
     let (_, yaml) = ring.command(&["status", "-o", "yaml"]).await;
     let yaml: Value = serde_saphyr::from_str(&yaml).unwrap();

@@ -80,7 +80,7 @@ async fn a_webhook_that_is_down_is_told_on_each_object_whose_run_it_refuses() {
     assert!(!message.contains("Status {") && !message.contains("ErrorResponse"), "the server's words alone: {message}");
     let (_, trace) = ring.command(&["trace", &format!("{USER}/a")]).await;
     assert!(trace.contains(DOWN), "{trace}");
-    let (_, status) = ring.command(&["status", "-o", "wide"]).await;
+    let (_, status) = ring.command(&["status", "-A", "-o", "wide"]).await;
     assert!(status.contains("Kubernetes fails a write"), "{status}");
     webhooks.delete("jobs", &DeleteParams::default()).await.unwrap();
     let (_, volume) = ring.provision("a").await;

@@ -17,12 +17,13 @@ pub const CONTAINER: &str = "provisioner";
 pub const LABEL_TYPE: &str = "type";
 /// The value of [`LABEL_TYPE`] that the orchestrator looks for.
 pub const LABEL_TYPE_CONFIG: &str = "provisioner-config";
-/// On a ConfigMap: the class that the config serves.
+/// On a ConfigMap: the class that the config serves. [`LABEL_CLASS`] does the same.
 pub const LABEL_STORAGE_CLASS: &str = "storage-class";
 
 /// On Jobs, pods and volumes, and as an annotation on claims: the orchestrator instance that owns them.
 pub const LABEL_INSTANCE: &str = "flex-provisioner.io/instance";
-/// On Jobs and pods: the storage class. On a StorageClass: new claims get the name of its provisioner at once.
+/// On Jobs and pods: the storage class. On a StorageClass: new claims get the name of its provisioner at once. On a
+/// ConfigMap: as [`LABEL_STORAGE_CLASS`], which wins.
 pub const LABEL_CLASS: &str = "flex-provisioner.io/class";
 /// On Jobs and pods: the operation, such as `provision` ([`crate::operation::Operation`]).
 pub const LABEL_OPERATION: &str = "flex-provisioner.io/operation";

@@ -63,7 +63,7 @@ pub(super) async fn unseen_configs(client: &Client, identity: &Identity) -> Vec<
 /// Selects the configs with the orchestrator's plugin name. Without it a config may belong to another orchestrator.
 fn unseen(identity: &Identity, configs: impl Iterator<Item = Config>) -> Vec<ObjectName> {
     let is_meant =
-        |config: &Config| config.data.get(keys::PLUGIN_NAME.name).is_some_and(|name| name.trim() == identity.plugin);
+        |config: &Config| config.data.get(keys::PLUGIN_NAME.name).is_some_and(|name| identity.is_plugin(name.trim()));
     let elsewhere = configs.filter(|config| !identity.config_namespaces.contains(&config.name.namespace));
     elsewhere.filter(is_meant).map(|config| config.name).collect()
 }
@@ -84,6 +84,8 @@ mod tests {
         let plugin = names::DEFAULT_PLUGIN;
         let all = [config("admin", plugin), config("team", plugin), config("team", "example.com/other")];
         assert_eq!(unseen(&default_identity(), all.into_iter()), [ObjectName::new("team", "nfs")]);
+        let by_provisioner = config("team", names::DEFAULT_PROVISIONER);
+        assert_eq!(unseen(&default_identity(), [by_provisioner].into_iter()).len(), 1);
         let without = Config { name: ObjectName::new("team", "nfs"), ..Config::default() };
         assert!(unseen(&default_identity(), [without].into_iter()).is_empty());
     }

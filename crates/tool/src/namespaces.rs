@@ -10,26 +10,45 @@ use crate::complete::candidates::namespaces;
 /// The namespaces of the claims.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct UserNamespaces {
-    /// The namespace of the claims [default: all; for a claim that is named, that of the context].
+    /// The namespace of the claims [default: that of the context; all for doctor, in a pod, and with --bundle].
     #[arg(short = 'n', long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new(), conflicts_with = "all_namespaces", add = ArgValueCompleter::new(namespaces))]
     namespace: Option<String>,
     /// The claims of all namespaces.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
+    /// The namespace without a flag.
+    #[arg(skip)]
+    usual: Option<String>,
 }
 
 impl UserNamespaces {
-    /// Checks whether the command is about claims of this namespace.
-    pub(super) fn has(&self, namespace: &str) -> bool {
-        self.chosen().is_none_or(|chosen| chosen == namespace)
+    /// Takes the namespace of a person's context, which limits the command without a flag. A pod and a bundle have no
+    /// context.
+    pub(super) fn take_usual(&mut self, has_context: bool, namespace: &str) {
+        self.usual = (has_context && !self.all_namespaces && self.namespace.is_none()).then(|| namespace.to_owned());
     }
 
-    /// Returns the namespace to which the command is limited.
+    /// Checks whether the command is about claims of this namespace.
+    pub(super) fn has(&self, namespace: &str) -> bool {
+        self.shown().is_none_or(|shown| shown == namespace)
+    }
+
+    /// Returns the namespace to which the command is limited, by a flag or without.
+    pub(super) fn shown(&self) -> Option<&str> {
+        self.chosen().or(self.usual())
+    }
+
+    /// Returns the namespace to which a flag limits the command.
     pub(super) fn chosen(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// Returns the same for a command about one claim.
+    /// Returns the namespace to which the command is limited because no flag says otherwise.
+    pub(super) fn usual(&self) -> Option<&str> {
+        self.usual.as_deref()
+    }
+
+    /// Returns the namespace that a flag names for a command about one claim.
     ///
     /// # Errors
     /// If the flags ask for the claims of all namespaces.
@@ -47,11 +66,24 @@ mod tests {
 
     #[test]
     fn a_command_is_about_one_namespace_or_all() {
-        let one = UserNamespaces { namespace: Some("team".into()), all_namespaces: false };
-        assert_eq!((one.has("team"), one.has("other"), one.of_claim("data").ok()), (true, false, Some(Some("team"))));
-        let all = UserNamespaces { namespace: None, all_namespaces: true };
-        assert!(all.has("team") && all.has("other"));
-        assert!(all.of_claim("data").is_err_and(|why| why.to_string().contains("data is one claim")));
-        assert_eq!(UserNamespaces::default().of_claim("data").ok(), Some(None));
+        let flags = |namespace: Option<&str>, all_namespaces| {
+            let namespace = namespace.map(str::to_owned);
+            UserNamespaces { namespace, all_namespaces, usual: None }
+        };
+        for (namespace, all, has_context, shown, usual) in [
+            (Some("team"), false, true, Some("team"), None),
+            (None, true, true, None, None),
+            (None, false, true, Some("mine"), Some("mine")),
+            (None, false, false, None, None),
+        ] {
+            let mut namespaces = flags(namespace, all);
+            assert_eq!(namespaces.shown(), namespace, "the namespace of the context is not taken yet");
+            namespaces.take_usual(has_context, "mine");
+            assert_eq!((namespaces.shown(), namespaces.usual()), (shown, usual), "{namespaces:?}");
+            assert_eq!(namespaces.has("other"), shown.is_none(), "{namespaces:?}");
+        }
+        assert_eq!(flags(Some("team"), false).of_claim("data").ok(), Some(Some("team")));
+        assert!(flags(None, true).of_claim("data").is_err_and(|why| why.to_string().contains("data is one claim")));
+        assert_eq!(flags(None, false).of_claim("data").ok(), Some(None));
     }
 }

@@ -82,11 +82,12 @@ impl std::fmt::Display for Object {
 
 pub(super) fn retry(args: RetryArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(work(&args))
+    runtime.block_on(work(args))
 }
 
-async fn work(args: &RetryArgs) -> anyhow::Result<ExitCode> {
-    let (Connection { client, namespace, clock, .. }, identity) = args.cluster.open().await?;
+async fn work(mut args: RetryArgs) -> anyhow::Result<ExitCode> {
+    let (Connection { client, namespace, has_context, clock, .. }, identity) = args.cluster.open().await?;
+    args.namespaces.take_usual(has_context, &namespace);
     let failed = match (&args.claim, &args.class) {
         (Some(claim), _) => {
             let named = Named::read(claim, args.namespaces.of_claim(claim)?, &namespace)?;
@@ -105,7 +106,9 @@ async fn work(args: &RetryArgs) -> anyhow::Result<ExitCode> {
         (None, None) => Vec::new(),
     };
     if failed.is_empty() {
-        say!("nothing to retry: no attempt has failed that waits for its next try");
+        let usual = args.namespaces.usual().filter(|_| args.class.is_some());
+        let place = usual.map(|namespace| format!(" in namespace {namespace} (-A: in all)")).unwrap_or_default();
+        say!("nothing to retry{place}: no attempt has failed that waits for its next try");
         return Ok(ExitCode::from(NOTHING_FAILED));
     }
     let now = clock.wall().to_string();

@@ -1,5 +1,7 @@
 //! `schema`: the JSON schema of a provisioner ConfigMap, by which editors complete and check it.
 
+mod images;
+
 use std::process::ExitCode;
 
 use flex_contract::names;
@@ -58,6 +60,11 @@ fn metadata() -> Value {
         "pattern": format!("^{NAME}$"),
         "description": "The class that the config serves. Without this label, StorageClasses name the config.",
     });
+    let alike = json!({
+        "type": "string",
+        "pattern": format!("^{NAME}$"),
+        "description": "The class that the config serves, as storage-class.",
+    });
     let mark = json!({ "const": names::LABEL_TYPE_CONFIG, "description": "Marks the ConfigMap as a config." });
     json!({
         "type": "object",
@@ -68,7 +75,11 @@ fn metadata() -> Value {
             "labels": {
                 "type": "object",
                 "required": [names::LABEL_TYPE],
-                "properties": { (names::LABEL_TYPE): mark, (names::LABEL_STORAGE_CLASS): class },
+                "properties": {
+                    (names::LABEL_TYPE): mark,
+                    (names::LABEL_STORAGE_CLASS): class,
+                    (names::LABEL_CLASS): alike,
+                },
                 "additionalProperties": { "type": "string" },
             },
         },
@@ -86,6 +97,7 @@ fn data() -> Value {
         "properties": properties,
         "propertyNames": { "pattern": "^[A-Za-z][A-Za-z0-9._-]*$", "maxLength": 253 },
         "additionalProperties": { "type": "string", "description": "A parameter of the image." },
+        "allOf": images::hints(),
         "maxProperties": limits::KEYS,
     })
 }

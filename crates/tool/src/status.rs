@@ -35,12 +35,14 @@ use crate::out::say;
 
 pub(super) fn status(args: StatusArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(work(&args))?;
+    runtime.block_on(work(args))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn work(args: &StatusArgs) -> anyhow::Result<()> {
-    let (Connection { client, clock, .. }, identity) = args.cluster.open().await?;
+async fn work(mut args: StatusArgs) -> anyhow::Result<()> {
+    let (Connection { client, namespace, has_context, clock, .. }, identity) = args.cluster.open().await?;
+    args.namespaces.take_usual(has_context, &namespace);
+    let args = &args;
     if args.watch {
         return live::watch(client, identity, args).await.context("the state cannot be watched");
     }
@@ -49,9 +51,10 @@ async fn work(args: &StatusArgs) -> anyhow::Result<()> {
     let (class, without_jobs) = (args.class.as_deref(), without_jobs.as_deref());
     let scope = args.scope(usize::MAX);
     let mut overview = overview(&index, (&identity.instance, class), scope, clock.now(), without_jobs.is_none());
-    args.limit(&mut overview);
+    let elsewhere = args.limit(&mut overview);
     add_warnings(&client, &identity, &index, &mut overview, clock.now()).await;
-    let shown = Shown { identity: &identity, surroundings: &surroundings, overview: &overview, without_jobs, class };
+    let (identity, surroundings, overview) = (&identity, &surroundings, &overview);
+    let shown = Shown { identity, surroundings, overview, elsewhere, without_jobs, class };
     say!("{}", args.form.text(shown, args.drawing(None))?.trim_end());
     Ok(())
 }
@@ -92,7 +95,8 @@ pub(super) async fn page(
     let overview = overview(&index, all, scope, clock.now(), without_jobs.is_none());
     let open = overview.open_claims().into_iter().filter(|row| !is_gone(&row.claim));
     let open = open.filter_map(|row| row.claim.parse().ok()).collect();
-    let shown = Shown { identity, surroundings: &surroundings, overview: &overview, without_jobs, class: None };
+    let (surroundings, overview) = (&surroundings, &overview);
+    let shown = Shown { identity, surroundings, overview, elsewhere: 0, without_jobs, class: None };
     Ok((text::text(shown, Drawing { wide: true, ..Drawing::default() }), open))
 }
 

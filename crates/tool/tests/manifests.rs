@@ -95,14 +95,18 @@ fn each_object_is_in_the_namespace_and_each_image_in_the_registry() {
 fn what_was_pushed_is_named_by_its_digest_and_nothing_else_is() {
     let folder = tempfile::tempdir().unwrap();
     let digest = format!("sha256:{}", "0123456789abcdef".repeat(4));
-    let pushed = format!("{REGISTRY}/hostpath:{VERSION}@{digest}");
-    fs::write(folder.path().join("images.txt"), format!("{REGISTRY}/nfs:other@{digest}\n{pushed}\n")).unwrap();
+    let [pushed, own] = ["hostpath", "flex-provisioner"].map(|name| format!("{REGISTRY}/{name}:{VERSION}@{digest}"));
+    fs::write(folder.path().join("images.txt"), format!("{REGISTRY}/nfs:other@{digest}\n{pushed}\n{own}\n")).unwrap();
     write(&folder, &[]);
     for file in ["quickstart.yaml", "configmaps/hostpath.yaml", "examples/hostpath/writer.yaml"] {
         assert!(images(&read(&folder, file)).contains(pushed.as_str()), "{file}");
     }
     let of_nfs = format!("{REGISTRY}/nfs:{VERSION}");
     assert_eq!(images(&read(&folder, "configmaps/nfs.yaml")), [of_nfs.as_str()].into());
+    let values = format!(
+        "image:\n  registry: registry.example:5000\n  repository: team/flex-provisioner\n  tag: \"{VERSION}\"\n  digest: {digest}\nshellImage:\n  tag: \"{VERSION}\"\n"
+    );
+    assert!(read(&folder, "values.yaml").ends_with(&values), "{}", read(&folder, "values.yaml"));
     // The schema that the line for editors names is not among the files.
     assert!(!read(&folder, "configmaps/nfs.yaml").contains("yaml-language-server"));
     write(&folder, &["--version", "next"]);
@@ -132,6 +136,23 @@ fn the_orchestrator_accepts_the_class_of_quickstart() {
 }
 
 #[test]
+fn the_config_for_local_path_follows_that_of_hostpath() {
+    let shipped = |file: &str| {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configmaps").join(file);
+        let text = fs::read_to_string(file).unwrap();
+        text[text.find("apiVersion").unwrap()..].to_owned()
+    };
+    let own = ["  replaces-provisioner: ", "  ignored-parameters: "];
+    let moving_in = shipped("moving-in/local-path.yaml");
+    let kept = moving_in.lines().filter(|line| !own.iter().any(|key| line.starts_with(key)));
+    let same = kept.map(|line| format!("{line}\n")).collect::<String>();
+    let same = same.replace(", hostPath:/opt/local-path-provisioner", "");
+    let same = same.replace("/opt/local-path-provisioner", "/var/lib/flex-hostpath");
+    let same = same.replace("local-path-image", "hostpath-provisioner").replace("local-path", "hostpath");
+    assert_eq!(same, shipped("hostpath.yaml"));
+}
+
+#[test]
 fn a_pull_secret_reaches_every_pod() {
     let folder = written(&["--pull-secret", "registry-login"]);
     for object in objects(&read(&folder, "quickstart.yaml")) {
@@ -144,6 +165,7 @@ fn a_pull_secret_reaches_every_pod() {
             _ => (),
         }
     }
+    assert!(read(&folder, "values.yaml").ends_with("imagePullSecrets: [registry-login]\n"));
     assert!(!read(&written(&[]), "quickstart.yaml").contains("registry-login"));
 }
 

@@ -438,6 +438,7 @@ fn class_with_object(
 
 fn label_only_class(table: &mut Classes, inputs: &Inputs<'_, '_>, config: &Config, name: &str) -> Class {
     let identity = inputs.identity;
+    let class_to_create = class_to_create(config.replaces().unwrap_or(&identity.provisioner), name);
     for key in keys::STORAGE_CLASS_FIELDS.iter().filter(|key| config.data.contains_key(**key)) {
         refuse(
             table,
@@ -445,8 +446,7 @@ fn label_only_class(table: &mut Classes, inputs: &Inputs<'_, '_>, config: &Confi
             Problem::new(
                 *key,
                 format!(
-                    "asks for what only a StorageClass object can do; remove the key and create the object:\n{}",
-                    class_to_create(identity, name)
+                    "asks for what only a StorageClass object can do; remove the key and create the object:\n{class_to_create}"
                 ),
             ),
         );
@@ -458,8 +458,7 @@ fn label_only_class(table: &mut Classes, inputs: &Inputs<'_, '_>, config: &Confi
             config,
             keys::CAPABILITIES.name,
             format!(
-                "has `expand`, but without a StorageClass object the API server lets no claim ask for more; create it:\n{}",
-                class_to_create(identity, name)
+                "has `expand`, but without a StorageClass object the API server lets no claim ask for more; create it:\n{class_to_create}"
             ),
         );
     }
@@ -469,8 +468,7 @@ fn label_only_class(table: &mut Classes, inputs: &Inputs<'_, '_>, config: &Confi
             config,
             keys::CAPABILITIES.name,
             format!(
-                "has `capacity`, but without a StorageClass object the scheduler does not look at capacity; create it:\n{}",
-                class_to_create(identity, name)
+                "has `capacity`, but without a StorageClass object the scheduler does not look at capacity; create it:\n{class_to_create}"
             ),
         );
     }
@@ -488,10 +486,9 @@ fn label_only_class(table: &mut Classes, inputs: &Inputs<'_, '_>, config: &Confi
 }
 
 /// Writes the StorageClass that a class without an object needs for a feature.
-pub fn class_to_create(identity: &Identity, class: &str) -> String {
+fn class_to_create(provisioner: &str, class: &str) -> String {
     format!(
-        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata:\n  name: {class}\nprovisioner: {}\nvolumeBindingMode: WaitForFirstConsumer\nallowVolumeExpansion: true\n",
-        identity.provisioner
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata:\n  name: {class}\nprovisioner: {provisioner}\nvolumeBindingMode: WaitForFirstConsumer\nallowVolumeExpansion: true\n"
     )
 }
 

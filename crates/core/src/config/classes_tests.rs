@@ -336,6 +336,22 @@ fn a_config_for_another_plugin_is_left_alone() {
 }
 
 #[test]
+fn a_config_can_name_the_provisioner_as_its_plugin_and_the_class_by_a_label_with_its_prefix() {
+    let named = config("a", Some("silver"), &[("plugin-name", names::DEFAULT_PROVISIONER)]);
+    let table = table(&[&named], &[]);
+    assert_eq!((recipe(&table, "silver").config.name.as_str(), problems(&table, "a").as_str()), ("a", ""));
+    for (labels, class) in [
+        ("flex-provisioner.io/class: silver", "silver"),
+        ("flex-provisioner.io/class: silver, storage-class: gold", "gold"),
+        ("flex-provisioner.io/class: silver, storage-class: ''", "silver"),
+    ] {
+        let text = format!("metadata: {{name: a, namespace: admin, labels: {{{labels}}}}}\n");
+        let map: ConfigMap = crate::config::values::yaml(&text).unwrap();
+        assert_eq!(Config::from(&map).class.as_deref(), Some(class), "{labels}");
+    }
+}
+
+#[test]
 fn a_config_without_a_plugin_name_is_reported() {
     let mut unnamed = config("a", Some("silver"), &[]);
     unnamed.data.remove("plugin-name");

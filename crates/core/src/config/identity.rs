@@ -25,6 +25,11 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// Checks whether a ConfigMap that names this plugin is meant for the orchestrator. Its name as a provisioner counts, too.
+    pub fn is_plugin(&self, name: &str) -> bool {
+        name == self.plugin || name == self.provisioner
+    }
+
     /// Checks whether a UID is that of another cluster. Without the own UID nobody knows, so each one counts as another.
     pub fn is_other_cluster(&self, cluster: &str) -> bool {
         !cluster.is_empty() && cluster != self.cluster

@@ -37,12 +37,11 @@ pub struct Config {
 
 impl From<&ConfigMap> for Config {
     fn from(map: &ConfigMap) -> Self {
-        let label = |key: &str| map.metadata.labels.as_ref()?.get(key).cloned();
         Config {
             name: ObjectName::of(&map.metadata),
             uid: map.metadata.uid.clone().unwrap_or_default(),
             created: map.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default(),
-            class: label(names::LABEL_STORAGE_CLASS).filter(|class| !class.is_empty()),
+            class: labels::class(&map.metadata).map(|(_, class)| class.to_owned()),
             data: map.data.clone().unwrap_or_default(),
             verdict: map.metadata.annotations.as_ref().and_then(|a| a.get(names::VERDICT).cloned()),
             label_mistakes: labels::in_labels(&map.metadata),
@@ -58,7 +57,7 @@ impl Config {
 
     /// Checks whether the config is meant for this orchestrator.
     pub fn is_for(&self, identity: &Identity) -> bool {
-        let plugin = |plugin: &String| plugin.trim() == identity.plugin;
+        let plugin = |plugin: &String| identity.is_plugin(plugin.trim());
         identity.config_namespaces.contains(&self.name.namespace)
             && self.data.get(keys::PLUGIN_NAME.name).is_none_or(plugin)
     }

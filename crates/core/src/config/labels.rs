@@ -11,20 +11,37 @@ use super::keys;
 use super::spelling::{letters, reads_like};
 use crate::object::is_dns_name;
 
+/// The labels that name the class of a ConfigMap. The first wins.
+const CLASS_LABELS: [&str; 2] = [names::LABEL_STORAGE_CLASS, names::LABEL_CLASS];
+
+/// Returns the class that a ConfigMap names, with the label.
+pub(super) fn class(metadata: &ObjectMeta) -> Option<(&'static str, &str)> {
+    let labels = metadata.labels.as_ref()?;
+    let mut named = CLASS_LABELS.into_iter().filter_map(|label| Some((label, labels.get(label)?.as_str())));
+    named.find(|(_, class)| !class.is_empty())
+}
+
 /// Finds common mistakes in the labels by which a ConfigMap names its class.
 pub fn in_labels(metadata: &ObjectMeta) -> Vec<Problem> {
     let label = names::LABEL_STORAGE_CLASS;
     let said = |message: String| Problem::new("", message);
-    let class = metadata.labels.as_ref().and_then(|labels| labels.get(label));
-    if let Some(class) = class.filter(|class| !class.is_empty()) {
-        let message = || {
+    let value = |label: &str| metadata.labels.as_ref().and_then(|labels| labels.get(label));
+    if let Some((label, class)) = class(metadata) {
+        let impossible = (!is_dns_name(class)).then(|| {
             format!(
                 "its label `{label}: {class}` names an impossible class: no StorageClass and no claim can have this name; write lower-case letters, digits, `-` and `.`"
             )
-        };
-        return if is_dns_name(class) { Vec::new() } else { vec![said(message())] };
+        });
+        let other = value(names::LABEL_CLASS).filter(|other| *other != class).map(|other| {
+            format!(
+                "its label `{}: {other}` has no effect beside `{label}: {class}`; remove one of the two",
+                names::LABEL_CLASS
+            )
+        });
+        return impossible.into_iter().chain(other).map(said).collect();
     }
-    let empty = class.map(|_| said(format!("its label `{label}` is empty, so it names no class; write the class")));
+    let empty = CLASS_LABELS.into_iter().filter(|label| value(label).is_some());
+    let empty = empty.map(|label| said(format!("its label `{label}` is empty, so it names no class; write the class")));
     let strays = metadata
         .labels
         .iter()
@@ -35,7 +52,7 @@ pub fn in_labels(metadata: &ObjectMeta) -> Vec<Problem> {
         metadata.annotations.iter().flat_map(BTreeMap::keys).filter(|key| *key == label || names_class(key));
     let annotated =
         annotated.map(|key| said(format!("its annotation `{key}` has no effect; the label `{label}` names the class")));
-    empty.into_iter().chain(strays).chain(annotated).collect()
+    empty.chain(strays).chain(annotated).collect()
 }
 
 /// Checks whether a ConfigMap has the label that makes it a config.
@@ -56,7 +73,7 @@ pub fn unmarked(map: &ConfigMap) -> Option<String> {
         return Some(format!("has the annotation `{key}` in place of the label `{label}`"));
     }
     let has = |key: &str| map.data.as_ref().is_some_and(|data| data.contains_key(key));
-    let names_class = || labels().any(|(key, _)| key == names::LABEL_STORAGE_CLASS || names_class(key));
+    let names_class = || labels().any(|(key, _)| CLASS_LABELS.contains(&key.as_str()) || names_class(key));
     let meant = has(keys::PLUGIN_NAME.name) || has(keys::IMAGE.name) && names_class();
     meant.then(|| match labels().find(|(key, _)| *key == label) {
         Some((_, value)) => format!("has the label `{label}: {value}`"),
@@ -105,6 +122,11 @@ mod tests {
         assert_eq!(said(&[("storage-class", "silver"), ("storageclass", "gold")], &[]), [""; 0], "one is enough");
         let messages = said(&[], &[("storage-class", "silver"), ("team", "a")]);
         assert!(messages.len() == 1 && messages[0].starts_with("its annotation `storage-class`"), "{messages:?}");
+        assert_eq!(said(&[("flex-provisioner.io/class", "silver")], &[]), [""; 0]);
+        let messages = said(&[("storage-class", "silver"), ("flex-provisioner.io/class", "gold")], &[]);
+        let texts = "its label `flex-provisioner.io/class: gold` has no effect beside `storage-class: silver`; remove one of the two";
+        assert_eq!(messages, [texts]);
+        assert_eq!(said(&[("storage-class", "silver"), ("flex-provisioner.io/class", "silver")], &[]), [""; 0]);
         let messages = said(&[("storage-class", "")], &[]);
         assert!(messages.len() == 1 && messages[0].contains("is empty"), "{messages:?}");
         for class in ["Silver", "my_class"] {

@@ -79,7 +79,7 @@ pub(crate) fn support_bundle(args: SupportBundleArgs) -> anyhow::Result<ExitCode
 }
 
 async fn work(args: &SupportBundleArgs) -> anyhow::Result<(About, PathBuf)> {
-    let (Connection { client, address, namespace, clock }, identity) = args.cluster.open().await?;
+    let (Connection { client, address, namespace, clock, .. }, identity) = args.cluster.open().await?;
     let recorded = clock.wall();
     let mut about = About::new(recorded, address.clone(), namespace, identity.clone());
     let recording = Recording::default();

@@ -121,7 +121,8 @@ impl Cluster {
         if let Some(file) = &self.bundle {
             let (About { recorded, address, namespace, .. }, answers) = archive::read(file)?;
             let client = Recording::of(answers).replaying(&namespace);
-            return Ok(Connection { client, address, namespace, clock: Clock::recorded(recorded) });
+            let clock = Clock::recorded(recorded);
+            return Ok(Connection { client, address, namespace, has_context: false, clock });
         }
         self.login.connect().await
     }

@@ -27,7 +27,7 @@ impl Claims {
     /// The name is not that of a claim.
     pub(super) fn of(claim: Option<&str>, namespaces: &UserNamespaces, of_context: &str) -> anyhow::Result<Self> {
         let Some(claim) = claim else {
-            return Ok(Claims { namespace: namespaces.chosen().map(str::to_owned), name: None });
+            return Ok(Claims { namespace: namespaces.shown().map(str::to_owned), name: None });
         };
         match Named::read(claim, namespaces.of_claim(claim)?, of_context)? {
             Named::Claim(name) => Ok(Claims { namespace: Some(name.namespace), name: Some(name.name) }),

@@ -25,7 +25,7 @@ const REFUSED_SOME: u8 = 2;
 
 #[derive(Debug, Args)]
 pub(super) struct ExportTracesArgs {
-    /// The claim, as NAME, NAMESPACE/NAME or pvc/NAME [default: all claims].
+    /// The claim, as NAME, NAMESPACE/NAME or pvc/NAME [default: all claims of the namespace].
     #[arg(add = ArgValueCompleter::new(claims))]
     claim: Option<String>,
     #[command(flatten)]
@@ -41,13 +41,14 @@ pub(super) struct ExportTracesArgs {
 
 pub(super) fn export_traces(args: ExportTracesArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(work(&args))
+    runtime.block_on(work(args))
 }
 
-async fn work(args: &ExportTracesArgs) -> anyhow::Result<ExitCode> {
+async fn work(mut args: ExportTracesArgs) -> anyhow::Result<ExitCode> {
     // A wrong flag is reported before anything is read.
     let collector = args.collector.open()?;
-    let (Connection { client, namespace, .. }, identity) = args.cluster.open().await?;
+    let (Connection { client, namespace, has_context, .. }, identity) = args.cluster.open().await?;
+    args.namespaces.take_usual(has_context, &namespace);
     let claims = Claims::of(args.claim.as_deref(), &args.namespaces, &namespace)?;
     if args.watch {
         follow::follow(&claims.api(&client), &claims, &collector, &identity.instance).await?;

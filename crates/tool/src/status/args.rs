@@ -22,7 +22,7 @@ pub(crate) struct StatusArgs {
     #[arg(add = ArgValueCompleter::new(classes))]
     pub(super) class: Option<String>,
     #[command(flatten)]
-    namespaces: UserNamespaces,
+    pub(super) namespaces: UserNamespaces,
     #[command(flatten)]
     pub(super) cluster: Cluster,
     /// Show the state again and again, until the command is ended.
@@ -104,18 +104,21 @@ impl StatusArgs {
     /// Returns what is read of the claims and volumes, with so many open claims at most. The claims of one namespace
     /// are found among all.
     pub(super) fn scope(&self, claims: usize) -> Scope {
-        self.form.scope(self.namespaces.chosen().map_or(claims, |_| usize::MAX))
+        self.form.scope(self.namespaces.shown().map_or(claims, |_| usize::MAX))
     }
 
-    /// Checks whether the orchestrator can tell what is shown. It knows no single namespace, and no whole documents.
+    /// Checks whether the orchestrator can tell what is shown. Of a namespace that a flag names it may not tell all claims,
+    /// and it tells no whole documents.
     pub(super) fn asks_orchestrator(&self) -> bool {
         self.form.is_for_people() && self.namespaces.chosen().is_none()
     }
 
-    /// Leaves out the claims of other namespaces.
-    pub(super) fn limit(&self, overview: &mut Overview) {
+    /// Leaves out the claims of other namespaces. Returns how many of them are not bound, if no flag has left them out.
+    pub(super) fn limit(&self, overview: &mut Overview) -> usize {
         let is_shown = |claim: &str| self.namespaces.has(claim.split_once('/').unwrap_or_default().0);
+        let open = overview.open_claims().len();
         overview.claims.retain(|row| is_shown(&row.claim));
         overview.kept.retain(|claim| is_shown(claim));
+        self.namespaces.usual().map_or(0, |_| open - overview.open_claims().len())
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn text(shown: Shown<'_>, class: &ClassRow, drawing: Drawing) -> Stri
         sections.push(limits(shown.without_jobs, class, recipe, drawing));
     }
     sections.extend(verdicts(shown));
-    sections.extend(open_claims(shown.overview, drawing));
+    sections.extend(open_claims(shown, drawing));
     sections.join("\n")
 }
 

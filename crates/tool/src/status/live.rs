@@ -70,10 +70,10 @@ async fn show(client: Client, identity: Identity, args: &StatusArgs) -> anyhow::
         let drawing = screen.drawing();
         let picture = {
             let mut overview = source.overview(args, args.scope(drawing.claims.unwrap_or(usize::MAX))).await;
-            args.limit(&mut overview);
+            let elsewhere = args.limit(&mut overview);
+            let (identity, surroundings, overview) = (&identity, &surroundings, &overview);
             let (class, without_jobs) = (args.class.as_deref(), None);
-            let shown =
-                Shown { identity: &identity, surroundings: &surroundings, overview: &overview, without_jobs, class };
+            let shown = Shown { identity, surroundings, overview, elsewhere, without_jobs, class };
             args.form.text(shown, drawing)?
         };
         screen.show(&picture)?;

@@ -58,6 +58,8 @@ pub(super) struct Shown<'a> {
     pub(super) identity: &'a Identity,
     pub(super) surroundings: &'a Surroundings,
     pub(super) overview: &'a Overview,
+    /// The claims that are not bound, and are in other namespaces than the usual one.
+    pub(super) elsewhere: usize,
     /// Why the Jobs could not be listed.
     pub(super) without_jobs: Option<&'a str>,
     /// The class, if the overview is of one.

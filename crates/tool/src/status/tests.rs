@@ -27,8 +27,8 @@ fn shown(form: Form, class: Option<&str>, drawing: Drawing) -> String {
 fn shown_of(index: &Index, form: Form, class: Option<&str>, drawing: Drawing) -> String {
     let (surroundings, identity) = (surroundings(), identity());
     let overview = overview(index, (&identity.instance, class), form.scope(usize::MAX), NOW, true);
-    let shown =
-        Shown { identity: &identity, surroundings: &surroundings, overview: &overview, without_jobs: None, class };
+    let (identity, surroundings, overview) = (&identity, &surroundings, &overview);
+    let shown = Shown { identity, surroundings, overview, elsewhere: 0, without_jobs: None, class };
     form.text(shown, drawing).unwrap()
 }
 

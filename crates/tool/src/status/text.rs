@@ -45,7 +45,7 @@ pub(super) fn text(shown: Shown<'_>, drawing: Drawing) -> String {
     let mut sections = vec![leader(shown), classes(shown.overview, drawing)];
     sections.extend(pool_table(&shown.overview.classes, drawing));
     sections.extend(verdicts(shown));
-    sections.extend(open_claims(shown.overview, drawing));
+    sections.extend(open_claims(shown, drawing));
     sections.extend(kept(&shown.overview.kept));
     sections.extend(failed_expansions(volumes, drawing));
     sections.extend(failed_modifications(volumes, drawing));
@@ -176,8 +176,8 @@ pub(super) fn verdicts(shown: Shown<'_>) -> Vec<String> {
 /// The column of a claim's attempt, which a narrow terminal does not have.
 const ATTEMPT: usize = 3;
 
-pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<String> {
-    let open = overview.open_claims();
+pub(super) fn open_claims(of: Shown<'_>, drawing: Drawing) -> Option<String> {
+    let open = of.overview.open_claims();
     let shown = drawing.claims.unwrap_or(open.len());
     let mut headings = vec!["CLAIM", "CLASS", "STATE", "AGE", "NEXT TRY", "REASON"];
     if !drawing.is_narrow() {
@@ -205,12 +205,16 @@ pub(super) fn open_claims(overview: &Overview, drawing: Drawing) -> Option<Strin
         }
         table.row(cells);
     }
-    let rest = open.len().saturating_sub(shown).saturating_add(overview.more_claims);
+    let rest = open.len().saturating_sub(shown).saturating_add(of.overview.more_claims);
     let mut more = if rest > 0 { format!("… and {rest} more\n") } else { String::new() };
     if open.iter().take(shown).any(|row| row.state == Progress::Waiting && row.waits_for.is_none()) {
         more += &format!("For whom a claim waits: {} trace CLAIM\n", name());
     }
-    (!table.is_empty()).then(|| table.fitted(drawing.coloured, drawing.width) + &more)
+    if of.elsewhere > 0 {
+        more += &format!("Claims of other namespaces that are not bound: {} ({} status -A)\n", of.elsewhere, name());
+    }
+    let table = if table.is_empty() { String::new() } else { table.fitted(drawing.coloured, drawing.width) };
+    Some(table + &more).filter(|text| !text.is_empty())
 }
 
 /// Says of which deleted claims storage may be left, which their classes keep.

@@ -99,6 +99,7 @@ fn cluster() -> Server {
             list(&[claim("a"), json!({ "metadata": { "name": "new" }, "spec": {} })]),
         ),
         ("/api/v1/namespaces/team/persistentvolumeclaims/a", 200, claim("a").to_string()),
+        ("/api/v1/namespaces/team/persistentvolumeclaims?", 200, list(&[claim("a")])),
         ("/api/v1/namespaces/other/persistentvolumeclaims?", 200, list(&[])),
         ("/api/v1/namespaces/secret/persistentvolumeclaims", 403, status(403, "Forbidden")),
     ])
@@ -108,8 +109,14 @@ fn cluster() -> Server {
 fn the_attempts_of_all_claims_are_sent_as_spans() {
     let (cluster, collector) = (cluster(), Collector::accepting());
     let address = &collector.address;
-    let answer =
-        cluster.run(&["export-traces", "--otlp", address, "--otlp-header", "x-team=storage,authorization=Bearer%20x"]);
+    let answer = cluster.run(&[
+        "export-traces",
+        "-A",
+        "--otlp",
+        address,
+        "--otlp-header",
+        "x-team=storage,authorization=Bearer%20x",
+    ]);
     let says = format!("sent 1 trace with 9 spans to {address}/v1/traces\n");
     assert_eq!((answer.out.as_str(), answer.err.as_str(), answer.code), (says.as_str(), "", Some(0)));
     let spans = collector.spans();
@@ -137,7 +144,7 @@ fn the_attempts_of_all_claims_are_sent_as_spans() {
 fn one_claim_or_those_of_a_namespace_can_be_sent() {
     let (cluster, collector) = (cluster(), Collector::accepting());
     let export = |args: &[&str]| cluster.run(&[&["export-traces", "--otlp", &collector.address], args].concat());
-    for args in [&["team/a"][..], &["a"], &["a", "-n", "team"]] {
+    for args in [&["team/a"][..], &["a"], &["a", "-n", "team"], &[]] {
         let answer = export(args);
         assert!(answer.code == Some(0) && answer.out.starts_with("sent 1 trace "), "{args:?}: {}", answer.err);
     }
@@ -151,7 +158,7 @@ fn one_claim_or_those_of_a_namespace_can_be_sent() {
         let answer = export(args);
         assert!(answer.code == Some(1) && answer.err.contains(why), "{args:?}: {}", answer.err);
     }
-    assert_eq!(collector.spans().len(), 27, "a repeated export sends the same spans again");
+    assert_eq!(collector.spans().len(), 36, "a repeated export sends the same spans again");
 }
 
 #[test]

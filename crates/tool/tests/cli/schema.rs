@@ -27,8 +27,8 @@ fn documents(text: &str) -> Vec<Value> {
 
 /// Returns the files of `configmaps/` with a config.
 fn shipped() -> Vec<(PathBuf, String)> {
-    let folders =
-        ["configmaps", "configmaps/recipes"].map(|folder| fs::read_dir(Path::new(ROOT).join(folder)).unwrap());
+    let folders = ["configmaps", "configmaps/moving-in", "configmaps/recipes"]
+        .map(|folder| fs::read_dir(Path::new(ROOT).join(folder)).unwrap());
     let files = folders.into_iter().flatten().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
     let files = files.map(|path| (path.clone(), fs::read_to_string(path).unwrap()));
     files.filter(|(_, text)| text.contains("\nkind: ConfigMap")).collect()
@@ -158,6 +158,11 @@ fn a_config_with_a_mistake_does_not_keep_the_schema() {
         assert!(found.len() == 1 && found[0].contains(says), "{says}: {found:?}");
     }
     assert_eq!(changed(|config| *config = json!({ "kind": "ServiceAccount" })), [""; 0], "other kinds are let alone");
+    let of_nfs = changed(|config| {
+        config["data"][keys::IMAGE.name] = json!("registry.example/team/nfs:1");
+        config["data"]["export"] = json!(true);
+    });
+    assert_eq!(of_nfs, ["/data/export: is no string"], "a parameter with a page is a text, too");
     assert!(with(&keys::POOL, json!("10Gi: 5\n100Gi: 2..8\n")).is_empty());
     assert!(with(&keys::ACCESS_MODES, json!("ReadWriteOnce\nReadWriteOncePod\n")).is_empty());
     assert!(with(&keys::ACCESS_MODES, json!("- ReadWriteOnce\n- ReadOnlyMany\n")).is_empty());

@@ -44,6 +44,10 @@ fn find(schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
                 let keeps = |one: &Value| problems(one, value).is_empty();
                 (!of_rule.as_array().unwrap().iter().any(keeps)).then(|| format!("keeps none of {of_rule}"))
             }
+            "allOf" => {
+                of_rule.as_array().unwrap().iter().for_each(|one| find(one, value, at, found));
+                None
+            }
             "if" => {
                 if problems(of_rule, value).is_empty() {
                     find(&schema["then"], value, at, found);

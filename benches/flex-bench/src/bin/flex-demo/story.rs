@@ -375,7 +375,7 @@ impl Story<'_> {
      kubectl apply -f examples/hostpath/pure.yaml; kubectl get persistentvolumeclaims --watch
      kubectl describe persistentvolumeclaim scratch-example
      kubectl -n {NAMESPACE} logs deployment/flex-provisioner --follow
-     {} status
+     {} status -A
      ls {}        # all components' logs, and the audit log of the API",
             self.cluster.kubeconfig().display(),
             self.cluster.kubectl().get_program().to_string_lossy(),

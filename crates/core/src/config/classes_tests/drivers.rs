@@ -44,7 +44,8 @@ fn a_config_that_replaces_a_driver_s_provisioner_serves_its_classes() {
 /// The watch of StorageClasses is late: only the label of the config names the class.
 #[test]
 fn a_label_alone_serves_no_class_of_a_provisioner_that_may_still_run() {
-    let replacing = config("stands", Some("gold"), &[("replaces-provisioner", "csi.example.com")]);
+    let keys = [("replaces-provisioner", "csi.example.com"), ("capabilities", "expand")];
+    let replacing = config("stands", Some("gold"), &keys);
     for (found, is_served) in [
         (ExternalProvisioner::Unknown(None), false),
         (ExternalProvisioner::Unknown(Some("Leases may not be listed".into())), false),
@@ -54,6 +55,8 @@ fn a_label_alone_serves_no_class_of_a_provisioner_that_may_still_run() {
         let table = beside(&known, &[&replacing], &[]);
         assert_eq!(matches!(table.lookup("gold"), ClassLookup::Ours(_)), is_served);
         assert_eq!(matches!(table.lookup("gold"), ClassLookup::Foreign), !is_served);
+        let advice = crate::config::joined(&verdict(&table, "stands").warnings);
+        assert_eq!(advice.contains("provisioner: csi.example.com"), is_served, "{advice}");
     }
     // Nothing is known yet.
     let table = beside(&ExternalProvisioners::default(), &[&replacing], &[]);

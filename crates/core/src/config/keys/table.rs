@@ -37,7 +37,7 @@ macro_rules! keys {
 
 keys! {
     /// The name of the orchestrator that serves the config.
-    /// An orchestrator with another name ignores the ConfigMap.
+    /// Its provisioner name, as `flex-provisioner.io`, does the same; orchestrators with other names ignore it.
     /// `validate` and the admission policy `configs` warn of a name that is nearly right.
     PLUGIN_NAME = "plugin-name", Program {
         value: "the orchestrator's plugin name", default: "**required**",
