@@ -41,6 +41,11 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     if o.claim_was_bound && !volume.terminating && volume.provenance.is_some() {
         return Rule::ReserveForBoundClaim.step(Step::Reserve);
     }
+    // Whatever else is decided, the run would delete what somebody keeps.
+    let end = o.unwanted_job.and_then(|_| end_deletion(o, now));
+    if let Some(end) = end.filter(|end| end.step != Step::Nothing) {
+        return end;
+    }
     if let Some(restored) = restored::decide(o) {
         return restored;
     }

@@ -244,6 +244,13 @@ fn what_an_admin_keeps_is_let_go_when_its_delete_run_has_ended() {
     let again = World { claim: ClaimState::Alive, ..with(volume("Delete"), Some(job.clone()), RunState::MayBeRunning) };
     let stopped = again.step(run(RunRule::RunNotWanted));
     assert_eq!(stopped, Step::RemoveJob { job: job.name.clone() }, "somebody has restored etcd, and the claim is back");
+    let free = World { claim: ClaimState::NoReference, ..again.clone() };
+    let restored = Volume { adoption_mark: None, ..volume("Delete") };
+    for kept in [free.clone(), World { volume: restored, claim: ClaimState::NotFound, ..again }] {
+        assert_eq!(kept.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job.name.clone() }, "{kept:?}");
+    }
+    let ending = Some(Job { terminating: true, ..job.clone() });
+    World { unwanted_job: ending, ..free }.rests(Rule::NoClaim);
 
     // The run on its own node ends, and what attempts have left on others is deleted afterwards.
     let kept = |claim, unwanted_job, delete_run_state| {
