@@ -119,15 +119,18 @@ fn origin(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> Origin {
     Origin { provenance, nodes }
 }
 
-/// Returns the attempts with other recipes that a volume names: those of records, and what it named before these were settled.
+/// Returns the attempts with other recipes that a volume names: those that it has named, of which the records may be settled, in
+/// their order, and then those of other records. A settled record changes nothing, so that the volume keeps its mark.
 fn others(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> impl Iterator<Item = OtherAttempt> {
-    let recorded = o.runs.recorded.others.clone();
-    let mut named = volume.others();
-    named.retain(|named| {
-        let is_same = |other: &OtherAttempt| other.effective_config == named.effective_config;
-        named.effective_config != recipe.effective_config && !recorded.iter().any(is_same)
-    });
-    recorded.into_iter().chain(named)
+    let mut others = volume.others();
+    others.retain(|named| named.effective_config != recipe.effective_config);
+    for recorded in &o.runs.recorded.others {
+        match others.iter_mut().find(|named| named.effective_config == recorded.effective_config) {
+            Some(named) => named.clone_from(recorded),
+            None => others.push(recorded.clone()),
+        }
+    }
+    others.into_iter()
 }
 
 /// Returns the node of a volume, where the class makes volumes on nodes. Any of several attempts may have made the
