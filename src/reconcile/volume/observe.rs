@@ -14,7 +14,7 @@ use flex_core::run::job;
 use flex_core::run::node::NodeStates;
 use flex_core::run::state::RunState;
 use flex_core::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
-use flex_core::volume::decide::next_node;
+use flex_core::volume::decide::{next_node, nodes_to_clean};
 use flex_core::volume::in_place_run::InPlaceRun;
 use flex_core::volume::observed::{ClaimState, Observed};
 use flex_core::volume::restored::may_adopt;
@@ -22,7 +22,7 @@ use flex_core::volume::undeletable::{provenance, recipe_of};
 
 use super::confirmed::Confirmed;
 use super::delete::{job_name, unwanted_job};
-use super::others::{LeftByOther, next_left};
+use super::others::{Deletions, LeftByOther};
 use super::runs::RunBasis;
 use super::{expand, modify};
 use crate::reconcile::context::{Context, RunObjects};
@@ -54,7 +54,7 @@ pub(super) struct Observation {
     other_node: Option<String>,
     /// The class's present treatment of nodes that are gone.
     node_gone_policy: NodeGone,
-    /// What is deleted next of attempts with other configs.
+    /// What is deleted next of attempts with other configs, after the volume's own storage.
     pub left_by_other: Option<LeftByOther>,
     /// The state of the delete run for that, or else on the next node.
     delete_run_state: RunState,
@@ -102,14 +102,23 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
     let node_gone_policy =
         class_recipe.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default();
     let objects = RunObjects { jobs: &jobs, pods: &pods };
+    let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
+    let deletions = Deletions { context, volume, objects, states: &node_states, gone: node_gone_policy };
+    let is_own_left = || {
+        let is_last = nodes_to_clean(volume, claim_state, origin_node.as_deref()).len() < 2;
+        !is_last || deletions.is_left(node.as_deref(), None)
+    };
     let own = recipe.as_deref().ok();
-    let (left_by_other, recipe) =
-        match next_left(context, volume, &others, own, objects, &node_states, node_gone_policy) {
+    let (left_by_other, recipe) = match () {
+        () if others.is_empty() || is_own_left() => (None, recipe),
+        () => match deletions.next_left(&others, own) {
             Ok(left) => (left, recipe),
             Err(why) => (None, Err(why)),
-        };
-    let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
-    let own_job = job_name(volume, volume.delete_attempt(), node.as_deref(), None);
+        },
+    };
+    // Runs for other configs that have failed since then count, too.
+    let succeeded = deletions.succeeded(node.as_deref(), None).filter(|_| !others.is_empty());
+    let own_job = succeeded.unwrap_or_else(|| job_name(volume, volume.delete_attempt(), node.as_deref(), None));
     let delete_job_name = left_by_other.as_ref().map_or(own_job, |left| left.job_name.clone());
     let basis = RunBasis { recipe: &recipe, origin_node: origin_node.as_deref() };
     let expand = expand::observe(context, volume, basis, objects, &confirmed.expand);

@@ -1,4 +1,5 @@
-//! What attempts with other configs than that of a volume may have left. It is deleted before the volume's own storage.
+//! What attempts with other configs than that of a volume may have left. It is deleted after the volume's own storage: a config
+//! with which no run succeeds must not keep that.
 
 use std::sync::Arc;
 
@@ -31,47 +32,51 @@ impl LeftByOther {
     }
 }
 
-/// Returns the delete run that is next; `None` if all have succeeded. Their Jobs stay until the volume is gone. `own` is the recipe of
-/// the volume's own delete run.
-///
-/// # Errors
-/// If a config cannot be used. The text is for the admin.
-pub(super) fn next_left(
-    context: &Context,
-    volume: &Volume,
-    others: &[OtherAttempt],
-    own: Option<&Recipe>,
-    objects: RunObjects<'_>,
-    states: &NodeStates,
-    gone: NodeGone,
-) -> Result<Option<LeftByOther>, String> {
-    for OtherAttempt { effective_config, nodes } in others {
-        let version = effective_config.version();
-        let recipe = recipe_with_program(effective_config, own)?;
-        let is_left = |node: Option<&str>| {
-            let is_gone = node.is_some_and(|node| states.state(node) == NodeState::NotFound);
-            !(is_gone && gone == NodeGone::Forget) && !has_succeeded(context, volume, objects, node, &version)
-        };
-        let mut places = nodes.iter().map(|node| Some(node.as_str())).chain(nodes.is_empty().then_some(None));
-        if let Some(node) = places.find(|node| is_left(*node)) {
-            let job_name = job_name(volume, volume.delete_attempt(), node, Some(&version));
-            let node = node.map(str::to_owned);
-            return Ok(Some(LeftByOther { recipe, version, job_name, node }));
-        }
-    }
-    Ok(None)
+/// The delete runs of a volume. Their Jobs stay until the volume is gone.
+pub(super) struct Deletions<'a> {
+    pub context: &'a Context,
+    pub volume: &'a Volume,
+    pub objects: RunObjects<'a>,
+    pub states: &'a NodeStates,
+    pub gone: NodeGone,
 }
 
-/// Checks whether a delete run for what attempts with another recipe left on a node has succeeded.
-fn has_succeeded(
-    context: &Context,
-    volume: &Volume,
-    RunObjects { jobs, pods }: RunObjects<'_>,
-    node: Option<&str>,
-    version: &str,
-) -> bool {
-    let is_of = |job: &&Arc<Job>| job.name.name == job_name(volume, job.run_labels.attempt, node, Some(version));
-    jobs.iter().filter(is_of).any(|job| context.run_state(jobs, pods, &job.name.name) == RunState::Succeeded)
+impl Deletions<'_> {
+    /// Returns the run that is next for other configs; `None` if all have succeeded. `own` is the recipe of the volume's own run.
+    ///
+    /// # Errors
+    /// If a config cannot be used. The text is for the admin.
+    pub(super) fn next_left(
+        &self,
+        others: &[OtherAttempt],
+        own: Option<&Recipe>,
+    ) -> Result<Option<LeftByOther>, String> {
+        for OtherAttempt { effective_config, nodes } in others {
+            let version = effective_config.version();
+            let recipe = recipe_with_program(effective_config, own)?;
+            let mut places = nodes.iter().map(|node| Some(node.as_str())).chain(nodes.is_empty().then_some(None));
+            if let Some(node) = places.find(|node| self.is_left(*node, Some(&version))) {
+                let job_name = job_name(self.volume, self.volume.delete_attempt(), node, Some(&version));
+                let node = node.map(str::to_owned);
+                return Ok(Some(LeftByOther { recipe, version, job_name, node }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Checks whether a run is still to succeed on a node. `other` is as in [`job_name`].
+    pub(super) fn is_left(&self, node: Option<&str>, other: Option<&str>) -> bool {
+        let is_gone = node.is_some_and(|node| self.states.state(node) == NodeState::NotFound);
+        !(is_gone && self.gone == NodeGone::Forget) && self.succeeded(node, other).is_none()
+    }
+
+    /// Returns the name of the Job of the run that has succeeded on a node, whatever its number.
+    pub(super) fn succeeded(&self, node: Option<&str>, other: Option<&str>) -> Option<String> {
+        let RunObjects { jobs, pods } = self.objects;
+        let is_of = |job: &&Arc<Job>| job.name.name == job_name(self.volume, job.run_labels.attempt, node, other);
+        let mut names = jobs.iter().filter(is_of).map(|job| &job.name.name);
+        names.find(|name| self.context.run_state(jobs, pods, name) == RunState::Succeeded).cloned()
+    }
 }
 
 #[cfg(test)]
@@ -81,6 +86,8 @@ mod tests {
     use flex_contract::policy::ReclaimPolicy;
     use flex_core::model::volume::{Provenance, adoption_mark};
     use flex_core::object::ObjectName;
+    use flex_core::run::failure::LastFailure;
+    use flex_core::run::state::Cause;
     use flex_core::volume::observed::ClaimState;
     use serde_json::json;
 
@@ -88,6 +95,7 @@ mod tests {
     use crate::reconcile::delete_run::tests::context;
     use crate::reconcile::volume::confirmed::Confirmed;
     use crate::reconcile::volume::observe::observe;
+    use crate::state::index::WatchChange;
     use crate::state::testing;
 
     fn other(zone: &str, nodes: &[&str]) -> OtherAttempt {
@@ -104,7 +112,8 @@ mod tests {
         let states = NodeStates([("n".to_owned(), NodeState::NotFound)].into());
         let due = |jobs: &[Arc<Job>], gone| {
             let objects = RunObjects { jobs, pods: &[] };
-            let left = next_left(&context, &volume, &others, Some(&own), objects, &states, gone).unwrap();
+            let deletions = Deletions { context: &context, volume: &volume, objects, states: &states, gone };
+            let left = deletions.next_left(&others, Some(&own)).unwrap();
             left.map(|left| {
                 assert_eq!(left.recipe.image, "mended", "it runs the program of the volume's class");
                 (left.recipe.effective_config.data["zone"].clone(), left.node.unwrap_or_default())
@@ -126,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_other_configs_left_is_deleted_only_with_the_volume() {
+    async fn what_other_configs_left_is_deleted_only_with_the_volume_and_after_it() {
         let (context, _) = context(String::new());
         let made = testing::volume(&testing::claim("team", "a", true), "1Gi");
         let provenance = Provenance {
@@ -143,7 +152,17 @@ mod tests {
             let confirmed = Confirmed { claim_state: Some(claim_state), ..Confirmed::default() };
             observe(&context, volume, &confirmed).left_by_other.is_some()
         };
+        let name = ObjectName::new("own", job_name(&volume, 1, None, None));
+        let id = volume.volume_id().unwrap();
+        for complete in [false, true] {
+            assert!(!is_due(&volume, ClaimState::NotFound), "its own storage is left");
+            let job = Job { name: name.clone(), complete, is_over: true, ..testing::job("delete", id) };
+            context.cluster.update(|index| index.change_job(WatchChange::Apply(job)));
+        }
         assert!(is_due(&volume, ClaimState::NotFound) && is_due(&volume, ClaimState::BoundToOtherVolume));
+        let failure = LastFailure::of_delete_run(1, 0, &Cause::new("R", "m"), None);
+        let failed = Volume { last_failure: Some(failure), ..volume.clone() };
+        assert!(is_due(&failed, ClaimState::NotFound), "a run for another config has failed");
         for claim_state in [ClaimState::Alive, ClaimState::Awaited, ClaimState::NotCached, ClaimState::NoReference] {
             assert!(!is_due(&volume, claim_state), "{claim_state:?}");
         }

@@ -72,7 +72,7 @@ fn what_attempts_with_another_config_left_is_deleted_before_the_volume() {
         let outdated = World { delete_run_state: stuck, delete_job: Some(job), ..world.clone() };
         assert!(matches!(outdated.step(run(RunRule::RunOutdated)), Step::RemoveJob { .. }));
         let done = World { delete_run_state: RunState::Succeeded, ..world };
-        assert_eq!(done.decide(NOW).step, Step::Nothing, "its own storage is left");
+        assert_eq!(done.decide(NOW).step, Step::Nothing, "the next observation says what is left");
     }
 }
 
