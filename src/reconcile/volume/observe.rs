@@ -188,11 +188,12 @@ fn is_provision(job: &&Arc<Job>) -> bool {
 }
 
 /// Checks whether a volume that does not name the orchestrator was made for a claim that the orchestrator holds. A script may
-/// write only the claim's UID.
+/// write only the claim's UID, or nothing but the name.
 pub(super) fn is_ours_by_its_claim(context: &Context, volume: &Volume) -> bool {
     let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
     let index = context.cluster.index();
-    let claim = volume.claim_uid.as_deref().filter(|_| anonymous).and_then(|uid| index.claim_by_id(uid));
+    let uid = volume.claim_uid.as_deref().or_else(|| volume.name.strip_prefix(names::PV_PREFIX));
+    let claim = uid.filter(|_| anonymous).and_then(|uid| index.claim_by_id(uid));
     claim.is_some_and(|claim| claim.is_held() && !claim.belongs_to_other_instance(&context.identity.instance))
 }
 
@@ -265,6 +266,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
+    use crate::reconcile::delete_run::tests::context;
     use crate::state::index::WatchChange;
     use crate::state::testing::{self, default_identity};
 
@@ -282,6 +284,18 @@ mod tests {
             "spec": { "claimRef": reference }, "status": { "phase": phase },
         });
         Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap())
+    }
+
+    /// Else nobody asks whether another claim that has taken it is gone, and the stand-in for its own claim waits for that for ever.
+    #[tokio::test]
+    async fn a_plain_volume_is_known_by_the_name_that_its_claim_gives() {
+        let (context, _) = context(String::new());
+        let claim = Claim { held: true, ..testing::claim("team", "a", true) };
+        let plain = Volume { name: names::pv_name(&claim.uid), claim_uid: None, ..volume("Bound", "b") };
+        assert!(!is_ours_by_its_claim(&context, &plain));
+        context.cluster.update(|index| index.change_claim(WatchChange::Apply(claim)));
+        assert!(is_ours_by_its_claim(&context, &plain));
+        assert!(!is_ours_by_its_claim(&context, &Volume { provisioned_by: Some("another".into()), ..plain }));
     }
 
     /// The record is written first, and the mark later. Without the request, the volume comes from a backup.
