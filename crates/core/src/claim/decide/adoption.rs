@@ -150,13 +150,17 @@ fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume, reaching: &[String])
     }
 }
 
-/// Returns the nodes where earlier attempts may have left storage under the same id, and last the volume's own node.
+/// Returns the nodes where earlier attempts may have left storage under the same id, and last the volume's own node. Records name
+/// those that somebody has taken off the claim.
 /// Returns nothing for a volume that is not bound to one host: it may itself be the storage that they left, so that
 /// nothing may be deleted by its id.
 fn leftover_nodes(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<String> {
     let bound_to_host = volume.affinity.as_deref().and_then(affinity::only_host).is_some();
     let Some(origin_node) = provenance.origin_node.as_ref().filter(|_| bound_to_host) else { return Vec::new() };
-    let mut nodes = without(&o.claim.nodes_with_storage, origin_node);
+    let noted = &o.claim.nodes_with_storage;
+    let mut nodes: Vec<_> = o.runs.recorded.nodes.iter().filter(|node| !noted.contains(node)).cloned().collect();
+    nodes.extend_from_slice(noted);
+    nodes = without(&nodes, origin_node);
     nodes.push(origin_node.clone());
     nodes
 }
