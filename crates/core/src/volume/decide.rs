@@ -175,7 +175,8 @@ fn end_deletion(o: &Observed<'_>, now: i64) -> Option<Decision> {
     let rule = Rule::Run(Target::Storage, outcome.rule);
     let is_let_go = o.volume.abandoned && (o.unwanted_job.is_some() || !o.nodes_with_pods.is_empty());
     match outcome.what {
-        What::Remove(job) => Some(rule.step(Step::RemoveJob { job: job.name.clone() })),
+        // The Job may be that of a claim, and its end no event of the volume.
+        What::Remove(job) => Some(rule.step(Step::RemoveJob { job: job.name.clone() }).requeue_at(now + POD_END_POLL)),
         _ if is_let_go => None,
         _ => Some(waiting(rule, not_reachable(o)).requeue_at(now + POD_END_POLL)),
     }
