@@ -103,23 +103,24 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         class_recipe.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default();
     let objects = RunObjects { jobs: &jobs, pods: &pods };
     let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
-    let deletions = Deletions { context, volume, objects, states: &node_states, gone: node_gone_policy };
-    let is_own_left = || {
-        let is_last = nodes_to_clean(volume, claim_state, origin_node.as_deref()).len() < 2;
-        !is_last || deletions.is_left(node.as_deref(), None)
+    let (own, gone) = (recipe.as_deref().ok(), node_gone_policy);
+    let deletions = Deletions { context, volume, own, others: &others, objects, states: &node_states, gone };
+    let is_last = nodes_to_clean(volume, claim_state, origin_node.as_deref()).len() < 2;
+    let is_own_deleted = is_last && !others.is_empty() && deletions.is_own_deleted(node.as_deref());
+    let left = match is_own_deleted || is_last && deletions.is_forgotten(node.as_deref()) {
+        true => deletions.next_left(),
+        false => Ok(None),
     };
-    let own = recipe.as_deref().ok();
-    let (left_by_other, recipe) = match () {
-        () if others.is_empty() || is_own_left() => (None, recipe),
-        () => match deletions.next_left(&others, own) {
-            Ok(left) => (left, recipe),
-            Err(why) => (None, Err(why)),
-        },
+    let (left_by_other, recipe) = match left {
+        Ok(left) => (left, recipe),
+        Err(why) => (None, Err(why)),
     };
-    // Runs for other configs that have failed since then count, too.
-    let succeeded = deletions.succeeded(node.as_deref(), None).filter(|_| !others.is_empty());
-    let own_job = succeeded.unwrap_or_else(|| job_name(volume, volume.delete_attempt(), node.as_deref(), None));
+    let own_job = job_name(volume, volume.delete_attempt(), node.as_deref(), None);
     let delete_job_name = left_by_other.as_ref().map_or(own_job, |left| left.job_name.clone());
+    let delete_run_state = match &left_by_other {
+        None if is_own_deleted => RunState::Succeeded,
+        _ => context.delete_state(Operation::Delete, id, objects, &delete_job_name),
+    };
     let basis = RunBasis { recipe: &recipe, origin_node: origin_node.as_deref() };
     let expand = expand::observe(context, volume, basis, objects, &confirmed.expand);
     let claim_of_expand = expand.claim.clone();
@@ -131,7 +132,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
             || context.cluster.index().has_expectation(&job::prefix(Operation::Provision, id)),
         node_gone_policy,
         left_by_other,
-        delete_run_state: context.delete_state(Operation::Delete, id, objects, &delete_job_name),
+        delete_run_state,
         modify: modify::observe(context, volume, claim_of_expand, basis, objects, &confirmed.modify),
         expand,
         unwanted_job: unwanted_job(volume, claim_state, origin_node.as_deref(), &jobs),

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use flex_contract::operation::Operation;
 use flex_core::config::{NodeGone, Recipe};
 use flex_core::model::volume::{OtherAttempt, Volume};
+use flex_core::run::failure::LastFailure;
 use flex_core::run::node::{NodeState, NodeStates};
 use flex_core::run::state::RunState;
 use flex_core::run::view::Job;
@@ -32,30 +34,44 @@ impl LeftByOther {
     }
 }
 
-/// The delete runs of a volume. Their Jobs stay until the volume is gone.
+/// The delete runs of a volume. Their Jobs stay for an hour, unless the volume is gone before.
 pub(super) struct Deletions<'a> {
     pub context: &'a Context,
     pub volume: &'a Volume,
+    /// The recipe of the volume's own run.
+    pub own: Option<&'a Recipe>,
+    pub others: &'a [OtherAttempt],
     pub objects: RunObjects<'a>,
     pub states: &'a NodeStates,
     pub gone: NodeGone,
 }
 
 impl Deletions<'_> {
-    /// Returns the run that is next for other configs; `None` if all have succeeded. `own` is the recipe of the volume's own run.
+    /// Checks whether the volume's own storage is deleted on its last node. A failure for another config since the volume was released
+    /// proves it, because such runs begin afterwards: nothing is deleted again that may have been made since.
+    pub(super) fn is_own_deleted(&self, node: Option<&str>) -> bool {
+        let released = self.volume.unneeded_since;
+        let is_since = |failure: &&LastFailure| released.is_some_and(|released| failure.at >= released);
+        let failure = self.volume.last_failure.as_ref().filter(is_since);
+        let failure = failure.filter(|failure| failure.operation == Operation::Delete);
+        let is_for = |other: &OtherAttempt, version: &str| {
+            recipe_with_program(&other.effective_config, self.own).is_ok_and(|recipe| recipe.version() == version)
+        };
+        let is_for_any = |failure: &LastFailure| self.others.iter().any(|other| is_for(other, &failure.recipe_version));
+        failure.is_some_and(is_for_any) || self.has_succeeded(node, None)
+    }
+
+    /// Returns the run that is next for other configs; `None` if all have succeeded.
     ///
     /// # Errors
     /// If a config cannot be used. The text is for the admin.
-    pub(super) fn next_left(
-        &self,
-        others: &[OtherAttempt],
-        own: Option<&Recipe>,
-    ) -> Result<Option<LeftByOther>, String> {
-        for OtherAttempt { effective_config, nodes } in others {
+    pub(super) fn next_left(&self) -> Result<Option<LeftByOther>, String> {
+        for OtherAttempt { effective_config, nodes } in self.others {
             let version = effective_config.version();
-            let recipe = recipe_with_program(effective_config, own)?;
+            let recipe = recipe_with_program(effective_config, self.own)?;
             let mut places = nodes.iter().map(|node| Some(node.as_str())).chain(nodes.is_empty().then_some(None));
-            if let Some(node) = places.find(|node| self.is_left(*node, Some(&version))) {
+            let next = places.find(|node| !self.is_forgotten(*node) && !self.has_succeeded(*node, Some(&version)));
+            if let Some(node) = next {
                 let job_name = job_name(self.volume, self.volume.delete_attempt(), node, Some(&version));
                 let node = node.map(str::to_owned);
                 return Ok(Some(LeftByOther { recipe, version, job_name, node }));
@@ -64,18 +80,16 @@ impl Deletions<'_> {
         Ok(None)
     }
 
-    /// Checks whether a run is still to succeed on a node. `other` is as in [`job_name`].
-    pub(super) fn is_left(&self, node: Option<&str>, other: Option<&str>) -> bool {
-        let is_gone = node.is_some_and(|node| self.states.state(node) == NodeState::NotFound);
-        !(is_gone && self.gone == NodeGone::Forget) && self.succeeded(node, other).is_none()
+    /// Checks whether what is on a node counts as gone with it.
+    pub(super) fn is_forgotten(&self, node: Option<&str>) -> bool {
+        self.gone == NodeGone::Forget && node.is_some_and(|node| self.states.state(node) == NodeState::NotFound)
     }
 
-    /// Returns the name of the Job of the run that has succeeded on a node, whatever its number.
-    pub(super) fn succeeded(&self, node: Option<&str>, other: Option<&str>) -> Option<String> {
+    /// Checks whether a run has succeeded on a node, whatever its number. `other` is as in [`job_name`].
+    fn has_succeeded(&self, node: Option<&str>, other: Option<&str>) -> bool {
         let RunObjects { jobs, pods } = self.objects;
         let is_of = |job: &&Arc<Job>| job.name.name == job_name(self.volume, job.run_labels.attempt, node, other);
-        let mut names = jobs.iter().filter(is_of).map(|job| &job.name.name);
-        names.find(|name| self.context.run_state(jobs, pods, name) == RunState::Succeeded).cloned()
+        jobs.iter().filter(is_of).any(|job| self.context.run_state(jobs, pods, &job.name.name) == RunState::Succeeded)
     }
 }
 
@@ -86,7 +100,6 @@ mod tests {
     use flex_contract::policy::ReclaimPolicy;
     use flex_core::model::volume::{Provenance, adoption_mark};
     use flex_core::object::ObjectName;
-    use flex_core::run::failure::LastFailure;
     use flex_core::run::state::Cause;
     use flex_core::volume::observed::ClaimState;
     use serde_json::json;
@@ -112,8 +125,9 @@ mod tests {
         let states = NodeStates([("n".to_owned(), NodeState::NotFound)].into());
         let due = |jobs: &[Arc<Job>], gone| {
             let objects = RunObjects { jobs, pods: &[] };
-            let deletions = Deletions { context: &context, volume: &volume, objects, states: &states, gone };
-            let left = deletions.next_left(&others, Some(&own)).unwrap();
+            let (volume, own, others, states) = (&volume, Some(&*own), &others, &states);
+            let deletions = Deletions { context: &context, volume, own, others, objects, states, gone };
+            let left = deletions.next_left().unwrap();
             left.map(|left| {
                 assert_eq!(left.recipe.image, "mended", "it runs the program of the volume's class");
                 (left.recipe.effective_config.data["zone"].clone(), left.node.unwrap_or_default())
@@ -160,9 +174,13 @@ mod tests {
             context.cluster.update(|index| index.change_job(WatchChange::Apply(job)));
         }
         assert!(is_due(&volume, ClaimState::NotFound) && is_due(&volume, ClaimState::BoundToOtherVolume));
-        let failure = LastFailure::of_delete_run(1, 0, &Cause::new("R", "m"), None);
-        let failed = Volume { last_failure: Some(failure), ..volume.clone() };
-        assert!(is_due(&failed, ClaimState::NotFound), "a run for another config has failed");
+        context.cluster.update(|index| index.change_job(WatchChange::Delete(name)));
+        for (zone, released, expected) in [("a", 0, true), ("a", 1, false), ("b", 0, false)] {
+            let failure = LastFailure::of_delete_run(1, 0, &Cause::new("R", "m"), None);
+            let failure = failure.with_recipe(&testing::recipe(&[("zone", zone)]));
+            let failed = Volume { last_failure: Some(failure), unneeded_since: Some(released), ..volume.clone() };
+            assert_eq!(is_due(&failed, ClaimState::NotFound), expected, "its Job is gone, {zone} {released}");
+        }
         for claim_state in [ClaimState::Alive, ClaimState::Awaited, ClaimState::NotCached, ClaimState::NoReference] {
             assert!(!is_due(&volume, claim_state), "{claim_state:?}");
         }
