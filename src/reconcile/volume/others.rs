@@ -175,12 +175,16 @@ mod tests {
         }
         assert!(is_due(&volume, ClaimState::NotFound) && is_due(&volume, ClaimState::BoundToOtherVolume));
         context.cluster.update(|index| index.change_job(WatchChange::Delete(name)));
-        for (zone, released, expected) in [("a", 0, true), ("a", 1, false), ("b", 0, false)] {
+        let failed = |zone: &str, released| {
             let failure = LastFailure::of_delete_run(1, 0, &Cause::new("R", "m"), None);
             let failure = failure.with_recipe(&testing::recipe(&[("zone", zone)]));
-            let failed = Volume { last_failure: Some(failure), unneeded_since: Some(released), ..volume.clone() };
-            assert_eq!(is_due(&failed, ClaimState::NotFound), expected, "its Job is gone, {zone} {released}");
+            Volume { last_failure: Some(failure), unneeded_since: Some(released), ..volume.clone() }
+        };
+        for (zone, released, expected) in [("a", 0, true), ("a", 1, false), ("b", 0, false)] {
+            let is = is_due(&failed(zone, released), ClaimState::NotFound);
+            assert_eq!(is, expected, "its Job is gone, {zone} {released}");
         }
+        let volume = failed("a", 0);
         for claim_state in [ClaimState::Alive, ClaimState::Awaited, ClaimState::NotCached, ClaimState::NoReference] {
             assert!(!is_due(&volume, claim_state), "{claim_state:?}");
         }
