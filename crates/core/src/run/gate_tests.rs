@@ -55,7 +55,8 @@ fn a_clock_behind_that_of_the_api_server_keeps_no_job_that_nobody_opens() {
         [(30, 0, Step::Close), (30, 3, Step::Nothing), (3600, 0, Step::Close), (3600, 3, Step::Close)]
     {
         let (job, pod) = (Job { created: NOW + ahead, ..job() }, pod("a", Some(0)));
-        let o = Observed { closes, ..observed(&job, None, &[&pod]) };
+        let pods = [&pod];
+        let o = Observed { closes, ..observed(&job, None, &pods) };
         assert_eq!(decide(&o, NOW).step, step, "{ahead} s, closed {closes} times");
     }
 }
