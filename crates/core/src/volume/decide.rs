@@ -340,8 +340,10 @@ fn of_run(o: &Observed<'_>, recipe: &Recipe, node: Option<&str>, outcome: Outcom
         What::Succeeded(_) if o.left_by_other.is_none() => after_node(o, node, StorageOutcome::Deleted, now),
         What::Failed { cause, at, .. } => {
             let failure = LastFailure::of_delete_run(attempt, at, cause, last_failure(o.volume)).with_recipe(recipe);
+            // Who lets the volume go then gives up no more than that.
+            let of = if o.left_by_other.is_some() { " for what an earlier config may have left" } else { "" };
             let message =
-                format!("delete run {attempt} failed: {}; next try in {} s", cause.message, delay(recipe, attempt));
+                format!("delete run {attempt}{of} failed: {}; next try in {} s", cause.message, delay(recipe, attempt));
             of_run.step(Step::RecordFailure(failure)).with_warning(reason::VOLUME_FAILED_DELETE, message)
         }
         What::Prepare => preparation(o.volume).unwrap_or_else(|| of_run.nothing()),

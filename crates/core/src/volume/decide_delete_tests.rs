@@ -67,6 +67,11 @@ fn what_attempts_with_another_config_left_is_deleted_before_the_volume() {
         let ended = World { delete_run_state: failed(NOW, true), ..world.clone() };
         let Step::RecordFailure(failure) = ended.step(run(RunRule::RunFailed)) else { panic!("{ended:?}") };
         assert_eq!(failure.recipe_version, other.version());
+        let said = ended.decide(NOW).event.unwrap().message;
+        assert!(
+            said.starts_with("delete run 1 for what an earlier config may have left failed: disk on fire"),
+            "{said}"
+        );
         let job = Job { recipe_version: recipe().version(), ..Job::default() };
         let stuck = RunState::Stuck { cause: Cause::new("R", "words"), since: 0 };
         let outdated = World { delete_run_state: stuck, delete_job: Some(job), ..world.clone() };
