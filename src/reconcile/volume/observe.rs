@@ -21,8 +21,8 @@ use flex_core::volume::restored::may_adopt;
 use flex_core::volume::undeletable::{provenance, recipe_of};
 
 use super::confirmed::Confirmed;
-use super::delete::{job_name, unwanted_job};
-use super::others::{Deletions, LeftByOther};
+use super::delete::unwanted_job;
+use super::others::{Deletions, LeftByOther, NextDeletion};
 use super::runs::RunBasis;
 use super::{expand, modify};
 use crate::reconcile::context::{Context, RunObjects};
@@ -103,23 +103,14 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
         class_recipe.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default();
     let objects = RunObjects { jobs: &jobs, pods: &pods };
     let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
+    let is_last = nodes_to_clean(volume, claim_state, origin_node.as_deref()).len() < 2;
     let (own, gone) = (recipe.as_deref().ok(), node_gone_policy);
     let deletions = Deletions { context, volume, own, others: &others, objects, states: &node_states, gone };
-    let is_last = nodes_to_clean(volume, claim_state, origin_node.as_deref()).len() < 2;
-    let is_own_deleted = is_last && !others.is_empty() && deletions.is_own_deleted(node.as_deref());
-    let left = match is_own_deleted || is_last && deletions.is_forgotten(node.as_deref()) {
-        true => deletions.next_left(),
-        false => Ok(None),
-    };
+    let NextDeletion { left, job_name: delete_job_name, state: delete_run_state } =
+        deletions.observe(node.as_deref(), is_last);
     let (left_by_other, recipe) = match left {
         Ok(left) => (left, recipe),
         Err(why) => (None, Err(why)),
-    };
-    let own_job = job_name(volume, volume.delete_attempt(), node.as_deref(), None);
-    let delete_job_name = left_by_other.as_ref().map_or(own_job, |left| left.job_name.clone());
-    let delete_run_state = match &left_by_other {
-        None if is_own_deleted => RunState::Succeeded,
-        _ => context.delete_state(Operation::Delete, id, objects, &delete_job_name),
     };
     let basis = RunBasis { recipe: &recipe, origin_node: origin_node.as_deref() };
     let expand = expand::observe(context, volume, basis, objects, &confirmed.expand);

@@ -22,8 +22,7 @@ pub(super) struct LeftByOther {
     pub recipe: Arc<Recipe>,
     /// The version of the recipe of the attempts.
     pub version: String,
-    /// The name of the Job.
-    pub job_name: String,
+    job_name: String,
     node: Option<String>,
 }
 
@@ -46,10 +45,38 @@ pub(super) struct Deletions<'a> {
     pub gone: NodeGone,
 }
 
+/// The delete run that is next.
+pub(super) struct NextDeletion {
+    /// What it deletes of attempts with other configs; `None` if it deletes the volume's own storage. Or the reason why one of these
+    /// configs cannot be used, for the admin.
+    pub left: Result<Option<LeftByOther>, String>,
+    /// The name of the Job.
+    pub job_name: String,
+    pub state: RunState,
+}
+
 impl Deletions<'_> {
+    /// Observes the next run. That for the volume's own storage on `node` comes first; `is_last` says that no other node has any.
+    pub(super) fn observe(&self, node: Option<&str>, is_last: bool) -> NextDeletion {
+        let is_own_deleted = is_last && !self.others.is_empty() && self.is_own_deleted(node);
+        let left = match is_own_deleted || is_last && self.is_forgotten(node) {
+            true => self.next_left(),
+            false => Ok(None),
+        };
+        let other = left.as_ref().ok().and_then(Option::as_ref);
+        let own_job = || job_name(self.volume, self.volume.delete_attempt(), node, None);
+        let job_name = other.map_or_else(own_job, |left| left.job_name.clone());
+        let id = self.volume.volume_id().unwrap_or_default();
+        let state = match other {
+            None if is_own_deleted => RunState::Succeeded,
+            _ => self.context.delete_state(Operation::Delete, id, self.objects, &job_name),
+        };
+        NextDeletion { left, job_name, state }
+    }
+
     /// Checks whether the volume's own storage is deleted on its last node. A failure for another config since the volume was released
     /// proves it, because such runs begin afterwards: nothing is deleted again that may have been made since.
-    pub(super) fn is_own_deleted(&self, node: Option<&str>) -> bool {
+    fn is_own_deleted(&self, node: Option<&str>) -> bool {
         let released = self.volume.unneeded_since;
         let is_since = |failure: &&LastFailure| released.is_some_and(|released| failure.at >= released);
         let failure = self.volume.last_failure.as_ref().filter(is_since);
@@ -61,11 +88,8 @@ impl Deletions<'_> {
         failure.is_some_and(is_for_any) || self.has_succeeded(node, None)
     }
 
-    /// Returns the run that is next for other configs; `None` if all have succeeded.
-    ///
-    /// # Errors
-    /// If a config cannot be used. The text is for the admin.
-    pub(super) fn next_left(&self) -> Result<Option<LeftByOther>, String> {
+    /// Returns the run that is next for other configs; `None` if all have succeeded. An error is as in [`NextDeletion`].
+    fn next_left(&self) -> Result<Option<LeftByOther>, String> {
         for OtherAttempt { effective_config, nodes } in self.others {
             let version = effective_config.version();
             let recipe = recipe_with_program(effective_config, self.own)?;
@@ -81,7 +105,7 @@ impl Deletions<'_> {
     }
 
     /// Checks whether what is on a node counts as gone with it.
-    pub(super) fn is_forgotten(&self, node: Option<&str>) -> bool {
+    fn is_forgotten(&self, node: Option<&str>) -> bool {
         self.gone == NodeGone::Forget && node.is_some_and(|node| self.states.state(node) == NodeState::NotFound)
     }
 
