@@ -216,7 +216,7 @@ async fn impossible_clones_are_refused_and_claims_for_populators_are_left_alone(
         assert!(status.contains(says), "{says}: {status}");
     }
     let (_, traced) = ring.command(&["trace", &format!("{}/populated", ring.user)]).await;
-    assert!(traced.contains("Waits for others: the populator") && !traced.contains("is refused"), "{traced}");
+    assert!(traced.contains("has no volume yet: the populator") && !traced.contains("is refused"), "{traced}");
     let (_, traced) = ring.command(&["trace", &format!("{}/small", ring.user)]).await;
     assert!(traced.lines().next().is_some_and(|first| first.contains("has 1Gi, this claim asks for 1Mi")), "{traced}");
     // The class can clone now, but the source is of another class.

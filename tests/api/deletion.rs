@@ -240,12 +240,12 @@ async fn what_other_configs_left_is_deleted_with_the_volume_and_not_before() {
         })
         .await;
         ring.delete_claim("a").await;
-        let west = ring.job_on("delete", &id, "west").await;
-        assert_eq!(ring.jobs(ADMIN, "delete", &id).await.len(), 1, "one run after the other");
-        ring.pod_ends(&west, 0, "").await;
         let east = ring.job_on("delete", &id, "east").await;
-        assert!(request(&west).volume_source.is_empty() && !request(&east).volume_source.is_empty());
+        assert_eq!(ring.jobs(ADMIN, "delete", &id).await.len(), 1, "one run after the other");
         ring.pod_ends(&east, 0, "").await;
+        let west = ring.job_on("delete", &id, "west").await;
+        assert!(request(&west).volume_source.is_empty() && !request(&east).volume_source.is_empty());
+        ring.pod_ends(&west, 0, "").await;
         ring.volume_gone(&names::pv_name(&id)).await;
         ring.nothing_left().await;
     }

@@ -27,8 +27,11 @@ pub(super) fn others(claim: &Claim, records: &[Arc<Record>], own: &Recipe, index
         let Some(recipe) = recipe.filter(is_other) else { continue };
         let nodes = attempt.nodes_with_storage.iter().filter(|node| recipe.required_node(Some(node)).is_some());
         match others.iter_mut().find(|other| other.effective_config == recipe.effective_config) {
-            // A claim lists the nodes of all its attempts.
-            Some(other) => other.nodes = nodes.cloned().collect(),
+            // A claim lists the nodes of all its attempts, unless somebody has taken some off.
+            Some(OtherAttempt { nodes: known, .. }) => {
+                let new: Vec<_> = nodes.filter(|node| !known.contains(node)).cloned().collect();
+                known.extend(new);
+            }
             None => {
                 let effective_config = recipe.effective_config.clone();
                 others.push(OtherAttempt { effective_config, nodes: nodes.cloned().collect() });
@@ -74,7 +77,7 @@ mod tests {
         let all = [
             of(1, &recipes[0], &["n"]),
             of(2, &recipes[1], &["n"]),
-            of(3, &recipes[1], &["n", "m"]),
+            of(3, &recipes[1], &["m"]),
             of(4, &recipes[2], &["n", "m"]),
             of(5, &recipes[3], &["n", "m"]),
         ];

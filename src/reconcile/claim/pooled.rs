@@ -66,7 +66,7 @@ pub(super) async fn assign(
 pub(super) fn stamp_of_ready(context: &Context, claim: &Claim, volume: &Volume) -> Stamp {
     let provenance = volume.provenance.as_deref().and_then(|text| serde_json::from_str::<Provenance>(text).ok());
     let recipe_version = provenance.map(|provenance| provenance.effective_config.version()).unwrap_or_default();
-    Stamp { claim_uid: claim.uid.clone(), ts: context.timestamp(), attempt: 1, recipe_version, ..Stamp::default() }
+    Stamp { claim_uid: claim.uid.clone(), ts: context.timestamp(), attempt: 1, recipe_version }
 }
 
 /// Returns the time since the claim was created, to the second.

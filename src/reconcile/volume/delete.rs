@@ -36,18 +36,20 @@ fn scope(volume: &Volume, node: Option<&str>, other: Option<&str>) -> String {
     [Some(volume.uid.as_str()), node, other].into_iter().flatten().collect::<Vec<_>>().join("/")
 }
 
-/// Returns the Job of a delete run that has not ended, where somebody keeps what the run deletes: an admin all that an abandoned
-/// volume stands for, or what is on the node of a retained one, and a claim what it uses again.
+/// Returns the Job of a delete run that has not ended, where somebody keeps what the run deletes: an admin all that an abandoned or
+/// restored volume stands for, or what is on the node of one that is retained or has lost its claimRef, and a claim what it uses
+/// again.
 pub(super) fn unwanted_job(
     volume: &Volume,
     claim: ClaimState,
     origin_node: Option<&str>,
     jobs: &[Arc<Job>],
 ) -> Option<Arc<Job>> {
-    let to_clean = match (volume.abandoned, &volume.reclaim_policy) {
-        (true, _) => Vec::new(),
-        (false, ReclaimPolicy::Delete) if claim != ClaimState::Alive => return None,
-        (false, _) => nodes_to_clean(volume, claim, origin_node),
+    let is_unneeded = matches!(claim, ClaimState::NotCached | ClaimState::NotFound | ClaimState::BoundToOtherVolume);
+    let to_clean = match &volume.reclaim_policy {
+        _ if volume.abandoned || volume.is_restored() => Vec::new(),
+        ReclaimPolicy::Delete if is_unneeded => return None,
+        _ => nodes_to_clean(volume, claim, origin_node),
     };
     let is_of = |job: &Job, node: &str| job.name.name == job_name(volume, job.run_labels.attempt, Some(node), None);
     let deletes = |job: &&Arc<Job>| job.run_labels.operation == Operation::Delete && !job.is_over;
@@ -137,9 +139,10 @@ mod tests {
     use super::*;
     use crate::state::testing;
 
-    /// After a restore of etcd, a claim is back whose deletion was in progress.
+    /// After a restore of etcd, a claim is back whose deletion was in progress. Or an admin has removed the claimRef of a released
+    /// volume, so that another claim gets it.
     #[test]
-    fn the_delete_run_of_a_volume_that_its_claim_uses_again_is_not_wanted() {
+    fn the_delete_run_of_a_volume_that_somebody_keeps_is_not_wanted() {
         let made = testing::volume(&testing::claim("team", "a", true), "1Gi");
         let volume = Volume {
             provenance: Some("{}".into()),
@@ -150,6 +153,7 @@ mod tests {
         };
         let retained = Volume { reclaim_policy: ReclaimPolicy::Retain, ..volume.clone() };
         let abandoned = Volume { abandoned: true, ..volume.clone() };
+        let restored = Volume { adoption_mark: None, ..volume.clone() };
         let is_unwanted = |volume: &Volume, claim, node, is_over| {
             let name = ObjectName::new("own", job_name(volume, 1, Some(node), None));
             let job = Job { name, is_over, ..testing::job("delete", "a") };
@@ -159,6 +163,9 @@ mod tests {
             (&volume, ClaimState::NotFound, false, false),
             (&volume, ClaimState::NotCached, false, false),
             (&volume, ClaimState::Alive, false, true),
+            (&volume, ClaimState::Awaited, false, true),
+            (&volume, ClaimState::NoReference, false, true),
+            (&restored, ClaimState::NotFound, true, true),
             (&retained, ClaimState::Alive, false, true),
             (&retained, ClaimState::NotFound, false, true),
             (&abandoned, ClaimState::NotFound, true, true),

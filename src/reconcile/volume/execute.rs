@@ -75,7 +75,7 @@ pub(super) async fn execute(
             if let Some(job) = observation.jobs.iter().find(|candidate| candidate.name == job) {
                 context.remove_run(job).await?;
             }
-            StepOutcome::End(Requeue::Done)
+            StepOutcome::Wait
         }
         Step::RecordFailure(failure) => {
             context.metrics.delete_failed(&volume.class);

@@ -14,15 +14,15 @@ use flex_core::run::job;
 use flex_core::run::node::NodeStates;
 use flex_core::run::state::RunState;
 use flex_core::run::view::{Job, Pod, has_running_pods, nodes_with_pods};
-use flex_core::volume::decide::next_node;
+use flex_core::volume::decide::{next_node, nodes_to_clean};
 use flex_core::volume::in_place_run::InPlaceRun;
 use flex_core::volume::observed::{ClaimState, Observed};
 use flex_core::volume::restored::may_adopt;
 use flex_core::volume::undeletable::{provenance, recipe_of};
 
 use super::confirmed::Confirmed;
-use super::delete::{job_name, unwanted_job};
-use super::others::{LeftByOther, next_left};
+use super::delete::unwanted_job;
+use super::others::{Deletions, LeftByOther, NextDeletion};
 use super::runs::RunBasis;
 use super::{expand, modify};
 use crate::reconcile::context::{Context, RunObjects};
@@ -54,7 +54,7 @@ pub(super) struct Observation {
     other_node: Option<String>,
     /// The class's present treatment of nodes that are gone.
     node_gone_policy: NodeGone,
-    /// What is deleted next of attempts with other configs.
+    /// What is deleted next of attempts with other configs, after the volume's own storage.
     pub left_by_other: Option<LeftByOther>,
     /// The state of the delete run for that, or else on the next node.
     delete_run_state: RunState,
@@ -102,15 +102,16 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
     let node_gone_policy =
         class_recipe.as_ref().or(recipe.as_ref().ok()).map(|recipe| recipe.node_gone).unwrap_or_default();
     let objects = RunObjects { jobs: &jobs, pods: &pods };
-    let own = recipe.as_deref().ok();
-    let (left_by_other, recipe) =
-        match next_left(context, volume, &others, own, objects, &node_states, node_gone_policy) {
-            Ok(left) => (left, recipe),
-            Err(why) => (None, Err(why)),
-        };
     let node = next_node(volume, claim_state, origin_node.as_deref(), &node_states);
-    let own_job = job_name(volume, volume.delete_attempt(), node.as_deref(), None);
-    let delete_job_name = left_by_other.as_ref().map_or(own_job, |left| left.job_name.clone());
+    let is_last = nodes_to_clean(volume, claim_state, origin_node.as_deref()).len() < 2;
+    let (own, gone) = (recipe.as_deref().ok(), node_gone_policy);
+    let deletions = Deletions { context, volume, own, others: &others, objects, states: &node_states, gone };
+    let NextDeletion { left, job_name: delete_job_name, state: delete_run_state } =
+        deletions.observe(node.as_deref(), is_last);
+    let (left_by_other, recipe) = match left {
+        Ok(left) => (left, recipe),
+        Err(why) => (None, Err(why)),
+    };
     let basis = RunBasis { recipe: &recipe, origin_node: origin_node.as_deref() };
     let expand = expand::observe(context, volume, basis, objects, &confirmed.expand);
     let claim_of_expand = expand.claim.clone();
@@ -122,7 +123,7 @@ pub(super) fn observe(context: &Context, volume: &Volume, confirmed: &Confirmed)
             || context.cluster.index().has_expectation(&job::prefix(Operation::Provision, id)),
         node_gone_policy,
         left_by_other,
-        delete_run_state: context.delete_state(Operation::Delete, id, objects, &delete_job_name),
+        delete_run_state,
         modify: modify::observe(context, volume, claim_of_expand, basis, objects, &confirmed.modify),
         expand,
         unwanted_job: unwanted_job(volume, claim_state, origin_node.as_deref(), &jobs),
@@ -179,11 +180,12 @@ fn is_provision(job: &&Arc<Job>) -> bool {
 }
 
 /// Checks whether a volume that does not name the orchestrator was made for a claim that the orchestrator holds. A script may
-/// write only the claim's UID.
+/// write only the claim's UID, or nothing but the name.
 pub(super) fn is_ours_by_its_claim(context: &Context, volume: &Volume) -> bool {
     let anonymous = volume.instance.is_none() && volume.provisioned_by.is_none();
     let index = context.cluster.index();
-    let claim = volume.claim_uid.as_deref().filter(|_| anonymous).and_then(|uid| index.claim_by_id(uid));
+    let uid = volume.claim_uid.as_deref().or_else(|| volume.name.strip_prefix(names::PV_PREFIX));
+    let claim = uid.filter(|_| anonymous).and_then(|uid| index.claim_by_id(uid));
     claim.is_some_and(|claim| claim.is_held() && !claim.belongs_to_other_instance(&context.identity.instance))
 }
 
@@ -256,6 +258,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
+    use crate::reconcile::delete_run::tests::context;
     use crate::state::index::WatchChange;
     use crate::state::testing::{self, default_identity};
 
@@ -273,6 +276,18 @@ mod tests {
             "spec": { "claimRef": reference }, "status": { "phase": phase },
         });
         Volume::from(&serde_json::from_value::<PersistentVolume>(object).unwrap())
+    }
+
+    /// Else nobody asks whether another claim that has taken it is gone, and the stand-in for its own claim waits for that for ever.
+    #[tokio::test]
+    async fn a_plain_volume_is_known_by_the_name_that_its_claim_gives() {
+        let (context, _) = context(String::new());
+        let claim = Claim { held: true, ..testing::claim("team", "a", true) };
+        let plain = Volume { name: names::pv_name(&claim.uid), claim_uid: None, ..volume("Bound", "b") };
+        assert!(!is_ours_by_its_claim(&context, &plain));
+        context.cluster.update(|index| index.change_claim(WatchChange::Apply(claim)));
+        assert!(is_ours_by_its_claim(&context, &plain));
+        assert!(!is_ours_by_its_claim(&context, &Volume { provisioned_by: Some("another".into()), ..plain }));
     }
 
     /// The record is written first, and the mark later. Without the request, the volume comes from a backup.

@@ -8,6 +8,7 @@
 
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
+use super::backoff::due_after;
 use super::view::{Job, Pod};
 use crate::rules::{self, Rule as _};
 
@@ -88,10 +89,7 @@ pub type Decision = rules::Decision<Rule>;
 /// and again.
 fn pause(closes: u32) -> i64 {
     const LONGEST: i64 = 30;
-    match closes {
-        0 => 0,
-        closes => LONGEST.min(1 << closes.min(5)),
-    }
+    LONGEST.min(1 << closes.min(5))
 }
 
 /// The time that a pod may wait for its leader, in seconds. A leader whose Lease is not renewed pauses after as long.
@@ -125,8 +123,8 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     }
     let answer = o.answer.filter(|_| !job.is_unopened);
     let (Some(pod), Some(Answer { opened, is_open, has_ended })) = (pod, answer) else {
-        let due = job.created.saturating_add(pause(o.closes));
-        return match now < due {
+        let due = due_after(job.created, pause(o.closes), now);
+        return match o.closes > 0 && now < due {
             true => Rule::NotAnswered.nothing().requeue_at(due),
             false => confirmed(Rule::NotAnswered, Step::Close),
         };

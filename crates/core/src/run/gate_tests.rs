@@ -50,6 +50,18 @@ fn only_a_pod_of_an_answered_job_is_opened() {
 }
 
 #[test]
+fn a_clock_behind_that_of_the_api_server_keeps_no_job_that_nobody_opens() {
+    for (ahead, closes, step) in
+        [(30, 0, Step::Close), (30, 3, Step::Nothing), (3600, 0, Step::Close), (3600, 3, Step::Close)]
+    {
+        let (job, pod) = (Job { created: NOW + ahead, ..job() }, pod("a", Some(0)));
+        let pods = [&pod];
+        let o = Observed { closes, ..observed(&job, None, &pods) };
+        assert_eq!(decide(&o, NOW).step, step, "{ahead} s, closed {closes} times");
+    }
+}
+
+#[test]
 fn a_run_that_a_former_leader_opened_goes_on() {
     assert_eq!(decided(None, &[pod("a", None)]).0, Rule::NoPodWaits);
     assert_eq!(decided(None, &[pod("a", None), pod("b", Some(0))]).0, Rule::NoPodWaits);

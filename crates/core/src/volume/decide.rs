@@ -41,6 +41,11 @@ pub fn decide(o: &Observed<'_>, now: i64) -> Decision {
     if o.claim_was_bound && !volume.terminating && volume.provenance.is_some() {
         return Rule::ReserveForBoundClaim.step(Step::Reserve);
     }
+    // Whatever else is decided, the run would delete what somebody keeps.
+    let end = o.unwanted_job.and_then(|_| end_deletion(o, now));
+    if let Some(end) = end.filter(|end| end.step != Step::Nothing) {
+        return end;
+    }
     if let Some(restored) = restored::decide(o) {
         return restored;
     }
@@ -170,7 +175,8 @@ fn end_deletion(o: &Observed<'_>, now: i64) -> Option<Decision> {
     let rule = Rule::Run(Target::Storage, outcome.rule);
     let is_let_go = o.volume.abandoned && (o.unwanted_job.is_some() || !o.nodes_with_pods.is_empty());
     match outcome.what {
-        What::Remove(job) => Some(rule.step(Step::RemoveJob { job: job.name.clone() })),
+        // The Job may be that of a claim, and its end no event of the volume.
+        What::Remove(job) => Some(rule.step(Step::RemoveJob { job: job.name.clone() }).requeue_at(now + POD_END_POLL)),
         _ if is_let_go => None,
         _ => Some(waiting(rule, not_reachable(o)).requeue_at(now + POD_END_POLL)),
     }
@@ -334,8 +340,10 @@ fn of_run(o: &Observed<'_>, recipe: &Recipe, node: Option<&str>, outcome: Outcom
         What::Succeeded(_) if o.left_by_other.is_none() => after_node(o, node, StorageOutcome::Deleted, now),
         What::Failed { cause, at, .. } => {
             let failure = LastFailure::of_delete_run(attempt, at, cause, last_failure(o.volume)).with_recipe(recipe);
+            // Who lets the volume go then gives up no more than that.
+            let of = if o.left_by_other.is_some() { " for what an earlier config may have left" } else { "" };
             let message =
-                format!("delete run {attempt} failed: {}; next try in {} s", cause.message, delay(recipe, attempt));
+                format!("delete run {attempt}{of} failed: {}; next try in {} s", cause.message, delay(recipe, attempt));
             of_run.step(Step::RecordFailure(failure)).with_warning(reason::VOLUME_FAILED_DELETE, message)
         }
         What::Prepare => preparation(o.volume).unwrap_or_else(|| of_run.nothing()),

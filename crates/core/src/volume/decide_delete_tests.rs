@@ -67,12 +67,17 @@ fn what_attempts_with_another_config_left_is_deleted_before_the_volume() {
         let ended = World { delete_run_state: failed(NOW, true), ..world.clone() };
         let Step::RecordFailure(failure) = ended.step(run(RunRule::RunFailed)) else { panic!("{ended:?}") };
         assert_eq!(failure.recipe_version, other.version());
+        let said = ended.decide(NOW).event.unwrap().message;
+        assert!(
+            said.starts_with("delete run 1 for what an earlier config may have left failed: disk on fire"),
+            "{said}"
+        );
         let job = Job { recipe_version: recipe().version(), ..Job::default() };
         let stuck = RunState::Stuck { cause: Cause::new("R", "words"), since: 0 };
         let outdated = World { delete_run_state: stuck, delete_job: Some(job), ..world.clone() };
         assert!(matches!(outdated.step(run(RunRule::RunOutdated)), Step::RemoveJob { .. }));
         let done = World { delete_run_state: RunState::Succeeded, ..world };
-        assert_eq!(done.decide(NOW).step, Step::Nothing, "its own storage is left");
+        assert_eq!(done.decide(NOW).step, Step::Nothing, "the next observation says what is left");
     }
 }
 
@@ -244,6 +249,13 @@ fn what_an_admin_keeps_is_let_go_when_its_delete_run_has_ended() {
     let again = World { claim: ClaimState::Alive, ..with(volume("Delete"), Some(job.clone()), RunState::MayBeRunning) };
     let stopped = again.step(run(RunRule::RunNotWanted));
     assert_eq!(stopped, Step::RemoveJob { job: job.name.clone() }, "somebody has restored etcd, and the claim is back");
+    let free = World { claim: ClaimState::NoReference, ..again.clone() };
+    let restored = Volume { adoption_mark: None, ..volume("Delete") };
+    for kept in [free.clone(), World { volume: restored, claim: ClaimState::NotFound, ..again }] {
+        assert_eq!(kept.step(run(RunRule::RunNotWanted)), Step::RemoveJob { job: job.name.clone() }, "{kept:?}");
+    }
+    let ending = Some(Job { terminating: true, ..job.clone() });
+    World { unwanted_job: ending, ..free }.rests(Rule::NoClaim);
 
     // The run on its own node ends, and what attempts have left on others is deleted afterwards.
     let kept = |claim, unwanted_job, delete_run_state| {

@@ -32,7 +32,7 @@ impl ClaimState {
     }
 }
 
-/// What attempts with another config may have left. It is deleted before the storage of a released volume.
+/// What attempts with another config may have left. It is deleted after the storage of a released volume.
 #[derive(Clone, Copy, Debug)]
 pub struct LeftByOther<'a> {
     /// The recipe of the delete run.
@@ -65,7 +65,8 @@ pub struct Observed<'a> {
     pub origin_node: Option<&'a str>,
     /// The class's present treatment of nodes that are gone.
     pub node_gone_policy: NodeGone,
-    /// What is deleted next of attempts with other configs; `None` if nothing is left of them, or the volume stays.
+    /// What is deleted next of attempts with other configs; `None` if nothing is left of them, the volume's own storage is not
+    /// deleted yet, or the volume stays.
     pub left_by_other: Option<LeftByOther<'a>>,
     /// The delete run for that, or else on the node of [`next_node`](super::decide::next_node).
     pub delete_run_state: RunState,

@@ -119,15 +119,18 @@ fn origin(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> Origin {
     Origin { provenance, nodes }
 }
 
-/// Returns the attempts with other recipes that a volume names: those of records, and what it named before these were settled.
+/// Returns the attempts with other recipes that a volume names: those that it has named, of which the records may be settled, in
+/// their order, and then those of other records. A settled record changes nothing, so that the volume keeps its mark.
 fn others(o: &Observed<'_>, recipe: &Recipe, volume: &Volume) -> impl Iterator<Item = OtherAttempt> {
-    let recorded = o.runs.recorded.others.clone();
-    let mut named = volume.others();
-    named.retain(|named| {
-        let is_same = |other: &OtherAttempt| other.effective_config == named.effective_config;
-        named.effective_config != recipe.effective_config && !recorded.iter().any(is_same)
-    });
-    recorded.into_iter().chain(named)
+    let mut others = volume.others();
+    others.retain(|named| named.effective_config != recipe.effective_config);
+    for recorded in &o.runs.recorded.others {
+        match others.iter_mut().find(|named| named.effective_config == recorded.effective_config) {
+            Some(named) => named.clone_from(recorded),
+            None => others.push(recorded.clone()),
+        }
+    }
+    others.into_iter()
 }
 
 /// Returns the node of a volume, where the class makes volumes on nodes. Any of several attempts may have made the
@@ -147,13 +150,17 @@ fn made_on(claim: &Claim, recipe: &Recipe, volume: &Volume, reaching: &[String])
     }
 }
 
-/// Returns the nodes where earlier attempts may have left storage under the same id, and last the volume's own node.
+/// Returns the nodes where earlier attempts may have left storage under the same id, and last the volume's own node. Records name
+/// those that somebody has taken off the claim.
 /// Returns nothing for a volume that is not bound to one host: it may itself be the storage that they left, so that
 /// nothing may be deleted by its id.
 fn leftover_nodes(o: &Observed<'_>, volume: &Volume, provenance: &Provenance) -> Vec<String> {
     let bound_to_host = volume.affinity.as_deref().and_then(affinity::only_host).is_some();
     let Some(origin_node) = provenance.origin_node.as_ref().filter(|_| bound_to_host) else { return Vec::new() };
-    let mut nodes = without(&o.claim.nodes_with_storage, origin_node);
+    let noted = &o.claim.nodes_with_storage;
+    let mut nodes: Vec<_> = o.runs.recorded.nodes.iter().filter(|node| !noted.contains(node)).cloned().collect();
+    nodes.extend_from_slice(noted);
+    nodes = without(&nodes, origin_node);
     nodes.push(origin_node.clone());
     nodes
 }

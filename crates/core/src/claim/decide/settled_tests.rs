@@ -75,15 +75,19 @@ fn an_adopted_volume_names_the_attempts_with_other_configs() {
         let adoption_mark = Some(crate::model::volume::adoption_mark(&text, ""));
         Volume { provenance: Some(text), adoption_mark, ..known_volume() }
     };
-    for recorded in [recorded.clone(), RecordedAttempts::default()] {
-        let world = World { recorded, ..with_volume(stamped(2), adopted(&provenance), &[]) };
-        assert_eq!(world.step(Rule::BindVolume), Step::Bind { volume: names::pv_name(UID) });
+    let both = Provenance { others: vec![other("a"), other("b")], ..provenance.clone() };
+    for (volume, left) in [(&provenance, "a"), (&provenance, ""), (&both, "a"), (&both, "b"), (&both, "")] {
+        let others = [left].into_iter().filter(|zone| !zone.is_empty()).map(other).collect();
+        let recorded = RecordedAttempts { others, ..RecordedAttempts::default() };
+        let world = World { recorded, ..with_volume(stamped(2), adopted(volume), &[]) };
+        let bound = Step::Bind { volume: names::pv_name(UID) };
+        assert_eq!(world.step(Rule::BindVolume), bound, "the records are settled one after the other");
     }
     let changed = Volume { instance: None, ..adopted(&provenance) };
     assert_eq!(adopts(Rule::AdoptVolume, &with_volume(stamped(2), changed, &[])).others, [other("a")]);
     let newer = Provenance { others: vec![other("b")], ..provenance.clone() };
     let late = World { recorded, ..with_volume(stamped(2), adopted(&newer), &[]) };
-    assert_eq!(adopts(Rule::AdoptVolume, &late).others, [other("a"), other("b")], "a record came late");
+    assert_eq!(adopts(Rule::AdoptVolume, &late).others, [other("b"), other("a")], "a record came late");
     let forged = Volume { adoption_mark: None, ..adopted(&newer) };
     assert!(adopts(Rule::AdoptVolume, &with_volume(stamped(2), forged, &[])).others.is_empty());
 
