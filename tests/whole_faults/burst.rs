@@ -80,7 +80,7 @@ async fn slow_class(ring: &Ring, class: &str, runs: Runs) {
     let mut more = vec![("command", command.as_str()), ("args", &args), ("backoff", "1s..3s"), ("retries", "1000")];
     if runs == Runs::Shared {
         grant_provision(ring, "hostpath-provisioner", class);
-        more.extend([("batch-size", "10"), ("batch-window", "2s")]);
+        more.extend([("batch-size", "10"), ("batch-window", "1s")]);
     }
     local_class(ring, class, &more).await;
 }
