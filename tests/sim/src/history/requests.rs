@@ -165,7 +165,7 @@ impl History {
         if let Some(wrong) = wrong.or_else(|| check::gates::failure(&self.store, &request)) {
             return Err(vec![wrong]);
         }
-        if let Some(wrong) = check::outages::request(&mut self.world, &request, self.time.millis()) {
+        if let Some(wrong) = check::outages::request(&self.store, &mut self.world, &request) {
             return Err(vec![wrong]);
         }
         let answer = api::handle(&mut self.store, &request);
