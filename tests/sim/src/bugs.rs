@@ -92,6 +92,8 @@ pub enum Bug {
     InheritedNotClosed,
     /// Each failure is recorded as one of a full backend, so that no outage is known.
     OutageUnknown,
+    /// A volume that is set to Retain loses its finalizer before the Job of its delete run is closed.
+    RetainedLetGo,
 }
 
 impl Bug {
@@ -188,6 +190,13 @@ impl Bug {
             }
             (Bug::OutageUnknown, Verb::Patch, Kind::Claim) => {
                 change_failure(body, |failure| failure["kind"] = json!("no-capacity"));
+            }
+            (Bug::RetainedLetGo, ..) => {
+                if let Some(name) = retained_with_delete_job(store) {
+                    store.update(Kind::Volume, &name, |volume| {
+                        crate::store::drop_finalizer(volume, names::VOLUME_FINALIZER);
+                    });
+                }
             }
             (Bug::NewestVersion, Verb::Create, Kind::Job) if !is_delete(body) => {
                 let class = crate::store::label(body, names::LABEL_CLASS).to_owned();
@@ -334,6 +343,20 @@ fn job_left_by_one_member(store: &Store) -> Option<ObjectName> {
     };
     let mut jobs = store.all(Kind::Job).filter(|(_, job)| is_batch(job) && !crate::store::is_deleting(job));
     jobs.find(|(_, job)| members(job).iter().any(|member| has_left(&member.id))).map(|(name, _)| name.clone())
+}
+
+/// Returns a volume that is released, set to Retain, and has a delete run that is not closed.
+fn retained_with_delete_job(store: &Store) -> Option<ObjectName> {
+    let has_job = |volume: &Value| {
+        let id = crate::store::annotation(volume, names::VOLUME_ID);
+        let is_of_it = |job: &Value| is_delete(job) && crate::store::label(job, names::LABEL_VOLUME_ID) == id;
+        store.all(Kind::Job).any(|(_, job)| is_of_it(job) && !crate::store::is_deleting(job))
+    };
+    let is_retained = |volume: &Value| {
+        volume["status"]["phase"] == "Released" && volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+    };
+    let mut volumes = store.all(Kind::Volume);
+    volumes.find(|(_, volume)| is_retained(volume) && has_job(volume)).map(|(name, _)| name.clone())
 }
 
 /// Hides the pods of a Job.

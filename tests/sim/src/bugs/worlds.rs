@@ -131,6 +131,14 @@ impl Bug {
                 (profile.replicas, profile.crashes, profile.handovers, profile.stalls) = (1, 0, 0, 0);
                 (profile.speed, profile.watches) = ([10; ACTIONS], [10; KINDS.len()]);
             }
+            // An admin sets Retain after the delete run was requested, and before its pod is opened.
+            Bug::RetainedLetGo => {
+                *classes = vec!["shared"];
+                *claims = 8;
+                profile.simplify();
+                (profile.volumes, profile.actor_actions, profile.stalls) = (true, 30, 0);
+                profile.speed = [10; ACTIONS];
+            }
             Bug::NoClaimUid => profile.policies = false,
             Bug::Silence => (profile.crashes, profile.refused, profile.lost_answer, profile.late) = (0, 0, 0, 0),
             _ => {}
