@@ -94,6 +94,8 @@ pub enum Bug {
     OutageUnknown,
     /// A volume that is set to Retain loses its finalizer before the Job of its delete run is closed.
     RetainedLetGo,
+    /// The mark of an adoption is lost when the claim is held no more: the volume counted as adopted without it.
+    SettledUnmarked,
 }
 
 impl Bug {
@@ -196,6 +198,14 @@ impl Bug {
                     store.update(Kind::Volume, &name, |volume| {
                         crate::store::drop_finalizer(volume, names::VOLUME_FINALIZER);
                     });
+                }
+            }
+            (Bug::SettledUnmarked, Verb::Patch, Kind::Claim)
+                if body["metadata"]["annotations"].get(names::HELD).is_some_and(Value::is_null) =>
+            {
+                if let Some(claim) = store.get(Kind::Claim, name) {
+                    let volume = ObjectName::new("", names::pv_name(crate::store::uid(claim)));
+                    store.update(Kind::Volume, &volume, |volume| volume["status"]["reason"] = Value::Null);
                 }
             }
             (Bug::NewestVersion, Verb::Create, Kind::Job) if !is_delete(body) => {

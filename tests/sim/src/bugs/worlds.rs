@@ -139,6 +139,11 @@ impl Bug {
                 (profile.volumes, profile.actor_actions, profile.stalls) = (true, 30, 0);
                 profile.speed = [10; ACTIONS];
             }
+            Bug::SettledUnmarked => {
+                *classes = vec!["shared"];
+                *claims = 2;
+                profile.simplify();
+            }
             Bug::NoClaimUid => profile.policies = false,
             Bug::Silence => (profile.crashes, profile.refused, profile.lost_answer, profile.late) = (0, 0, 0, 0),
             _ => {}
