@@ -1,6 +1,8 @@
 //! Planted bugs, between the orchestrator and the API server. Each removes one of the properties on which the design
 //! relies. The simulation must find all of them.
 
+mod worlds;
+
 use std::sync::Arc;
 
 use clap::ValueEnum;
@@ -12,8 +14,6 @@ use crate::actors::is_restored;
 use crate::api::{FOREGROUND, list};
 use crate::check::Guarantee;
 use crate::check::batches::members;
-use crate::history::Action;
-use crate::profile::{ACTIONS, Profile};
 use crate::records;
 use crate::store::{KINDS, Kind, Store};
 use crate::wire::{Answer, Request, Verb};
@@ -92,143 +92,23 @@ pub enum Bug {
     InheritedNotClosed,
     /// Each failure is recorded as one of a full backend, so that no outage is known.
     OutageUnknown,
+    /// A volume that is set to Retain loses its finalizer before the Job of its delete run is closed.
+    RetainedLetGo,
+    /// The mark of an adoption is lost when the claim is held no more: the volume counted as adopted without it.
+    SettledUnmarked,
 }
 
 impl Bug {
-    /// Changes the profile so that the bug can do its harm: the situation that it needs is frequent, and no other fault
-    /// hides it.
-    pub fn prepare(self, profile: &mut Profile) {
-        let Profile { classes, claims, actor_actions, pool, outages, .. } = profile;
-        (*claims, *actor_actions, *pool, *outages) = (3, 12, None, false);
-        profile.left = None;
-        match self {
-            Bug::UnguardedWrites => {
-                *classes = vec!["script", "shared"];
-                (profile.others, profile.policies) = (true, false);
-            }
-            Bug::StaleReads | Bug::EmptyLists => {
-                *classes = vec!["shared"];
-                (profile.replicas, profile.stalls, profile.handovers) = (2, 6, 3);
-                (profile.bad_image, profile.kill) = (500, 0);
-            }
-            // Pods outlive their Jobs, and their end is reported late.
-            Bug::BackgroundDeletion => {
-                *classes = vec!["shared"];
-                (profile.replicas, profile.bad_image, profile.kill, profile.dying) = (1, 500, 0, 10);
-                profile.watches = [10; KINDS.len()];
-                profile.watches[Kind::Pod as usize] = 1;
-                profile.speed = [10; ACTIONS];
-                profile.speed[Action::Watch as usize] = 3;
-            }
-            Bug::NoAffinity => {
-                *classes = vec!["local"];
-                profile.bad_image = 500;
-            }
-            // What a claim that is gone left is in the records of all its attempts. So the bug harms a claim alone whose volume is
-            // made on another node than the storage that an earlier attempt left.
-            Bug::NoNodes => {
-                *classes = vec!["local"];
-                (profile.bad_image, profile.no_room) = (500, true);
-            }
-            Bug::NoVolumeFinalizer | Bug::EarlyRelease | Bug::EarlyRemoval => profile.bad_image = 500,
-            Bug::RecordGoneEarly => {
-                *classes = vec!["shared"];
-                profile.bad_image = 500;
-            }
-            // The copy counts when an admin has set a volume to Retain, and has deleted it to keep its storage. A class that keeps
-            // storage would not show it: what a claim left that was deleted unseen is never deleted there.
-            Bug::CopiedRecordCounts => {
-                *classes = vec!["shared"];
-                *actor_actions = 24;
-                (profile.records, profile.volumes, profile.share) = (true, true, None);
-                (profile.bad_image, profile.kill, profile.in_place, profile.nodes) = (0, 0, false, false);
-                (profile.restores, profile.manual_removals, profile.others, profile.swaps) =
-                    (false, false, false, false);
-                (profile.configs, profile.typos, profile.vendor, profile.snapshots) = (false, false, false, false);
-            }
-            // A record that was not armed is deleted, and created again for the same attempt.
-            Bug::UnguardedRecordEnd => {
-                *classes = vec!["shared"];
-                (profile.late, profile.lost_answer, profile.refused, profile.crashes) = (0, 0, 150, 0);
-                (profile.bad_image, profile.kill, profile.typos, profile.nodes) = (0, 0, false, false);
-            }
-            // The Jobs of single attempts have the same names for both processes. A batch is known to the process alone that has
-            // created it.
-            Bug::NoFence => {
-                *classes = vec!["shared"];
-                profile.make_batches(3);
-                (profile.replicas, profile.old_leader_continues) = (2, true);
-                (profile.stalls, profile.handovers, profile.bad_image) = (6, 4, 300);
-                (profile.manual_removals, profile.nodes, profile.swaps, profile.vendor) = (false, false, false, false);
-                (profile.configs, profile.volumes, profile.share, profile.restores) = (false, false, None, false);
-            }
-            Bug::NewestVersion => {
-                (profile.configs, profile.bad_image) = (true, 300);
-            }
-            // A claim is deleted between two runs of its snapshot. The second reads it while its storage is deleted.
-            Bug::SourceLetGo => {
-                *classes = vec!["shared"];
-                *actor_actions = 18;
-                profile.make_snapshots();
-                (profile.bad_image, profile.slow_reads, profile.snapshot_controller) = (500, true, false);
-            }
-            Bug::EarlyContentRelease | Bug::EmptyRestore => {
-                *classes = vec!["shared"];
-                profile.make_snapshots();
-                profile.bad_image = if self == Bug::EmptyRestore { 0 } else { 300 };
-            }
-            Bug::TwoJobs | Bug::RemovedForOne => {
-                *classes = vec!["shared"];
-                profile.make_batches(3);
-                (profile.manual_removals, profile.nodes, profile.swaps, profile.vendor) = (false, false, false, false);
-                (profile.configs, profile.volumes, profile.share, profile.dying) = (false, false, None, 500);
-            }
-            Bug::RestoredAsHalfMade => {
-                *classes = vec!["shared"];
-                (profile.restores, profile.share, profile.bad_image, profile.kill) = (true, None, 0, 0);
-                (profile.others, profile.swaps, profile.snapshots, profile.in_place) = (false, false, false, false);
-            }
-            Bug::AllAttemptsIdle => {
-                *classes = vec!["shared"];
-                profile.bad_image = 500;
-            }
-            Bug::RetainLost => {
-                *classes = vec!["shared", "script"];
-                profile.volumes = true;
-            }
-            Bug::OpenedUnanswered => {
-                *classes = vec!["shared"];
-                (profile.copies, profile.restores) = (true, false);
-            }
-            // A process outlives its pod until after the Job controller has made the second.
-            Bug::OpenedTwice => {
-                *classes = vec!["shared"];
-                (profile.second_pods, profile.restores, profile.nodes) = (true, false, false);
-                (profile.bad_image, profile.kill, profile.dying) = (0, 0, 30);
-            }
-            Bug::InheritedNotClosed => {
-                *classes = vec!["shared"];
-                (profile.replicas, profile.crashes, profile.handovers) = (2, 3, 3);
-                (profile.bad_image, profile.kill, profile.typos, profile.nodes) = (0, 0, false, false);
-            }
-            Bug::OutageUnknown => {
-                *classes = vec!["shared"];
-                profile.begin_with_outage();
-                (profile.replicas, profile.crashes, profile.handovers, profile.stalls) = (1, 0, 0, 0);
-                (profile.batch, profile.each, profile.snapshots, profile.configs) = (None, None, false, false);
-                (profile.share, profile.kill, profile.bad_image, profile.nodes) = (None, 0, 0, false);
-            }
-            Bug::NoClaimUid => profile.policies = false,
-            Bug::Silence => (profile.crashes, profile.refused, profile.lost_answer, profile.late) = (0, 0, 0, 0),
-            _ => {}
-        }
-    }
-
     /// Checks whether this failure shows the bug. A bug that makes the orchestrator try forever also shows in a history
     /// that does not come to rest. For other bugs such a history proves nothing.
+    ///
+    /// Stale reads alone keep no history from its rest: at its end no watch is paused, so each read is true once the watch
+    /// has caught up. Only an orchestrator that acts on them repeats what they undo, such as a run whose Job it does not see.
     pub fn is_shown_by(self, broken: Guarantee) -> bool {
         match self {
-            Bug::NoVolumeFinalizer | Bug::NewJobNames | Bug::Silence | Bug::InheritedNotClosed => true,
+            Bug::NoVolumeFinalizer | Bug::NewJobNames | Bug::Silence | Bug::InheritedNotClosed | Bug::StaleReads => {
+                true
+            }
             _ => broken != Guarantee::Stuck,
         }
     }
@@ -312,6 +192,21 @@ impl Bug {
             }
             (Bug::OutageUnknown, Verb::Patch, Kind::Claim) => {
                 change_failure(body, |failure| failure["kind"] = json!("no-capacity"));
+            }
+            (Bug::RetainedLetGo, ..) => {
+                if let Some(name) = retained_with_delete_job(store) {
+                    store.update(Kind::Volume, &name, |volume| {
+                        crate::store::drop_finalizer(volume, names::VOLUME_FINALIZER);
+                    });
+                }
+            }
+            (Bug::SettledUnmarked, Verb::Patch, Kind::Claim)
+                if body["metadata"]["annotations"].get(names::HELD).is_some_and(Value::is_null) =>
+            {
+                if let Some(claim) = store.get(Kind::Claim, name) {
+                    let volume = ObjectName::new("", names::pv_name(crate::store::uid(claim)));
+                    store.update(Kind::Volume, &volume, |volume| volume["status"]["reason"] = Value::Null);
+                }
             }
             (Bug::NewestVersion, Verb::Create, Kind::Job) if !is_delete(body) => {
                 let class = crate::store::label(body, names::LABEL_CLASS).to_owned();
@@ -458,6 +353,20 @@ fn job_left_by_one_member(store: &Store) -> Option<ObjectName> {
     };
     let mut jobs = store.all(Kind::Job).filter(|(_, job)| is_batch(job) && !crate::store::is_deleting(job));
     jobs.find(|(_, job)| members(job).iter().any(|member| has_left(&member.id))).map(|(name, _)| name.clone())
+}
+
+/// Returns a volume that is released, set to Retain, and has a delete run that is not closed.
+fn retained_with_delete_job(store: &Store) -> Option<ObjectName> {
+    let has_job = |volume: &Value| {
+        let id = crate::store::annotation(volume, names::VOLUME_ID);
+        let is_of_it = |job: &Value| is_delete(job) && crate::store::label(job, names::LABEL_VOLUME_ID) == id;
+        store.all(Kind::Job).any(|(_, job)| is_of_it(job) && !crate::store::is_deleting(job))
+    };
+    let is_retained = |volume: &Value| {
+        volume["status"]["phase"] == "Released" && volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+    };
+    let mut volumes = store.all(Kind::Volume);
+    volumes.find(|(_, volume)| is_retained(volume) && has_job(volume)).map(|(name, _)| name.clone())
 }
 
 /// Hides the pods of a Job.

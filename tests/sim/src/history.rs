@@ -65,11 +65,13 @@ const ALL: [Action; ACTIONS] = [
 
 /// The most steps of the part with faults.
 const CHAOS: usize = 1500;
+/// The same while the backend is down: with fewer, too few runs fail to show their pace.
+const CHAOS_IN_OUTAGE: usize = 2 * CHAOS;
 /// The time for which the backend is down, in milliseconds, if the steps suffice and no admin repairs it earlier.
 const OUTAGE: u64 = 120_000;
 /// The most steps until everything has come to rest: far more than any history needs.
 const REST: usize = 20_000;
-/// The same with a bug, where the answer must be quick, not certain.
+/// The same in the world of a bug, with and without it, where the answer must be quick, not certain.
 const REST_WITH_BUG: usize = 6_000;
 /// The most time until everything has come to rest: the slowest backoff is half an hour.
 const REST_TIMEOUT: u64 = 24 * 3600 * 1000;
@@ -97,6 +99,8 @@ struct History {
     volumes_shown: usize,
     steps: usize,
     stalls: Vec<Stall>,
+    /// The most steps until everything has come to rest.
+    rest_steps: usize,
     /// Whether quotas are never exceeded, not even while a new leader knows less than the old one did.
     respects_limits: bool,
 }
@@ -188,6 +192,7 @@ impl History {
             volumes_shown: 0,
             steps: 0,
             stalls: Vec::new(),
+            rest_steps: if suited.is_some() { REST_WITH_BUG } else { REST },
             respects_limits,
         }
     }
@@ -198,8 +203,14 @@ impl History {
         }
         self.elect()?;
         let mut steps = 0;
-        let goes_on = |history: &Self| history.world.is_down && history.time.millis() < OUTAGE;
-        while steps < CHAOS && (self.profile.actor_actions > 0 || steps < 150 || goes_on(self)) {
+        let goes_on = |history: &Self, steps: usize| {
+            let (most, waits) = match history.world.is_down {
+                true => (CHAOS_IN_OUTAGE, history.time.millis() < OUTAGE),
+                false => (CHAOS, false),
+            };
+            steps < most && (history.profile.actor_actions > 0 || steps < 150 || waits)
+        };
+        while goes_on(self, steps) {
             self.step().await?;
             steps += 1;
         }
@@ -244,7 +255,7 @@ impl History {
     async fn rest(&mut self) -> StepResult {
         let (began, mut requests) = (self.time.millis(), 0);
         let mut resynced = None;
-        for _ in 0..if self.bug.is_some() { REST_WITH_BUG } else { REST } {
+        for _ in 0..self.rest_steps {
             let before = self.time.millis();
             let went_on = self.step().await?;
             // Admins repeatedly delete refused volumes, also where the orchestrator keeps trying.

@@ -4,22 +4,51 @@
 use std::collections::BTreeSet;
 
 use flex_contract::names;
+use flex_core::object::ObjectName;
 use serde_json::Value;
 
 use super::{Guarantee, Violation, batches};
+use crate::actors::is_restored;
 use crate::records;
-use crate::store::{Change, Kind, Store, annotation, document, is_deleting, label, text, uid};
+use crate::store::{Change, Kind, Store, annotation, document, has_finalizer, is_deleting, label, text, uid};
 use crate::wire::{Request, Verb};
-use crate::world::{has_start_gate, owner_uid};
+use crate::world::{World, has_start_gate, owner_uid};
 
 /// The Jobs whose creation was answered to a process: the number of the process, and the UID of the Job.
 pub type Answered = BTreeSet<(usize, String)>;
 
+/// Returns the pod with a gate that a request opens.
+fn opened<'r>(store: &'r Store, request: &'r Request) -> Option<(&'r ObjectName, &'r Value)> {
+    let Request { verb: Verb::Patch, kind: Kind::Pod, name, body, .. } = request else { return None };
+    let pod = store.get(Kind::Pod, name).filter(|pod| body.is_array() && has_start_gate(&pod["spec"]))?;
+    Some((name, &**pod))
+}
+
+/// Checks that no delete run is opened for an adopted volume that was set to Retain, and has lost its finalizer since. Runs on
+/// other nodes delete what earlier attempts left.
+pub fn retained(store: &Store, world: &World, request: &Request) -> Option<Violation> {
+    let (name, pod) = opened(store, request)?;
+    if is_deleting(pod) || label(pod, names::LABEL_OPERATION) != "delete" {
+        return None;
+    }
+    let volume_name = names::pv_name(label(pod, names::LABEL_VOLUME_ID));
+    let changes = || store.log(Kind::Volume).iter().rev().map(|change| &*change.object);
+    let last = changes().find(|volume| text(volume, "/metadata/name") == volume_name)?;
+    let retains = |volume: &Value| text(volume, "/spec/persistentVolumeReclaimPolicy") == "Retain";
+    let is_held = |volume: &Value| has_finalizer(volume, names::VOLUME_FINALIZER);
+    let is_adopted = !annotation(last, names::PROVENANCE).is_empty() && !is_restored(last);
+    let (_, node) = world.made.get(uid(last))?;
+    let is_there = node.is_empty() || text(pod, "/spec/wants") == node;
+    let was_held = || changes().any(|volume| uid(volume) == uid(last) && retains(volume) && is_held(volume));
+    let is_wrong = is_adopted && is_there && retains(last) && !is_held(last) && was_held();
+    let what = || format!("pod {name} is opened to delete volume {volume_name}, which is retained and was let go");
+    is_wrong.then(|| Violation { guarantee: Guarantee::Duplicate, what: what() })
+}
+
 /// Checks a request before it is carried out. A process opens only pods of Jobs whose creation was answered to it, and
 /// no second pod of a Job unless the first has ended.
 pub fn request(store: &Store, answered: &Answered, from: usize, request: &Request) -> Option<Violation> {
-    let Request { verb: Verb::Patch, kind: Kind::Pod, name, body, .. } = request else { return None };
-    let pod = store.get(Kind::Pod, name).filter(|pod| body.is_array() && has_start_gate(&pod["spec"]))?;
+    let (name, pod) = opened(store, request)?;
     let (id, job) = (uid(pod), owner_uid(pod));
     let wrong = |what: String| Some(Violation { guarantee: Guarantee::Duplicate, what });
     if !answered.contains(&(from, job.to_owned())) {
@@ -35,8 +64,7 @@ pub fn request(store: &Store, answered: &Answered, from: usize, request: &Reques
 
 /// Checks that no pod is opened for an attempt while that of another Job for it was opened and may run.
 pub fn second_run(store: &Store, request: &Request) -> Option<Violation> {
-    let Request { verb: Verb::Patch, kind: Kind::Pod, name, body, .. } = request else { return None };
-    let pod = store.get(Kind::Pod, name).filter(|pod| body.is_array() && has_start_gate(&pod["spec"]))?;
+    let (name, pod) = opened(store, request)?;
     let members = |pod: &Value| {
         let job = store.log(Kind::Job).iter().rev().find(|change| uid(&change.object) == owner_uid(pod));
         let job = job.filter(|change| batches::provisions(&change.object));

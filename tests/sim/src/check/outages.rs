@@ -7,7 +7,8 @@ use flex_core::object::ObjectName;
 use flex_core::run::outage::OBJECTS;
 
 use super::{Guarantee, Violation};
-use crate::store::{Kind, label};
+use crate::records;
+use crate::store::{Kind, Store, is_deleting, label};
 use crate::wire::{Request, Verb};
 use crate::world::World;
 
@@ -20,33 +21,30 @@ const PAUSE: u64 = 5000;
 #[derive(Clone, Debug, Default)]
 pub struct Outage {
     /// The volume ids whose runs have failed.
-    failed: BTreeSet<String>,
+    pub failed: BTreeSet<String>,
     /// The time since when there are enough of them, in milliseconds.
     since: Option<u64>,
     /// The Jobs that were created since then.
     begun: BTreeSet<ObjectName>,
 }
 
-impl Outage {
-    /// Records that the run for a volume id has failed.
-    pub fn fail(&mut self, id: &str, now: u64) {
-        self.failed.insert(id.to_owned());
-        if self.failed.len() >= OBJECTS {
-            self.since.get_or_insert(now);
-        }
-    }
-}
-
-/// Checks a request before it is carried out: few runs begin after several objects have failed.
-pub fn request(world: &mut World, request: &Request, now: u64) -> Option<Violation> {
+/// Checks a request before it is carried out: few runs begin after several objects have failed. Claims that are deleted do not
+/// count, so fewer may be left than make an outage.
+pub fn request(store: &Store, world: &mut World, request: &Request) -> Option<Violation> {
     let Request { verb: Verb::Create, kind: Kind::Job, name, body, .. } = request else { return None };
     if !world.is_down || label(body, names::LABEL_OPERATION) != "provision" {
         return None;
     }
     let class = label(body, names::LABEL_CLASS);
-    let Outage { since: Some(since), begun, .. } = world.outages.get_mut(class)? else { return None };
+    let Outage { failed, since, begun } = world.outages.get_mut(class)?;
+    failed.retain(|id| records::claim(store, id).is_some_and(|(_, claim)| !is_deleting(claim)));
+    if failed.len() < OBJECTS {
+        (*since, *begun) = (None, BTreeSet::new());
+        return None;
+    }
+    let now = store.time.millis();
     begun.insert(name.clone());
-    let most = MORE + now.saturating_sub(*since) / PAUSE;
+    let most = MORE + now.saturating_sub(*since.get_or_insert(now)) / PAUSE;
     let what = || format!("the backend is down, and {} runs of class {class} have begun, not {most}", begun.len());
     (begun.len() as u64 > most).then(|| Violation { guarantee: Guarantee::Duplicate, what: what() })
 }

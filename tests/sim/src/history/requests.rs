@@ -160,12 +160,13 @@ impl History {
         {
             return Err(vec![wrong]);
         }
-        let opens = check::gates::request(&self.store, &self.answered, from, &request);
+        let opens = check::gates::request(&self.store, &self.answered, from, &request)
+            .or_else(|| check::gates::retained(&self.store, &self.world, &request));
         let wrong = check::request(&self.store, &self.world, &request).or(opens);
         if let Some(wrong) = wrong.or_else(|| check::gates::failure(&self.store, &request)) {
             return Err(vec![wrong]);
         }
-        if let Some(wrong) = check::outages::request(&mut self.world, &request, self.time.millis()) {
+        if let Some(wrong) = check::outages::request(&self.store, &mut self.world, &request) {
             return Err(vec![wrong]);
         }
         let answer = api::handle(&mut self.store, &request);

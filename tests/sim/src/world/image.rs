@@ -21,7 +21,7 @@ use crate::store::{Kind, Store, annotation, is_deleting, label, text, uid};
 use crate::trace::{count, line};
 
 /// The steps in which a slow run reads its source, for one of another run.
-const SLOW_READS: usize = 10;
+const SLOW_READS: usize = 20;
 
 /// The next act of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -301,7 +301,7 @@ impl World {
         let act = process.acts.remove(0);
         if self.is_down && act == Act::Exit(75) && process.request.operation == Operation::Provision {
             let outage = self.outages.entry(process.class.clone()).or_default();
-            outage.fail(&process.request.volume_id, store.time.millis());
+            outage.failed.insert(process.request.volume_id.clone());
         }
         match act {
             Act::Read => {
