@@ -11,7 +11,7 @@
 #                                                  skips the cuts before events and renewals of the Lease, those
 #                                                  before all writes of scenarios that add something to a claim's
 #                                                  life, and those in a state of the API that another cut has. Of the
-#                                                  rest it runs a third, another one for each commit
+#                                                  rest it runs a sixth, another one for each commit
 #   make soak                                      10,000 claims
 
 : "${programs:?lib.sh is to be sourced before}"
@@ -51,8 +51,8 @@ cut_points() {
 }
 
 # Ends the cluster with nodes after its last test, so that the cluster takes no processor time from the next stages.
-real_pods() {
-    cargo test --workspace --test whole_faults -- --nocapture && flex_cluster --tests down
+real_pods() { # ARGUMENT OF THE TESTS...
+    cargo test --workspace --test whole_faults -- --nocapture "$@" && flex_cluster --tests down
 }
 
 small_soak() {
@@ -61,10 +61,10 @@ small_soak() {
 
 # Runs one stage with a control plane at a time. Beside others, Kubernetes' controllers would be so late that one history
 # reaches into the next.
-faults_stages() {
-    budget=390 stage 'killed amid real pods' real_pods
-    budget=680 stage 'killed at every write' cut_points
-    budget=75 stage 'a small soak' small_soak
+faults_stages() { # ARGUMENT OF THE KILLS AMID REAL PODS...
+    budget=200 stage 'killed amid real pods' real_pods "$@"
+    budget=350 stage 'killed at every write' cut_points
+    budget=130 stage 'a small soak' small_soak
     budget=60 stage 'what only computes, its rest' joined 'what only computes'
 }
 

@@ -44,14 +44,17 @@ budget=60 stage 'fuzzers' scripts/fuzz.sh --build
 stage 'Kubernetes and servers, the rest' joined 'Kubernetes and servers'
 # `make test-faults` runs 100,000, and then also asks whether they have reached every rule.
 export HISTORIES=${HISTORIES:-3000}
-# What takes longest runs by a third, another one for each commit: the cut points, and the programs that conformance judges
-# by all its cases. SHARE=0/1 runs all.
-SHARE=${SHARE:-$(($(git rev-list --count HEAD 2>/dev/null || echo 0) % 3))/3}
-export FLEX_CUTS_SHARE=$SHARE
-all_cases='passes_conformance|is_found_by_its_case|passes_every_case|passes_all_cases[a-z_]*|passes_behind_a_front'
-all_cases+='|pass(es)?_and_the_page_says_so|of_another_kind_pass|cases_pass_[a-z_]*|for_[a-z]+_keeps_the_contract'
-mapfile -t left_out < <(grep -rhoE "\\b[a-z0-9_]+_($all_cases)\\b" provisioner-images/kit/tests/recipes crates/tool/tests/desk \
-    tests/e2e/conformance.rs | sort -u |
+# What takes longest runs by a part, another one for each commit: a sixth of the cut points, and a third of the kills amid real
+# pods and of the programs that conformance judges by all its cases. SHARE=0/1 runs all.
+commits=$(git rev-list --count HEAD 2>/dev/null || echo 0)
+export FLEX_CUTS_SHARE=${SHARE:-$((commits % 6))/6}
+SHARE=${SHARE:-$((commits % 3))/3}
+dear='passes_conformance|is_found_by_its_case|passes_every_case|passes_all_cases[a-z_]*|passes_behind_a_front|survive_[a-z_]+'
+dear+='|pass(es)?_and_the_page_says_so|of_another_kind_pass|cases_pass_[a-z_]*|for_[a-z]+_keeps_the_contract'
+mapfile -t left_out < <(grep -rhoE "\\b[a-z0-9_]+_($dear)\\b" provisioner-images/kit/tests/recipes crates/tool/tests/desk \
+    tests/e2e/conformance.rs tests/whole_faults/kills.rs | sort -u |
+    # In this order each part takes about the same time.
+    rev | sort | rev |
     awk -v share="${SHARE%/*}" -v shares="${SHARE#*/}" '(NR - 1) % shares != share { print "--skip\n" $0 }')
 # The computation must not begin sooner: beside a compiler it would slow the compiler by twice the time that it gains.
 begin_computing
@@ -72,5 +75,5 @@ budget=150 stage 'conformance of slow images, its rest' joined 'conformance of s
 budget=30 stage 'the CSI driver of the tests' testing/csi-driver/sanity.sh
 # The Cinder image and the stages of faults both wait most of the time.
 beside 'the Cinder image' cargo test --workspace --no-fail-fast --test cinder
-faults_stages
+faults_stages "${left_out[@]}"
 budget=60 stage 'the Cinder image, its rest' joined 'the Cinder image'
