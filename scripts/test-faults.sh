@@ -15,4 +15,4 @@ stage 'setup' scripts/setup.sh --test
 stage 'programs, tests and images' build_with_tests
 stage 'fuzzers' scripts/fuzz.sh --build
 begin_computing
-faults_stages
+faults_stages "$@"

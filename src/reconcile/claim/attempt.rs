@@ -181,9 +181,8 @@ pub(super) async fn start_run(
         match context.create_job(recipe, job::job(recipe, &request, &target), std::slice::from_ref(claim)).await {
             Ok(()) => return Ok(StepOutcome::End(Requeue::JobCreated)),
             Err(WriteError::NotFound { message, .. }) => {
-                let cause =
-                    Cause::new(cause::NAMESPACE_GONE, format!("the provisioner's Job cannot be created: {message}"));
-                JobRefusal { cause, reaction: Reaction::Retry }
+                let why = format!("the provisioner's Job cannot be created: {message}");
+                JobRefusal { cause: Cause::new(cause::NAMESPACE_GONE, why), reaction: Reaction::Retry }
             }
             Err(error) => refused_job(error)?,
         };
