@@ -285,7 +285,7 @@ fn the_claim_for_which_a_volume_was_made_is_woken_by_another_that_takes_it_and_b
     assert!(index.change_claim(WatchChange::Apply(bound.clone())).contains(&own));
     assert!(!index.change_claim(WatchChange::Apply(bound)).contains(&own), "nothing is new");
     assert!(index.change_claim(WatchChange::Delete(other.name.clone())).contains(&own));
-    assert_eq!(index.note_claim_gone(&taken.name, &reference), [own.clone()], "the API was asked");
+    assert_eq!(index.note_claim_gone(&taken.name, &reference), std::slice::from_ref(&own), "the API was asked");
     assert_eq!(index.note_gone(&other.uid), [own]);
 }
 
