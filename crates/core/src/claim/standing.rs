@@ -4,7 +4,7 @@ use super::admit::{admit, namespace_refusal};
 use super::data_source::left_to_populator;
 use super::decide::Rule;
 use super::progress::{Progress, progress};
-use crate::config::classes::{BindingMode, Class};
+use crate::config::classes::Class;
 use crate::model::claim::Claim;
 use crate::model::namespace::Namespaces;
 use crate::run::backoff::next_try_at;
@@ -33,8 +33,7 @@ pub fn obstacle(claim: &Claim, class: &Class, namespaces: Option<&Namespaces>, i
     if let Some(why) = of_namespace.or_else(|| admit(claim, recipe, is_request).err()) {
         return found(Rule::ClaimRefused, why);
     }
-    let is_delayed = class.binding == BindingMode::WaitForFirstConsumer && !is_request;
-    match is_delayed && claim.selected_node.is_none() {
+    match !is_request && class.awaits_node(claim.selected_node.as_deref()) {
         true => found(Rule::WaitForFirstConsumer, "waits for a pod that uses it".to_owned()),
         false => None,
     }
@@ -45,7 +44,7 @@ pub fn obstacle(claim: &Claim, class: &Class, namespaces: Option<&Namespaces>, i
 pub struct Standing {
     /// How far the claim is.
     pub progress: Progress,
-    /// What keeps the next attempt from beginning, if none is in progress.
+    /// The obstacle to the next attempt, if none is in progress.
     pub obstacle: Option<Obstacle>,
     /// The time of the next attempt after a failed one, in seconds since 1970. `None` if it depends on more than the time.
     pub next_try: Option<i64>,
@@ -82,6 +81,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::config::classes::BindingMode;
     use crate::config::effective_config::EffectiveConfig;
     use crate::config::topology::Topologies;
     use crate::model::data_source::DataSource;

@@ -37,6 +37,11 @@ pub struct Class {
 }
 
 impl Class {
+    /// Checks whether a claim waits for the scheduler to select a node, which it does for the first pod that uses the claim.
+    pub fn awaits_node(&self, selected_node: Option<&str>) -> bool {
+        self.binding == BindingMode::WaitForFirstConsumer && selected_node.is_none()
+    }
+
     /// Checks whether the class selects namespaces by their labels.
     pub fn selects_namespaces(&self) -> bool {
         self.recipe.as_ref().is_ok_and(|recipe| recipe.namespaces.selector.is_some())

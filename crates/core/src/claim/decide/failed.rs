@@ -17,7 +17,7 @@ use super::step::Step;
 use super::unstarted::{empty_attempts, failure_with_new_count, unstarted_attempts};
 use super::waits::wait_for_run;
 use crate::config::Recipe;
-use crate::config::classes::{BindingMode, Class};
+use crate::config::classes::Class;
 use crate::rules::Rule as _;
 use crate::run::backoff::{delay, delay_after, due_after, not_before, seconds, shortened};
 use crate::run::failure::LastFailure;
@@ -143,11 +143,10 @@ pub(super) fn failed(o: &Observed<'_>, class: &Class, failure: &LastFailure, now
         Ok(recipe) => recipe,
         Err(why) => return Rule::ConfigUnusable.warn(reason::WAITING_FOR_PROVISIONER, why.clone()),
     };
-    let delayed = class.binding == BindingMode::WaitForFirstConsumer;
     if can_reschedule(o, class) && failure.reaction == Reaction::NoCapacity {
         return no_capacity(o, failure);
     }
-    if delayed && claim.selected_node.is_none() {
+    if class.awaits_node(claim.selected_node.as_deref()) {
         return Rule::WaitForReschedule.nothing();
     }
     let wait = match failure.reaction {

@@ -11,7 +11,7 @@ use super::rule::{Decision, Rule, run};
 use super::step::Step;
 use crate::claim::admit::admit;
 use crate::config::Recipe;
-use crate::config::classes::{BindingMode, Class};
+use crate::config::classes::Class;
 use crate::limits;
 use crate::model::claim::WRITE_OUTCOME_AFTER;
 use crate::rules::Rule as _;
@@ -19,7 +19,7 @@ use crate::run::backoff::seconds;
 use crate::run::rule::{Rule as RunRule, Target};
 use crate::run::slot_wait::until_slot_is_free;
 
-/// What begins for a claim.
+/// The part of an attempt that is about to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Beginning {
@@ -40,9 +40,9 @@ impl Beginning {
 
 /// A precondition.
 pub struct Precondition {
-    /// What must hold.
+    /// The condition, in words.
     pub condition: &'static str,
-    /// Before what it must hold.
+    /// The parts of an attempt before which it must hold.
     pub before: &'static [Beginning],
     /// The rules that decide while it does not hold.
     pub rules: &'static [Rule],
@@ -241,8 +241,8 @@ fn volume_reserved(attempt: &Attempt<'_>) -> Option<Decision> {
 }
 
 fn wait_for_first_consumer(attempt: &Attempt<'_>) -> Option<Decision> {
-    let is_delayed = attempt.class.binding == BindingMode::WaitForFirstConsumer;
-    (is_delayed && attempt.o.claim.selected_node.is_none()).then(|| Rule::WaitForFirstConsumer.nothing())
+    let awaits_node = attempt.class.awaits_node(attempt.o.claim.selected_node.as_deref());
+    awaits_node.then(|| Rule::WaitForFirstConsumer.nothing())
 }
 
 /// Refuses a claim that the class cannot serve. Users can write a stamp too, and such a stamp must not get them past the
