@@ -1,7 +1,5 @@
 //! Delete runs of volumes, of storage that attempts of claims left, and of snapshots.
 
-use std::time::Duration;
-
 use flex_contract::cause;
 use flex_contract::operation::Operation;
 use flex_core::config::Recipe;
@@ -12,9 +10,6 @@ use flex_core::run::state::{Cause, RunState};
 
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, RunObjects};
-
-/// The time until the next look whether the cache has the delete runs of the API, when it lacked some or another worker asked.
-pub(super) const COMPARE_AGAIN: Duration = Duration::from_secs(1);
 
 impl Context {
     /// Checks, before the first delete run for a volume begins, that none is in progress which no watch shows: it may be in a
@@ -170,6 +165,7 @@ pub(super) mod tests {
     use crate::metrics::Metrics;
     use crate::state::ClusterState;
     use crate::state::index::{Index, WatchChange};
+    use crate::state::missing::LOOK_AGAIN;
     use crate::state::testing::{ManualClock, default_identity, recipe};
 
     /// The requests that an API server has got.
@@ -249,7 +245,7 @@ pub(super) mod tests {
         assert_eq!(lists(), "own admin");
         context.cluster.update(|index| index.change_job(WatchChange::Apply(batch())));
         assert!(!is_sure("admin", "a").await && lists().is_empty(), "many wait");
-        hands.pass(COMPARE_AGAIN);
+        hands.pass(LOOK_AGAIN);
         assert!(is_sure("admin", "a").await);
         assert_eq!(lists(), "own admin");
         assert!(is_sure("admin", "z").await && lists().is_empty(), "once in a term");

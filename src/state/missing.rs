@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The shortest time between two looks at the API while the cache lacks something. Many wait, and each look reads all.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+pub const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The time after which people are told. A watch that is healthy is faster.
 const TELL_AFTER: Duration = Duration::from_secs(10);
 /// The most objects that a message names.

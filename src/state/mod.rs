@@ -15,7 +15,7 @@ pub mod index;
 mod kept_scripts;
 mod left;
 mod members;
-mod missing;
+pub mod missing;
 mod open_batch;
 mod outages;
 mod pools;

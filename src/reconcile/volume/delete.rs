@@ -19,9 +19,10 @@ use flex_core::volume::observed::ClaimState;
 use super::runs;
 use crate::api::writes::WriteError;
 use crate::reconcile::context::{Context, Requeue};
-use crate::reconcile::delete_run::{COMPARE_AGAIN, start_delete_job};
+use crate::reconcile::delete_run::start_delete_job;
 use crate::reconcile::drive::StepOutcome;
 use crate::state::index::{BatchEntry, SlotRequest};
+use crate::state::missing::LOOK_AGAIN;
 
 /// Returns the name of the Job of a delete run on a node. `other` is the version of another recipe, if the run deletes what
 /// attempts with that may have left.
@@ -83,7 +84,7 @@ pub(super) async fn start(
     let is_first = is_origin && attempt == 1;
     let must_be_alone = is_first || other.is_some();
     if must_be_alone && !context.has_no_unseen_deletion(&recipe.config.namespace, id, &volume.name).await? {
-        return Ok(StepOutcome::End(Requeue::After(COMPARE_AGAIN)));
+        return Ok(StepOutcome::End(Requeue::After(LOOK_AGAIN)));
     }
     let pinned_node = recipe.required_node(node.as_deref()).filter(|_| !on_any_node).map(str::to_owned);
     let scope = scope(volume, node.as_deref(), other.as_deref());
