@@ -31,7 +31,7 @@ pub struct Member {
     /// The name of the claim or volume.
     #[serde(flatten)]
     pub object: MemberObject,
-    /// What tells the run of a volume apart from others of its id, as in the name of its own Job.
+    /// The part of the name of a volume's own Job that tells apart runs of the same id.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub scope: String,
     /// The attributes that the volume gets, if the claim requests some.

@@ -283,7 +283,7 @@ fn a_pod_that_kubernetes_takes_away_is_no_lack_of_memory() {
     assert!(failed(state(Some(&job()), &[&spoken], &[])).0.ends_with("(X: why): half done"));
 }
 
-/// It may be shorter than `timeout`, and the Job fails by the end of its pod.
+/// An admin may set a deadline that is shorter than `timeout`. Kubernetes then ends the pod, and the Job fails because of that.
 #[test]
 fn a_deadline_that_pod_template_sets_is_no_eviction() {
     let told = "DeadlineExceeded: the image did not end within the `activeDeadlineSeconds` of its pod";

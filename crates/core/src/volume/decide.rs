@@ -340,7 +340,7 @@ fn of_run(o: &Observed<'_>, recipe: &Recipe, node: Option<&str>, outcome: Outcom
         What::Succeeded(_) if o.left_by_other.is_none() => after_node(o, node, StorageOutcome::Deleted, now),
         What::Failed { cause, at, .. } => {
             let failure = LastFailure::of_delete_run(attempt, at, cause, last_failure(o.volume)).with_recipe(recipe);
-            // Who lets the volume go then gives up no more than that.
+            // The volume's own storage is deleted already, so an admin who abandons the volume gives up only that of earlier configs.
             let of = if o.left_by_other.is_some() { " for what an earlier config may have left" } else { "" };
             let message =
                 format!("delete run {attempt}{of} failed: {}; next try in {} s", cause.message, delay(recipe, attempt));

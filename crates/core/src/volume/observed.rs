@@ -32,7 +32,7 @@ impl ClaimState {
     }
 }
 
-/// What attempts with another config may have left. It is deleted after the storage of a released volume.
+/// The storage that attempts with another config may have left. The orchestrator deletes it after the storage of a released volume.
 #[derive(Clone, Copy, Debug)]
 pub struct LeftByOther<'a> {
     /// The recipe of the delete run.

@@ -20,7 +20,7 @@ use crate::run::node::{NodeState, NodeStates};
 /// # Errors
 /// If no node takes the run. The text is for the claim's event.
 pub(super) fn nodes_from(o: &Observed<'_>, class: &Class, recipe: &Recipe) -> Result<Vec<String>, String> {
-    // What earlier attempts of an abandoned claim left is given up.
+    // An admin has given up the storage that earlier attempts of an abandoned claim left.
     let mut nodes = match o.claim.own_stamp().filter(|_| !o.claim.abandoned) {
         Some(_) => o.claim.nodes_with_storage.clone(),
         None => Vec::new(),

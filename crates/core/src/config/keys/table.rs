@@ -37,7 +37,7 @@ macro_rules! keys {
 
 keys! {
     /// The name of the orchestrator that serves the config.
-    /// Its provisioner name, as `flex-provisioner.io`, does the same; orchestrators with other names ignore it.
+    /// The orchestrator's provisioner name, such as `flex-provisioner.io`, has the same effect; orchestrators with other names ignore the config.
     /// `validate` and the admission policy `configs` warn of a name that is nearly right.
     PLUGIN_NAME = "plugin-name", Program {
         value: "the orchestrator's plugin name", default: "**required**",
